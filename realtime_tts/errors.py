@@ -1,0 +1,183 @@
+"""Every error that realtime-tts raises on purpose, in one tree.
+
+RealtimeTTSError
+├── InvalidRequest                 the caller can mend it
+│   ├── InvalidMessage             not JSON, not an object, an unknown type, a field of the wrong shape
+│   ├── VoiceNotFound
+│   ├── TextTooLong
+│   ├── RequestTooLarge            would not fit into the KV cache even alone
+│   ├── UnsupportedAudioFormat
+│   ├── UnsupportedLanguage
+│   ├── ContextClosed              text after `end` or after the context's terminal event
+│   ├── AudioDecodeError           a reference or prompt recording that cannot be decoded
+│   └── ConfigError                a flag, environment variable or config file entry
+├── Unauthorized
+├── Forbidden                      an origin that is not allowed
+├── SessionNotFound                nothing to resume
+├── LimitExceeded                  a quota of this key or session
+│   ├── TooManyContexts
+│   ├── TooManySessions
+│   └── TooManyErrors              the socket is closed after it
+├── SlowConsumer                   the peer reads more slowly than it listens
+├── Overloaded
+├── Draining                       the server is shutting down
+├── CheckpointError                a model directory that is incomplete, damaged or of another architecture
+├── EngineError
+│   ├── EngineStartError
+│   ├── EngineLost                 the worker died or hung; its requests can be sent again
+│   ├── EngineOutOfMemory
+│   └── NumericalError             NaN or infinity in one stream
+├── WireError                      a damaged frame between gateway and worker
+└── InternalError
+
+Each class has a stable `code` (what clients see), the HTTP status and whether a retry can help. `field` names the
+offending input where there is one.
+"""
+
+from __future__ import annotations
+
+
+class RealtimeTTSError(Exception):
+    """Base of the tree.
+
+    Args:
+        message: one sentence for a human; never contains text or audio of a user.
+        field: dotted name of the input at fault, e.g. ``audio.sample_rate``.
+    """
+
+    code: str = "internal_error"
+    http_status: int = 500
+    retryable: bool = False
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+
+
+class InvalidRequest(RealtimeTTSError):
+    code, http_status = "invalid_request", 400
+
+
+class InvalidMessage(InvalidRequest):
+    code = "invalid_message"
+
+
+class VoiceNotFound(InvalidRequest):
+    code, http_status = "voice_not_found", 404
+
+
+class TextTooLong(InvalidRequest):
+    code, http_status = "text_too_long", 413
+
+
+class RequestTooLarge(InvalidRequest):
+    code, http_status = "request_too_large", 413
+
+
+class UnsupportedAudioFormat(InvalidRequest):
+    code = "unsupported_audio_format"
+
+
+class UnsupportedLanguage(InvalidRequest):
+    code = "unsupported_language"
+
+
+class ContextClosed(InvalidRequest):
+    code, http_status = "context_closed", 409
+
+
+class AudioDecodeError(InvalidRequest):
+    code = "audio_decode_error"
+
+
+class ConfigError(InvalidRequest):
+    code = "config_error"
+
+
+class Unauthorized(RealtimeTTSError):
+    code, http_status = "unauthorized", 401
+
+
+class Forbidden(RealtimeTTSError):
+    code, http_status = "forbidden", 403
+
+
+class SessionNotFound(RealtimeTTSError):
+    code, http_status = "session_not_found", 404
+
+
+class LimitExceeded(RealtimeTTSError):
+    code, http_status = "limit_exceeded", 429
+
+
+class TooManyContexts(LimitExceeded):
+    code = "too_many_contexts"
+
+
+class TooManySessions(LimitExceeded):
+    code, retryable = "too_many_sessions", True
+
+
+class TooManyErrors(LimitExceeded):
+    code = "too_many_errors"
+
+
+class SlowConsumer(RealtimeTTSError):
+    code, http_status = "slow_consumer", 408
+
+
+class Overloaded(RealtimeTTSError):
+    code, http_status, retryable = "overloaded", 503, True
+
+
+class Draining(RealtimeTTSError):
+    code, http_status, retryable = "draining", 503, True
+
+
+class CheckpointError(RealtimeTTSError):
+    code = "checkpoint_error"
+
+
+class EngineError(RealtimeTTSError):
+    code = "engine_error"
+
+
+class EngineStartError(EngineError):
+    code = "engine_start_error"
+
+
+class EngineLost(EngineError):
+    code, http_status, retryable = "engine_lost", 503, True
+
+
+class EngineOutOfMemory(EngineError):
+    code, http_status, retryable = "engine_out_of_memory", 503, True
+
+
+class NumericalError(EngineError):
+    code = "numerical_error"
+
+
+class WireError(RealtimeTTSError):
+    code = "wire_error"
+
+
+class InternalError(RealtimeTTSError):
+    code = "internal_error"
+
+
+def error_classes() -> dict[str, type[RealtimeTTSError]]:
+    """All classes of the tree by `code` (a subclass wins over its parent where both share one)."""
+    found: dict[str, type[RealtimeTTSError]] = {}
+    pending: list[type[RealtimeTTSError]] = [RealtimeTTSError]
+    while pending:
+        cls = pending.pop(0)
+        found[cls.code] = cls
+        pending.extend(cls.__subclasses__())
+    return found
+
+
+def error_from_code(code: str, message: str) -> RealtimeTTSError:
+    """Rebuild an error that crossed a process boundary; an unknown code becomes `InternalError`."""
+    return error_classes().get(code, InternalError)(message)

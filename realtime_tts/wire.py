@@ -1,0 +1,246 @@
+"""Frames between the gateway and an engine worker, over a unix socket. Pure: bytes in, messages out.
+
+One frame: total length u32, header length u32 (both big-endian, total counts everything after itself), a msgpack
+map (the header: `type` and the message's fields), then the payload (raw little-endian PCM, mono; may be empty).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from typing import Any, ClassVar, TypeVar
+
+import msgpack
+
+from realtime_tts.errors import WireError
+
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+_LENGTHS = struct.Struct(">II")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Message:
+    """Base of all messages; `payload` is what follows the header."""
+
+    type: ClassVar[str] = ""
+    payload: bytes = dataclasses.field(default=b"", kw_only=True)
+
+
+# ---- gateway → worker --------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Generate(Message):
+    """Speak one segment. Requests of one `context_id` run in order and keep one voice and prosody."""
+
+    type: ClassVar[str] = "generate"
+    request_id: str
+    context_id: str
+    text: str  # normalised
+    voice: str | None = None  # a named voice, an added voice id, or None: zero-shot
+    seed: int = 0
+    cfg: float | None = None  # None: the model's default
+    steps: int | None = None
+    max_patches: int | None = None  # lowers the length guard, never raises it
+    encoding: str = "s16le"  # or "f32le"
+    tenant: str = ""
+    priority: int = 0  # smaller goes first among equal deadlines
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cancel(Message):
+    """End a request now. Answered by `Done(finish_reason="cancelled")`; unknown ids are ignored."""
+
+    type: ClassVar[str] = "cancel"
+    request_id: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CloseContext(Message):
+    """Forget what continuity needs of this context and cancel what still runs in it. Never answered."""
+
+    type: ClassVar[str] = "close_context"
+    context_id: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Playback(Message):
+    """How much of a context its listener has heard, ms. Between two of these the worker extrapolates in real time,
+    unless `paused`."""
+
+    type: ClassVar[str] = "playback"
+    context_id: str
+    played_ms: float
+    paused: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SetPriority(Message):
+    type: ClassVar[str] = "set_priority"
+    context_id: str
+    priority: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AddVoice(Message):
+    """Encode a recording (payload: s16le mono at `sample_rate` Hz) into a voice. With `prompt_text` it is continued
+    from; with `as_reference` it is an isolated reference; both may hold. Answered by `VoiceAdded` or `VoiceFailed`."""
+
+    type: ClassVar[str] = "add_voice"
+    voice_id: str
+    sample_rate: int
+    prompt_text: str | None = None
+    as_reference: bool = True
+    tenant: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RemoveVoice(Message):
+    type: ClassVar[str] = "remove_voice"
+    voice_id: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Drain(Message):
+    """Accept no new context, finish what runs, then exit 0."""
+
+    type: ClassVar[str] = "drain"
+
+
+# ---- worker → gateway --------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ready(Message):
+    """Sent once, when the model is loaded and warm."""
+
+    type: ClassVar[str] = "ready"
+    model: str
+    device: str
+    dtype: str
+    backend: str
+    sample_rate: int  # of the PCM it sends
+    patch_samples: int
+    voices: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # id, description, language
+    default_voice: str | None = None
+    policy: dict[str, Any] = dataclasses.field(default_factory=dict)  # model.serving.ServingPolicy as a map
+    num_blocks: int = 0
+    block_size: int = 16
+    max_streams: int = 0
+    load_s: float = 0.0
+    warmup_s: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Audio(Message):
+    """Newly made samples of one request, delta, never cumulative. `sequence` counts from 0 without gaps."""
+
+    type: ClassVar[str] = "audio"
+    request_id: str
+    sequence: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Done(Message):
+    """The request's one terminal message, unless it is `Failed`. finish_reason: stop | length | cancelled."""
+
+    type: ClassVar[str] = "done"
+    request_id: str
+    finish_reason: str
+    num_patches: int = 0
+    num_samples: int = 0
+    prefill_positions: int = 0
+    cached_positions: int = 0
+    queue_ms: float = 0.0
+    first_audio_ms: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failed(Message):
+    type: ClassVar[str] = "failed"
+    request_id: str
+    code: str
+    message: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VoiceAdded(Message):
+    type: ClassVar[str] = "voice_added"
+    voice_id: str
+    num_patches: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VoiceFailed(Message):
+    type: ClassVar[str] = "voice_failed"
+    voice_id: str
+    code: str
+    message: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stats(Message):
+    """Heartbeat, every 0.5 s and on request boundaries. A worker with `running` > 0 whose `num_steps` stands still for
+    5 s is hung."""
+
+    type: ClassVar[str] = "stats"
+    num_steps: int = 0
+    running: int = 0
+    waiting: int = 0
+    parked: int = 0
+    free_blocks: int = 0
+    num_blocks: int = 0
+    cached_blocks: int = 0
+    free_slots: int = 0
+    contexts: int = 0
+    step_ms: float = 0.0  # the mean since the last heartbeat
+    rss_bytes: int = 0
+
+
+M = TypeVar("M", bound=Message)
+_TYPES: dict[str, type[Message]] = {cls.type: cls for cls in Message.__subclasses__()}
+
+
+def encode(message: Message) -> bytes:
+    """One message as one frame."""
+    header = {f.name: getattr(message, f.name) for f in dataclasses.fields(message) if f.name != "payload"}
+    packed: bytes = msgpack.packb({"type": message.type, **header})
+    return _LENGTHS.pack(4 + len(packed) + len(message.payload), len(packed)) + packed + message.payload
+
+
+class Decoder:
+    """Incremental: `feed` any split of the byte stream, get whole messages.
+
+    Raises:
+        WireError: a length out of bounds, a header that is no map, an unknown type or wrong fields. The connection
+            cannot be used after it.
+    """
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._buffer = bytearray()
+        self._max_frame_bytes = max_frame_bytes
+
+    def feed(self, data: bytes) -> list[Message]:
+        self._buffer += data
+        messages: list[Message] = []
+        while len(self._buffer) >= _LENGTHS.size:
+            total, header_length = _LENGTHS.unpack_from(self._buffer)
+            if total > self._max_frame_bytes or header_length + 4 > total:
+                raise WireError(f"frame of {total} bytes with a header of {header_length} bytes")
+            if len(self._buffer) < 4 + total:
+                break
+            header_end = _LENGTHS.size + header_length
+            header = bytes(self._buffer[_LENGTHS.size : header_end])
+            payload = bytes(self._buffer[header_end : 4 + total])
+            del self._buffer[: 4 + total]
+            messages.append(_message(header, payload))
+        return messages
+
+
+def _message(header: bytes, payload: bytes) -> Message:
+    try:
+        fields = msgpack.unpackb(header)
+        cls = _TYPES[fields.pop("type")]
+        return cls(payload=payload, **fields)
+    except Exception as error:
+        raise WireError(f"frame cannot be understood: {type(error).__name__}") from error
