@@ -1,0 +1,56 @@
+# Two commands do everything: `make serve` and `make test`. Both create .venv from the committed lock first.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+ARGS ?=
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: help serve test test-slow lint format bench lock clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+serve: $(VENV)/.runtime ## start the server with the bundled starter voice; prints the playground's address
+	$(BIN)/realtime-tts serve $(ARGS)
+
+test: $(VENV)/.dev ## all tests but the long ones (Chromium ones run if Chromium is there; in CI it must be)
+	$(BIN)/python -m pytest -m "not slow and not gpu" $(ARGS)
+	cd clients/browser && node --test
+
+test-slow: $(VENV)/.dev ## the long ones: recognition over many sentences, soak
+	$(BIN)/python -m pytest -m "slow and not gpu" --timeout 1800 $(ARGS)
+
+lint: $(VENV)/.dev ## format check, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev ## rewrite files in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev ## measure this machine: first packet, RTF, barge-in, memory; prints a table
+	$(BIN)/python -m benchmarks.local $(ARGS)
+
+lock: ## resolve requirements*.lock anew (needs uv)
+	uv pip compile --universal --python-version 3.10 --no-header --no-annotate --no-emit-index-url \
+	  --config-file lock.toml --upgrade --extra speaker pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.10 --no-header --no-annotate --no-emit-index-url \
+	  --config-file lock.toml --upgrade --extra speaker --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' \
+	  || { echo "Python 3.10 to 3.13 is needed; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: $(BIN)/python requirements.lock pyproject.toml
+	$(BIN)/python -m pip install -r requirements.lock
+	$(BIN)/python -m pip install --no-deps -e . -e clients/python
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
+	$(BIN)/python -m pip install -r requirements-dev.lock
+	@touch $@
