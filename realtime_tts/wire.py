@@ -44,7 +44,8 @@ class Generate(Message):
     max_patches: int | None = None  # lowers the length guard, never raises it
     encoding: str = "s16le"  # or "f32le"
     tenant: str = ""
-    priority: int = 0  # smaller goes first among equal deadlines
+    priority: int = 0  # −8 … 8; smaller is more urgent: each step moves the deadline by a tenth of a second
+    paced: bool = True  # stay a few seconds ahead of the context's playback; False: as fast as possible
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
