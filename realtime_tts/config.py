@@ -1,0 +1,152 @@
+"""Every setting of realtime-tts, once: name, type, default, bounds and help.
+
+A setting is a field of `EngineConfig` or `ServerConfig`. From that one field come the command-line flag
+(``--max-lead-s``), the environment variable (``REALTIME_TTS_MAX_LEAD_S``) and the entry of the TOML file
+(``max_lead_s`` in the table ``[engine]`` or ``[server]``). `config_loader.load_settings` merges them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+ENV_PREFIX = "REALTIME_TTS_"
+
+T = TypeVar("T")
+
+
+def setting(
+    default: T,
+    help: str,  # noqa: A002 - the word every option parser uses
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> T:
+    """A dataclass field that carries its help, bounds and choices."""
+    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "choices": choices}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """What a worker loads and how much of the device it may use."""
+
+    model: str = setting("starter-voice", "Model: a directory, a Hugging Face id, or 'starter-voice' (in the package).")
+    devices: tuple[str, ...] = setting(
+        ("auto",),
+        "Devices, comma separated, one worker each: auto, cpu, cuda:0,cuda:1. 'auto' takes every CUDA device.",
+    )
+    dtype: str = setting(
+        "auto",
+        "Number format of the weights; auto: bfloat16 on CUDA, float32 on CPU.",
+        choices=("auto", "float32", "bfloat16", "float16"),
+    )
+    attention_backend: str = setting("auto", "Attention implementation; auto picks the fastest one that works here.")
+    max_streams: int = setting(0, "Streams one worker advances at once; 0: chosen from the device.", minimum=0)
+    kv_cache_gib: float = setting(0.0, "Memory for the KV cache, GiB; 0: chosen from the device.", minimum=0)
+    threads: int = setting(0, "CPU threads of a worker; 0: all cores.", minimum=0, maximum=1024)
+    max_lead_s: float = setting(4.0, "How far generation runs ahead of the listener, seconds.", minimum=0.5, maximum=60)
+    worker_start_timeout_s: float = setting(600.0, "A worker that is not ready after this is started anew.", minimum=1)
+    worker_hang_timeout_s: float = setting(
+        5.0, "A worker that stands still for this long with work to do is ended.", minimum=0.5
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """Where the gateway listens, whom it lets in, and every limit it keeps."""
+
+    host: str = setting("127.0.0.1", "Address to listen on. Anything but loopback needs an API key.")
+    port: int = setting(8000, "Port to listen on; 0: any free one.", minimum=0, maximum=65535)
+    metrics_host: str = setting("127.0.0.1", "Address of the metrics port.")
+    metrics_port: int = setting(
+        9464,
+        "Port of /metrics when the server listens beyond loopback (else it is on the main port); 0: any free one.",
+        minimum=0,
+        maximum=65535,
+    )
+    api_key_file: str = setting("", "File with one API key hash a line, as `realtime-tts keys create` prints them.")
+    api_key_hashes: tuple[str, ...] = setting((), "API key hashes, comma separated, beside those of the file.")
+    allowed_origins: tuple[str, ...] = setting(
+        (), "Origins of other sites whose pages may connect, comma separated; the playground's own always may."
+    )
+    language: str = setting("en", "Language that numbers, dates and the like are read in.")
+    strict_ids: bool = setting(False, "Refuse unknown voice and model names instead of speaking with the default.")
+
+    max_sessions: int = setting(0, "Sessions in all; 0: four for each stream the engine advances at once.", minimum=0)
+    max_sessions_per_key: int = setting(0, "Sessions of one API key; 0: no limit of its own.", minimum=0)
+    max_contexts: int = setting(16, "Unfinished contexts in one session.", minimum=1, maximum=1024)
+    max_text_chars: int = setting(20_000, "Text of one context, characters.", minimum=1)
+    max_message_bytes: int = setting(65_536, "One message of a client, bytes.", minimum=1024, maximum=16 * 1024 * 1024)
+    max_bad_messages: int = setting(20, "Bad messages in a row that close a socket.", minimum=1)
+    max_queued: int = setting(
+        0,
+        "Requests waiting in a worker beyond which new sessions are refused; 0: as many as it has streams.",
+        minimum=0,
+    )
+
+    handshake_timeout_s: float = setting(10.0, "Time for a connection to send its request.", minimum=0.1)
+    idle_timeout_s: float = setting(300.0, "A session without messages and without speech is closed.", minimum=0.1)
+    ping_interval_s: float = setting(10.0, "Time between two pings.", minimum=0.1)
+    ping_timeout_s: float = setting(10.0, "Time for the answer to a ping.", minimum=0.1)
+    close_timeout_s: float = setting(2.0, "Time for a peer to answer a close.", minimum=0.05)
+    resume_window_s: float = setting(10.0, "How long a session waits for its client to come back.", minimum=0)
+    max_buffered_s: float = setting(
+        5.0, "Audio kept for a peer that reads too slowly before its generation pauses.", minimum=0.5, maximum=60
+    )
+    slow_consumer_timeout_s: float = setting(10.0, "A peer that takes nothing for this long is closed.", minimum=0.1)
+    stall_flush_s: float = setting(
+        1.0, "Text that stops in mid-sentence for this long is spoken as it stands; 0: wait for more.", minimum=0
+    )
+    drain_timeout_s: float = setting(60.0, "Time for running speech to end after SIGTERM.", minimum=0)
+    encoder_threads: int = setting(0, "Threads that encode audio; 0: one per core, 8 at most.", minimum=0, maximum=256)
+
+    log_level: str = setting(
+        "info", "Least severe log records to print.", choices=("debug", "info", "warning", "error")
+    )
+    log_format: str = setting("text", "Log records as text or as one JSON object a line.", choices=("text", "json"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of one process."""
+
+    engine: EngineConfig = dataclasses.field(default_factory=EngineConfig)
+    server: ServerConfig = dataclasses.field(default_factory=ServerConfig)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table: what a flag, an environment variable and a file entry are made from."""
+
+    section: str
+    name: str
+    type: Any
+    default: Any
+    help: str
+    minimum: float | None
+    maximum: float | None
+    choices: tuple[str, ...]
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def env_name(self) -> str:
+        return ENV_PREFIX + self.name.upper()
+
+
+SECTIONS: dict[str, type[Any]] = {"engine": EngineConfig, "server": ServerConfig}
+
+
+def settings_table(*sections: str) -> Iterator[Setting]:
+    """Every setting, or those of the named sections, in the order of their definition."""
+    for section in sections or tuple(SECTIONS):
+        cls = SECTIONS[section]
+        hints = typing.get_type_hints(cls)
+        for field in dataclasses.fields(cls):
+            yield Setting(section, field.name, hints[field.name], field.default, **field.metadata)

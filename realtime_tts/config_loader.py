@@ -1,0 +1,148 @@
+"""Merge flags, environment and a TOML file into the settings of `realtime_tts.config`. Pure: all are passed in."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from realtime_tts.config import ENV_PREFIX, SECTIONS, Setting, Settings, settings_table
+from realtime_tts.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# Read by the command line itself, hence no settings of a server.
+OTHER_ENV_NAMES = frozenset({"CONFIG", "API_KEY", "URL"})
+_TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
+
+
+def load_settings(
+    flags: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None, toml_text: str = ""
+) -> Settings:
+    """Merge flags over the environment over a TOML file over the defaults.
+
+    Args:
+        flags: values by setting name; a value of None was not given.
+        env: the process environment; only names with the prefix are looked at.
+        toml_text: the file's content.
+
+    Raises:
+        ConfigError: an unknown name, a value of the wrong type or out of bounds; the message says where it stood.
+    """
+    table = {row.name: row for row in settings_table()}
+    values: dict[str, Any] = {}
+    for source, name, raw in (*_from_toml(toml_text, table), *_from_env(env or {}, table), *_from_flags(flags or {})):
+        if name not in table:
+            raise ConfigError(f"{source} is not a setting{_suggestion(name, table)}", field=name)
+        values[name] = _convert(table[name], raw, source)
+    parts = {
+        section: cls(**{name: value for name, value in values.items() if table[name].section == section})
+        for section, cls in SECTIONS.items()
+    }
+    return Settings(**parts)
+
+
+_Entry = tuple[str, str, Any]  # where it stood, setting name, value as given
+
+
+def _from_flags(flags: Mapping[str, Any]) -> Iterator[_Entry]:
+    for name, value in flags.items():
+        if value is not None:
+            yield "--" + name.replace("_", "-"), name, value
+
+
+def _from_env(env: Mapping[str, str], table: Mapping[str, Setting]) -> Iterator[_Entry]:
+    for key, value in env.items():
+        name = key.removeprefix(ENV_PREFIX)
+        if name != key and name not in OTHER_ENV_NAMES:
+            yield f"environment variable {key}", name.lower(), value
+
+
+def _from_toml(text: str, table: Mapping[str, Setting]) -> Iterator[_Entry]:
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"the config file is not TOML: {error}") from error
+    for section, entries in document.items():
+        if section not in SECTIONS or not isinstance(entries, dict):
+            raise ConfigError(
+                f"the config file may hold the tables [engine] and [server], not {section!r}", field=section
+            )
+        for name, value in entries.items():
+            if name in table and table[name].section != section:
+                raise ConfigError(f"{name!r} belongs into [{table[name].section}], not [{section}]", field=name)
+            yield f"{name!r} in [{section}] of the config file", name, value
+
+
+def _suggestion(name: str, table: Mapping[str, Setting]) -> str:
+    close = difflib.get_close_matches(name, table, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _convert(row: Setting, raw: Any, source: str) -> Any:
+    try:
+        value = _PARSERS[typing.get_origin(row.type) or row.type](raw)
+    except (TypeError, ValueError, KeyError) as error:
+        raise ConfigError(f"{source}: {raw!r} is not {_TYPE_NAMES[row.type]}", field=row.name) from error
+    if row.choices and value not in row.choices:
+        raise ConfigError(f"{source}: {raw!r} is none of {', '.join(row.choices)}", field=row.name)
+    # NaN compares false with everything, so ask for what must hold.
+    if row.minimum is not None and not value >= row.minimum:
+        raise ConfigError(f"{source}: {raw!r} is below {row.minimum:g}", field=row.name)
+    if row.maximum is not None and not value <= row.maximum:
+        raise ConfigError(f"{source}: {raw!r} is above {row.maximum:g}", field=row.name)
+    return value
+
+
+def _parse_str(raw: Any) -> str:
+    if not isinstance(raw, str):
+        raise TypeError
+    return raw
+
+
+def _parse_int(raw: Any) -> int:
+    if isinstance(raw, bool) or not isinstance(raw, int | str):
+        raise TypeError
+    return int(raw)
+
+
+def _parse_float(raw: Any) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+        raise TypeError
+    return float(raw)
+
+
+def _parse_bool(raw: Any) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    lowered = _parse_str(raw).strip().lower()
+    if lowered not in _TRUE | _FALSE:
+        raise ValueError
+    return lowered in _TRUE
+
+
+def _parse_strings(raw: Any) -> tuple[str, ...]:
+    """A list of strings, or one string with commas."""
+    items = raw.split(",") if isinstance(raw, str) else [part for item in raw for part in _parse_str(item).split(",")]
+    return tuple(stripped for item in items if (stripped := item.strip()))
+
+
+_PARSERS: dict[Any, Any] = {
+    str: _parse_str,
+    int: _parse_int,
+    float: _parse_float,
+    bool: _parse_bool,
+    tuple: _parse_strings,
+}
+_TYPE_NAMES: dict[Any, str] = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    tuple[str, ...]: "a list of text",
+}
