@@ -6,21 +6,23 @@ from dataclasses import dataclass
 
 from realtime_tts.errors import UnsupportedAudioFormat
 
-CODECS = ("opus", "pcm_s16le", "mulaw")
+CODECS = ("opus", "pcm_s16le", "mulaw", "alaw", "pcm_f32le")
 OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
-PCM_RATES_HZ = (8_000, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
+PCM_RATES_HZ = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 FRAMES_MS = (10, 20, 40, 60)
 OPUS_BITRATES = (6_000, 256_000)
+BYTES_PER_SAMPLE = {"pcm_s16le": 2, "mulaw": 1, "alaw": 1, "pcm_f32le": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
     """Packets of one context: mono, `sample_rate` Hz, `frame_ms` ms each.
 
-    `bitrate` (bits per second), `dtx` and `fec` concern Opus and are ignored by the other codecs.
+    `bitrate` (bits per second), `dtx` (packets of one or two bytes in silence) and `fec` (each packet carries a coarse
+    copy of the one before) concern Opus and are ignored by the other codecs.
 
     Raises:
-        UnsupportedAudioFormat: a value out of the lists above; `field` names it.
+        UnsupportedAudioFormat: a value out of the lists above or of another type; `field` names it.
     """
 
     codec: str = "opus"
@@ -31,22 +33,23 @@ class AudioFormat:
     fec: bool = False
 
     def __post_init__(self) -> None:
-        if self.codec not in CODECS:
-            raise UnsupportedAudioFormat(f"codec must be one of {', '.join(CODECS)}", field="audio.codec")
-        rates = OPUS_RATES_HZ if self.codec == "opus" else PCM_RATES_HZ
-        if self.sample_rate not in rates:
-            raise UnsupportedAudioFormat(
-                f"sample_rate of {self.codec} must be one of {', '.join(map(str, rates))}", field="audio.sample_rate"
-            )
-        if self.frame_ms not in FRAMES_MS:
-            raise UnsupportedAudioFormat(
-                f"frame_ms must be one of {', '.join(map(str, FRAMES_MS))}", field="audio.frame_ms"
-            )
+        _check_choice("codec", self.codec, str, CODECS)
+        _check_choice("sample_rate", self.sample_rate, int, OPUS_RATES_HZ if self.codec == "opus" else PCM_RATES_HZ)
+        _check_choice("frame_ms", self.frame_ms, int, FRAMES_MS)
         low, high = OPUS_BITRATES
-        if not low <= self.bitrate <= high:
-            raise UnsupportedAudioFormat(f"bitrate must be within {low} and {high}", field="audio.bitrate")
+        if type(self.bitrate) is not int or not low <= self.bitrate <= high:
+            raise UnsupportedAudioFormat(f"bitrate must be an integer within {low} and {high}", field="audio.bitrate")
+        for name in ("dtx", "fec"):
+            if type(getattr(self, name)) is not bool:
+                raise UnsupportedAudioFormat(f"{name} must be true or false", field=f"audio.{name}")
 
     @property
     def frame_samples(self) -> int:
-        """Samples of one packet."""
+        """Samples of one packet: whole, so 11,025 and 22,050 Hz may fall short of `frame_ms` by less than a sample."""
         return self.sample_rate * self.frame_ms // 1000
+
+
+def _check_choice(name: str, value: object, kind: type, choices: tuple[object, ...]) -> None:
+    # `48000.0 in choices` and `True in (1,)` hold, so the type is looked at too.
+    if type(value) is not kind or value not in choices:
+        raise UnsupportedAudioFormat(f"{name} must be one of {', '.join(map(str, choices))}", field=f"audio.{name}")

@@ -1,0 +1,118 @@
+"""Opus packets through PyAV's libopus: one frame of PCM in, one packet out.
+
+Time. An encoder looks ahead: what a decoder puts out is the signal delayed by `delay_samples` (6.5 ms; the "pre-skip"
+of an Ogg file). We leave the delay in: packet k always decodes to samples k·frame … (k+1)·frame of what is heard, so
+pts need no correction and are never negative. `delay_samples` of silence after the signal flush its end out of the
+encoder (the packetizer adds them), so a decoder that drops the first `delay_samples` has every sample. Players need
+not: 6.5 ms of near silence are only a little latency.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import av
+import numpy as np
+from av.audio.codeccontext import AudioCodecContext
+from av.codec import CodecContext
+
+from realtime_tts.audio.codecs import AudioFormat
+
+DECODER_RATE_HZ = 48_000
+EXPECTED_LOSS_PERCENT = 10  # how much a FEC encoder protects itself against
+_OPUS_HEAD_PRE_SKIP = slice(10, 12)
+
+
+class OpusEncoder:
+    """One stream's encoder; state runs from packet to packet, so every context has its own.
+
+    Args:
+        audio_format: an `opus` format. With `fec` or `dtx` the encoder is tuned for voice calls ("voip"), since both
+            live in Opus' speech mode; otherwise for fidelity ("audio").
+        complexity: 0…10, quality against CPU time.
+    """
+
+    def __init__(self, audio_format: AudioFormat, complexity: int = 10) -> None:
+        if audio_format.codec != "opus":
+            raise ValueError(f"not an Opus format: {audio_format.codec}")
+        self._format = audio_format
+        self._time_base = Fraction(1, audio_format.sample_rate)
+        self._pts_samples = 0
+        self._context = _open_encoder(audio_format, complexity)
+        pre_skip = int.from_bytes((self._context.extradata or b"")[_OPUS_HEAD_PRE_SKIP], "little")
+        self._delay_samples = pre_skip * audio_format.sample_rate // DECODER_RATE_HZ
+
+    @property
+    def delay_samples(self) -> int:
+        """How much later than it went in a sample is heard, at the format's rate."""
+        return self._delay_samples
+
+    def encode(self, pcm: bytes) -> bytes:
+        """Exactly one frame of s16le samples → its packet."""
+        num_samples = self._format.frame_samples
+        if len(pcm) != 2 * num_samples:
+            raise ValueError(f"a frame has {2 * num_samples} bytes, not {len(pcm)}")
+        frame = av.AudioFrame(format="s16", layout="mono", samples=num_samples)
+        frame.planes[0].update(pcm)
+        frame.sample_rate = self._format.sample_rate
+        frame.time_base = self._time_base
+        frame.pts = self._pts_samples
+        self._pts_samples += num_samples
+        packets = self._context.encode(frame)
+        if len(packets) != 1:
+            raise AssertionError(f"libopus made {len(packets)} packets of one frame")
+        return bytes(packets[0])
+
+
+def _open_encoder(audio_format: AudioFormat, complexity: int) -> AudioCodecContext:
+    context = CodecContext.create("libopus", "w")
+    if not isinstance(context, AudioCodecContext):
+        raise AssertionError("libopus is an audio codec")
+    context.sample_rate = audio_format.sample_rate
+    context.layout = "mono"
+    context.format = "s16"
+    context.bit_rate = audio_format.bitrate
+    context.options = {
+        "application": "voip" if audio_format.fec or audio_format.dtx else "audio",
+        "frame_duration": str(audio_format.frame_ms),
+        "vbr": "on",
+        "compression_level": str(complexity),
+        "dtx": str(int(audio_format.dtx)),
+        "fec": str(int(audio_format.fec)),
+        "packet_loss": str(EXPECTED_LOSS_PERCENT if audio_format.fec else 0),
+    }
+    context.open()
+    return context
+
+
+class OpusDecoder:
+    """Packets → float32 samples at 48 kHz, whatever rate they were encoded from."""
+
+    rate_hz = DECODER_RATE_HZ
+
+    def __init__(self) -> None:
+        context = CodecContext.create("libopus", "r")
+        if not isinstance(context, AudioCodecContext):
+            raise AssertionError("libopus is an audio codec")
+        context.sample_rate = DECODER_RATE_HZ
+        context.layout = "mono"
+        context.open()
+        self._context = context
+
+    def decode(self, packet: bytes) -> np.ndarray:
+        """One packet → [num_samples] float32 in -1…1.
+
+        Raises:
+            ValueError: the bytes are no Opus packet.
+        """
+        try:
+            frames = self._context.decode(av.Packet(packet))
+        except av.FFmpegError as error:
+            raise ValueError("not an Opus packet") from error
+        chunks = [_mono_float32(frame) for frame in frames]
+        return np.concatenate(chunks) if chunks else np.zeros(0, np.float32)
+
+
+def _mono_float32(frame: av.AudioFrame) -> np.ndarray:
+    samples = frame.to_ndarray().reshape(-1)
+    return samples.astype(np.float32) / 32_768 if samples.dtype == np.int16 else samples.astype(np.float32)

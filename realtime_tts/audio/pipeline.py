@@ -1,0 +1,95 @@
+"""From the model's PCM to packets on the wire: resample → frames → encode, one pipeline per context.
+
+PyAV is imported when the first pipeline that needs it is made; call `warm_up` before the first listener waits for it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from realtime_tts.audio import g711
+from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.packetizer import Packet, Packetizer
+
+if TYPE_CHECKING:
+    from realtime_tts.audio.resample import StreamResampler
+
+FrameEncoder = Callable[[bytes], bytes]
+
+
+class AudioPipeline:
+    """Gapless: segments of a context are pushed one after the other, and state runs on between them.
+
+    Not thread-safe, but may move between threads from call to call. Output bytes and pts depend on the samples alone,
+    never on how they were split.
+
+    Args:
+        input_rate_hz: of the PCM that is pushed.
+        fmt: of the packets.
+    """
+
+    def __init__(self, input_rate_hz: int, fmt: AudioFormat) -> None:
+        self.format = fmt
+        self._encode, delay_samples = _frame_encoder(fmt)
+        self._resampler = _resampler(input_rate_hz, fmt.sample_rate)
+        self._packetizer = Packetizer(fmt.sample_rate, fmt.frame_samples, lookahead_samples=delay_samples)
+        self._delay_samples = delay_samples
+
+    @property
+    def delay_samples(self) -> int:
+        """How much later than its pts says a sample is heard, at the output rate: the look-ahead of Opus, or 0."""
+        return self._delay_samples
+
+    def push(self, pcm_s16le: bytes) -> list[Packet]:
+        """Samples at the input rate → the packets that became full."""
+        return self._encoded(self._packetizer.push(self._resampler.push(pcm_s16le) if self._resampler else pcm_s16le))
+
+    def finish(self) -> list[Packet]:
+        """The rest, the last packet padded with silence. Nothing can be pushed after it."""
+        tail = self._packetizer.push(self._resampler.finish()) if self._resampler else []
+        return self._encoded(tail + self._packetizer.finish())
+
+    def _encoded(self, frames: list[Packet]) -> list[Packet]:
+        return [Packet(self._encode(frame.payload), frame.pts_samples, frame.num_samples) for frame in frames]
+
+
+def warm_up() -> None:
+    """Loads the codec libraries and runs them once (about 0.3 s, once per process)."""
+    pipeline = AudioPipeline(16_000, AudioFormat())
+    pipeline.push(bytes(2 * 1600))
+    pipeline.finish()
+    g711.mulaw_table()
+    g711.alaw_table()
+
+
+def _resampler(input_rate_hz: int, output_rate_hz: int) -> StreamResampler | None:
+    if input_rate_hz == output_rate_hz:
+        return None
+    from realtime_tts.audio.resample import StreamResampler
+
+    return StreamResampler(input_rate_hz, output_rate_hz)
+
+
+def _frame_encoder(fmt: AudioFormat) -> tuple[FrameEncoder, int]:
+    """The encoder of one frame and its look-ahead in samples."""
+    if fmt.codec == "opus":
+        from realtime_tts.audio.opus import OpusEncoder
+
+        encoder = OpusEncoder(fmt)
+        return encoder.encode, encoder.delay_samples
+    return _PLAIN_ENCODERS[fmt.codec], 0
+
+
+def _encode_f32(pcm: bytes) -> bytes:
+    num_samples = len(pcm) // 2
+    return struct.pack(f"<{num_samples}f", *(s / 32_768 for s in struct.unpack(f"<{num_samples}h", pcm)))
+
+
+_PLAIN_ENCODERS: dict[str, FrameEncoder] = {
+    "pcm_s16le": bytes,
+    "pcm_f32le": _encode_f32,
+    "mulaw": g711.encode_mulaw,
+    "alaw": g711.encode_alaw,
+}

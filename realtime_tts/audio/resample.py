@@ -1,0 +1,92 @@
+"""Streaming sample rate conversion, s16le mono, through libswresample (in PyAV).
+
+Why not soxr, whose offline quality is a little better still: it works in large blocks, and holds back 20–40 ms between
+24 and 48 kHz and 75–157 ms down to 8 kHz, as much as a whole patch of the model. This one holds back 1–4 ms at more
+than 90 dB signal to noise, with aliases of a downward conversion 100 dB down.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import av
+import av.filter
+
+# 48 taps a side and a cut-off at 95 % of the lower Nyquist rate: flat to 0.42 of the rate. The default (32, 97 %) lets
+# aliases of 42 dB through on the way to 8 kHz. Floats inside, so that there is one rounding, at the end.
+_OPTIONS = "filter_size=48:cutoff=0.95:internal_sample_fmt=fltp"
+
+
+class StreamResampler:
+    """Any chunking of the input gives the same output bytes; n input samples give round(n·out/in) in all.
+
+    Args:
+        input_rate_hz, output_rate_hz: equal rates pass bytes through untouched.
+    """
+
+    def __init__(self, input_rate_hz: int, output_rate_hz: int) -> None:
+        self._input_rate_hz = input_rate_hz
+        self._time_base = Fraction(1, input_rate_hz)
+        self._carry = b""
+        self._num_pushed_samples = 0
+        self._finished = False
+        self._graph = None if input_rate_hz == output_rate_hz else _build_graph(input_rate_hz, output_rate_hz)
+
+    def push(self, pcm: bytes) -> bytes:
+        """s16le samples in (a chunk may end within one), those that are ready out."""
+        if self._finished:
+            raise ValueError("push after finish")
+        if self._graph is None:
+            return pcm
+        pcm = self._carry + pcm
+        whole = len(pcm) & ~1
+        self._carry = pcm[whole:]
+        if not whole:
+            return b""
+        frame = av.AudioFrame(format="s16", layout="mono", samples=whole // 2)
+        frame.planes[0].update(pcm[:whole])
+        frame.sample_rate = self._input_rate_hz
+        frame.time_base = self._time_base
+        frame.pts = self._num_pushed_samples
+        self._num_pushed_samples += whole // 2
+        self._graph.push(frame)
+        return self._pull()
+
+    def finish(self) -> bytes:
+        """What the filter still holds. Nothing can be pushed after it."""
+        if self._finished:
+            return b""
+        self._finished = True
+        if self._graph is None or not self._num_pushed_samples:
+            return b""
+        self._graph.push(None)
+        return self._pull()
+
+    def _pull(self) -> bytes:
+        if self._graph is None:
+            raise AssertionError("nothing is pulled where rates are equal")
+        chunks: list[bytes] = []
+        while True:
+            try:
+                frame = self._graph.pull()
+            except (av.BlockingIOError, av.EOFError):  # needs more input; flushed
+                return b"".join(chunks)
+            if not isinstance(frame, av.AudioFrame):
+                raise AssertionError("an audio graph gives audio frames")
+            # A plane may be longer than its samples: buffers are aligned.
+            chunks.append(bytes(frame.planes[0])[: 2 * frame.samples])
+
+
+def _build_graph(input_rate_hz: int, output_rate_hz: int) -> av.filter.Graph:
+    graph = av.filter.Graph()
+    source = graph.add_abuffer(
+        sample_rate=input_rate_hz, format="s16", layout="mono", time_base=Fraction(1, input_rate_hz)
+    )
+    resample = graph.add("aresample", f"{output_rate_hz}:{_OPTIONS}")
+    output_format = graph.add("aformat", f"sample_fmts=s16:sample_rates={output_rate_hz}:channel_layouts=mono")
+    sink = graph.add("abuffersink")
+    source.link_to(resample)
+    resample.link_to(output_format)
+    output_format.link_to(sink)
+    graph.configure()
+    return graph
