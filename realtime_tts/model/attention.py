@@ -1,0 +1,215 @@
+"""Attention over a paged KV pool (serving) and over whole sequences (local stacks, training, tests).
+
+Layers call an `Attend`: a function of the layer index and q, k, v. `PagedAttention` binds a backend, a cache and one
+step's metadata; `FullAttention` needs neither. Metadata is an argument everywhere, never a global.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from realtime_tts.model.config import ModelConfig
+
+
+class Attend(Protocol):
+    """q [..., heads, head_dim], k and v [..., kv_heads, head_dim] → [..., heads * head_dim]."""
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FullAttention:
+    """Attention of each whole sequence to itself. q: [batch, length, heads, head_dim]."""
+
+    causal: bool
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return full_attention(q, k, v, causal=self.causal)
+
+
+def full_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+    """q [B, L, heads, head_dim], k and v [B, M, kv_heads, head_dim] → [B, L, heads * head_dim].
+
+    L may be smaller than M only without `causal`.
+    """
+    out = F.scaled_dot_product_attention(
+        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=causal, enable_gqa=q.shape[2] != k.shape[2]
+    )
+    return out.transpose(1, 2).flatten(2)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KVCache:
+    """One pool for both LMs and one block table: base layers first, then residual layers.
+
+    pool: [num_layers, 2, num_blocks, block_size, kv_heads, head_dim].
+    """
+
+    pool: Tensor
+
+    @classmethod
+    def allocate(
+        cls, config: ModelConfig, num_blocks: int, block_size: int, device: torch.device | str, dtype: torch.dtype
+    ) -> KVCache:
+        shape = (config.num_kv_layers, 2, num_blocks, block_size, config.num_kv_heads, config.head_dim)
+        # zeros, not empty: a masked NaN in unwritten memory would still poison a softmax-weighted sum
+        return cls(torch.zeros(shape, device=device, dtype=dtype))
+
+    @property
+    def num_blocks(self) -> int:
+        return self.pool.shape[2]
+
+    @property
+    def block_size(self) -> int:
+        return self.pool.shape[3]
+
+    def layer(self, index: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of one layer, views of [num_blocks, block_size, kv_heads, head_dim]."""
+        return self.pool[index, 0], self.pool[index, 1]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AttentionMetadata:
+    """How T new positions of S sequences lie in the pool. Multi-position sequences come first.
+
+    positions, slot_mapping: [T] int64; a slot is block * block_size + offset. A padded row (for a captured batch size)
+        points at a block that the caller reserves for nobody.
+    block_tables: [S, max_blocks] int64, padded with any valid block.
+    context_lens: [S] int64, cached and new positions.
+    last_index: [S] int64, the row of each sequence's last new position.
+    prefill_lens: (query_len, context_len) of each sequence with several new positions, on the host.
+    max_context_len: a host bound on the context of the other sequences; fixed for a captured graph.
+    """
+
+    positions: Tensor
+    slot_mapping: Tensor
+    block_tables: Tensor
+    context_lens: Tensor
+    last_index: Tensor
+    prefill_lens: tuple[tuple[int, int], ...]
+    max_context_len: int
+
+    @classmethod
+    def build(
+        cls,
+        query_lens: Sequence[int],
+        context_lens: Sequence[int],
+        block_tables: Sequence[Sequence[int]],
+        block_size: int,
+        device: torch.device | str = "cpu",
+    ) -> AttentionMetadata:
+        """From host integers. Raises ValueError if a multi-position sequence follows a single-position one."""
+        multi = [n > 1 for n in query_lens]
+        if multi != sorted(multi, reverse=True):
+            raise ValueError("sequences with several new positions must come first")
+        positions: list[int] = []
+        slots: list[int] = []
+        last: list[int] = []
+        for query_len, context_len, table in zip(query_lens, context_lens, block_tables, strict=True):
+            new = range(context_len - query_len, context_len)
+            positions += new
+            slots += [table[p // block_size] * block_size + p % block_size for p in new]
+            last.append(len(positions) - 1)
+        width = max(len(table) for table in block_tables)
+        padded = [[*table, *[table[0]] * (width - len(table))] for table in block_tables]
+        num_prefills = sum(multi)
+
+        def on_device(values: Sequence[object]) -> Tensor:
+            return torch.tensor(values, dtype=torch.int64, device=device)
+
+        return cls(
+            positions=on_device(positions),
+            slot_mapping=on_device(slots),
+            block_tables=on_device(padded),
+            context_lens=on_device(list(context_lens)),
+            last_index=on_device(last),
+            prefill_lens=tuple(zip(query_lens[:num_prefills], context_lens[:num_prefills], strict=True)),
+            max_context_len=max(context_lens[num_prefills:], default=0),
+        )
+
+
+class AttentionBackend(Protocol):
+    """Writes k and v of T new positions into the pool, then attends each position to its sequence so far."""
+
+    name: str
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, kv: KVCache, layer: int, meta: AttentionMetadata) -> Tensor:
+        """q [T, heads, head_dim], k and v [T, kv_heads, head_dim] → [T, heads * head_dim]."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PagedAttention:
+    """The `Attend` of one step; `first_layer` is where this stack's layers start in the pool."""
+
+    backend: AttentionBackend
+    kv: KVCache
+    meta: AttentionMetadata
+    first_layer: int = 0
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return self.backend.forward(q, k, v, self.kv, self.first_layer + layer, self.meta)
+
+
+class SDPABackend:
+    """Plain torch, on any device. Single-position sequences run as one batch of static shape; the others one by one."""
+
+    name = "sdpa"
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, kv: KVCache, layer: int, meta: AttentionMetadata) -> Tensor:
+        keys, values = kv.layer(layer)
+        keys.view(-1, *k.shape[1:]).index_copy_(0, meta.slot_mapping, k)
+        values.view(-1, *v.shape[1:]).index_copy_(0, meta.slot_mapping, v)
+        outputs = []
+        start = 0
+        for index, (query_len, context_len) in enumerate(meta.prefill_lens):
+            rows = slice(start, start + query_len)
+            if context_len == query_len:
+                out = full_attention(q[None, rows], k[None, rows], v[None, rows], causal=True)[0]
+            else:
+                out = _prefill(q[rows], keys, values, meta.block_tables[index], context_len)
+            outputs.append(out)
+            start += query_len
+        if start < q.shape[0]:
+            outputs.append(_decode(q[start:], keys, values, meta, len(meta.prefill_lens)))
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+
+def _prefill(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, context_len: int) -> Tensor:
+    """One sequence whose first positions are already cached. q: [query_len, heads, head_dim]."""
+    num_blocks = -(-context_len // keys.shape[1])
+    k = keys.index_select(0, table[:num_blocks]).flatten(0, 1)[:context_len]
+    v = values.index_select(0, table[:num_blocks]).flatten(0, 1)[:context_len]
+    positions = torch.arange(context_len, device=q.device)
+    mask = positions <= positions[context_len - q.shape[0] :, None]
+    out = F.scaled_dot_product_attention(
+        q.transpose(0, 1)[None],
+        k.transpose(0, 1)[None],
+        v.transpose(0, 1)[None],
+        attn_mask=mask,
+        enable_gqa=q.shape[1] != k.shape[1],
+    )
+    return out[0].transpose(0, 1).flatten(1)
+
+
+def _decode(q: Tensor, keys: Tensor, values: Tensor, meta: AttentionMetadata, first: int) -> Tensor:
+    """One new position in each sequence. q: [S, heads, head_dim].
+
+    The heads that share a KV head become the query dimension, so that keys and values need not be repeated.
+    """
+    num_seqs, num_heads, head_dim = q.shape
+    block_size, num_kv_heads = keys.shape[1:3]
+    num_blocks = -(-meta.max_context_len // block_size)
+    tables = meta.block_tables[first:, :num_blocks].reshape(-1)
+    shape = (num_seqs, num_blocks * block_size, num_kv_heads, head_dim)
+    k = keys.index_select(0, tables).view(shape).transpose(1, 2)
+    v = values.index_select(0, tables).view(shape).transpose(1, 2)
+    position = torch.arange(shape[1], device=q.device)
+    mask = (position < meta.context_lens[first:, None])[:, None, None]
+    out = F.scaled_dot_product_attention(q.view(num_seqs, num_kv_heads, -1, head_dim), k, v, attn_mask=mask)
+    return out.reshape(num_seqs, num_heads * head_dim)

@@ -1,0 +1,229 @@
+"""Causal convolutional audio VAE: recordings → latents at 25 Hz, latents → waveform, whole or patch by patch.
+
+Every decoder convolution looks only back, so a streamed decode that keeps each one's left context equals the whole decode.
+Weight norm is folded at load (`checkpoint`). Latents are time-major outside: [batch, frames, latent_dim].
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from realtime_tts.model.config import AudioVAEConfig
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StreamState:
+    """Left contexts of the decoder's convolutions, one tensor [slot, channels, context] each, in call order."""
+
+    tensors: tuple[Tensor, ...]
+
+    def reset(self, slots: Tensor) -> None:
+        """Make `slots` [n] int64 new streams."""
+        for tensor in self.tensors:
+            tensor.index_fill_(0, slots, 0)
+
+
+class _Stream:
+    """One pass over a `StreamState`: each convolution takes its context and leaves the next one."""
+
+    def __init__(self, state: StreamState, slots: Tensor | None) -> None:
+        self._remaining = iter(state.tensors)
+        self._slots = slots
+
+    def extend(self, x: Tensor) -> Tensor:
+        """x [S, channels, length] → [S, channels, context + length]; the tail becomes the new context."""
+        state = next(self._remaining)
+        if self._slots is None:
+            rows = state[: x.shape[0]]
+            x = torch.cat((rows, x), dim=-1)
+            rows.copy_(x[..., -state.shape[-1] :])
+        else:
+            x = torch.cat((state.index_select(0, self._slots), x), dim=-1)
+            state.index_copy_(0, self._slots, x[..., -state.shape[-1] :])
+        return x
+
+
+class CausalConv1d(nn.Conv1d):
+    """A convolution padded on the left only. `context` is how many input samples it looks back from a block's start."""
+
+    def __init__(self, *args: int, context: int = 0, **kwargs: int) -> None:
+        super().__init__(*args, **kwargs)
+        self.context = context
+
+    def forward(self, x: Tensor, stream: _Stream | None = None) -> Tensor:
+        if self.context:
+            x = F.pad(x, (self.context, 0)) if stream is None else stream.extend(x)
+        return super().forward(x)
+
+
+class CausalTransposeConv1d(nn.ConvTranspose1d):
+    """Upsampling by `stride` with a kernel of twice that: each output block depends on two input frames."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+        super().__init__(in_channels, out_channels, kernel_size=2 * stride, stride=stride)
+        self.context = 1
+
+    def forward(self, x: Tensor, stream: _Stream | None = None) -> Tensor:  # type: ignore[override]
+        stride = self.stride[0]
+        if stream is None:
+            return super().forward(x)[..., :-stride]
+        return super().forward(stream.extend(x))[..., stride:-stride]
+
+
+class Snake1d(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.ones(1, channels, 1))
+
+    def forward(self, x: Tensor, stream: _Stream | None = None) -> Tensor:
+        return torch.addcmul(x, (self.alpha * x).sin().square(), (self.alpha + 1e-9).reciprocal())
+
+
+class Tanh(nn.Module):
+    def forward(self, x: Tensor, stream: _Stream | None = None) -> Tensor:
+        return x.tanh()
+
+
+class CausalSequential(nn.Sequential):
+    def forward(self, x: Tensor, stream: _Stream | None = None) -> Tensor:  # type: ignore[override]
+        for module in self:
+            x = module(x, stream)
+        return x
+
+
+class ResidualUnit(nn.Module):
+    def __init__(self, channels: int, dilation: int, groups: int) -> None:
+        super().__init__()
+        conv = CausalConv1d(channels, channels, 7, dilation=dilation, groups=groups, context=6 * dilation)
+        self.block = CausalSequential(Snake1d(channels), conv, Snake1d(channels), CausalConv1d(channels, channels, 1))
+
+    def forward(self, x: Tensor, stream: _Stream | None = None) -> Tensor:
+        return x + self.block(x, stream)
+
+
+def _residual_units(channels: int, depthwise: bool) -> list[nn.Module]:
+    return [ResidualUnit(channels, dilation, channels if depthwise else 1) for dilation in (1, 3, 9)]
+
+
+class _Block(nn.Module):
+    """Keeps the checkpoint's nesting: `block.N`."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.block = CausalSequential(*layers)
+
+    def forward(self, x: Tensor, stream: _Stream | None = None) -> Tensor:
+        return self.block(x, stream)
+
+
+class Encoder(nn.Module):
+    def __init__(self, config: AudioVAEConfig) -> None:
+        super().__init__()
+        channels = config.encoder_dim
+        layers: list[nn.Module] = [CausalConv1d(1, channels, 7, context=6)]
+        for stride in config.encoder_rates:
+            crop = stride % 2 if config.odd_stride_crop else 0
+            down = CausalConv1d(channels, 2 * channels, 2 * stride, stride=stride, context=2 * -(-stride // 2) - crop)
+            layers.append(_Block(*_residual_units(channels, config.depthwise), Snake1d(channels), down))
+            channels *= 2
+        self.block = CausalSequential(*layers)
+        self.fc_mu = CausalConv1d(channels, config.latent_dim, 3, context=2)
+        self.fc_logvar = CausalConv1d(channels, config.latent_dim, 3, context=2)  # only training reads it
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [B, 1, samples] → means [B, latent_dim, frames]."""
+        return self.fc_mu(self.block(x))
+
+
+class RateCondition(nn.Module):
+    """Adapts a decoder block to the output rate, which is fixed for a checkpoint: an embedding lookup at one index."""
+
+    def __init__(self, channels: int, config: AudioVAEConfig) -> None:
+        super().__init__()
+        self.bucket = config.rate_bucket
+        self.kind = config.condition_type
+        width = channels
+        if self.kind.startswith("scale_bias"):
+            self.scale_embed = nn.Embedding(config.num_rate_buckets, channels)
+            self.bias_embed = nn.Embedding(config.num_rate_buckets, channels)
+        else:
+            size = config.condition_dim if self.kind == "concat" else channels
+            self.cond_embed = nn.Embedding(config.num_rate_buckets, size)
+            width = channels + size if self.kind == "concat" else channels
+        out = (Snake1d(width), CausalConv1d(width, channels, 1)) if config.condition_out_layer else ()
+        self.out_layer = CausalSequential(*out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [B, channels, length] → the same shape."""
+        if self.kind.startswith("scale_bias"):
+            x = torch.addcmul(
+                self.bias_embed.weight[self.bucket, :, None], x, self.scale_embed.weight[self.bucket, :, None]
+            )
+        elif self.kind == "add":
+            x = x + self.cond_embed.weight[self.bucket, :, None]
+        else:
+            embedding = self.cond_embed.weight[self.bucket, :, None].expand(x.shape[0], -1, x.shape[-1])
+            x = torch.cat((x, embedding), dim=1)
+        return self.out_layer(x)
+
+
+class Decoder(nn.Module):
+    def __init__(self, config: AudioVAEConfig) -> None:
+        super().__init__()
+        latent, channels = config.latent_dim, config.decoder_dim
+        if config.depthwise:
+            first = [CausalConv1d(latent, latent, 7, groups=latent, context=6), CausalConv1d(latent, channels, 1)]
+        else:
+            first = [CausalConv1d(latent, channels, 7, context=6)]
+        layers: list[nn.Module] = [*first]
+        conditions: dict[int, RateCondition] = {}
+        for stride in config.decoder_rates:
+            if config.num_rate_buckets:
+                conditions[len(layers)] = RateCondition(channels, config)
+            up = CausalTransposeConv1d(channels, channels // 2, stride)
+            channels //= 2
+            layers.append(_Block(Snake1d(2 * channels), up, *_residual_units(channels, config.depthwise)))
+        self.model = nn.ModuleList([*layers, Snake1d(channels), CausalConv1d(channels, 1, 7, context=6), Tanh()])
+        self.sr_cond_model = nn.ModuleDict({str(index): module for index, module in conditions.items()})
+
+    def forward(self, z: Tensor, stream: _Stream | None = None) -> Tensor:
+        """z [B, latent_dim, frames] → [B, 1, samples]."""
+        for index, layer in enumerate(self.model):
+            if str(index) in self.sr_cond_model:
+                z = self.sr_cond_model[str(index)](z)
+            z = layer(z, stream)
+        return z
+
+
+class AudioVAE(nn.Module):
+    def __init__(self, config: AudioVAEConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+        self._contexts = [(m.in_channels, m.context) for m in self.decoder.modules() if getattr(m, "context", 0)]
+
+    def encode(self, pcm: Tensor) -> Tensor:
+        """pcm [B, samples] at `encode_rate_hz` in [-1, 1], zero-padded here to whole frames → [B, frames, latent_dim]."""
+        pcm = F.pad(pcm, (0, -pcm.shape[-1] % self.config.encode_hop))
+        return self.encoder(pcm[:, None]).transpose(1, 2)
+
+    def decode(self, z: Tensor) -> Tensor:
+        """Whole utterances: z [B, frames, latent_dim] → [B, frames * decode_hop]."""
+        return self.decoder(z.transpose(1, 2))[:, 0]
+
+    def new_state(self, num_slots: int, device: torch.device | str, dtype: torch.dtype = torch.float32) -> StreamState:
+        """Zeroed decoder state: every slot is a new stream."""
+        shapes = ((num_slots, channels, context) for channels, context in self._contexts)
+        return StreamState(tuple(torch.zeros(shape, device=device, dtype=dtype) for shape in shapes))
+
+    def decode_stream(self, z: Tensor, state: StreamState, slots: Tensor | None = None) -> Tensor:
+        """Next frames of S streams: z [S, frames, latent_dim] → [S, frames * decode_hop].
+
+        `slots` [S] int64 says which rows of the state belong to them (None: the first S); these are updated in place.
+        """
+        return self.decoder(z.transpose(1, 2), _Stream(state, slots))[:, 0]

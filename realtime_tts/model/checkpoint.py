@@ -1,0 +1,127 @@
+"""Loads and saves checkpoints in upstream's layout; a weight that is missing, unknown or misshapen is an error.
+
+A checkpoint is a directory with config.json, tokenizer.json, model and VAE weights and, ours, an optional serving.json; or
+the id of one on the Hugging Face hub.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from realtime_tts.errors import CheckpointError
+from realtime_tts.model.config import ModelConfig
+from realtime_tts.model.serving import ServingPolicy
+from realtime_tts.model.tokenizer import TextTokenizer
+from realtime_tts.model.voxcpm import VoxCPM
+from realtime_tts.model.weights import read_model_weights, read_vae_weights, to_model, to_upstream
+
+_DTYPES = {
+    **dict.fromkeys(("float32", "fp32"), torch.float32),
+    **dict.fromkeys(("bfloat16", "bf16"), torch.bfloat16),
+    **dict.fromkeys(("float16", "fp16"), torch.float16),
+}
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_FILES = ["*.json", "*.safetensors", "*.bin", "*.pth"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model ready to serve, in eval mode and without gradients."""
+
+    model: VoxCPM
+    tokenizer: TextTokenizer
+    config: ModelConfig
+    policy: ServingPolicy
+    name: str
+    path: Path
+
+
+def load_model(
+    path_or_id: str | Path,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | str | None = None,
+    *,
+    revision: str | None = None,
+    offline: bool = False,
+) -> LoadedModel:
+    """Load a checkpoint directory or hub id.
+
+    dtype: None is float32 on the CPU and the checkpoint's own elsewhere; the VAE is always float32.
+    revision: of a hub id, a commit hash to pin it. offline: use the hub's local cache only.
+
+    Raises:
+        CheckpointError: see `resolve_directory`, `ModelConfig.from_file` and `weights.to_model`.
+    """
+    path = resolve_directory(path_or_id, revision=revision, offline=offline)
+    config = ModelConfig.from_file(path / "config.json")
+    tokenizer = TextTokenizer.from_file(path / "tokenizer.json")
+    policy = ServingPolicy.load(path)
+    device = torch.device(device)
+    if dtype is None:
+        dtype = torch.float32 if device.type == "cpu" else config.dtype
+    # On the meta device nothing is initialised only to be overwritten.
+    with torch.device("meta"):
+        model = VoxCPM(config)
+    vae = model.vae
+    del model.vae
+    _assign(model, to_model(read_model_weights(path), model, parse_dtype(dtype)))
+    _assign(vae, to_model(read_vae_weights(path), vae, torch.float32))
+    model.vae = vae
+    model = model.requires_grad_(False).eval().to(device)
+    return LoadedModel(model, tokenizer, config, policy, policy.name or Path(path_or_id).name, path)
+
+
+def _assign(module: nn.Module, state: dict[str, torch.Tensor]) -> None:
+    module.load_state_dict(state, strict=True, assign=True)
+
+
+def parse_dtype(dtype: torch.dtype | str) -> torch.dtype:
+    """A dtype or its name as configs spell it. Raises CheckpointError for any other name."""
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    if dtype not in _DTYPES:
+        raise CheckpointError(f"dtype {dtype!r} is not one of {', '.join(_DTYPES)}")
+    return _DTYPES[dtype]
+
+
+def resolve_directory(path_or_id: str | Path, *, revision: str | None = None, offline: bool = False) -> Path:
+    """A directory as it is; a hub id downloaded (with progress, resumed if cut) or found in the local cache.
+
+    Raises:
+        CheckpointError: neither a directory nor a hub id, or a download that failed.
+    """
+    path = Path(path_or_id).expanduser()
+    if path.is_dir():
+        return path
+    if path.exists() or not _HUB_ID.fullmatch(str(path_or_id)):
+        raise CheckpointError(f"{str(path_or_id)!r} is neither a checkpoint directory nor a hub id (owner/name)")
+    from huggingface_hub import snapshot_download  # imported late: most runs load a directory
+
+    try:
+        found = snapshot_download(
+            str(path_or_id), revision=revision, allow_patterns=_HUB_FILES, local_files_only=offline
+        )
+    except Exception as error:  # the client raises its own, HTTP and OS errors
+        where = "in the local cache" if offline else "on the hub"
+        raise CheckpointError(f"{path_or_id} was not found {where}: {error}") from error
+    return Path(found)
+
+
+def save_weights(model: VoxCPM, directory: Path, dtype: torch.dtype | None = None) -> None:
+    """Write model.safetensors and audiovae.safetensors under upstream's names, so that the reference loads them too.
+
+    dtype: of what is written; None keeps each parameter's own.
+    """
+    vae = to_upstream(model.vae, weight_norm=True)
+    rest = {name: tensor for name, tensor in to_upstream(model).items() if not name.startswith("vae.")}
+    if model.config.vae.num_rate_buckets:
+        vae["decoder.sr_bin_boundaries"] = torch.tensor(model.config.vae.rate_boundaries_hz, dtype=torch.int32)
+    for name, tensors in (("model.safetensors", rest), ("audiovae.safetensors", vae)):
+        cast = {key: t if dtype is None or not t.is_floating_point() else t.to(dtype) for key, t in tensors.items()}
+        save_file(cast, directory / name)

@@ -1,0 +1,96 @@
+"""The layout of a model input: which position holds a token, which a patch of audio. Free of torch.
+
+`[103 reference patches 104]? prefix? text 101 [prompt patches]?`, then generation. With a prompt, text means prompt text
+and target text tokenised as one string.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence as AnySequence
+from typing import Any
+
+import numpy as np
+
+from realtime_tts.errors import InvalidRequest
+from realtime_tts.model.config import ModelConfig
+
+AUDIO_START, AUDIO_END, REFERENCE_START, REFERENCE_END = 101, 102, 103, 104
+Patches = np.ndarray[Any, np.dtype[np.float32]]  # [num_patches, patch_size, latent_dim]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sequence:
+    """One model input.
+
+    token_ids: one per position, 0 where audio is. audio_index: the positions of audio; features: their patches, in order.
+    prefix_patch [patch_size, latent_dim]: what the first flow continues from: the prompt's end, or silence (zeros).
+    context [≤ num_context_patches, patch_size, latent_dim]: decode these first and drop their audio, so that the VAE
+    continues from the prompt.
+    """
+
+    token_ids: list[int]
+    audio_index: list[int]
+    features: Patches
+    prefix_patch: Patches
+    context: Patches
+
+    @property
+    def num_positions(self) -> int:
+        return len(self.token_ids)
+
+
+def build_sequence(
+    config: ModelConfig,
+    text_ids: AnySequence[int],
+    *,
+    prefix_ids: AnySequence[int] = (),
+    reference: Patches | None = None,
+    prompt: Patches | None = None,
+) -> Sequence:
+    """Lay out one input.
+
+    Raises:
+        InvalidRequest: a reference for a generation without reference tokens, or patches of a wrong shape.
+    """
+    if reference is not None and not config.supports_reference:
+        raise InvalidRequest("this model knows no isolated reference, only a prompt to continue", field="reference")
+    reference = _patches(config, reference, "reference")
+    prompt = _patches(config, prompt, "prompt")
+    token_ids: list[int] = []
+    audio_index: list[int] = []
+
+    def add_audio(patches: Patches) -> None:
+        audio_index.extend(range(len(token_ids), len(token_ids) + len(patches)))
+        token_ids.extend([0] * len(patches))
+
+    if len(reference):
+        token_ids.append(REFERENCE_START)
+        add_audio(reference)
+        token_ids.append(REFERENCE_END)
+    token_ids += [*prefix_ids, *text_ids, AUDIO_START]
+    add_audio(prompt)
+    return Sequence(
+        token_ids=token_ids,
+        audio_index=audio_index,
+        features=np.concatenate((reference, prompt)),
+        prefix_patch=prompt[-1] if len(prompt) else np.zeros((config.patch_size, config.latent_dim), np.float32),
+        context=prompt[-config.num_context_patches :],
+    )
+
+
+def max_patches(num_target_tokens: int) -> int:
+    """The longest speech that text of so many tokens can be; what runs on beyond it is babble."""
+    return 6 * num_target_tokens + 10
+
+
+def _patches(config: ModelConfig, patches: Patches | None, field: str) -> Patches:
+    shape = (config.patch_size, config.latent_dim)
+    if patches is None:
+        return np.zeros((0, *shape), np.float32)
+    array = np.asarray(patches, dtype=np.float32)
+    if array.shape[1:] != shape or array.ndim != 3:
+        raise InvalidRequest(
+            f"patches must be shaped [n, {shape[0]}, {shape[1]}], not {list(array.shape)}", field=field
+        )
+    return array

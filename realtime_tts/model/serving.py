@@ -1,0 +1,127 @@
+"""How a checkpoint wants to be served: `serving.json` beside its config.json. Free of torch; travels to the gateway."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from realtime_tts.errors import CheckpointError
+
+CONTINUITIES = ("continuation", "reference")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VoicePolicy:
+    """A voice built into a checkpoint: trusted text before the user's, such as a speaker token."""
+
+    text_prefix: str = ""
+    description: str = ""
+    language: str = ""
+
+    @classmethod
+    def from_map(cls, raw: Any) -> VoicePolicy:
+        return cls(**_checked(cls, raw, "voices"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServingPolicy:
+    """Defaults fit the published VoxCPM checkpoints.
+
+    continuity: how a context keeps its voice from segment to segment: by continuing the last audio, or by using it as an
+        isolated reference. charset: characters the tokenizer knows, None for all. max_patches_per_char: a tighter length
+        guard than the model's own. max_prompt_patches: the audio that continuity may carry over.
+    """
+
+    name: str = ""
+    languages: tuple[str, ...] = ("en", "zh")
+    default_steps: int = 10
+    default_cfg: float = 2.0
+    continuity: str = "continuation"
+    max_segment_chars: int = 200
+    charset: str | None = None
+    max_patches_per_char: float | None = None
+    max_prompt_patches: int = 64
+    default_voice: str | None = None
+    voices: Mapping[str, VoicePolicy] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def load(cls, directory: str | Path) -> ServingPolicy:
+        """Of a checkpoint directory; without a serving.json, the defaults.
+
+        Raises:
+            CheckpointError: not JSON, an unknown key, or a value of the wrong type or range.
+        """
+        path = Path(directory) / "serving.json"
+        if not path.exists():
+            return cls(name=Path(directory).name)
+        try:
+            raw = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"serving.json cannot be read: {error}") from error
+        return cls.from_map(raw)
+
+    @classmethod
+    def from_map(cls, raw: Any) -> ServingPolicy:
+        """From a parsed serving.json, or from `to_map`'s result."""
+        fields = _checked(cls, raw, "serving.json")
+        if not isinstance(fields.get("voices", {}), Mapping):
+            raise CheckpointError("serving.json: voices is not an object")
+        fields["voices"] = {name: VoicePolicy.from_map(voice) for name, voice in fields.get("voices", {}).items()}
+        if "languages" in fields:
+            fields["languages"] = _strings(fields["languages"], "languages")
+        policy = cls(**fields)
+        _check(policy)
+        return policy
+
+    def to_map(self) -> dict[str, Any]:
+        """Plain JSON and msgpack types; `from_map` gives an equal policy back."""
+        raw = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        voices = {name: dataclasses.asdict(voice) for name, voice in self.voices.items()}
+        return {**raw, "languages": list(self.languages), "voices": voices}
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "str | None": (str, type(None)),
+    "float | None": (int, float, type(None)),
+}
+
+
+def _checked(cls: type, raw: Any, where: str) -> dict[str, Any]:
+    """A copy of `raw` with only known keys and scalars of their declared type."""
+    if not isinstance(raw, Mapping):
+        raise CheckpointError(f"{where} is not an object")
+    declared = {field.name: str(field.type) for field in dataclasses.fields(cls)}
+    for key, value in raw.items():
+        if key not in declared:
+            raise CheckpointError(f"{where}: unknown key {key!r}")
+        types = _TYPES.get(declared[key])
+        if types and (not isinstance(value, types) or isinstance(value, bool)):
+            raise CheckpointError(f"{where}: {key} must be {declared[key]}, not {type(value).__name__}")
+    return dict(raw)
+
+
+def _strings(values: Any, key: str) -> tuple[str, ...]:
+    if not isinstance(values, (list, tuple)) or not all(isinstance(value, str) for value in values):
+        raise CheckpointError(f"serving.json: {key} must be a list of strings")
+    return tuple(values)
+
+
+def _check(policy: ServingPolicy) -> None:
+    rules = {
+        "default_steps must be at least 2": policy.default_steps >= 2,
+        "default_cfg must not be negative": policy.default_cfg >= 0,
+        f"continuity must be one of {', '.join(CONTINUITIES)}": policy.continuity in CONTINUITIES,
+        "max_segment_chars must be positive": policy.max_segment_chars > 0,
+        "max_prompt_patches must not be negative": policy.max_prompt_patches >= 0,
+        "max_patches_per_char must be positive": policy.max_patches_per_char is None or policy.max_patches_per_char > 0,
+        "default_voice must be one of voices": policy.default_voice is None or policy.default_voice in policy.voices,
+    }
+    for rule, holds in rules.items():
+        if not holds:
+            raise CheckpointError(f"serving.json: {rule}")

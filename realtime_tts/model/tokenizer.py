@@ -1,0 +1,71 @@
+"""Text → token ids, from a checkpoint's tokenizer.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from realtime_tts.errors import CheckpointError
+
+_WORD_MARK = "▁"
+
+
+class TextTokenizer:
+    """User text is only ever text: "<|audio_start|>" typed by a caller becomes the characters, not the token."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        self._tokenizer = tokenizer
+        self._unknown_id = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
+        self._splits = _chinese_splits(tokenizer)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> TextTokenizer:
+        """Raises CheckpointError if the file cannot be read or parsed."""
+        try:
+            return cls(Tokenizer.from_file(str(path)))
+        except Exception as error:  # the library raises bare Exception
+            raise CheckpointError(f"tokenizer.json cannot be loaded: {error}") from error
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of untrusted text: special tokens are spelt out, characters the vocabulary lacks are dropped."""
+        return self._encode(text, specials_as_text=True)
+
+    def encode_trusted(self, text: str) -> list[int]:
+        """The same for text of ours, e.g. a voice's prefix "<slt>": special tokens keep their meaning."""
+        return self._encode(text, specials_as_text=False)
+
+    def _encode(self, text: str, *, specials_as_text: bool) -> list[int]:
+        # A property of the shared object, so it is set before each call; encoding is single-threaded per worker.
+        self._tokenizer.encode_special_tokens = specials_as_text
+        ids: list[int] = []
+        for token_id in self._tokenizer.encode(text, add_special_tokens=False).ids:
+            if token_id in self._splits:
+                ids += self._splits[token_id]
+            elif token_id != self._unknown_id:
+                ids.append(token_id)
+        return ids
+
+
+def _chinese_splits(tokenizer: Tokenizer) -> dict[int, list[int]]:
+    """Tokens of several Chinese characters → the ids of their characters.
+
+    The model was trained on single characters, while the vocabulary also holds words, some with a word mark in front.
+    """
+    vocab = tokenizer.get_vocab(with_added_tokens=True)
+    words = {token for token in vocab if len(token) >= 2 and all("一" <= c <= "\u9fff" for c in token)}
+    splits = {}
+    for token, token_id in vocab.items():
+        word = token.replace(_WORD_MARK, "")
+        if word in words:
+            splits[token_id] = [i for c in word for i in _character_ids(c, vocab)]
+    return splits
+
+
+def _character_ids(character: str, vocab: dict[str, int]) -> list[int]:
+    if character in vocab:
+        return [vocab[character]]
+    names = [f"<0x{byte:02X}>" for byte in character.encode()]
+    return [vocab[name] for name in names] if all(name in vocab for name in names) else []

@@ -1,0 +1,164 @@
+"""Weight files and their names: upstream's layout on disk, fused and folded matrices in the model.
+
+On disk query, key, value and gate, up are separate and the VAE's convolutions are weight-normed; in the model they are
+`qkv_proj`, `gate_up_proj` and plain weights. `to_model` and `to_upstream` are each other's inverse.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from realtime_tts.errors import CheckpointError
+
+MAX_PICKLE_BYTES = 16 * 2**30
+FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+# Weight norm's (magnitude, direction), under the names of both of torch's implementations.
+_NORM_PAIRS = (
+    ("weight_g", "weight_v"),
+    ("parametrizations.weight.original0", "parametrizations.weight.original1"),
+)
+_IGNORED = frozenset({"decoder.sr_bin_boundaries"})  # a constant that the config states as well
+
+
+def read_model_weights(directory: Path) -> dict[str, Tensor]:
+    """The language and flow models' tensors of a checkpoint directory, under upstream's names."""
+    index = directory / "model.safetensors.index.json"
+    if index.exists():
+        return _read_all(_indexed_files(index))
+    if (directory / "model.safetensors").exists():
+        return _read_all([directory / "model.safetensors"])
+    shards = sorted(path for path in directory.glob("*.safetensors") if path.name != "audiovae.safetensors")
+    if shards:
+        return _read_all(shards)
+    if (directory / "pytorch_model.bin").exists():
+        return _read_pickle(directory / "pytorch_model.bin")
+    raise CheckpointError("no model weights: neither *.safetensors nor pytorch_model.bin")
+
+
+def read_vae_weights(directory: Path) -> dict[str, Tensor]:
+    """The VAE's tensors of a checkpoint directory, under upstream's names."""
+    if (directory / "audiovae.safetensors").exists():
+        return _read_all([directory / "audiovae.safetensors"])
+    if (directory / "audiovae.pth").exists():
+        return _read_pickle(directory / "audiovae.pth")
+    raise CheckpointError("no VAE weights: neither audiovae.safetensors nor audiovae.pth")
+
+
+def _indexed_files(index: Path) -> list[Path]:
+    try:
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise CheckpointError(f"{index.name} cannot be read: {error!r}") from error
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise CheckpointError(f"{index.name} names a file outside the checkpoint: {name!r}")
+        if not (index.parent / name).exists():
+            raise CheckpointError(f"{name}, named by {index.name}, is missing")
+    return [index.parent / name for name in sorted(names)]
+
+
+def _read_all(files: Iterable[Path]) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for path in files:
+        try:
+            shard = load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"{path.name} cannot be read: {error}") from error
+        twice = tensors.keys() & shard.keys()
+        if twice:
+            raise CheckpointError(f"weight {min(twice)} is in two files")
+        tensors |= shard
+    return tensors
+
+
+def _read_pickle(path: Path) -> dict[str, Tensor]:
+    if path.stat().st_size > MAX_PICKLE_BYTES:
+        raise CheckpointError(f"{path.name} is larger than {MAX_PICKLE_BYTES} bytes")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged or hostile pickle fails in many ways
+        raise CheckpointError(f"{path.name} cannot be read: {error}") from error
+    if isinstance(content, Mapping):
+        content = content.get("state_dict", content)
+    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise CheckpointError(f"{path.name} holds no state dict")
+    return dict(content)
+
+
+def to_model(upstream: Mapping[str, Tensor], module: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Upstream's tensors as `module`'s state dict, of `dtype`.
+
+    Raises:
+        CheckpointError: naming the first weight that is missing, unknown or of another shape.
+    """
+    remaining = dict(upstream)
+    state = {}
+    for name, expected in module.state_dict().items():
+        # Copied even if the dtype fits: a file's memory map must not outlive the loading.
+        tensor = _take(name, remaining).to(dtype, copy=True).contiguous()
+        if tensor.shape != expected.shape:
+            raise CheckpointError(f"weight {name} is shaped {list(tensor.shape)}, not {list(expected.shape)}")
+        state[name] = tensor
+    unknown = remaining.keys() - _IGNORED
+    if unknown:
+        raise CheckpointError(f"unknown weight {min(unknown)} ({len(unknown)} in all)")
+    return state
+
+
+def _take(name: str, remaining: dict[str, Tensor]) -> Tensor:
+    """Remove what makes one of the model's weights from `remaining` and put it together."""
+    prefix, _, leaf = name.rpartition(".")
+    stem, _, module_name = prefix.rpartition(".")
+    if module_name in FUSED:
+        parts = [f"{stem}.{part}.{leaf}" for part in FUSED[module_name]]
+        return torch.cat([_pop(part, remaining) for part in parts])
+    if leaf == "weight":
+        for magnitude, direction in _NORM_PAIRS:
+            if f"{prefix}.{direction}" in remaining:
+                return _fold(_pop(f"{prefix}.{magnitude}", remaining), _pop(f"{prefix}.{direction}", remaining))
+    return _pop(name, remaining)
+
+
+def _pop(name: str, remaining: dict[str, Tensor]) -> Tensor:
+    try:
+        return remaining.pop(name)
+    except KeyError:
+        raise CheckpointError(f"weight {name} is missing") from None
+
+
+def _fold(magnitude: Tensor, direction: Tensor) -> Tensor:
+    return torch._weight_norm(direction.float(), magnitude.float(), 0)
+
+
+def to_upstream(module: nn.Module, *, weight_norm: bool = False) -> dict[str, Tensor]:
+    """`module`'s parameters under upstream's names, on the CPU; with `weight_norm`, convolutions as magnitude and
+    direction, the way upstream's VAE expects them."""
+    tensors = {}
+    for name, tensor in module.state_dict().items():
+        tensor = tensor.detach().cpu()
+        prefix, _, leaf = name.rpartition(".")
+        stem, _, module_name = prefix.rpartition(".")
+        owner = module.get_submodule(prefix)
+        if module_name in FUSED:
+            parts = tensor.split(_fused_sizes(module.get_submodule(stem), module_name))
+            for part, piece in zip(FUSED[module_name], parts, strict=True):
+                tensors[f"{stem}.{part}.{leaf}"] = piece.contiguous()
+        elif weight_norm and leaf == "weight" and isinstance(owner, (nn.Conv1d, nn.ConvTranspose1d)):
+            tensors[f"{prefix}.weight_v"] = tensor.clone()
+            tensors[f"{prefix}.weight_g"] = tensor.float().norm(dim=(1, 2), keepdim=True).to(tensor.dtype)
+        else:
+            tensors[name] = tensor.clone()
+    return tensors
+
+
+def _fused_sizes(owner: nn.Module, module_name: str) -> list[int]:
+    if module_name == "gate_up_proj":
+        return [owner.get_submodule(module_name).out_features // 2] * 2
+    return [heads * owner.head_dim for heads in (owner.num_heads, owner.num_kv_heads, owner.num_kv_heads)]
