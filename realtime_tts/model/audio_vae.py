@@ -1,7 +1,7 @@
 """Causal convolutional audio VAE: recordings → latents at 25 Hz, latents → waveform, whole or patch by patch.
 
-Every decoder convolution looks only back, so a streamed decode that keeps each one's left context equals the whole decode.
-Weight norm is folded at load (`checkpoint`). Latents are time-major outside: [batch, frames, latent_dim].
+Every decoder convolution looks only back, so a streamed decode that keeps each one's left context equals the whole
+decode. Weight norm is folded at load (`checkpoint`). Latents are time-major outside: [batch, frames, latent_dim].
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class AudioVAE(nn.Module):
         self._contexts = [(m.in_channels, m.context) for m in self.decoder.modules() if getattr(m, "context", 0)]
 
     def encode(self, pcm: Tensor) -> Tensor:
-        """pcm [B, samples] at `encode_rate_hz` in [-1, 1], zero-padded here to whole frames → [B, frames, latent_dim]."""
+        """pcm [B, samples] at `encode_rate_hz` in [-1, 1], zero-padded to whole frames → [B, frames, latent_dim]."""
         pcm = F.pad(pcm, (0, -pcm.shape[-1] % self.config.encode_hop))
         return self.encoder(pcm[:, None]).transpose(1, 2)
 

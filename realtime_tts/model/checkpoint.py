@@ -1,7 +1,7 @@
 """Loads and saves checkpoints in upstream's layout; a weight that is missing, unknown or misshapen is an error.
 
-A checkpoint is a directory with config.json, tokenizer.json, model and VAE weights and, ours, an optional serving.json; or
-the id of one on the Hugging Face hub.
+A checkpoint is a directory with config.json, tokenizer.json, model and VAE weights and, ours, an optional serving.json;
+or the id of one on the Hugging Face hub.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch import nn
 
 from realtime_tts.errors import CheckpointError
 from realtime_tts.model.config import ModelConfig
+from realtime_tts.model.config_file import read_config
 from realtime_tts.model.serving import ServingPolicy
 from realtime_tts.model.tokenizer import TextTokenizer
 from realtime_tts.model.voxcpm import VoxCPM
@@ -56,10 +57,10 @@ def load_model(
     revision: of a hub id, a commit hash to pin it. offline: use the hub's local cache only.
 
     Raises:
-        CheckpointError: see `resolve_directory`, `ModelConfig.from_file` and `weights.to_model`.
+        CheckpointError: see `resolve_directory`, `read_config` and `weights.to_model`.
     """
     path = resolve_directory(path_or_id, revision=revision, offline=offline)
-    config = ModelConfig.from_file(path / "config.json")
+    config = read_config(path / "config.json")
     tokenizer = TextTokenizer.from_file(path / "tokenizer.json")
     policy = ServingPolicy.load(path)
     device = torch.device(device)

@@ -1,7 +1,7 @@
 """Solves a patch's flow from noise with Euler steps and classifier-free guidance (CFG-zero-star).
 
-The loop has no host synchronisation and no data-dependent control flow: with a schedule made beforehand it can be captured
-into a CUDA graph. Noise is an input.
+The loop has no host synchronisation and no data-dependent control flow: with a schedule made beforehand it can be
+captured into a CUDA graph. Noise is an input.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class FlowMatching(nn.Module):
         return FlowSchedule(tuple(step[1] for step in steps), embeddings)
 
     def forward(self, mu: Tensor, prefix: Tensor, noise: Tensor, schedule: FlowSchedule, cfg: Tensor) -> Tensor:
-        """mu [S, num_mu, hidden], prefix and noise [S, patch_size, latent_dim], cfg [S] → patch float32, shaped like noise.
+        """mu [S, num_mu, hidden], prefix and noise [S, patch_size, latent_dim], cfg [S] → patch like noise, float32.
 
         The state stays float32 between steps, whatever the weights are.
         """

@@ -78,5 +78,5 @@ class LocDiT(nn.Module):
         return self.out_proj(self.decoder.forward_tail(tokens, rope, x.shape[1]))
 
     def forward(self, x: Tensor, mu: Tensor, t: Tensor, prefix: Tensor, dt: Tensor) -> Tensor:
-        """x, prefix [N, patch_size, latent_dim], mu [N, num_mu, hidden], t, dt [N] → velocity [N, patch_size, latent_dim]."""
+        """x, prefix [N, patch_size, latent_dim], mu [N, num_mu, hidden], t, dt [N] → velocity, shaped like x."""
         return self.velocity(self.in_proj(x), mu, self.embed_time(t, dt), self.cond_proj(prefix))

@@ -1,7 +1,7 @@
 """The layout of a model input: which position holds a token, which a patch of audio. Free of torch.
 
-`[103 reference patches 104]? prefix? text 101 [prompt patches]?`, then generation. With a prompt, text means prompt text
-and target text tokenised as one string.
+`[103 reference patches 104]? prefix? text 101 [prompt patches]?`, then generation. With a prompt, text means prompt
+text and target text tokenised as one string.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Patches = np.ndarray[Any, np.dtype[np.float32]]  # [num_patches, patch_size, lat
 class Sequence:
     """One model input.
 
-    token_ids: one per position, 0 where audio is. audio_index: the positions of audio; features: their patches, in order.
+    token_ids: one per position, 0 where audio is. audio_index: positions of audio; features: their patches, in order.
     prefix_patch [patch_size, latent_dim]: what the first flow continues from: the prompt's end, or silence (zeros).
     context [≤ num_context_patches, patch_size, latent_dim]: decode these first and drop their audio, so that the VAE
     continues from the prompt.

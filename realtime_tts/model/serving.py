@@ -30,9 +30,11 @@ class VoicePolicy:
 class ServingPolicy:
     """Defaults fit the published VoxCPM checkpoints.
 
-    continuity: how a context keeps its voice from segment to segment: by continuing the last audio, or by using it as an
-        isolated reference. charset: characters the tokenizer knows, None for all. max_patches_per_char: a tighter length
-        guard than the model's own. max_prompt_patches: the audio that continuity may carry over.
+    continuity: how a context keeps its voice from segment to segment: by continuing the last audio, or by using it
+        as an isolated reference.
+    charset: characters the tokenizer knows, None for all.
+    max_patches_per_char: a tighter length guard than the model's own.
+    max_prompt_patches: the audio that continuity may carry over.
     """
 
     name: str = ""

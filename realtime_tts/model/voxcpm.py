@@ -1,7 +1,7 @@
 """VoxCPM: text and audio positions → hidden states → patches of latents. One class for three generations.
 
-A step of serving is `embed` → `lm_forward` → `stop_flags`, `condition` → `flow` → `vae.decode_stream`. Sequences are flat
-and ragged; nothing here keeps state between calls.
+A step of serving is `embed` → `lm_forward` → `stop_flags`, `condition` → `flow` → `vae.decode_stream`. Sequences are
+flat and ragged; nothing here keeps state between calls.
 """
 
 from __future__ import annotations
