@@ -14,6 +14,7 @@ RealtimeTTSError
 ├── Unauthorized
 ├── Forbidden                      an origin that is not allowed
 ├── SessionNotFound                nothing to resume
+│   └── ResumeGap                  resumed too late: messages that the client lacks are gone
 ├── LimitExceeded                  a quota of this key or session
 │   ├── TooManyContexts
 │   ├── TooManySessions
@@ -105,6 +106,10 @@ class Forbidden(RealtimeTTSError):
 
 class SessionNotFound(RealtimeTTSError):
     code, http_status = "session_not_found", 404
+
+
+class ResumeGap(SessionNotFound):
+    code, http_status, retryable = "resume_gap", 410, True
 
 
 class LimitExceeded(RealtimeTTSError):
