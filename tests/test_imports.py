@@ -19,8 +19,9 @@ ALLOWED = {
     "session": {"text", "audio"},
     "model": set(),
     "engine": {"model", "config"},
-    "engine_client": {"config", "model.serving"},
-    "server": {"session", "text", "audio", "config", "engine_client", "model.serving"},
+    "engine_supervisor": set(),
+    "engine_client": {"config", "model.serving", "engine_supervisor"},
+    "server": {"session", "text", "audio", "config", "engine_client", "engine_supervisor", "model.serving"},
 }
 EVERYBODY = {"errors", "wire", "__version__"}
 PURE = [

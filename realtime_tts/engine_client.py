@@ -1,0 +1,332 @@
+"""The gateway's side of the engine: requests go in, audio comes out. asyncio, no torch.
+
+`EngineClient` owns one `Supervisor` per device, sends each context to one worker, and turns the loss of a worker into a
+`Failed` for each of its requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import enum
+from collections.abc import Callable, Sequence
+
+from realtime_tts import wire
+from realtime_tts.engine_supervisor import Supervisor, SupervisorConfig, WorkerSpec
+from realtime_tts.errors import (
+    Draining,
+    EngineLost,
+    EngineStartError,
+    InternalError,
+    RealtimeTTSError,
+    SlowConsumer,
+    error_from_code,
+)
+
+
+class EngineState(enum.Enum):
+    """STARTING → READY ⇄ DOWN → DRAINING → CLOSED."""
+
+    STARTING = "starting"
+    READY = "ready"  # at least one worker takes requests
+    DOWN = "down"  # none does; they are being respawned
+    DRAINING = "draining"
+    CLOSED = "closed"
+
+
+class RequestStream:
+    """What one request yields: `Audio` frames, then exactly one `Done` or `Failed`.
+
+    Bounded: a reader that leaves more than `max_buffered_bytes` unread loses the request (`slow_consumer`).
+    """
+
+    def __init__(self, request_id: str, context_id: str, cancel: Callable[[str], None]) -> None:
+        self.request_id, self.context_id = request_id, context_id
+        self.buffered_bytes = 0
+        self.ended = False  # the terminal message has been put
+        self._cancel = cancel
+        self._messages: collections.deque[wire.Message] = collections.deque()
+        self._arrived = asyncio.Event()
+        self._read_all = False
+
+    def __aiter__(self) -> RequestStream:
+        return self
+
+    async def __anext__(self) -> wire.Message:
+        if self._read_all:
+            raise StopAsyncIteration
+        while not self._messages:
+            self._arrived.clear()
+            await self._arrived.wait()
+        message = self._messages.popleft()
+        self.buffered_bytes -= len(message.payload)
+        self._read_all = isinstance(message, (wire.Done, wire.Failed))
+        return message
+
+    async def aclose(self) -> None:
+        """Cancel the request unless it has ended; later reads end at once."""
+        if not self.ended:
+            self._cancel(self.request_id)
+        self._messages.clear()
+        self.buffered_bytes = 0
+        self._read_all = True
+
+    def put(self, message: wire.Message) -> None:
+        """Called by the client only."""
+        self.ended = isinstance(message, (wire.Done, wire.Failed))
+        self.buffered_bytes += len(message.payload)
+        self._messages.append(message)
+        self._arrived.set()
+
+    def drop_audio(self) -> None:
+        """Forget what has not been read, as a cancel demands."""
+        self._messages.clear()
+        self.buffered_bytes = 0
+
+
+@dataclasses.dataclass(slots=True)
+class _Worker:
+    supervisor: Supervisor
+    requests: dict[str, RequestStream] = dataclasses.field(default_factory=dict)
+    contexts: set[str] = dataclasses.field(default_factory=set)
+    voices: dict[str, asyncio.Future[wire.VoiceAdded]] = dataclasses.field(default_factory=dict)  # being added
+
+
+class EngineClient:
+    """All workers as one engine.
+
+    Args:
+        workers: one spec per device.
+        max_buffered_bytes: of PCM that nobody has read, per request.
+        on_state_change: called on the event loop with each new state.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[WorkerSpec],
+        config: SupervisorConfig | None = None,
+        *,
+        max_buffered_bytes: int = 8 * 1024 * 1024,
+        on_state_change: Callable[[EngineState], None] | None = None,
+    ) -> None:
+        self.state = EngineState.STARTING
+        self.ready: wire.Ready | None = None
+        self._max_buffered_bytes = max_buffered_bytes
+        self._on_state_change = on_state_change
+        self._voices: dict[str, wire.AddVoice] = {}  # sent again to a respawned worker
+        self._context_workers: dict[str, _Worker] = {}
+        self._started: asyncio.Future[None] | None = None
+        self._workers = [self._make_worker(spec, config or SupervisorConfig()) for spec in workers]
+
+    def _make_worker(self, spec: WorkerSpec, config: SupervisorConfig) -> _Worker:
+        supervisor = Supervisor(
+            spec,
+            config,
+            on_message=lambda message: self._receive(worker, message),
+            on_ready=lambda: self._worker_ready(worker),
+            on_lost=lambda: self._worker_lost(worker),
+        )
+        worker = _Worker(supervisor)
+        return worker
+
+    # ---- life ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Spawn every worker; return when the first is ready.
+
+        Raises:
+            EngineStartError, CheckpointError: every worker ended before it was ready.
+        """
+        self._started = asyncio.get_running_loop().create_future()
+        for worker in self._workers:
+            worker.supervisor.start()
+        try:
+            await self._started
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self, drain_s: float = 0.0) -> None:
+        """Refuse new contexts, let running requests finish for `drain_s` seconds, then end the workers. Idempotent."""
+        if self.state is EngineState.CLOSED:
+            return
+        self._change_state(EngineState.DRAINING)
+        await asyncio.gather(*(worker.supervisor.stop(drain_s) for worker in self._workers))
+        self._change_state(EngineState.CLOSED)
+
+    @property
+    def num_workers(self) -> int:
+        return len(self._workers)
+
+    @property
+    def num_ready(self) -> int:
+        return sum(worker.supervisor.ready is not None for worker in self._workers)
+
+    @property
+    def num_requests(self) -> int:
+        """Requests without a terminal message yet."""
+        return sum(len(worker.requests) for worker in self._workers)
+
+    @property
+    def num_restarts(self) -> int:
+        return sum(max(0, worker.supervisor.num_starts - 1) for worker in self._workers)
+
+    @property
+    def stats(self) -> list[wire.Stats]:
+        """The latest heartbeat of each ready worker."""
+        return [worker.supervisor.stats for worker in self._workers if worker.supervisor.stats is not None]
+
+    @property
+    def worker_pids(self) -> list[int]:
+        return [worker.supervisor.pid for worker in self._workers if worker.supervisor.pid is not None]
+
+    # ---- requests ------------------------------------------------------------------------------------------------
+
+    def submit(self, request: wire.Generate) -> RequestStream:
+        """Send a request; its audio is read from the stream returned.
+
+        Raises:
+            Draining: the engine is shutting down and this is a new context.
+            EngineLost: no worker is ready. Can be tried again.
+        """
+        worker = self._context_workers.get(request.context_id) or self._least_loaded()
+        stream = RequestStream(request.request_id, request.context_id, self.cancel)
+        worker.requests[request.request_id] = stream
+        worker.contexts.add(request.context_id)
+        self._context_workers[request.context_id] = worker
+        worker.supervisor.send(request)
+        return stream
+
+    def _least_loaded(self) -> _Worker:
+        if self.state in (EngineState.DRAINING, EngineState.CLOSED):
+            raise Draining("the engine is shutting down")
+        ready = [worker for worker in self._workers if worker.supervisor.ready is not None]
+        if not ready:
+            raise EngineLost("no engine worker is ready")
+        return min(ready, key=lambda worker: (len(worker.requests), len(worker.contexts)))
+
+    def cancel(self, request_id: str) -> None:
+        """End a request now: its stream yields `Done("cancelled")` and nothing after it. Unknown ids are ignored."""
+        for worker in self._workers:
+            if stream := worker.requests.pop(request_id, None):
+                worker.supervisor.send(wire.Cancel(request_id))
+                stream.drop_audio()
+                stream.put(wire.Done(request_id, "cancelled"))
+
+    def close_context(self, context_id: str) -> None:
+        """Cancel what runs in a context and forget its voice and prosody. Unknown ids are ignored."""
+        worker = self._context_workers.pop(context_id, None)
+        if worker is None:
+            return
+        worker.contexts.discard(context_id)
+        for stream in [stream for stream in worker.requests.values() if stream.context_id == context_id]:
+            self.cancel(stream.request_id)
+        worker.supervisor.send(wire.CloseContext(context_id))
+
+    def playback(self, context_id: str, played_ms: float, paused: bool = False) -> None:
+        """Tell how much of a context has been heard."""
+        if worker := self._context_workers.get(context_id):
+            worker.supervisor.send(wire.Playback(context_id, played_ms, paused))
+
+    def set_priority(self, context_id: str, priority: int) -> None:
+        """Smaller is more urgent; −8 … 8."""
+        if worker := self._context_workers.get(context_id):
+            worker.supervisor.send(wire.SetPriority(context_id, priority))
+
+    # ---- voices --------------------------------------------------------------------------------------------------
+
+    async def add_voice(self, voice: wire.AddVoice) -> wire.VoiceAdded:
+        """Encode a recording into a voice on every worker, and again on each one respawned.
+
+        Raises:
+            RealtimeTTSError: what the worker made of it, e.g. AudioDecodeError; EngineLost if no worker is ready.
+        """
+        ready = [worker for worker in self._workers if worker.supervisor.ready is not None]
+        if not ready:
+            raise EngineLost("no engine worker is ready")
+        if any(voice.voice_id in worker.voices for worker in ready) or voice.voice_id in self._voices:
+            raise InternalError(f"voice id {voice.voice_id!r} is in use")
+        answers = [self._send_voice(worker, voice) for worker in ready]
+        try:
+            added = (await asyncio.gather(*answers))[0]
+        except BaseException:
+            self.remove_voice(voice.voice_id)
+            raise
+        self._voices[voice.voice_id] = voice
+        return added
+
+    def _send_voice(self, worker: _Worker, voice: wire.AddVoice) -> asyncio.Future[wire.VoiceAdded]:
+        answer = worker.voices[voice.voice_id] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(lambda future: future.cancelled() or future.exception())  # one awaited error is enough
+        worker.supervisor.send(voice)
+        return answer
+
+    def remove_voice(self, voice_id: str) -> None:
+        """Forget a voice, its audio and its cached KV everywhere. Unknown ids are ignored."""
+        self._voices.pop(voice_id, None)
+        for worker in self._workers:
+            worker.voices.pop(voice_id, None)
+            worker.supervisor.send(wire.RemoveVoice(voice_id))
+
+    # ---- from the workers ----------------------------------------------------------------------------------------
+
+    def _receive(self, worker: _Worker, message: wire.Message) -> None:
+        if isinstance(message, wire.Audio):
+            if stream := worker.requests.get(message.request_id):
+                stream.put(message)
+                if stream.buffered_bytes > self._max_buffered_bytes:
+                    worker.supervisor.send(wire.Cancel(message.request_id))
+                    stream.drop_audio()
+                    self._fail(worker, message.request_id, SlowConsumer("the audio was not read in time"))
+        elif isinstance(message, (wire.Done, wire.Failed)):
+            if stream := worker.requests.pop(message.request_id, None):
+                stream.put(message)
+        elif isinstance(message, wire.VoiceAdded):
+            if (answer := worker.voices.pop(message.voice_id, None)) and not answer.done():
+                answer.set_result(message)
+        elif isinstance(message, wire.VoiceFailed):
+            if (answer := worker.voices.pop(message.voice_id, None)) and not answer.done():
+                answer.set_exception(error_from_code(message.code, message.message))
+
+    def _fail(self, worker: _Worker, request_id: str, error: RealtimeTTSError) -> None:
+        worker.requests.pop(request_id).put(wire.Failed(request_id, error.code, error.message))
+
+    def _worker_ready(self, worker: _Worker) -> None:
+        self.ready = self.ready or worker.supervisor.ready
+        for voice in self._voices.values():
+            self._send_voice(worker, voice)
+        if self._started is not None and not self._started.done():
+            self._started.set_result(None)
+        if self.state in (EngineState.STARTING, EngineState.DOWN):
+            self._change_state(EngineState.READY)
+
+    def _worker_lost(self, worker: _Worker) -> None:
+        lost = EngineLost("the engine worker was lost")
+        for request_id in list(worker.requests):
+            self._fail(worker, request_id, lost)
+        for context_id in worker.contexts:
+            self._context_workers.pop(context_id, None)
+        worker.contexts.clear()
+        for answer in worker.voices.values():
+            if not answer.done():
+                answer.set_exception(lost)
+        worker.voices.clear()
+        if self.state is EngineState.READY and self.num_ready == 0:
+            self._change_state(EngineState.DOWN)
+        if self._started is not None and not self._started.done():
+            self._fail_start(worker)
+
+    def _fail_start(self, worker: _Worker) -> None:
+        """Give up starting once every worker has ended without getting ready."""
+        assert self._started is not None
+        ended = [other for other in self._workers if other is worker or other.supervisor.last_exit is not None]
+        if len(ended) == self.num_workers:
+            error = worker.supervisor.start_error
+            self._started.set_exception(error or EngineStartError("no engine worker became ready; see its log"))
+
+    def _change_state(self, state: EngineState) -> None:
+        if state is not self.state:
+            self.state = state
+            if self._on_state_change is not None:
+                self._on_state_change(state)

@@ -1,0 +1,252 @@
+"""Keep one engine worker process alive: spawn, wait until ready, watch, respawn. asyncio, no torch.
+
+The worker connects to a unix socket in a private directory. Whatever ends it (a crash, a kill, a damaged frame, five
+seconds without a step), its owner is told at once through `on_lost`, and a new one is started after a pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from realtime_tts import wire
+from realtime_tts.errors import RealtimeTTSError, error_from_code
+
+logger = logging.getLogger(__name__)
+
+_Connected: TypeAlias = "asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]"
+
+_READ_BYTES = 256 * 1024
+_HEALTHY_AFTER_S = 60.0  # a worker that lived so long resets the pause before the next respawn
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """How to start a worker: `command` with ``--socket PATH`` appended, in this environment and `env` on top."""
+
+    command: tuple[str, ...]
+    name: str = "worker-0"
+    env: Mapping[str, str] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SupervisorConfig:
+    """Times in seconds. `stop_s`: from SIGTERM to SIGKILL."""
+
+    ready_timeout_s: float = 600.0
+    hang_s: float = 5.0
+    backoff_s: float = 0.5
+    max_backoff_s: float = 30.0
+    stop_s: float = 5.0
+
+
+def worker_command(
+    model: str,
+    device: str = "auto",
+    *,
+    dtype: str | None = None,
+    threads: int | None = None,
+    max_streams: int | None = None,
+    num_blocks: int | None = None,
+) -> tuple[str, ...]:
+    """The command line of a real worker; what is None is left to the worker."""
+    command = [sys.executable, "-m", "realtime_tts.engine.worker", "--model", model, "--device", device]
+    options = {"--dtype": dtype, "--threads": threads, "--max-streams": max_streams, "--num-blocks": num_blocks}
+    for flag, value in options.items():
+        if value is not None:
+            command += [flag, str(value)]
+    return tuple(command)
+
+
+class Supervisor:
+    """One worker and its successors.
+
+    Args:
+        on_message: every frame after `Ready`.
+        on_ready: a worker is ready (again).
+        on_lost: the worker is gone or given up, ready or not; called once per start, before the respawn.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        config: SupervisorConfig,
+        on_message: Callable[[wire.Message], None],
+        on_ready: Callable[[], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self.spec = spec
+        self.config = config
+        self.ready: wire.Ready | None = None  # None while no worker is ready
+        self.stats: wire.Stats | None = None
+        self.pid: int | None = None
+        self.num_starts = 0
+        self.last_exit: int | None = None
+        self.start_error: RealtimeTTSError | None = None  # what the last worker said before it gave up starting
+        self._on_message, self._on_ready, self._on_lost = on_message, on_ready, on_lost
+        self._writer: asyncio.StreamWriter | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False  # no respawn any more
+        self._stop_now = asyncio.Event()
+        self._progress: tuple[int, float] = (0, 0.0)  # num_steps and when it last moved
+
+    def start(self) -> None:
+        """Begin supervising; returns at once."""
+        self._task = asyncio.get_running_loop().create_task(self._supervise(), name=f"supervise {self.spec.name}")
+
+    def send(self, message: wire.Message) -> None:
+        """Write a frame; dropped if no worker is ready (its requests have been ended already)."""
+        if self._writer is not None and self.ready is not None:
+            self._writer.write(wire.encode(message))
+
+    async def stop(self, drain_s: float = 0.0) -> None:
+        """End the worker: politely within `drain_s`, then SIGTERM, then SIGKILL. Returns when it is gone."""
+        self._stopping = True
+        if self._task is None:
+            return
+        if drain_s > 0 and self.ready is not None:
+            self.send(wire.Drain())
+            await asyncio.wait([self._task], timeout=drain_s)
+        self._stop_now.set()  # not a cancellation, which could cut short the reaping of the process
+        await asyncio.wait([self._task])
+
+    async def _supervise(self) -> None:
+        pause_s = self.config.backoff_s
+        clock = asyncio.get_running_loop().time
+        while True:
+            started_s = clock()
+            await self._run_once()
+            if self._stopping:
+                return
+            if clock() - started_s > _HEALTHY_AFTER_S:
+                pause_s = self.config.backoff_s
+            logger.warning("worker %s ended (exit status %s); next in %.1f s", self.spec.name, self.last_exit, pause_s)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._stop_now.wait(), pause_s)
+                return
+            pause_s = min(2 * pause_s, self.config.max_backoff_s)
+
+    async def _run_once(self) -> None:
+        """One worker from spawn to its last breath."""
+        directory = tempfile.mkdtemp(prefix="realtime-tts-")  # mode 0700: nobody else can connect
+        connected: _Connected = asyncio.get_running_loop().create_future()
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if connected.done():
+                writer.close()
+            else:
+                connected.set_result((reader, writer))
+
+        server = None
+        process = None
+        try:
+            path = os.path.join(directory, "engine.sock")
+            server = await asyncio.start_unix_server(accept, path, limit=_READ_BYTES)
+            process = await self._spawn(path)
+            await self._converse(process, connected)
+        except (OSError, RealtimeTTSError) as error:
+            logger.warning("worker %s: %s: %s", self.spec.name, type(error).__name__, error)
+        finally:
+            self._lose()
+            await self._end(process, server, connected)
+            shutil.rmtree(directory, ignore_errors=True)
+
+    async def _spawn(self, path: str) -> asyncio.subprocess.Process:
+        self.num_starts += 1
+        process = await asyncio.create_subprocess_exec(
+            *self.spec.command,
+            "--socket",
+            path,
+            stdin=asyncio.subprocess.DEVNULL,
+            env={**os.environ, **(self.spec.env or {})},
+            start_new_session=True,  # Ctrl-C is for the gateway, which then drains
+        )
+        self.pid = process.pid
+        return process
+
+    async def _converse(self, process: asyncio.subprocess.Process, connected: _Connected) -> None:
+        """Serve the connection until it ends, the process ends, or the watchdog gives up."""
+        loop = asyncio.get_running_loop()
+        parts = (process.wait(), self._receive(connected), self._watch(), self._stop_now.wait())
+        tasks = [loop.create_task(part) for part in parts]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _receive(self, connected: _Connected) -> None:
+        reader, self._writer = await connected
+        decoder = wire.Decoder()
+        while data := await reader.read(_READ_BYTES):
+            for message in decoder.feed(data):
+                self._take(message)
+
+    def _take(self, message: wire.Message) -> None:
+        now = asyncio.get_running_loop().time()
+        if isinstance(message, wire.Ready):
+            self.ready = message
+            self._progress = (-1, now)
+            self._on_ready()
+            return
+        if self.ready is None:
+            if isinstance(message, wire.Failed):
+                self.start_error = error_from_code(message.code, message.message)
+            return
+        if isinstance(message, wire.Stats):
+            if message.num_steps != self._progress[0] or message.running == 0:
+                self._progress = (message.num_steps, now)
+            self.stats = message
+        self._on_message(message)
+
+    async def _watch(self) -> None:
+        """Return when the worker did not get ready, or stood still with work running, or fell silent."""
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + self.config.ready_timeout_s
+        while self.ready is None:
+            if loop.time() > give_up_s:
+                logger.error("worker %s was not ready after %.0f s", self.spec.name, self.config.ready_timeout_s)
+                return
+            await asyncio.sleep(min(0.25, self.config.hang_s / 4))
+        while loop.time() - self._progress[1] < self.config.hang_s:
+            await asyncio.sleep(min(0.25, self.config.hang_s / 4))
+        logger.error("worker %s made no step for %.1f s", self.spec.name, self.config.hang_s)
+
+    def _lose(self) -> None:
+        self.ready, self.stats = None, None
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._on_lost()
+
+    async def _end(
+        self, process: asyncio.subprocess.Process | None, server: asyncio.Server | None, connected: _Connected
+    ) -> None:
+        """Reap the process and close the socket, whatever state they are in."""
+        if server is not None:
+            server.close()
+        if connected.done() and not connected.cancelled():
+            connected.result()[1].close()
+        if process is None:
+            return
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM if self._stopping else signal.SIGKILL)
+            try:
+                await asyncio.wait_for(process.wait(), self.config.stop_s)
+            except asyncio.TimeoutError:
+                process.kill()
+                await process.wait()
+        self.last_exit, self.pid = process.returncode, None

@@ -1,0 +1,253 @@
+"""A worker without a model: the same frames, timing by options, PCM that shows any lost or doubled sample.
+
+Run as a script by `EngineSupervisor`; tests build its command with `fake_worker_command`. A request of n characters
+gives ceil(n / chars_per_patch) patches. Sample k of a request is ``(k % 2000) - 1000 + 1000 * (seed % 8)``; a text
+with ``[tone]`` gives a 440 Hz sine, with ``[silence]`` zeros. Commands in a text: ``[crash]``, ``[hang]`` and
+``[fail]`` act after the first patch, ``[never]`` runs for 600 patches, ``[stall]`` yields nothing until cancelled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import math
+import os
+import signal
+import sys
+from array import array
+
+from realtime_tts import wire
+
+HIGH_LEAD_S, LOW_LEAD_S = 3.0, 2.0
+POLICY = {
+    "name": "fake-voice",
+    "languages": ["en"],
+    "default_steps": 6,
+    "default_cfg": 2.0,
+    "continuity": "reference",
+    "max_segment_chars": 70,
+    "charset": "abcdefghijklmnopqrstuvwxyz ,.?!'-",
+    "max_patches_per_char": 1.0,
+    "max_prompt_patches": 10,
+    "default_voice": "slt",
+    "voices": {
+        "slt": {"text_prefix": "<slt>", "description": "a ramp", "language": "en"},
+        "rms": {"text_prefix": "<rms>", "description": "the same ramp", "language": "en"},
+    },
+}
+
+
+def fake_worker_command(**options: object) -> tuple[str, ...]:
+    """The command line for a `WorkerSpec`; options as the flags of this script with underscores."""
+    command = [sys.executable, os.path.abspath(__file__)]
+    for name, value in options.items():
+        if value is True:
+            command.append("--" + name.replace("_", "-"))
+        elif value is not False:
+            command += ["--" + name.replace("_", "-"), str(value)]
+    return tuple(command)
+
+
+def patch_pcm(request: wire.Generate, first: int, num_samples: int, sample_rate: int) -> bytes:
+    """Samples [first, first + num_samples) of a request, in its encoding."""
+    span = range(first, first + num_samples)
+    if "[silence]" in request.text:
+        values = [0] * num_samples
+    elif "[tone]" in request.text:
+        values = [int(12000 * math.sin(2 * math.pi * 440 * k / sample_rate)) for k in span]
+    else:
+        values = [k % 2000 - 1000 + 1000 * (request.seed % 8) for k in span]
+    if request.encoding == "f32le":
+        return array("f", [value / 32768 for value in values]).tobytes()
+    return array("h", values).tobytes()
+
+
+class Context:
+    """Requests in order, and a playback clock."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.produced_s = 0.0
+        self.played_s = 0.0
+        self.stamp_s = 0.0
+        self.paused = False
+
+    def lead_s(self, now: float) -> float:
+        if not self.paused:
+            self.played_s = min(self.produced_s, self.played_s + now - self.stamp_s)
+        self.stamp_s = now
+        return self.produced_s - self.played_s
+
+
+class FakeWorker:
+    def __init__(self, options: argparse.Namespace, writer: asyncio.StreamWriter) -> None:
+        self.options, self.writer = options, writer
+        self.contexts: dict[str, Context] = {}
+        self.requests: dict[str, tuple[wire.Generate, asyncio.Task[None]]] = {}
+        self.voices = set(POLICY["voices"])
+        self.num_steps = self.num_speaking = 0
+        self.draining = asyncio.Event()
+
+    def send(self, message: wire.Message) -> None:
+        self.writer.write(wire.encode(message))
+
+    def send_stats(self) -> None:
+        running = self.num_speaking
+        self.send(
+            wire.Stats(
+                num_steps=self.num_steps,
+                running=running,
+                waiting=len(self.requests) - running,
+                free_slots=self.options.max_streams - running,
+                contexts=len(self.contexts),
+            )
+        )
+
+    def receive(self, message: wire.Message) -> None:
+        if isinstance(message, wire.Generate):
+            context = self.contexts.setdefault(message.context_id, Context())
+            task = asyncio.get_running_loop().create_task(self.run(message, context))
+            self.requests[message.request_id] = message, task
+        elif isinstance(message, wire.Cancel):
+            self.cancel(message.request_id)
+        elif isinstance(message, wire.CloseContext):
+            self.contexts.pop(message.context_id, None)
+            for request, _ in list(self.requests.values()):
+                if request.context_id == message.context_id:
+                    self.cancel(request.request_id)
+        elif isinstance(message, wire.Playback):
+            if context := self.contexts.get(message.context_id):
+                context.lead_s(asyncio.get_running_loop().time())
+                context.played_s = min(message.played_ms / 1000, context.produced_s)
+                context.paused = message.paused
+        elif isinstance(message, wire.AddVoice):
+            self.add_voice(message)
+        elif isinstance(message, wire.RemoveVoice):
+            self.voices.discard(message.voice_id)
+        elif isinstance(message, wire.Drain):
+            self.draining.set()
+
+    def add_voice(self, message: wire.AddVoice) -> None:
+        if not message.payload:
+            self.send(wire.VoiceFailed(message.voice_id, "audio_decode_error", "the recording is empty"))
+            return
+        self.voices.add(message.voice_id)
+        seconds = len(message.payload) / 2 / message.sample_rate
+        patch_s = self.options.patch_samples / self.options.sample_rate
+        self.send(wire.VoiceAdded(message.voice_id, math.ceil(seconds / patch_s)))
+
+    def cancel(self, request_id: str) -> None:
+        if found := self.requests.pop(request_id, None):
+            found[1].cancel()
+            self.send(wire.Done(request_id, "cancelled"))
+
+    async def run(self, request: wire.Generate, context: Context) -> None:
+        async with context.turn:
+            if request.voice is not None and request.voice not in self.voices:
+                self.end(wire.Failed(request.request_id, "voice_not_found", f"no voice {request.voice!r}"))
+                return
+            self.num_speaking += 1
+            try:
+                await self.speak(request, context)
+            finally:
+                self.num_speaking -= 1
+
+    async def speak(self, request: wire.Generate, context: Context) -> None:
+        options, loop = self.options, asyncio.get_running_loop()
+        if "[stall]" in request.text:
+            await asyncio.Event().wait()
+        num_patches = math.ceil(len(request.text) / options.chars_per_patch)
+        num_patches = 600 if "[never]" in request.text else num_patches
+        num_patches = min(num_patches, request.max_patches or num_patches)
+        for index in range(num_patches):
+            await asyncio.sleep(options.patch_delay_s)
+            while request.paced and context.lead_s(loop.time()) > HIGH_LEAD_S:
+                await asyncio.sleep(0.02)
+            context.lead_s(loop.time())  # brings the clock forward before the audio is counted
+            pcm = patch_pcm(request, index * options.patch_samples, options.patch_samples, options.sample_rate)
+            context.produced_s += options.patch_samples / options.sample_rate
+            self.num_steps += 1
+            self.send(wire.Audio(request.request_id, index, payload=pcm))
+            if index == 0 and self.misbehave(request):
+                return
+        num_samples = num_patches * options.patch_samples
+        self.end(wire.Done(request.request_id, "stop", num_patches=num_patches, num_samples=num_samples))
+
+    def misbehave(self, request: wire.Generate) -> bool:
+        if "[fail]" in request.text:
+            self.end(wire.Failed(request.request_id, "numerical_error", "asked to fail"))
+            return True
+        for command, number in (("[crash]", signal.SIGKILL), ("[hang]", signal.SIGSTOP)):
+            if command in request.text:
+                self.send_stats()
+                asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), number)
+        return False
+
+    def end(self, message: wire.Done | wire.Failed) -> None:
+        del self.requests[message.request_id]
+        self.send(message)
+
+
+async def heartbeat(worker: FakeWorker) -> None:
+    while True:
+        worker.send_stats()
+        await asyncio.sleep(0.1)
+
+
+async def serve(options: argparse.Namespace) -> None:
+    reader, writer = await asyncio.open_unix_connection(options.socket)
+    worker = FakeWorker(options, writer)
+    if options.fail_start:
+        worker.send(wire.Failed("", "checkpoint_error", "asked to fail at start"))
+        await writer.drain()
+        sys.exit(3)
+    await asyncio.sleep(options.ready_delay_s)
+    voices = [{"id": key, **value} for key, value in POLICY["voices"].items()]
+    worker.send(
+        wire.Ready(
+            "fake-voice", "cpu", "float32", "fake", options.sample_rate, options.patch_samples,
+            voices=voices, default_voice="slt", policy=POLICY, max_streams=options.max_streams,
+        )
+    )  # fmt: skip
+    beat = asyncio.create_task(heartbeat(worker))
+    listen = asyncio.create_task(receive_all(reader, worker))
+    drained = asyncio.create_task(finish_all(worker))
+    await asyncio.wait([listen, drained], return_when=asyncio.FIRST_COMPLETED)
+    for task in (beat, listen, drained, *(task for _, task in worker.requests.values())):
+        task.cancel()
+    with contextlib.suppress(ConnectionError):
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+
+async def receive_all(reader: asyncio.StreamReader, worker: FakeWorker) -> None:
+    decoder = wire.Decoder()
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(65536):
+            for message in decoder.feed(data):
+                worker.receive(message)
+
+
+async def finish_all(worker: FakeWorker) -> None:
+    await worker.draining.wait()
+    while worker.requests:
+        await asyncio.sleep(0.01)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--socket", required=True)
+    parser.add_argument("--patch-delay-s", type=float, default=0.005)
+    parser.add_argument("--chars-per-patch", type=float, default=4)
+    parser.add_argument("--sample-rate", type=int, default=16000)
+    parser.add_argument("--patch-samples", type=int, default=2560)
+    parser.add_argument("--ready-delay-s", type=float, default=0.0)
+    parser.add_argument("--max-streams", type=int, default=64)
+    parser.add_argument("--fail-start", action="store_true")
+    asyncio.run(serve(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
