@@ -1,0 +1,174 @@
+"""What this machine gives with the bundled voice: first packet, real-time factor, parallel streams, barge-in, memory.
+
+    python -m benchmarks.local --json results.json
+
+Absolute times on a shared machine are only good for comparison within one run, so times are given as ratios as well:
+to the length of the audio (RTF) or of one frame.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from benchmarks.native_stream import Spoken, open_stream, speak
+from benchmarks.server_process import RunningServer, running_server
+
+SENTENCES = (
+    "Good morning, how can I help you today?",
+    "Your table is booked for seven in the evening.",
+    "The next train to the city leaves in ten minutes.",
+    "I found three hotels near the station.",
+    "Please hold the line while I look that up.",
+    "Would you like to hear the weather for tomorrow?",
+    "The package should arrive before the end of the week.",
+    "Sorry, I did not catch the last part.",
+)
+LONG_TEXT = (
+    "Thank you for calling, I have your order in front of me now. It left the warehouse on Monday morning. "
+    "The driver tried to reach you twice, but nobody was at home. Shall I send it again tomorrow? "
+    "You can also pick it up at the shop on the corner, which is open until nine."
+)
+FRAME_MS = 20
+
+
+def import_cost() -> dict[str, float]:
+    """Import time of the gateway in a fresh interpreter (median of 5), seconds; and whether torch came along."""
+    code = (
+        "import sys,time; t=time.perf_counter(); import realtime_tts.server.app; "
+        "print(time.perf_counter()-t, int('torch' in sys.modules))"
+    )
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)]
+    values = [[float(v) for v in run.stdout.split()] for run in runs]
+    return {"import_s": statistics.median(v[0] for v in values), "imports_torch": values[0][1]}
+
+
+async def single_stream(url: str) -> list[Spoken]:
+    """The sentences one after another on one connection."""
+    socket = await open_stream(url)
+    results = [await speak(socket, f"one-{i}", text) for i, text in enumerate(tqdm(SENTENCES, desc="one stream"))]
+    await socket.close()
+    return results
+
+
+async def parallel_streams(url: str, num_streams: int) -> list[Spoken]:
+    """Long texts, started 300 ms apart, each on a connection of its own."""
+
+    async def one(index: int) -> Spoken:
+        await asyncio.sleep(0.3 * index)
+        socket = await open_stream(url)
+        try:
+            return await speak(socket, f"many-{index}", LONG_TEXT)
+        finally:
+            await socket.close()
+
+    return list(await asyncio.gather(*(one(i) for i in range(num_streams))))
+
+
+async def barge_ins(url: str, server: RunningServer, count: int) -> list[dict[str, float]]:
+    """Cancel in mid-speech: how long packets still arrive, and when the KV blocks are free again."""
+    results = []
+    socket = await open_stream(url)
+    for i in tqdm(range(count), desc="barge-in"):
+        spoken = await speak(socket, f"cut-{i}", LONG_TEXT, cancel_after_s=0.9 + 0.13 * i)
+        assert spoken.cancelled_at_s is not None
+        acknowledged_ms = (spoken.finished_s - spoken.cancelled_at_s) * 1000
+        results.append({"last_packet_ms": spoken.packets_after_cancel_ms, "acknowledged_ms": acknowledged_ms})
+        await asyncio.sleep(0.7)  # the worker's next heartbeat
+        results[-1]["running_after"] = metric(server.get("/metrics"), "running")
+    await socket.close()
+    return results
+
+
+def metric(text: str, word: str) -> float:
+    """The value of the first engine gauge whose name holds `word`."""
+    match = re.search(rf"^realtime_tts_engine\w*{word}\w*(?:{{[^}}]*}})? ([0-9.e+]+)$", text, re.M)
+    return float(match.group(1)) if match else float("nan")
+
+
+def engine_rtf() -> dict[str, float]:
+    """Time to make all the audio over its length, unpaced, through the Python API; and the first chunk, ms."""
+    from realtime_tts import TTS
+
+    rtfs, firsts = [], []
+    with TTS() as tts:
+        for text in tqdm(SENTENCES, desc="unpaced"):
+            start, samples, first = time.perf_counter(), 0, 0.0
+            for chunk in tts.generate(text, seed=1):
+                first = first or (time.perf_counter() - start) * 1000
+                samples += len(chunk)
+            rtfs.append((time.perf_counter() - start) / (samples / tts.sample_rate))
+            firsts.append(first)
+    return {"rtf_p50": statistics.median(rtfs), "rtf_max": max(rtfs), "first_chunk_ms_p50": statistics.median(firsts)}
+
+
+def measure(num_parallel: int) -> dict[str, Any]:
+    """All scenarios; every figure in ms or s as named."""
+    report: dict[str, Any] = {"machine": f"{platform.machine()}, {os.cpu_count()} cores", **import_cost()}
+    report["engine"] = engine_rtf()
+    with running_server() as server:
+        report["start_to_ready_s"] = server.ready_s
+        report["idle_memory_mib"] = server.memory_mib()
+        firsts = sorted(s.first_packet_ms for s in asyncio.run(single_stream(server.stream_url)))
+        report["first_packet_ms"] = {"p50": statistics.median(firsts), "max": firsts[-1]}
+        report["parallel"] = {}
+        for count in range(1, num_parallel + 1):
+            spoken = asyncio.run(parallel_streams(server.stream_url, count))
+            report["parallel"][count] = {
+                f"stalled_at_{int(buffer * 1000)}_ms": sum(s.stalls(buffer)[0] > 0 for s in spoken)
+                for buffer in (0.0, 0.1, 0.2)
+            } | {
+                "longest_stall_ms": max(s.stalls(0.0)[1] for s in spoken) * 1000,
+                "first_packet_ms_max": max(s.first_packet_ms for s in spoken),
+            }
+        report["barge_in"] = asyncio.run(barge_ins(server.stream_url, server, 6))
+        report["loaded_memory_mib"] = server.memory_mib()
+    return report
+
+
+def print_report(report: dict[str, Any]) -> None:
+    engine, first = report["engine"], report["first_packet_ms"]
+    rows = [
+        ("machine", report["machine"]),
+        ("gateway import", f"{report['import_s']:.2f} s, torch loaded: {bool(report['imports_torch'])}"),
+        ("start to ready", f"{report['start_to_ready_s']:.1f} s"),
+        ("idle memory", ", ".join(f"{k} {v:.0f} MiB" for k, v in report["idle_memory_mib"].items())),
+        ("RTF, one stream", f"p50 {engine['rtf_p50']:.2f}, max {engine['rtf_max']:.2f}"),
+        ("first packet", f"p50 {first['p50']:.0f} ms, max {first['max']:.0f} ms"),
+    ]
+    for count, row in report["parallel"].items():
+        stalled = ", ".join(f"{row[f'stalled_at_{b}_ms']} with {b} ms" for b in (0, 100, 200))
+        rows.append((f"{count} streams, stalled", f"{stalled} of pre-buffer; longest {row['longest_stall_ms']:.0f} ms"))
+    last = max(r["last_packet_ms"] for r in report["barge_in"])
+    rows.append(("cancel → last packet", f"max {last:.1f} ms = {last / FRAME_MS:.2f} frames"))
+    rows.append(("cancel → acknowledged", f"max {max(r['acknowledged_ms'] for r in report['barge_in']):.1f} ms"))
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f"{name:<{width}}  {value}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="write the raw figures here")
+    parser.add_argument("--parallel", type=int, default=3, help="most streams at once (default 3)")
+    arguments = parser.parse_args()
+    report = measure(arguments.parallel)
+    print_report(report)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""A server of our own, started and measured from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """One `realtime-tts serve` process, ready to speak."""
+
+    port: int
+    pid: int
+    ready_s: float  # process start → /readyz answers 200
+
+    @property
+    def stream_url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/v1/stream"
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as response:
+            return str(response.read().decode())
+
+    def memory_mib(self) -> dict[str, float]:
+        """Resident memory of the gateway and of its workers together, MiB."""
+        workers = [int(p) for p in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+        return {"gateway": resident_mib(self.pid), "workers": sum(resident_mib(p) for p in workers)}
+
+
+def resident_mib(pid: int) -> float:
+    """Resident set of one process in MiB (Linux)."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError(f"no VmRSS for process {pid}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=1) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+@contextlib.contextmanager
+def running_server(*arguments: str, timeout_s: float = 300.0) -> Iterator[RunningServer]:
+    """Start `realtime-tts serve` on a free port with more flags, yield when it is ready, stop it afterwards."""
+    port = free_port()
+    command = [
+        sys.executable,
+        "-m",
+        "realtime_tts.cli",
+        "serve",
+        "--port",
+        str(port),
+        "--log-level",
+        "error",
+        *arguments,
+    ]
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    try:
+        while not is_ready(port):
+            if process.poll() is not None:
+                raise RuntimeError(f"the server ended with status {process.returncode}")
+            if time.perf_counter() - start > timeout_s:
+                raise RuntimeError(f"the server was not ready after {timeout_s} s")
+            time.sleep(0.01)
+        yield RunningServer(port, process.pid, time.perf_counter() - start)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
