@@ -1,0 +1,60 @@
+"""Character classes that the normaliser and the segmenter share.
+
+All of them are sets or small predicates on one code point, so that both stay linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+SENTENCE_STOPS = frozenset(".!?…")
+CJK_SENTENCE_STOPS = frozenset("。！？｡")
+CLAUSE_STOPS = frozenset(",;:")
+CJK_CLAUSE_STOPS = frozenset("，、；：､")
+CLOSERS = frozenset("\"')]}”’»›*_`」』）】》〉｣")
+OPENERS = frozenset("\"'([{“‘«‹*_`「『（【《〈｢")
+DASHES = frozenset("-‐‑‒–—―−")
+LONG_DASHES = frozenset("–—―")
+ZERO_WIDTH = frozenset("\u00ad\u034f\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff")
+VARIATION_SELECTORS = frozenset(map(chr, range(0xFE00, 0xFE10)))
+
+# Scripts that write without spaces between words and that have their own punctuation.
+_CJK = re.compile(
+    "[\u1100-\u11ff\u2e80-\u2fdf\u3040-\u30ff\u3100-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f"
+    "\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+_CJK_PUNCTUATION = re.compile("[\u3000-\u303f\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f\uff5f-\uff65]")
+
+
+def contains_cjk(text: str) -> bool:
+    """Whether any character of `text` is a Han, kana, bopomofo or hangul letter."""
+    return _CJK.search(text) is not None
+
+
+def is_cjk(char: str) -> bool:
+    """A Han, kana, bopomofo or hangul letter."""
+    return char > "\u10ff" and _CJK.match(char) is not None
+
+
+def is_cjk_punctuation(char: str) -> bool:
+    """Punctuation of CJK typography, full-width forms included."""
+    return char > "\u2fff" and _CJK_PUNCTUATION.match(char) is not None
+
+
+@lru_cache(maxsize=4096)
+def is_mark(char: str) -> bool:
+    """A combining mark (accents typed after their base, vowel signs)."""
+    return char > "\u02ff" and unicodedata.category(char) in ("Mn", "Mc", "Me")
+
+
+@lru_cache(maxsize=4096)
+def is_symbol(char: str) -> bool:
+    """A pictograph, arrow or other symbol beyond ASCII that has no sound of its own."""
+    return char > "\x7f" and unicodedata.category(char) in ("So", "Sk", "Co", "Cn")
+
+
+def is_surrogate(char: str) -> bool:
+    """Half of a UTF-16 pair: not a character, and not encodable."""
+    return "\ud800" <= char <= "\udfff"

@@ -1,0 +1,113 @@
+"""Bring Unicode to the few forms that the rules know, remembering where every character came from."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from functools import lru_cache
+
+from realtime_tts.text.characters import (
+    VARIATION_SELECTORS,
+    ZERO_WIDTH,
+    is_cjk_punctuation,
+    is_mark,
+    is_surrogate,
+)
+
+MAX_MARKS = 3  # per base character; Vietnamese and polytonic Greek need two or three, "zalgo" text has dozens
+
+_LOOKALIKES = {
+    **dict.fromkeys("‘’‛′ʼʹ＇`´", "'"),
+    **dict.fromkeys("“”„‟″«»〝〞＂", '"'),
+    **dict.fromkeys("‐‑⁃", "-"),
+    **dict.fromkeys("‒", "–"),
+    **dict.fromkeys("―⸺⸻", "—"),
+    "−": "-",
+    "⁄": "/",
+    "∕": "/",
+    "∗": "*",
+    "…": "...",
+    "\r": "\n",
+    "\u2028": "\n",
+    "\u2029": "\n",
+    "\x85": "\n",
+    "\x0b": "\n",
+    "\x0c": "\n",
+    "\ufffd": " ",
+}
+# Compatibility characters whose plain form would say something else ("2½" is not "21⁄2", "m²" not "m2").
+_KEEP = frozenset("²³½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞ªº™℠°№")
+
+# Letters without a Unicode decomposition.
+_PLAIN_LETTERS = {
+    "ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "đ": "d", "Đ": "D",
+    "ð": "th", "Ð": "TH", "þ": "th", "Þ": "TH", "ł": "l", "Ł": "L", "ħ": "h", "Ħ": "H", "ı": "i", "ŋ": "ng",
+    "Ŋ": "NG", "ə": "e", "ŧ": "t", "ƒ": "f",
+}  # fmt: skip
+# What a model without the first character can use to make the same pause.
+_PAUSES = {";": ",", ":": ",", "—": ",", "–": ",", "…": ".", "!": ".", "?": ".",
+           "。": ".", "｡": ".", "，": ",", "、": ",", "；": ",", "：": ",", "！": "!", "？": "?"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """`text[i]` came from `source[starts[i]:ends[i]]`; both rise monotonically."""
+
+    text: str
+    starts: list[int]
+    ends: list[int]
+
+
+def fold(source: str) -> Folded:
+    """Compose accents, straighten quotes and dashes, narrow full-width forms, strip what has no sound."""
+    parts: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    index = 0
+    while index < len(source):
+        end = index + 1
+        while end < len(source) and is_mark(source[end]):
+            end += 1
+        for char in _fold_cluster(source[index : min(end, index + 1 + MAX_MARKS)]):
+            parts.append(char)
+            starts.append(index)
+            ends.append(end)
+        index = end
+    return Folded("".join(parts), starts, ends)
+
+
+@lru_cache(maxsize=4096)
+def _fold_cluster(cluster: str) -> str:
+    """A base character with its marks."""
+    base, marks = cluster[0], cluster[1:]
+    if base in _LOOKALIKES:
+        return _LOOKALIKES[base]
+    if base in ZERO_WIDTH or base in VARIATION_SELECTORS:
+        return ""
+    if is_surrogate(base) or is_mark(base):
+        return " " if is_surrogate(base) else ""
+    if base.isspace():
+        return base if base == "\n" else " "
+    if unicodedata.category(base) in ("Cc", "Cf"):
+        return ""
+    if base not in _KEEP and not is_cjk_punctuation(base):
+        base = unicodedata.normalize("NFKC", base)
+    return unicodedata.normalize("NFC", base + "".join(mark for mark in marks if mark not in VARIATION_SELECTORS))
+
+
+@lru_cache(maxsize=4096)
+def fit_char(char: str, charset: frozenset[str]) -> str:
+    """The nearest spelling of `char` within `charset` (either case), or nothing."""
+    if char.lower() in charset or char in charset:
+        return char
+    if char in _PAUSES:
+        return fit_char(_PAUSES[char], charset)
+    plain = _PLAIN_LETTERS.get(char) or unicodedata.normalize("NFKD", char)
+    return "".join(each for each in plain if each != char and each.lower() in charset)
+
+
+def fit(text: str, charset: frozenset[str] | None) -> str:
+    """`text` within `charset`; unchanged if that is None."""
+    if charset is None:
+        return text
+    return "".join(fit_char(char, charset) for char in text)

@@ -1,0 +1,75 @@
+"""Turn written text into text that can be read aloud, keeping a map from spoken words to the characters they came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from realtime_tts.text.folding import Folded, fold
+from realtime_tts.text.rules.base import Scan
+from realtime_tts.text.rules.table import find_token
+from realtime_tts.text.spoken import SpokenText
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """`NormalizedText.text[start:end]` is how `source[source_start:source_end]` is read."""
+
+    start: int
+    end: int
+    source_start: int
+    source_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class NormalizedText:
+    """What to speak.
+
+    Args:
+        text: spoken form: words and pause punctuation, single spaces; empty if nothing can be spoken.
+        source: the text as given.
+        spans: for each spoken token its source, in order and without overlap on either side. What is between spans
+            is punctuation, white space, or dropped.
+    """
+
+    text: str
+    source: str
+    spans: tuple[Span, ...]
+
+
+class Normalizer:
+    """Stateless and deterministic; one instance serves any number of contexts.
+
+    Args:
+        language: BCP 47 tag. English is verbalised in full; in other languages only plain numbers, and only if
+            `charset` lacks digits. CJK text keeps its characters, digits and punctuation.
+        charset: the characters a model can read, in either case; None if it reads any. With a charset, acronyms are
+            spelt letter by letter, accents are folded, and what remains outside is dropped.
+    """
+
+    def __init__(self, language: str = "en", charset: frozenset[str] | None = None) -> None:
+        self._language = language.lower().replace("_", "-").split("-")[0]
+        self._charset = None if charset is None else charset | {char.lower() for char in charset}
+
+    def normalize(self, source: str) -> NormalizedText:
+        """Linear in `source`; never raises."""
+        folded = fold(source)
+        spoken = SpokenText(self._charset)
+        scan = Scan(folded.text, self._language, spell=self._charset is not None)
+        index = 0
+        while index < len(folded.text):
+            index = self._add_token(scan, index, folded, spoken)
+        spoken.close()
+        spans = tuple(Span(*span) for span in spoken.spans)
+        return NormalizedText("".join(spoken.parts), source, spans)
+
+    @staticmethod
+    def _add_token(scan: Scan, index: int, folded: Folded, spoken: SpokenText) -> int:
+        token = find_token(scan, index)
+        start, end = folded.starts[index], folded.ends[token.end - 1]
+        if token.pause:
+            spoken.add_pause(token.text)
+        elif token.text:
+            spoken.add_words(token.text, start, end, spaced=token.spaced)
+        elif token.spaced:
+            spoken.add_space()
+        return token.end

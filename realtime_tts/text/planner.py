@@ -1,0 +1,133 @@
+"""From text deltas to what the engine is asked to speak, with every word's place in the original text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from realtime_tts.errors import ContextClosed
+from realtime_tts.text.characters import is_surrogate
+from realtime_tts.text.normalizer import Normalizer
+from realtime_tts.text.segmenter import Segmenter, SegmenterConfig, TextSegment
+from realtime_tts.text.splitting import split_spoken
+from realtime_tts.text.words import Word, place_words
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechSegment:
+    """One request to the engine.
+
+    Args:
+        index: 0 for the first segment of the context that is spoken, then upwards without a hole.
+        text: normalised, to be spoken; not empty, at most `max_chars` long.
+        source: what it stands for, exactly as sent.
+        start, end: `source` is the context's text from `start` to `end`, in characters.
+        words: the speakable words of `source` in order; each at least has a letter, digit or spoken symbol.
+    """
+
+    index: int
+    text: str
+    source: str
+    start: int
+    end: int
+    words: tuple[Word, ...]
+
+
+class SpeechPlanner:
+    """One context's text: segmenter, normaliser and the wait for a stalled stream.
+
+    All times are seconds on the caller's monotonic clock.
+
+    Args:
+        normalizer: shared between contexts.
+        segmenter_config: `max_chars` bounds the spoken text too; what grows beyond it is split again.
+        stall_flush_s: without new text for so long, the pending text is spoken; None waits for ever. If it ends
+            within a word, twice as long: a model that pauses there is likelier to go on, and a word by itself at
+            the head of the next segment sounds worse than a longer pause.
+    """
+
+    def __init__(
+        self,
+        normalizer: Normalizer,
+        segmenter_config: SegmenterConfig | None = None,
+        stall_flush_s: float | None = None,
+    ) -> None:
+        self._normalizer = normalizer
+        self._config = segmenter_config or SegmenterConfig()
+        self._segmenter = Segmenter(self._config)
+        self._stall_flush_s = stall_flush_s
+        self._last_text_at = 0.0
+        self._num_segments = 0
+        self._ended = False
+
+    @property
+    def num_chars(self) -> int:
+        """Characters received, spoken or not."""
+        return self._segmenter.num_chars
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether text other than white space waits for its segment's end."""
+        return self._segmenter.has_words
+
+    def push(self, delta: str, now: float) -> list[SpeechSegment]:
+        """Add text.
+
+        Raises:
+            ContextClosed: after `end`.
+        """
+        if self._ended:
+            raise ContextClosed("the context's text has ended")
+        if not delta:
+            return []
+        self._last_text_at = now
+        return self._plan(self._segmenter.push(_replace_surrogates(delta)))
+
+    def flush(self, now: float) -> list[SpeechSegment]:
+        """Speak what is pending."""
+        return self._plan(self._segmenter.flush())
+
+    def end(self, now: float) -> list[SpeechSegment]:
+        """Speak what is pending and accept no more; harmless when repeated."""
+        self._ended = True
+        return self._plan(self._segmenter.end())
+
+    def next_deadline(self) -> float | None:
+        """When to call `tick`, or None if nothing waits."""
+        if self._stall_flush_s is None or not self._segmenter.has_words:
+            return None
+        num_waits = 2 if self._segmenter.ends_mid_word else 1
+        return self._last_text_at + num_waits * self._stall_flush_s
+
+    def tick(self, now: float) -> list[SpeechSegment]:
+        """Flush a stalled stream if it is time."""
+        deadline = self.next_deadline()
+        if deadline is None or now < deadline:
+            return []
+        return self.flush(now)
+
+    def _plan(self, segments: list[TextSegment]) -> list[SpeechSegment]:
+        return [speech for segment in segments for speech in self._speak(segment)]
+
+    def _speak(self, segment: TextSegment) -> list[SpeechSegment]:
+        normalized = self._normalizer.normalize(segment.text)
+        planned: list[SpeechSegment] = []
+        for part in split_spoken(normalized, self._config.max_chars):
+            planned.append(
+                SpeechSegment(
+                    index=self._num_segments,
+                    text=part.text,
+                    source=part.source,
+                    start=segment.start + part.start,
+                    end=segment.start + part.start + len(part.source),
+                    words=place_words(part, segment.start + part.start),
+                )
+            )
+            self._num_segments += 1
+        return planned
+
+
+def _replace_surrogates(text: str) -> str:
+    """One replacement character for each lone surrogate, so that offsets hold and the text can be encoded."""
+    if text.isascii() or not any(map(is_surrogate, text)):
+        return text
+    return "".join("\ufffd" if is_surrogate(char) else char for char in text)

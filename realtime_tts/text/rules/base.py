@@ -1,0 +1,85 @@
+"""What a rule is: a pattern tried at the start of a token, and a function that says how the match is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from realtime_tts.text.characters import contains_cjk, is_cjk
+
+_LOOK_BACK = 32
+_PREVIOUS_WORD = re.compile(r"([^\W\d_]+(?:['.][^\W\d_]+)*)\W*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`end` is the index after it. A pause, words, or with an empty `text` nothing to say (`spaced`: a gap)."""
+
+    text: str
+    end: int
+    pause: bool = False
+    spaced: bool = True
+
+
+@dataclass(slots=True)
+class Scan:
+    """The folded text of one normalisation and what rules may ask about the surroundings.
+
+    Args:
+        text: folded text.
+        language: primary language subtag.
+        spell: whether acronyms are spelt out as single letters.
+    """
+
+    text: str
+    language: str
+    spell: bool
+    _latin: list[bool] | None = field(default=None, init=False)
+    _checked: bool = field(default=False, init=False)
+
+    def previous_word(self, index: int) -> str:
+        """The word before `index`, or an empty string; looks back a bounded distance."""
+        found = _PREVIOUS_WORD.search(self.text[max(0, index - _LOOK_BACK) : index])
+        return found.group(1) if found else ""
+
+    def is_latin(self, index: int) -> bool:
+        """Whether the nearest letters around `index` are not CJK: only there English is read."""
+        if not self._checked:
+            self._checked = True
+            self._latin = _latin_map(self.text) if contains_cjk(self.text) else None
+        return self._latin is None or self._latin[index]
+
+
+Speak = Callable[["re.Match[str]", Scan], "str | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`speak` returns the spoken form of the match, an empty string to drop it, or None to let other rules try.
+
+    Patterns are tried at many positions: their repeats are bounded, so that a scan stays linear.
+    """
+
+    pattern: re.Pattern[str]
+    speak: Speak
+
+
+def _latin_map(text: str) -> list[bool]:
+    """For each index whether English rules apply there.
+
+    They do if the nearest letter before (or at; or else after) is not CJK, and no CJK letter touches what follows.
+    """
+    after = [True] * (len(text) + 1)
+    touches = [False] * (len(text) + 1)
+    for index in range(len(text) - 1, -1, -1):
+        char = text[index]
+        after[index] = not is_cjk(char) if char.isalpha() else after[index + 1]
+        touches[index] = is_cjk(char) if char.isalpha() or char.isspace() else touches[index + 1]
+    latin: list[bool] = []
+    before: bool | None = None
+    for index, char in enumerate(text):
+        if char.isalpha():
+            before = not is_cjk(char)
+        latin.append((after[index] if before is None else before) and not touches[index])
+    return latin

@@ -1,0 +1,152 @@
+"""Plain numbers and what sticks to them: ordinals, decades, fractions, versions, serials, signs, Roman numerals."""
+
+from __future__ import annotations
+
+import re
+
+from realtime_tts.text.rules.base import Rule, Scan
+from realtime_tts.text.rules.verbalize import cardinal, digits, number, ordinal, pluralize, year
+
+NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,5}(?![\d,]\d)|\d{1,40})(?:\.\d{1,20})?"
+END = r"(?![^\W_])"  # no letter or digit follows
+
+_FRACTION_NAMES = {2: "half", 3: "third", 4: "quarter", 100: "hundredth", 1000: "thousandth"}
+_VULGAR = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
+           "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8"}  # fmt: skip
+_FIXED_FRACTIONS = {"24/7": "twenty-four seven", "9/11": "nine eleven", "50/50": "fifty fifty"}
+_YEAR_PREPOSITIONS = frozenset(
+    "in since from by until till of year years before after around circa during between to through and".split()
+)
+_NUMBERED = frozenset(
+    "chapter part section act volume book war phase stage type level title article appendix figure table season "
+    "episode bowl class mark step unit grade division".split()
+)
+_RULERS = frozenset(
+    "henry louis george edward charles william james john paul pius benedict napoleon philip richard nicholas "
+    "alexander leo gregory clement innocent ivan wilhelm otto ramses felipe elizabeth frederick ferdinand".split()
+)
+_ROMAN = re.compile(r"(?=[IVXLC])(C{0,3})(XC|XL|L?X{0,3})(IX|IV|V?I{0,3})")
+_ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
+_ROMAN_WORDS = frozenset({"II", "III", "VII", "VIII", "XIII", "XIV", "XVI", "XVII", "XVIII"})
+
+
+def fraction(numerator: int, denominator: int) -> str:
+    """3, 4 → "three quarters"; denominators without a usual name give "three over seventeen"."""
+    name = _FRACTION_NAMES.get(denominator)
+    if name is None and 5 <= denominator <= 10:
+        name = ordinal(str(denominator))
+    if name is None or not 0 < numerator < denominator:
+        return f"{cardinal(str(numerator))} over {cardinal(str(denominator))}"
+    if numerator == 1:
+        return f"one {name}"
+    return f"{cardinal(str(numerator))} {'halves' if name == 'half' else name + 's'}"
+
+
+def _fraction(match: re.Match[str], scan: Scan) -> str | None:
+    whole, numerator, denominator = match.group(1), match.group(2), match.group(3)
+    fixed = _FIXED_FRACTIONS.get(f"{numerator}/{denominator}")
+    if fixed and not whole:
+        return fixed
+    return _mixed(whole, int(numerator), int(denominator))
+
+
+def _vulgar(match: re.Match[str], scan: Scan) -> str | None:
+    numerator, denominator = _VULGAR[match.group(2)].split("/")
+    return _mixed(match.group(1), int(numerator), int(denominator))
+
+
+def _mixed(whole: str | None, numerator: int, denominator: int) -> str:
+    spoken = fraction(numerator, denominator)
+    if not whole:
+        return spoken
+    return f"{cardinal(whole)} and {'a' + spoken[3:] if spoken.startswith('one ') else spoken}"
+
+
+def _ordinal(match: re.Match[str], scan: Scan) -> str | None:
+    return ordinal(match.group(1))
+
+
+def _decade(match: re.Match[str], scan: Scan) -> str | None:
+    text = match.group(1)
+    if len(text) == 2:
+        return pluralize(cardinal(text)) if text not in ("00", "10") else None
+    return pluralize(year(text))
+
+
+def _version(match: re.Match[str], scan: Scan) -> str | None:
+    parts = match.group(2).split(".")
+    address = len(parts) == 4 and all(int(part) < 256 for part in parts) and not match.group(1)
+    if len(parts) < 3 and not match.group(1):
+        return None
+    joint, read = (" dot ", digits) if address else (" point ", cardinal)
+    prefix = "version " if match.group(1) and not scan.previous_word(match.start()).lower().startswith("ver") else ""
+    return prefix + joint.join(read(part) for part in parts)
+
+
+def _serial(match: re.Match[str], scan: Scan) -> str | None:
+    return ", ".join(digits(part) if len(part) > 2 else cardinal(part) for part in match.group().split("-"))
+
+
+def _year(match: re.Match[str], scan: Scan) -> str | None:
+    value = int(match.group(1))
+    era = match.group(2)
+    if era or 1900 <= value <= 2099:
+        spoken = year(match.group(1))
+        return f"{spoken} {' '.join(era.replace('.', ''))}" if era else spoken
+    before = scan.text[max(0, match.start() - 2) : match.start()]
+    if 1100 <= value < 1900 and (
+        scan.previous_word(match.start()).lower() in _YEAR_PREPOSITIONS and not before.endswith("$")
+    ):
+        return year(match.group(1))
+    return None
+
+
+def _number(match: re.Match[str], scan: Scan) -> str | None:
+    return number(match.group())
+
+
+def _leading_point(match: re.Match[str], scan: Scan) -> str | None:
+    return "point " + digits(match.group(1))
+
+
+def roman_value(text: str) -> int | None:
+    """The value of a well-formed Roman numeral up to 399, else None."""
+    if not _ROMAN.fullmatch(text):
+        return None
+    values = [_ROMAN_VALUES[char] for char in text]
+    return sum(-a if a < b else a for a, b in zip(values, [*values[1:], 0], strict=True))
+
+
+def _roman(match: re.Match[str], scan: Scan) -> str | None:
+    text = match.group()
+    value = roman_value(text)
+    if value is None:
+        return None
+    before = scan.previous_word(match.start())
+    if before[:1].isupper() and before.lower() in _NUMBERED:
+        return cardinal(str(value))
+    if before[:1].isupper() and before.lower() in _RULERS and (text != "I" or before in ("Elizabeth", "Napoleon")):
+        return f"the {ordinal(str(value))}"
+    return cardinal(str(value)) if text in _ROMAN_WORDS else None
+
+
+DIGIT_RULES = (
+    Rule(re.compile(r"()(\d{1,5}(?:\.\d{1,5}){2,5})(?!\.?\d)"), _version),
+    Rule(re.compile(r"\d{1,6}(?:-\d{1,6}){2,8}" + END), _serial),
+    Rule(re.compile(r"(?:(\d{1,3}) )?(\d{1,3})/(?!0)(\d{1,4})(?![\w/])"), _fraction),
+    Rule(re.compile(r"(\d{1,6})? ?([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])"), _vulgar),
+    Rule(re.compile(r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:st|nd|rd|th|ST|ND|RD|TH)" + END), _ordinal),
+    Rule(re.compile(r"([12]\d\d0|[2-9]0)'?s" + END), _decade),
+    Rule(re.compile(r"(\d{1,4})(?![\d,.]\d) ?\b(BCE?|CE|AD|B\.C\.|A\.D\.)" + END), _year),
+    Rule(re.compile(r"(\d{4})()(?![\d%,]|\.\d|[^\W_])"), _year),
+    Rule(re.compile(NUMBER), _number),
+)
+LETTER_RULES = (
+    Rule(re.compile(r"([vV])(\d{1,5}(?:\.\d{1,5}){0,5})(?![\w]|\.\d)"), _version),
+    Rule(re.compile(r"[IVXLC]{1,8}" + END), _roman),
+)
+SYMBOL_RULES = (
+    Rule(re.compile(r"()([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])"), _vulgar),
+    Rule(re.compile(r"'(\d0)s" + END), _decade),
+    Rule(re.compile(r"(?<![\w.])\.(\d{1,20})(?!\.?\d)"), _leading_point),
+)

@@ -1,0 +1,55 @@
+"""White space and punctuation as pauses."""
+
+from __future__ import annotations
+
+from realtime_tts.text.characters import CJK_CLAUSE_STOPS, CJK_SENTENCE_STOPS
+from realtime_tts.text.rules.base import Token
+
+_PAUSES = {",": ",", ";": ";", ":": ":", "—": "—", "(": ",", ")": ",", "[": ",", "]": ",", "|": ",", "→": ",", "⇒": ","}
+
+
+def pause_token(text: str, index: int) -> Token:
+    """The pause, the gap or the nothing at `index`, a character that no word begins with."""
+    char = text[index]
+    if char.isspace():
+        return _white_space(text, index)
+    if char in ".!?":
+        return _stops(text, index)
+    if char in CJK_SENTENCE_STOPS or char in CJK_CLAUSE_STOPS:
+        return Token(char, index + 1, pause=True)
+    before = text[index - 1] if index else " "
+    after = text[index + 1] if index + 1 < len(text) else " "
+    if char in "-–" and before.isspace() and after.isspace() and index:
+        return Token("—", index + 1, pause=True)
+    if char == "–" or text.startswith("--", index):
+        return Token("—", index + (1 if char == "–" else 2), pause=True)
+    if char in _PAUSES:
+        return Token(_PAUSES[char], index + 1, pause=True)
+    return Token("", index + 1, spaced=char not in "'\"*_`")
+
+
+def _white_space(text: str, index: int) -> Token:
+    end, num_newlines = index, 0
+    while end < len(text) and text[end].isspace():
+        num_newlines += text[end] == "\n"
+        end += 1
+    wrapped = num_newlines == 1 and end < len(text) and text[end].islower()
+    if num_newlines and not wrapped:
+        return Token(".", end, pause=True)
+    return Token("", end)
+
+
+def _stops(text: str, index: int) -> Token:
+    """A run of stops is one pause: the strongest of them, "..." for dots alone."""
+    end = index
+    while end < len(text) and text[end] in ".!?":
+        end += 1
+    run = text[index:end]
+    tight = end < len(text) and text[end].isalnum() and index > 0 and text[index - 1].isalnum()
+    if run == "." and tight and text[end].islower():
+        return Token("", end)
+    if "?" in run:
+        return Token("?", end, pause=True)
+    if "!" in run:
+        return Token("!", end, pause=True)
+    return Token("..." if len(run) > 1 else ".", end, pause=True)

@@ -1,0 +1,35 @@
+"""Plain words: where they end."""
+
+from __future__ import annotations
+
+from realtime_tts.text.characters import is_cjk, is_mark
+from realtime_tts.text.rules.acronyms import read_caps
+from realtime_tts.text.rules.base import Scan
+
+_MAX_WORD = 200
+
+
+def word_end(text: str, index: int) -> int:
+    """End of the word at `index`: letters and marks, with apostrophes and hyphens inside."""
+    end = index
+    limit = min(len(text), index + _MAX_WORD)
+    while end < limit:
+        char = text[end]
+        inner = char in "'-" and end + 1 < len(text) and _is_letter(text[end + 1]) and _is_letter(text[end - 1])
+        if end > index and not (inner or _is_letter(char)):
+            break
+        end += 1
+    return end
+
+
+def read_word(word: str, scan: Scan) -> str:
+    """A word as it is, or its acronyms letter by letter (each part of "API-based" by itself)."""
+    if not scan.spell or scan.language != "en":
+        return word
+    parts = word.split("-")
+    read = [read_caps(part, scan) for part in parts]
+    return ("-" if read == parts else " ").join(read)
+
+
+def _is_letter(char: str) -> bool:
+    return (char.isalpha() and not is_cjk(char)) or is_mark(char)

@@ -1,0 +1,249 @@
+"""Cut a stream of text into segments that are spoken one after another.
+
+The decision at each point depends on the characters so far and on nothing else, so any split of the stream into
+deltas gives the same segments. Look-ahead is bounded: a gap is judged when the character after it arrives, an
+ambiguous full stop ("the U.S. …") when the word after it ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from realtime_tts.errors import ConfigError
+from realtime_tts.text.boundaries import Boundary, gap_boundary, word_opens_sentence
+from realtime_tts.text.characters import CLOSERS, LONG_DASHES, is_cjk, is_cjk_punctuation, is_mark
+
+_MAX_UNDECIDED = 12  # characters of the next word that an ambiguous stop waits for
+_BREAK_BEFORE = frozenset(
+    "and or but nor so yet because since although though while when where which who that if unless until before after "
+    "with without for from to into onto over under between through during against about as at by in of on".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmenterConfig:
+    """Lengths in characters; a run of white space counts as one.
+
+    Args:
+        max_chars: no segment is longer, unless a single word (a URL) is.
+        first_min_chars: the first segment ends at the first clause or sentence end at or beyond this length.
+        min_chars: later segments end at a sentence end at or beyond this length. The limit doubles from
+            `first_min_chars` up to it, so that speech made from the first segments covers the wait for longer ones.
+        clause_chars: beyond this length a clause end is good enough for a later segment too.
+        max_word_chars: a word longer than this is cut inside.
+    """
+
+    max_chars: int = 200
+    first_min_chars: int = 12
+    min_chars: int = 60
+    clause_chars: int = 120
+    max_word_chars: int = 300
+
+    def __post_init__(self) -> None:
+        for name in ("max_chars", "first_min_chars", "min_chars", "clause_chars", "max_word_chars"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1", field=name)
+
+    def sentence_limit(self, num_segments: int) -> int:
+        """Length from which a sentence end closes the segment after `num_segments` others."""
+        ramp = self.first_min_chars << min(num_segments, 16)
+        return min(ramp, max(self.min_chars, self.first_min_chars), max(1, self.max_chars // 2))
+
+    def clause_limit(self, num_segments: int) -> int:
+        """The same for a clause end."""
+        if num_segments == 0:
+            return self.sentence_limit(0)
+        return min(self.clause_chars, max(1, self.max_chars * 3 // 5))
+
+
+@dataclass(frozen=True, slots=True)
+class TextSegment:
+    """`text` is exactly the stream's characters `start` to `end`, white space included."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    index: int  # into the pending characters: the first character after the gap
+    num_visible: int  # length of what is before, white-space runs counted as one
+    boundary: Boundary
+
+
+class Segmenter:
+    """Incremental: text goes in through `push`, segments come out of every method; their ranges tile the stream."""
+
+    def __init__(self, config: SegmenterConfig | None = None) -> None:
+        self._config = config or SegmenterConfig()
+        self._offset = 0  # of the first pending character in the stream
+        self._num_segments = 0  # since the start or the last flush
+        self._chars: list[str] = []
+        self._gaps: list[_Gap] = []
+        self._undecided: _Gap | None = None
+        self._num_visible = 0
+        self._num_ticks = 0  # backticks on this line: odd inside inline code
+
+    @property
+    def pending_chars(self) -> int:
+        """Characters received and not yet in a segment."""
+        return len(self._chars)
+
+    @property
+    def num_chars(self) -> int:
+        """Characters received in all."""
+        return self._offset + len(self._chars)
+
+    @property
+    def has_words(self) -> bool:
+        """Whether anything but white space is pending."""
+        return self._num_visible > 0
+
+    @property
+    def ends_mid_word(self) -> bool:
+        """Whether the next delta could still continue the last pending word or number."""
+        if not self._chars:
+            return False
+        last = self._chars[-1]
+        if last == "." and len(self._chars) > 1:
+            return self._chars[-2].isdigit()
+        return last.isalnum() or last in "-'’@#$€£¥_/&+=~\\" or is_mark(last)
+
+    def push(self, delta: str) -> list[TextSegment]:
+        """Add text; returns the segments that are complete now."""
+        segments: list[TextSegment] = []
+        for char in delta:
+            self._feed(char, segments)
+        return segments
+
+    def flush(self) -> list[TextSegment]:
+        """Close the pending segment wherever it stands. What follows starts early again, like the first one."""
+        segments: list[TextSegment] = []
+        if self._chars:
+            self._cut(len(self._chars), segments)
+        self._num_segments = 0
+        return segments
+
+    def end(self) -> list[TextSegment]:
+        """The stream is over: everything pending."""
+        return self.flush()
+
+    # One character at a time: the only way in, hence the same result for every split.
+
+    def _feed(self, char: str, segments: list[TextSegment]) -> None:
+        index = len(self._chars)
+        if self._resolve_undecided(over=char.isspace() or self._is_gap(char)):
+            self._settle(segments)
+        if self._is_gap(char):
+            self._judge_gap(char)
+        self._append(char)
+        if char == "`":
+            self._num_ticks += 1
+        elif char == "\n":
+            self._num_ticks = 0
+        self._settle(segments)
+
+    def _judge_gap(self, char: str) -> None:
+        """Decide about the gap before `char`, which is about to be appended."""
+        index = len(self._chars)
+        boundary = gap_boundary(self._chars, char)
+        if self._num_ticks % 2:
+            boundary = min(boundary, Boundary.WORD)  # inline code is not prose
+        gap = _Gap(index, self._num_visible, boundary)
+        if boundary is Boundary.UNDECIDED:
+            self._undecided = gap
+        elif boundary is not Boundary.NONE:
+            self._gaps.append(gap)
+
+    def _is_gap(self, char: str) -> bool:
+        """Whether `char` follows a place where the text could be cut."""
+        if not self._chars or char.isspace():
+            return False
+        before = self._chars[-1]
+        if before.isspace():
+            return True
+        if before in LONG_DASHES:
+            return char not in LONG_DASHES
+        if is_mark(char) or is_cjk_punctuation(char) or char in CLOSERS or char in ",.!?;:…":
+            return False
+        return is_cjk(char) or is_cjk(before) or is_cjk_punctuation(before) or before in CLOSERS
+
+    def _resolve_undecided(self, *, over: bool) -> bool:
+        """Settle an ambiguous stop once the word after it is over or long enough; whether that was so."""
+        gap = self._undecided
+        if gap is None or not (over or len(self._chars) - gap.index >= _MAX_UNDECIDED):
+            return False
+        word = "".join(self._chars[gap.index :])
+        boundary = Boundary.SENTENCE if word_opens_sentence(word) else Boundary.WORD
+        self._gaps.append(_Gap(gap.index, gap.num_visible, boundary))
+        self._undecided = None
+        return True
+
+    def _append(self, char: str) -> None:
+        if not char.isspace():
+            follows_space = self._num_visible > 0 and self._chars[-1].isspace()
+            self._num_visible += 2 if follows_space else 1
+        self._chars.append(char)
+
+    def _settle(self, segments: list[TextSegment]) -> None:
+        """Cut for as long as the pending text asks for it."""
+        while (end := self._cut_index()) is not None:
+            self._cut(end, segments)
+
+    def _cut_index(self) -> int | None:
+        if self._gaps:
+            # Only the newest gap can have become good enough; older ones were looked at when they were new.
+            newest = self._gaps[-1]
+            if newest.num_visible <= self._config.max_chars and self._is_good(newest):
+                return newest.index
+        if self._num_visible <= self._config.max_chars:
+            return None
+        best = max(self._gaps, key=self._score, default=None)
+        if best is not None:
+            return best.index
+        return len(self._chars) if self._num_visible >= self._config.max_word_chars else None
+
+    def _is_good(self, gap: _Gap) -> bool:
+        if gap.boundary is Boundary.SENTENCE:
+            return gap.num_visible >= self._config.sentence_limit(self._num_segments)
+        return gap.boundary is Boundary.CLAUSE and gap.num_visible >= self._config.clause_limit(self._num_segments)
+
+    def _score(self, gap: _Gap) -> float:
+        """How well the text can be cut at `gap` when it must be cut somewhere. Longer is better, at a like boundary."""
+        fill = gap.num_visible / self._config.max_chars
+        if fill > 1:
+            return -fill  # after a word that is too long by itself
+        score = fill
+        if gap.boundary is not Boundary.WORD and fill >= 0.3:
+            score += 0.6 if gap.boundary is Boundary.CLAUSE else 1.2
+        before = self._chars[max(0, gap.index - 2) : gap.index]
+        if self._chars[gap.index].isdigit() or any(char.isdigit() or char == "." for char in before):
+            score -= 0.3  # "March | 3", "5 | km", "Dr. | Smith"
+        if self._next_word(gap.index) in _BREAK_BEFORE:
+            score += 0.2
+        return score
+
+    def _next_word(self, index: int) -> str:
+        end = index
+        while end < len(self._chars) and end - index < _MAX_UNDECIDED and self._chars[end].isalpha():
+            end += 1
+        return "".join(self._chars[index:end]).lower()
+
+    def _cut(self, end: int, segments: list[TextSegment]) -> None:
+        segments.append(TextSegment("".join(self._chars[:end]), self._offset, self._offset + end))
+        self._num_segments += 1
+        self._offset += end
+        rest, self._chars, self._num_visible = self._chars[end:], [], 0
+        visible_before: list[int] = []
+        for char in rest:
+            visible_before.append(self._num_visible)
+            self._append(char)
+        self._gaps = [
+            _Gap(gap.index - end, visible_before[gap.index - end], gap.boundary)
+            for gap in self._gaps
+            if gap.index > end
+        ]
+        gap, self._undecided = self._undecided, None
+        if gap is not None and gap.index > end and gap.index - end < len(rest):
+            self._undecided = _Gap(gap.index - end, visible_before[gap.index - end], gap.boundary)

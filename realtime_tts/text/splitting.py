@@ -1,0 +1,117 @@
+"""Numbers and symbols grow when they are read out: what became too long for one segment is divided here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from realtime_tts.text.characters import is_cjk
+from realtime_tts.text.normalizer import NormalizedText, Span
+
+_SENTENCE, _CLAUSE, _WORD = 3, 2, 1
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenPart:
+    """Part of a normalised text: `start` is where its `source` begins in the whole; spans are relative to the part."""
+
+    text: str
+    source: str
+    start: int
+    spans: tuple[Span, ...]
+
+
+def split_spoken(normalized: NormalizedText, max_chars: int) -> list[SpokenPart]:
+    """Parts of at most `max_chars` spoken characters, of like length and cut at the best places; none if silent.
+
+    The sources of the parts tile the source. A single token that is too long by itself (a number of thirty digits)
+    is divided between its spoken words and, in proportion, in its source.
+    """
+    if not normalized.spans:
+        return []
+    if len(normalized.text) <= max_chars:
+        return [SpokenPart(normalized.text, normalized.source, 0, normalized.spans)]
+    spans = [piece for span in normalized.spans for piece in _divide(normalized.text, span, max_chars)]
+    return [_part(normalized, spans, first, last) for first, last in _groups(normalized.text, spans, max_chars)]
+
+
+def _groups(text: str, spans: list[Span], max_chars: int) -> Iterator[tuple[int, int]]:
+    """Ranges of spans whose spoken text, with its last pause, fits."""
+    first = 0
+    while first < len(spans):
+        remaining = len(text) - spans[first].start
+        num_parts = -(-remaining // max_chars)
+        target = remaining / num_parts
+        best, best_score = first + 1, float("-inf")
+        for last in range(first + 1, len(spans) + 1):
+            length = _end_of(text, spans, last) - spans[first].start
+            if length > max_chars and last > first + 1:
+                break
+            score = _quality(text, spans, last) - abs(length - target) / target
+            if last == len(spans):
+                score = float("inf")
+            if score > best_score:
+                best, best_score = last, score
+        yield first, best
+        first = best
+
+
+def _end_of(text: str, spans: list[Span], last: int) -> int:
+    """Where the spoken text of `spans[:last]` ends, its pause included."""
+    end = spans[last].start if last < len(spans) else len(text)
+    while end > spans[last - 1].end and text[end - 1].isspace():
+        end -= 1
+    return end
+
+
+def _quality(text: str, spans: list[Span], last: int) -> float:
+    """How natural a pause after `spans[:last]` is, on the scale of a relative distance from the best length."""
+    pause = text[spans[last - 1].end : _end_of(text, spans, last)]
+    if any(char in ".!?。！？" for char in pause):
+        return 0.8
+    return 0.4 if pause else 0.0
+
+
+def _part(normalized: NormalizedText, spans: list[Span], first: int, last: int) -> SpokenPart:
+    start = _source_cut(normalized.source, spans, first)
+    end = _source_cut(normalized.source, spans, last)
+    spoken_start, spoken_end = spans[first].start, _end_of(normalized.text, spans, last)
+    moved = tuple(
+        Span(
+            span.start - spoken_start, span.end - spoken_start, span.source_start - start, span.source_end - start
+        )
+        for span in spans[first:last]
+    )
+    return SpokenPart(normalized.text[spoken_start:spoken_end], normalized.source[start:end], start, moved)
+
+
+def _source_cut(source: str, spans: list[Span], index: int) -> int:
+    """Where the source of `spans[index]` begins, with the punctuation that opens its word."""
+    if index == 0:
+        return 0
+    if index == len(spans):
+        return len(source)
+    cut, previous_end = spans[index].source_start, spans[index - 1].source_end
+    while cut > previous_end and not source[cut - 1].isspace():
+        cut -= 1
+    # Nothing but punctuation between the two: it belongs to the word before it.
+    return cut if cut > previous_end or previous_end == spans[index].source_start else spans[index].source_start
+
+
+def _divide(text: str, span: Span, max_chars: int) -> list[Span]:
+    """`span`, or pieces of it that fit, cut at spoken spaces (or anywhere in a spoken word that is too long)."""
+    budget = max(1, max_chars - 3)  # room for the pause after it
+    if span.end - span.start <= budget or span.source_end - span.source_start < 2:
+        return [span]
+    num_source, num_spoken = span.source_end - span.source_start, span.end - span.start
+    pieces: list[Span] = []
+    start, source_start = span.start, span.source_start
+    while span.end - start > budget and source_start + 1 < span.source_end:
+        space = text.rfind(" ", start + 1, start + budget + 1)
+        end = space if space > 0 else start + budget
+        source_end = span.source_start + num_source * (end - span.start) // num_spoken
+        source_end = min(max(source_end, source_start + 1), span.source_end - 1)
+        pieces.append(Span(start, end, source_start, source_end))
+        start, source_start = end + (text[end] == " "), source_end
+    pieces.append(Span(start, span.end, source_start, span.source_end))
+    return pieces

@@ -1,0 +1,76 @@
+"""Puts spoken words and pauses together: spacing, one pause at a time, and the spans of the map."""
+
+from __future__ import annotations
+
+from realtime_tts.text.characters import is_cjk, is_cjk_punctuation
+from realtime_tts.text.folding import fit
+
+_STRENGTH = {",": 1, "，": 1, "、": 1, ":": 2, "：": 2, ";": 2, "；": 2, "—": 2, "...": 3, ".": 4, "。": 4, "｡": 4}
+_STRONGEST = 5  # ! and ?
+
+
+class SpokenText:
+    """Collects the output of one normalisation.
+
+    Pauses before the first word are dropped; of several pauses in a row the strongest stays.
+    """
+
+    def __init__(self, charset: frozenset[str] | None) -> None:
+        self._charset = charset
+        self.parts: list[str] = []
+        self.spans: list[tuple[int, int, int, int]] = []
+        self._length = 0
+        self._last = ""  # last character written
+        self._pause = ""
+        self._space = False
+
+    def add_space(self) -> None:
+        """The words on both sides stay apart."""
+        self._space = True
+
+    def add_pause(self, mark: str) -> None:
+        """A pause after the words so far."""
+        if self.spans and _strength(mark) > _strength(self._pause):
+            self._pause = mark
+        self._space = True
+
+    def add_words(self, text: str, source_start: int, source_end: int, *, spaced: bool) -> None:
+        """Spoken form of one source token; `spaced` keeps it apart from its neighbours even without white space."""
+        words = " ".join(fit(text, self._charset).split()).strip("-' ")
+        if not any(char.isalnum() for char in words):
+            self._space = True
+            return
+        self._write_pause()
+        if self._last and (self._space or spaced) and not self._joins(words[0]):
+            self._write(" ")
+        start = self._length
+        self._write(words)
+        self.spans.append((start, self._length, source_start, source_end))
+        self._space = spaced
+
+    def close(self) -> None:
+        """Write the pause at the end, if any."""
+        if self.spans:
+            self._write_pause()
+
+    def _joins(self, first: str) -> bool:
+        """CJK text has no spaces between its characters, nor after its punctuation."""
+        if is_cjk_punctuation(self._last):
+            return True
+        return is_cjk(self._last) and is_cjk(first)
+
+    def _write_pause(self) -> None:
+        mark = fit(self._pause, self._charset)
+        self._pause = ""
+        if mark:
+            self._write(mark)
+            self._space = True
+
+    def _write(self, text: str) -> None:
+        self.parts.append(text)
+        self._length += len(text)
+        self._last = text[-1]
+
+
+def _strength(mark: str) -> int:
+    return _STRENGTH.get(mark, _STRONGEST) if mark else 0
