@@ -17,6 +17,7 @@ from av.audio.codeccontext import AudioCodecContext
 from av.codec import CodecContext
 
 from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.dtx import SilenceGate
 
 DECODER_RATE_HZ = 48_000
 EXPECTED_LOSS_PERCENT = 10  # how much a FEC encoder protects itself against
@@ -27,8 +28,8 @@ class OpusEncoder:
     """One stream's encoder; state runs from packet to packet, so every context has its own.
 
     Args:
-        audio_format: an `opus` format. With `fec` or `dtx` the encoder is tuned for voice calls ("voip"), since both
-            live in Opus' speech mode; otherwise for fidelity ("audio").
+        audio_format: an `opus` format. With `fec` the encoder is tuned for voice calls ("voip"), since FEC lives in
+            Opus' speech mode; otherwise for fidelity ("audio").
         complexity: 0…10, quality against CPU time.
     """
 
@@ -38,6 +39,7 @@ class OpusEncoder:
         self._format = audio_format
         self._time_base = Fraction(1, audio_format.sample_rate)
         self._pts_samples = 0
+        self._gate = SilenceGate(audio_format.frame_ms) if audio_format.dtx else None
         self._context = _open_encoder(audio_format, complexity)
         pre_skip = int.from_bytes((self._context.extradata or b"")[_OPUS_HEAD_PRE_SKIP], "little")
         self._delay_samples = pre_skip * audio_format.sample_rate // DECODER_RATE_HZ
@@ -61,7 +63,8 @@ class OpusEncoder:
         packets = self._context.encode(frame)
         if len(packets) != 1:
             raise AssertionError(f"libopus made {len(packets)} packets of one frame")
-        return bytes(packets[0])
+        packet = bytes(packets[0])
+        return self._gate.filter(pcm, packet) if self._gate else packet
 
 
 def _open_encoder(audio_format: AudioFormat, complexity: int) -> AudioCodecContext:
@@ -73,11 +76,10 @@ def _open_encoder(audio_format: AudioFormat, complexity: int) -> AudioCodecConte
     context.format = "s16"
     context.bit_rate = audio_format.bitrate
     context.options = {
-        "application": "voip" if audio_format.fec or audio_format.dtx else "audio",
+        "application": "voip" if audio_format.fec else "audio",
         "frame_duration": str(audio_format.frame_ms),
-        "vbr": "on",
+        "vbr": "constrained",  # no bursts: a packet late on the network is a packet lost
         "compression_level": str(complexity),
-        "dtx": str(int(audio_format.dtx)),
         "fec": str(int(audio_format.fec)),
         "packet_loss": str(EXPECTED_LOSS_PERCENT if audio_format.fec else 0),
     }

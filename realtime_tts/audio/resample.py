@@ -7,6 +7,7 @@ than 90 dB signal to noise, with aliases of a downward conversion 100 dB down.
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import av
@@ -16,9 +17,13 @@ import av.filter
 # aliases of 42 dB through on the way to 8 kHz. Floats inside, so that there is one rounding, at the end.
 _OPTIONS = "filter_size=48:cutoff=0.95:internal_sample_fmt=fltp"
 
+# Zeros before the first and after the last sample, longer than the filter at any rate. Without them libswresample
+# mirrors the signal at its ends, which bends them, and returns nothing at all for inputs shorter than its filter.
+_EDGE_SAMPLES = 2_048
+
 
 class StreamResampler:
-    """Any chunking of the input gives the same output bytes; n input samples give round(n·out/in) in all.
+    """Any chunking of the input gives the same output bytes; n input samples give ceil(n·out/in) in all.
 
     Args:
         input_rate_hz, output_rate_hz: equal rates pass bytes through untouched.
@@ -26,9 +31,13 @@ class StreamResampler:
 
     def __init__(self, input_rate_hz: int, output_rate_hz: int) -> None:
         self._input_rate_hz = input_rate_hz
+        self._output_rate_hz = output_rate_hz
         self._time_base = Fraction(1, input_rate_hz)
         self._carry = b""
         self._num_pushed_samples = 0
+        self._num_edge_samples = 0
+        self._num_pulled_samples = 0
+        self._num_surplus_samples = 0
         self._finished = False
         self._graph = None if input_rate_hz == output_rate_hz else _build_graph(input_rate_hz, output_rate_hz)
 
@@ -43,38 +52,56 @@ class StreamResampler:
         self._carry = pcm[whole:]
         if not whole:
             return b""
-        frame = av.AudioFrame(format="s16", layout="mono", samples=whole // 2)
-        frame.planes[0].update(pcm[:whole])
-        frame.sample_rate = self._input_rate_hz
-        frame.time_base = self._time_base
-        frame.pts = self._num_pushed_samples
-        self._num_pushed_samples += whole // 2
-        self._graph.push(frame)
-        return self._pull()
+        if not self._num_pushed_samples:
+            self._feed_leading_edge(self._graph)
+        self._feed(self._graph, pcm[:whole])
+        return self._pull(self._graph)
 
     def finish(self) -> bytes:
         """What the filter still holds. Nothing can be pushed after it."""
         if self._finished:
             return b""
         self._finished = True
-        if self._graph is None or not self._num_pushed_samples:
+        num_samples = self._num_pushed_samples - self._num_edge_samples
+        if self._graph is None or num_samples <= 0:
             return b""
-        self._graph.push(None)
-        return self._pull()
+        num_wanted = -(-num_samples * self._output_rate_hz // self._input_rate_hz) - self._num_pulled_samples
+        self._feed(self._graph, bytes(2 * _EDGE_SAMPLES))
+        return self._pull(self._graph)[: 2 * num_wanted]
 
-    def _pull(self) -> bytes:
-        if self._graph is None:
-            raise AssertionError("nothing is pulled where rates are equal")
+    def _feed_leading_edge(self, graph: av.filter.Graph) -> None:
+        # A length that is a whole number of output samples too, so that these can be dropped without a shift.
+        common = math.gcd(self._input_rate_hz, self._output_rate_hz)
+        step = self._input_rate_hz // common
+        self._num_edge_samples = -(-_EDGE_SAMPLES // step) * step
+        self._num_surplus_samples = self._num_edge_samples // step * (self._output_rate_hz // common)
+        self._feed(graph, bytes(2 * self._num_edge_samples))
+
+    def _feed(self, graph: av.filter.Graph, pcm: bytes) -> None:
+        num_samples = len(pcm) // 2
+        frame = av.AudioFrame(format="s16", layout="mono", samples=num_samples)
+        frame.planes[0].update(pcm)
+        frame.sample_rate = self._input_rate_hz
+        frame.time_base = self._time_base
+        frame.pts = self._num_pushed_samples
+        self._num_pushed_samples += num_samples
+        graph.push(frame)
+
+    def _pull(self, graph: av.filter.Graph) -> bytes:
         chunks: list[bytes] = []
         while True:
             try:
-                frame = self._graph.pull()
-            except (av.BlockingIOError, av.EOFError):  # needs more input; flushed
-                return b"".join(chunks)
+                frame = graph.pull()
+            except av.BlockingIOError:  # needs more input
+                break
             if not isinstance(frame, av.AudioFrame):
                 raise AssertionError("an audio graph gives audio frames")
+            num_dropped = min(self._num_surplus_samples, frame.samples)
+            self._num_surplus_samples -= num_dropped
+            self._num_pulled_samples += frame.samples - num_dropped
             # A plane may be longer than its samples: buffers are aligned.
-            chunks.append(bytes(frame.planes[0])[: 2 * frame.samples])
+            chunks.append(bytes(frame.planes[0])[2 * num_dropped : 2 * frame.samples])
+        return b"".join(chunks)
 
 
 def _build_graph(input_rate_hz: int, output_rate_hz: int) -> av.filter.Graph:

@@ -1,0 +1,135 @@
+"""Opus round trips: every frame one packet, delay as declared, close to the original."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from realtime_tts.audio.codecs import FRAMES_MS, OPUS_RATES_HZ, AudioFormat
+from realtime_tts.audio.dtx import header_only
+from realtime_tts.audio.opus import OpusDecoder, OpusEncoder
+from realtime_tts.audio.pipeline import AudioPipeline
+
+
+def voice(rate: int, seconds: float = 1.0) -> np.ndarray:
+    """A gliding harmonic sound with syllables, -1…1: something like speech, below 2 kHz."""
+    t = np.arange(int(rate * seconds)) / rate
+    phase = 2 * np.pi * (120 * t + 15 * np.sin(2 * np.pi * t))
+    syllables = 0.6 + 0.4 * np.sin(2 * np.pi * 4 * t)
+    return 0.25 * syllables * sum(np.sin(k * phase) / k for k in range(1, 12))
+
+
+def s16(samples: np.ndarray) -> bytes:
+    return np.rint(samples * 32_767).astype("<i2").tobytes()
+
+
+def round_trip(fmt: AudioFormat, samples: np.ndarray) -> tuple[np.ndarray, AudioPipeline]:
+    """[n] at the format's rate → what a decoder makes of the packets, at 48 kHz, the delay left in."""
+    pipeline, decoder = AudioPipeline(fmt.sample_rate, fmt), OpusDecoder()
+    packets = [*pipeline.push(s16(samples)), *pipeline.finish()]
+    return np.concatenate([decoder.decode(packet.payload) for packet in packets]), pipeline
+
+
+@pytest.mark.parametrize("rate", OPUS_RATES_HZ)
+@pytest.mark.parametrize("frame_ms", FRAMES_MS)
+def test_each_frame_is_one_packet_of_its_length(rate: int, frame_ms: int) -> None:
+    fmt = AudioFormat(sample_rate=rate, frame_ms=frame_ms)
+    encoder, decoder = OpusEncoder(fmt), OpusDecoder()
+    pcm = s16(voice(rate, frame_ms / 1000))
+    for _ in range(5):
+        packet = encoder.encode(pcm)
+        assert 1 <= len(packet) <= 1275 * 3
+        assert len(decoder.decode(packet)) == 48 * frame_ms
+
+
+@pytest.mark.parametrize("frame_ms", FRAMES_MS)
+def test_the_decoded_signal_lags_by_exactly_the_declared_delay(frame_ms: int) -> None:
+    fmt = AudioFormat(sample_rate=48_000, frame_ms=frame_ms, bitrate=128_000)
+    original = voice(48_000)
+    decoded, pipeline = round_trip(fmt, original)
+    lags = range(700)
+    scores = [float(np.dot(decoded[lag : lag + len(original)], original[: len(decoded) - lag])) for lag in lags]
+    assert lags[int(np.argmax(scores))] == pipeline.delay_samples == 312
+
+
+def test_a_transparent_bitrate_has_a_high_signal_to_noise_ratio() -> None:
+    original = voice(48_000)
+    decoded, pipeline = round_trip(AudioFormat(bitrate=256_000), original)
+    aligned = decoded[pipeline.delay_samples :][: len(original)]
+    snr_db = 10 * np.log10(np.mean(original**2) / np.mean((aligned - original) ** 2))
+    assert snr_db > 24
+
+
+@pytest.mark.parametrize("num_samples", [1, 647, 648, 649, 960, 961, 48_000])
+def test_the_last_sample_is_decoded_too(num_samples: int) -> None:
+    decoded, pipeline = round_trip(AudioFormat(), np.zeros(num_samples))
+    assert len(decoded) >= num_samples + pipeline.delay_samples
+    assert len(decoded) - num_samples - pipeline.delay_samples < 960  # and no packet more than that takes
+
+
+def test_a_sound_at_the_very_end_survives() -> None:
+    original = np.concatenate([np.zeros(9_600 - 480), voice(48_000, 0.01)])  # ends on a frame edge
+    decoded, pipeline = round_trip(AudioFormat(bitrate=96_000), original)
+    last_10_ms = decoded[pipeline.delay_samples + 9_600 - 480 :][:480]
+    assert np.sqrt(np.mean(last_10_ms**2)) > 0.5 * np.sqrt(np.mean(original[-480:] ** 2))
+
+
+def test_bitrate_is_kept_to() -> None:
+    for bitrate in (16_000, 32_000, 64_000):
+        pipeline = AudioPipeline(48_000, AudioFormat(bitrate=bitrate))
+        num_bytes = sum(len(packet.payload) for packet in pipeline.push(s16(voice(48_000, 4.0))))
+        assert 0.5 * bitrate < num_bytes * 8 / 4 < 1.3 * bitrate
+
+
+@pytest.mark.parametrize("frame_ms", FRAMES_MS)
+def test_dtx_makes_silence_cheap_and_time_goes_on(frame_ms: int) -> None:
+    silence = np.random.default_rng(0).normal(0, 3e-5, 48_000 * 3)  # the noise floor of a quiet line
+    pcm = s16(voice(48_000)) + s16(silence) + s16(voice(48_000))
+    packets, decoded = {}, {}
+    for dtx in (False, True):
+        packets[dtx] = AudioPipeline(48_000, AudioFormat(dtx=dtx, frame_ms=frame_ms)).push(pcm)
+        decoder = OpusDecoder()
+        decoded[dtx] = [decoder.decode(packet.payload) for packet in packets[dtx]]
+    assert {len(chunk) for chunk in decoded[True]} == {48 * frame_ms}
+    first, last = 1300 // frame_ms, 3900 // frame_ms
+    cost = {dtx: sum(len(packet.payload) for packet in packets[dtx][first:last]) for dtx in packets}
+    assert cost[True] < 0.3 * cost[False]
+    assert max(np.abs(chunk).max() for chunk in decoded[True][first:last]) < 2e-3
+    levels = {dtx: np.sqrt(np.mean(np.concatenate(decoded[dtx][last + 10 :]) ** 2)) for dtx in packets}
+    assert levels[True] == pytest.approx(levels[False], rel=0.02)  # speech comes back as it was
+
+
+@pytest.mark.parametrize(
+    ("packet", "header"),
+    [
+        (b"\x78abc", b"\x78"),
+        (b"\x79abcd", b"\x79"),
+        (b"\x7a\x01abc", b"\x79"),
+        (b"\x7b\xc3\x01\x01ab", b"\x7b\x03"),
+    ],
+)
+def test_a_header_keeps_the_mode_and_the_number_of_frames(packet: bytes, header: bytes) -> None:
+    assert header_only(packet) == header
+
+
+def test_fec_repeats_the_packet_before() -> None:
+    plain, protected = (
+        [p.payload for p in AudioPipeline(16_000, AudioFormat(sample_rate=16_000, fec=fec)).push(s16(voice(16_000)))]
+        for fec in (False, True)
+    )
+    # Opus' table of contents byte: configurations 0…15 are the speech and hybrid modes, where FEC lives.
+    assert all(packet[0] >> 3 < 16 for packet in protected[2:])
+    assert plain != protected
+
+
+@pytest.mark.parametrize("junk", [b"\xff" * 40, bytes(range(256)) * 6])
+def test_junk_is_no_packet(junk: bytes) -> None:
+    with pytest.raises(ValueError, match="not an Opus packet"):
+        OpusDecoder().decode(junk)
+
+
+def test_misuse_raises() -> None:
+    with pytest.raises(ValueError, match="not an Opus format"):
+        OpusEncoder(AudioFormat(codec="mulaw", sample_rate=8_000))
+    with pytest.raises(ValueError, match="1920 bytes"):
+        OpusEncoder(AudioFormat()).encode(b"\x00" * 1918)

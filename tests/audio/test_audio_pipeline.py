@@ -1,0 +1,103 @@
+"""The pipeline of one context: gapless, independent of chunks, right lengths, light to import."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.pipeline import AudioPipeline, warm_up
+
+FORMATS = [
+    AudioFormat(),
+    AudioFormat(sample_rate=24_000, frame_ms=60),
+    AudioFormat(codec="pcm_s16le", sample_rate=44_100),
+    AudioFormat(codec="pcm_s16le", sample_rate=16_000, frame_ms=10),
+    AudioFormat(codec="pcm_f32le", sample_rate=22_050),
+    AudioFormat(codec="mulaw", sample_rate=8_000),
+    AudioFormat(codec="alaw", sample_rate=8_000, frame_ms=40),
+]
+
+
+def run(fmt: AudioFormat, chunks: list[bytes], input_rate_hz: int = 16_000) -> list[Packet]:
+    pipeline = AudioPipeline(input_rate_hz, fmt)
+    return [packet for chunk in chunks for packet in pipeline.push(chunk)] + pipeline.finish()
+
+
+def tone(num_samples: int, hz: float = 220.0, rate: int = 16_000) -> bytes:
+    return np.rint(9_000 * np.sin(2 * np.pi * hz * np.arange(num_samples) / rate)).astype("<i2").tobytes()
+
+
+@pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f"{f.codec}-{f.sample_rate}-{f.frame_ms}")
+@settings(max_examples=15, deadline=None)
+@given(cuts=st.lists(st.integers(0, 2 * 9_999), max_size=8))
+def test_any_chunking_gives_the_same_packets(fmt: AudioFormat, cuts: list[int]) -> None:
+    pcm = tone(9_999)
+    edges = [0, *sorted(cuts), len(pcm)]
+    assert run(fmt, [pcm[a:b] for a, b in itertools.pairwise(edges)]) == run(fmt, [pcm])
+
+
+@pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f"{f.codec}-{f.sample_rate}-{f.frame_ms}")
+@pytest.mark.parametrize("num_samples", [1, 2_560, 9_999])
+def test_packets_cover_the_sound_contiguously(fmt: AudioFormat, num_samples: int) -> None:
+    packets = run(fmt, [tone(num_samples)])
+    assert [packet.pts_samples for packet in packets] == [i * fmt.frame_samples for i in range(len(packets))]
+    assert {packet.num_samples for packet in packets} == {fmt.frame_samples}
+    total_s = len(packets) * fmt.frame_samples / fmt.sample_rate
+    assert num_samples / 16_000 - 1e-4 <= total_s < num_samples / 16_000 + 2 * fmt.frame_ms / 1000 + 0.007
+
+
+def test_a_ramp_passes_through_untouched_where_nothing_is_to_be_done() -> None:
+    ramp = np.arange(-12_000, 12_000).astype("<i2")
+    packets = run(AudioFormat(codec="pcm_s16le", sample_rate=16_000), [ramp.tobytes()])
+    out = np.frombuffer(b"".join(p.payload for p in packets), "<i2")
+    assert np.array_equal(out[: len(ramp)], ramp)
+
+
+def test_floats_are_the_samples() -> None:
+    samples = np.array([0, 1, -1, 16_384, -32_768, 32_767] * 100, dtype="<i2")
+    packets = run(AudioFormat(codec="pcm_f32le", sample_rate=16_000), [samples.tobytes()])
+    out = np.frombuffer(b"".join(p.payload for p in packets), "<f4")
+    assert np.array_equal(out[: len(samples)], (samples / 32_768).astype("<f4"))
+
+
+def test_no_seam_between_segments() -> None:
+    """A slow sine cut into patches of 160 ms: no jump in the output is larger than the sine's own steepest."""
+    pcm = tone(16_000, hz=100)
+    chunks = [pcm[i : i + 5_120] for i in range(0, len(pcm), 5_120)]
+    packets = run(AudioFormat(codec="pcm_s16le", sample_rate=48_000), chunks)
+    out = np.frombuffer(b"".join(p.payload for p in packets), "<i2").astype(float)[480:47_500]  # the ends are kinks
+    assert np.abs(np.diff(out)).max() <= 9_000 * 2 * np.pi * 100 / 48_000 + 2
+    assert np.abs(np.diff(out, 2)).max() <= 9_000 * (2 * np.pi * 100 / 48_000) ** 2 + 4
+
+
+@pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f"{f.codec}-{f.sample_rate}-{f.frame_ms}")
+def test_the_first_patch_gives_all_but_its_last_packet_at_once(fmt: AudioFormat) -> None:
+    packets = AudioPipeline(16_000, fmt).push(tone(2_560))  # 160 ms
+    assert len(packets) >= (160 - 8) // fmt.frame_ms
+
+
+def test_a_context_without_sound_has_no_packets() -> None:
+    assert all(run(fmt, []) == [] for fmt in FORMATS)
+
+
+def test_warming_up_twice_does_no_harm() -> None:
+    warm_up()
+    warm_up()
+
+
+def test_the_import_loads_no_codec_library() -> None:
+    """The gateway's start-up pays for what it imports; PyAV and NumPy cost a quarter of a second."""
+    code = (
+        "import sys, realtime_tts.audio.pipeline, realtime_tts.audio.decode;"
+        "print(sorted({'av', 'numpy', 'torch', 'soxr'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
