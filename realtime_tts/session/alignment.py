@@ -1,0 +1,130 @@
+"""Word times from the planner's weights and the length of the audio that each segment turned out to have.
+
+Words of a segment share its audio by weight. While the engine still speaks a segment its length is estimated from the
+context's own rate so far. A word is committed when the packet with its first sample is about to leave: the latest
+moment, with the best knowledge. A committed word never changes; what an estimate got wrong, the words after it bear.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from realtime_tts.session.messages import TimedWord
+from realtime_tts.session.planning import Segment
+
+PRIOR_MS_PER_CHAR = 65.0  # about 15 characters a second, a usual reading pace
+PRIOR_CHARS = 40  # how much the prior weighs against what was measured
+_EPSILON_MS = 0.5
+
+
+@dataclass(slots=True)
+class _Track:
+    """One segment's progress."""
+
+    segment: Segment
+    audio_ms: float = 0.0
+    done: bool = False
+    num_committed: int = 0
+
+
+class WordAligner:
+    """Places the words of one context on its audio."""
+
+    def __init__(self) -> None:
+        self._tracks: list[_Track] = []
+        self._current = 0  # the first track that still has words or audio to come
+        self._start_ms = 0.0  # where the current track's audio begins
+        self._cursor_ms = 0.0  # end of the last committed word
+        self._ends_ms: list[float] = []  # of all committed words, for `heard_chars`
+        self._end_chars: list[int] = []
+        self._measured_chars = 0
+        self._measured_ms = 0.0
+
+    def add_segment(self, segment: Segment) -> None:
+        """Segments come in order, without gaps.
+
+        Raises:
+            ValueError: an index out of order.
+        """
+        if segment.index != len(self._tracks):
+            raise ValueError(f"segment {segment.index} after {len(self._tracks)} segments")
+        self._tracks.append(_Track(segment))
+
+    def progress(self, segment_index: int, audio_ms: float, done: bool) -> None:
+        """Segment `segment_index` has `audio_ms` of audio so far; with `done`, in all.
+
+        Raises:
+            ValueError: an index that was never added.
+        """
+        if not 0 <= segment_index < len(self._tracks):
+            raise ValueError(f"progress of unknown segment {segment_index}")
+        track = self._tracks[segment_index]
+        if track.done:
+            return
+        track.audio_ms = max(track.audio_ms, audio_ms)
+        if done:
+            track.done = True
+            self._measured_chars += len(track.segment.text)
+            self._measured_ms += track.audio_ms
+
+    def finish(self) -> None:
+        """No more audio comes, whatever was said of the segments."""
+        for index, track in enumerate(self._tracks):
+            self.progress(index, track.audio_ms, done=True)
+
+    @property
+    def num_done(self) -> int:
+        """Segments at the front that are complete."""
+        index = self._current
+        while index < len(self._tracks) and self._tracks[index].done:
+            index += 1
+        return index
+
+    def commit_until(self, end_ms: float) -> list[TimedWord]:
+        """Words that begin before `end_ms` of the context's audio and have not been given before.
+
+        Where the current segment's length is known, all of its words come as soon as one is due.
+        """
+        words: list[TimedWord] = []
+        while self._current < len(self._tracks):
+            track = self._tracks[self._current]
+            if max(self._cursor_ms, self._start_ms) >= end_ms and not self._is_over(track, end_ms):
+                break
+            words += self._commit_track(track, end_ms)
+            if not track.done:
+                break
+            self._start_ms += track.audio_ms
+            self._current += 1
+        return words
+
+    def heard_chars(self, played_ms: float) -> int:
+        """Where in the text the last word ends that was heard to its end."""
+        count = bisect_right(self._ends_ms, played_ms + _EPSILON_MS)
+        return self._end_chars[count - 1] if count else 0
+
+    def _is_over(self, track: _Track, end_ms: float) -> bool:
+        return track.done and self._start_ms + track.audio_ms <= end_ms + _EPSILON_MS
+
+    def _commit_track(self, track: _Track, end_ms: float) -> list[TimedWord]:
+        words = track.segment.words
+        total_ms = track.audio_ms if track.done else max(track.audio_ms, self._estimate_ms(track))
+        track_end_ms = self._start_ms + total_ms
+        self._cursor_ms = max(self._cursor_ms, self._start_ms)
+        committed: list[TimedWord] = []
+        rest = sum(word.weight for word in words[track.num_committed :])
+        while track.num_committed < len(words) and (track.done or self._cursor_ms < end_ms):
+            word = words[track.num_committed]
+            share = word.weight / rest if rest > 0 else 1.0
+            start_ms = self._cursor_ms
+            self._cursor_ms += max(0.0, track_end_ms - start_ms) * min(1.0, share)
+            rest -= word.weight
+            track.num_committed += 1
+            self._ends_ms.append(self._cursor_ms)
+            self._end_chars.append(word.end)
+            committed.append(TimedWord(word.text, word.start, word.end, start_ms, self._cursor_ms))
+        return committed
+
+    def _estimate_ms(self, track: _Track) -> float:
+        known_ms = PRIOR_CHARS * PRIOR_MS_PER_CHAR + self._measured_ms
+        return len(track.segment.text) * known_ms / (PRIOR_CHARS + self._measured_chars)

@@ -1,0 +1,196 @@
+"""One context: a turn of speech, from its first text to its one terminal message."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum
+
+from realtime_tts.errors import ContextClosed, InternalError, RealtimeTTSError, TextTooLong
+from realtime_tts.session.messages import ContextCancelled, ContextFailed, ContextStarted
+from realtime_tts.session.outflow import Outflow
+from realtime_tts.session.planning import Planner, Segment
+from realtime_tts.session.settings import ContextSettings
+
+
+class ContextState(Enum):
+    """Where a context stands.
+
+    QUEUED → SPEAKING    its first packet left
+    QUEUED → DONE        ended, and nothing in it could be spoken
+    SPEAKING → DONE      ended, and the last packet left
+    QUEUED, SPEAKING → CANCELLED    by the client, or with the session
+    QUEUED, SPEAKING → FAILED       its engine, or the session under it
+
+    The last three are final; each is announced by one message, after which nothing of the context is sent.
+    """
+
+    QUEUED = "queued"
+    SPEAKING = "speaking"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+    @property
+    def is_final(self) -> bool:
+        return self in (ContextState.DONE, ContextState.CANCELLED, ContextState.FAILED)
+
+
+Heard = tuple[float, str, int]  # played_ms, spoken_text, spoken_chars
+
+
+class Context:
+    """State of one context. The session decides what happens to it; it keeps its own books.
+
+    Attributes:
+        ended: no more text comes.
+        audio_complete: no more packets come; the engine has nothing left to do for it.
+        num_segments: handed to the engine so far.
+    """
+
+    def __init__(self, started: ContextStarted, settings: ContextSettings, planner: Planner) -> None:
+        self.id = started.context_id
+        self.number = started.number
+        self.settings = settings
+        self.state = ContextState.QUEUED
+        self.outflow = Outflow(started)
+        self.ended = False
+        self.audio_complete = False
+        self.num_segments = 0
+        self.num_chars = 0
+        self.num_flushes = 0
+        self.priority = 0
+        self._planner: Planner | None = planner
+        self._text: list[str] = []
+        self._first_text_at: float | None = None
+        self._flushes: deque[tuple[int, str | None]] = deque()  # segments before it, id
+        self._frozen: Heard | None = None
+
+    # ---- text ----------------------------------------------------------------------------------------------------
+
+    def push_text(self, text: str, max_chars: int, now: float) -> Sequence[Segment]:
+        """Raises:
+        ContextClosed: text after the end.
+        TextTooLong: with this text the context would pass `max_chars`; nothing of it is taken.
+        """
+        if self.ended or self._planner is None:
+            raise ContextClosed("the context's text has ended", field="context_id")
+        if self.num_chars + len(text) > max_chars:
+            raise TextTooLong(f"a context takes at most {max_chars} characters", field="text")
+        if self._first_text_at is None and text.strip():
+            self._first_text_at = now
+        self._text.append(text)
+        self.num_chars += len(text)
+        return self._accept(self._planner.push(text, now))
+
+    def flush(self, flush_id: str | None, now: float) -> Sequence[Segment]:
+        segments = self._accept(self._planner.flush(now)) if self._planner else []
+        self.num_flushes += 1
+        self._flushes.append((self.num_segments, flush_id))
+        self._settle_flushes()
+        return segments
+
+    def end(self, now: float) -> Sequence[Segment]:
+        """No more text. A context without any segment is complete with it."""
+        segments = self._accept(self._planner.end(now)) if self._planner else []
+        self.ended, self._planner = True, None
+        if self.num_segments == 0:
+            self.complete_audio()
+        return segments
+
+    def tick(self, now: float) -> Sequence[Segment]:
+        return self._accept(self._planner.tick(now)) if self._planner else []
+
+    def text_deadline(self) -> float | None:
+        return self._planner.next_deadline() if self._planner else None
+
+    # ---- audio ---------------------------------------------------------------------------------------------------
+
+    def progress(self, segment_index: int, audio_ms: float, done: bool) -> None:
+        self.outflow.aligner.progress(segment_index, audio_ms, done)
+        self._settle_flushes()
+
+    def complete_audio(self) -> None:
+        """The last packet has been queued."""
+        self.outflow.aligner.finish()
+        self._settle_flushes()
+        self.outflow.add_done(self.num_chars, self._first_text_at)
+        self.audio_complete = True
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def cancel(self, now: float) -> None:
+        """Drop what waits; the terminal message is ready."""
+        self._frozen = played_ms, text, num_chars = self.heard(now)
+        self._stop(ContextState.CANCELLED)
+        number = self.outflow.take_number()
+        self.outflow.add_terminal(ContextCancelled(self.id, number, played_ms, text, num_chars))
+
+    def fail(self, error: RealtimeTTSError, next_sequence: int | None = None) -> None:
+        """Drop what waits; what was sent will be heard. `next_sequence`: of the terminal message, after a gap."""
+        audio_ms = self.outflow.clock.sent_ms
+        num_chars = self.outflow.aligner.heard_chars(audio_ms)
+        self._stop(ContextState.FAILED, next_sequence)
+        self.outflow.add_terminal(
+            ContextFailed(
+                context_id=self.id,
+                sequence=self.outflow.take_number(),
+                code=error.code,
+                message=error.message,
+                retryable=error.retryable,
+                audio_ms=audio_ms,
+                spoken_text=self._spoken(num_chars),
+                spoken_chars=num_chars,
+            )
+        )
+
+    def finish(self) -> None:
+        """`ContextDone` has left."""
+        self.state = ContextState.DONE
+
+    def heard(self, now: float) -> Heard:
+        """What the listener has heard by now, or had when the context was cancelled."""
+        if self._frozen is not None:
+            return self._frozen
+        clock = self.outflow.clock
+        played_ms = clock.position_ms(now)
+        all_heard = self.state is ContextState.DONE and played_ms >= clock.sent_ms - 0.5
+        num_chars = self.num_chars if all_heard else self.outflow.aligner.heard_chars(played_ms)
+        return played_ms, self._spoken(num_chars), num_chars
+
+    def freeze(self, now: float) -> Heard:
+        """The listener stops here, though all of the audio was sent."""
+        self._frozen = self.heard(now)
+        return self._frozen
+
+    @property
+    def is_unwanted(self) -> bool:
+        """The client wants no more of its audio."""
+        return self._frozen is not None
+
+    def _stop(self, state: ContextState, next_sequence: int | None = None) -> None:
+        if self.state.is_final:
+            raise AssertionError(f"context {self.id} ends twice: {self.state.value}, then {state.value}")
+        self.state, self._planner = state, None
+        self._flushes.clear()
+        self.outflow.drop(next_sequence)
+
+    def _spoken(self, num_chars: int) -> str:
+        return "".join(self._text)[:num_chars]
+
+    def _accept(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        for segment in segments:
+            self.outflow.aligner.add_segment(segment)
+        self.num_segments += len(segments)
+        return segments
+
+    def _settle_flushes(self) -> None:
+        while self._flushes and self._flushes[0][0] <= self.outflow.aligner.num_done:
+            self.outflow.add_flushed(self._flushes.popleft()[1])
+
+
+def queue_overrun(context: Context, max_queued_s: float) -> InternalError | None:
+    """An error if more audio waits than a parked engine could have made."""
+    if context.outflow.queued_ms <= max_queued_s * 1000:
+        return None
+    return InternalError(f"more than {max_queued_s:g} s of audio wait to be sent")

@@ -1,0 +1,151 @@
+"""JSON from strangers: bounded, strict where it matters, with errors that name the field.
+
+Refused: what is too large, not UTF-8, not JSON, not an object, nested too deeply, NaN and infinities (also by
+overflow), integers beyond 20 digits. Tolerated: unknown fields, and repeated keys (the last one counts). Lone
+surrogates become U+FFFD, since no text of ours may fail to encode later.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+from realtime_tts.errors import InvalidMessage
+
+MAX_DEPTH = 8
+MAX_INTEGER_DIGITS = 20
+# An unterminated string runs to the end: every token matches at the first try, so that the scan stays linear.
+_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def load_object(frame: str | bytes, max_bytes: int) -> Fields:
+    """One JSON object.
+
+    Raises:
+        InvalidMessage: anything in the list at the top of this file.
+    """
+    text = _as_text(frame, max_bytes)
+    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+        raise InvalidMessage(f"JSON nested deeper than {MAX_DEPTH} levels")
+    try:
+        value = json.loads(text, parse_int=_parse_int, parse_float=_parse_float, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise InvalidMessage("not valid JSON") from error
+    if not isinstance(value, dict):
+        raise InvalidMessage("a message is a JSON object")
+    return Fields(value)
+
+
+class Fields:
+    """Typed access to the members of an object. A member that is null counts as absent.
+
+    Every method raises `InvalidMessage`, with the dotted name as `field`, for a value of another type.
+    """
+
+    def __init__(self, values: Mapping[str, Any], prefix: str = "") -> None:
+        self._values = values
+        self._prefix = prefix
+
+    def text(self, name: str) -> str:
+        """A string that must be there."""
+        value = self.optional_text(name)
+        return self._fail(name, "is missing") if value is None else value
+
+    def optional_text(self, name: str) -> str | None:
+        value = self._values.get(name)
+        if value is None:
+            return None
+        return replace_surrogates(value) if isinstance(value, str) else self._fail(name, "must be a string")
+
+    def number(self, name: str) -> float:
+        """A number that must be there."""
+        value = self.optional_number(name)
+        return self._fail(name, "is missing") if value is None else value
+
+    def optional_number(self, name: str) -> float | None:
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self._fail(name, "must be a number")
+        return float(value)
+
+    def optional_integer(self, name: str) -> int | None:
+        """An integer; a float without a fraction will do, as some languages know no other numbers."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+            self._fail(name, "must be an integer")
+        return int(value)
+
+    def optional_boolean(self, name: str) -> bool | None:
+        value = self._values.get(name)
+        return value if value is None or isinstance(value, bool) else self._fail(name, "must be true or false")
+
+    def optional_object(self, name: str) -> Fields | None:
+        value = self._values.get(name)
+        if value is None:
+            return None
+        return (
+            Fields(value, f"{self._prefix}{name}.")
+            if isinstance(value, dict)
+            else self._fail(name, "must be an object")
+        )
+
+    def names(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def _fail(self, name: str, problem: str) -> NoReturn:
+        field = replace_surrogates(self._prefix + name)
+        raise InvalidMessage(f"{field} {problem}", field=field)
+
+
+def replace_surrogates(text: str) -> str:
+    """Lone surrogates as U+FFFD; one character for one, so that offsets hold."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def _as_text(frame: str | bytes, max_bytes: int) -> str:
+    too_large = InvalidMessage(f"a message has at most {max_bytes} bytes")
+    if len(frame) > max_bytes:
+        raise too_large
+    if isinstance(frame, bytes):
+        try:
+            return frame.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidMessage("not UTF-8") from error
+    if len(frame) * 4 > max_bytes and len(frame.encode(errors="replace")) > max_bytes:
+        raise too_large
+    return frame
+
+
+def _depth(text: str) -> int:
+    """Deepest nesting, by brackets outside of strings; the parser would recurse as deeply."""
+    depth = deepest = 0
+    for token in _TOKENS.finditer(text):
+        bracket = token.group()
+        depth += 1 if bracket in "[{" else -1 if bracket in "]}" else 0
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > MAX_INTEGER_DIGITS:
+        raise InvalidMessage(f"integer of more than {MAX_INTEGER_DIGITS} digits")
+    return int(digits)
+
+
+def _parse_float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise InvalidMessage("number out of range")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise InvalidMessage(f"{name} is not a number")

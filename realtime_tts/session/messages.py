@@ -1,0 +1,282 @@
+"""What a client and a session say to each other, in no particular wire format.
+
+Every dialect parses into these client messages and renders these server messages. Text offsets count Unicode code
+points of the context's text as it was sent; times are milliseconds from the start of the context's audio.
+
+Server messages of a context carry `sequence`: one gapless counter per context, over all of its messages, audio or
+not, from `ContextStarted` (0) to the terminal message. A client that reconnects names the last one that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from realtime_tts.audio.codecs import AudioFormat
+
+# ---- client → server ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechParams:
+    """How to speak; None leaves the choice to the session, then to the server, then to the model."""
+
+    cfg: float | None = None
+    steps: int | None = None
+    seed: int | None = None
+    language: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartSession:
+    """Defaults of the contexts to come. Optional; refused once a context exists."""
+
+    voice: str | None = None
+    audio: AudioFormat | None = None
+    params: SpeechParams = SpeechParams()
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text to speak; opens the context if it is new. Only the opening message's overrides count."""
+
+    context_id: str
+    text: str
+    voice: str | None = None
+    audio: AudioFormat | None = None
+    params: SpeechParams = SpeechParams()
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Speak what is buffered now. Answered by `Flushed` after the last packet of everything before it."""
+
+    context_id: str
+    flush_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """No more text. Said twice it changes nothing."""
+
+    context_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop one context, or with None all of them, at once."""
+
+    context_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Playback:
+    """How much of the context its listener has heard, ms. Sent while it is heard, a few times a second."""
+
+    context_id: str
+    played_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """First message of a new connection that goes on with an old session.
+
+    `contexts`: the last sequence that arrived of every context whose terminal message has not; -1 for nothing.
+    Contexts left out are not wanted any more.
+    """
+
+    session_id: str
+    contexts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    id: str | None = None
+
+
+ClientMessage = StartSession | Text | Flush | End | Cancel | Playback | Resume | Ping
+
+# ---- server → client ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_contexts: int
+    max_text_chars: int
+    max_message_bytes: int
+    max_lead_s: float
+    keepalive_s: float
+    idle_timeout_s: float
+    resume_window_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStarted:
+    """Answers `StartSession`, or comes before the first `ContextStarted` where there was none."""
+
+    session_id: str
+    model: str
+    voice: str
+    audio: AudioFormat
+    params: SpeechParams
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class ResumedContext:
+    """What the server knows of a context that the client listed in `Resume`.
+
+    state:
+        open: it goes on after the client's last sequence. `received_chars`, `ended` and `num_flushes` tell which of
+            the client's messages arrived; it sends the rest again.
+        finished: only the messages that the client lacks are sent, up to the terminal one.
+        lost: messages that the client lacks are no longer held. What is held of the context's end still comes.
+        unknown: never arrived (or long forgotten); the client may open it again.
+    """
+
+    context_id: str
+    state: str
+    number: int = 0
+    received_chars: int = 0
+    ended: bool = False
+    num_flushes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionResumed:
+    session_id: str
+    contexts: tuple[ResumedContext, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextStarted:
+    """The context was accepted. `number` stands for its id in binary frames."""
+
+    context_id: str
+    sequence: int
+    number: int
+    voice: str
+    seed: int
+    audio: AudioFormat
+
+
+@dataclass(frozen=True, slots=True)
+class TimedWord:
+    """`text` is exactly the context's text from `start` to `end`."""
+
+    text: str
+    start: int
+    end: int
+    start_ms: float
+    end_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Words whose audio begins in packets that follow; in order, each word once."""
+
+    context_id: str
+    sequence: int
+    words: tuple[TimedWord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AudioPacket:
+    """One packet; `pts_samples` and `num_samples` at the output rate, contiguous within the context."""
+
+    context_id: str
+    sequence: int
+    number: int
+    pts_samples: int
+    num_samples: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """All audio of the text before the flush has been sent: `audio_ms` of the context so far."""
+
+    context_id: str
+    sequence: int
+    flush_id: str | None
+    audio_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ContextDone:
+    """Terminal. `ttfa_ms`: first text received to first packet sent; None where there was no audio."""
+
+    context_id: str
+    sequence: int
+    audio_ms: float
+    characters: int
+    ttfa_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCancelled:
+    """Terminal. What the listener heard: `spoken_text` is the first `spoken_chars` characters of the text."""
+
+    context_id: str
+    sequence: int
+    played_ms: float
+    spoken_text: str
+    spoken_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFailed:
+    """Terminal. `audio_ms` were sent and will be heard; they speak the first `spoken_chars` characters."""
+
+    context_id: str
+    sequence: int
+    code: str
+    message: str
+    retryable: bool
+    audio_ms: float
+    spoken_text: str
+    spoken_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAcknowledged:
+    """Answers a cancel that found nothing to end, and closes the answer to a cancel of everything.
+
+    state: unknown | done | cancelled | failed (of the one context) | all. For a context that is `done` but was still
+    being heard, the other fields tell what was heard of it.
+    """
+
+    context_id: str | None
+    state: str
+    played_ms: float = 0.0
+    spoken_text: str = ""
+    spoken_chars: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorMessage:
+    """One message was refused. It is not terminal: a context that it names goes on."""
+
+    code: str
+    message: str
+    retryable: bool
+    context_id: str | None = None
+    field: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """Sent when nothing else was for a while and contexts are open: these."""
+
+    context_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    id: str | None = None
+
+
+TerminalMessage = ContextDone | ContextCancelled | ContextFailed
+ContextMessage = ContextStarted | Words | AudioPacket | Flushed | ContextDone | ContextCancelled | ContextFailed
+SessionMessage = SessionStarted | SessionResumed | CancelAcknowledged | ErrorMessage | KeepAlive | Pong
+ServerMessage = SessionMessage | ContextMessage

@@ -1,0 +1,195 @@
+"""What of one context waits to be sent: in order, numbered as it leaves, paced by playback.
+
+Nothing is numbered before it leaves, but for `_ready`: messages that have a number already and go first (the start of
+the context, its terminal message after a cancel, whatever a resuming client lacks).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from realtime_tts.audio.packetizer import Packet
+from realtime_tts.session.alignment import WordAligner
+from realtime_tts.session.messages import (
+    AudioPacket,
+    ContextDone,
+    ContextMessage,
+    ContextStarted,
+    Flushed,
+    TerminalMessage,
+    Words,
+)
+from realtime_tts.session.playback import PlaybackClock
+from realtime_tts.session.resume import without_speech
+
+BATCH_MS = 100.0  # once the lead is used up, wake for so much at a time rather than for every packet
+_EPSILON_MS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class _FlushMark:
+    flush_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _DoneMark:
+    characters: int
+    text_at: float | None  # when the first text came
+
+
+class Outflow:
+    """The sending side of one context."""
+
+    def __init__(self, started: ContextStarted) -> None:
+        self.clock = PlaybackClock()
+        self.aligner = WordAligner()
+        self.queued_ms = 0.0
+        self.queued_bytes = 0
+        self.playback_restarted = (
+            False  # the clock started, or went on after it had run dry; whoever reads it clears it
+        )
+        self._context_id = started.context_id
+        self._number = started.number
+        self._rate_hz = started.audio.sample_rate
+        self._ready: deque[ContextMessage] = deque([started])
+        self._queue: deque[Packet | _FlushMark | _DoneMark] = deque()
+        self._next_sequence = started.sequence + 1
+        self._next_pts = 0
+
+    # ---- filling -------------------------------------------------------------------------------------------------
+
+    def add_packet(self, packet: Packet) -> None:
+        """Raises:
+        ValueError: the packet does not follow on the last one.
+        """
+        if packet.pts_samples != self._next_pts:
+            raise ValueError(f"packet at {packet.pts_samples} samples, expected {self._next_pts}")
+        self._next_pts += packet.num_samples
+        self._queue.append(packet)
+        self._count(packet.num_samples, len(packet.payload))
+
+    def add_flushed(self, flush_id: str | None) -> None:
+        self._queue.append(_FlushMark(flush_id))
+
+    def add_done(self, characters: int, text_at: float | None) -> None:
+        self._queue.append(_DoneMark(characters, text_at))
+
+    def add_terminal(self, message: TerminalMessage) -> None:
+        """Send this last, after `drop`; its number comes from `take_number`."""
+        self._ready.append(message)
+
+    def resend(self, messages: Sequence[ContextMessage], now: float) -> None:
+        """The listener lacks these, which were sent last; playback is taken back to before them."""
+        self._ready.extendleft(reversed(messages))
+        for message in messages:
+            if isinstance(message, AudioPacket):
+                self._count(message.num_samples, len(message.payload))
+        first = next((m for m in self._ready if isinstance(m, AudioPacket)), None)
+        if first is not None:
+            self.clock.rewind(self._ms(first.pts_samples), now)
+
+    def drop(self, next_sequence: int | None = None) -> None:
+        """Send no more speech. Numbers of what is dropped are used again, or those from `next_sequence`."""
+        first = self.next_sequence if next_sequence is None else next_sequence
+        self._ready = deque(without_speech(self._ready, first))
+        self._next_sequence = first + len(self._ready)
+        self._queue.clear()
+        self.queued_ms, self.queued_bytes = 0.0, 0
+
+    # ---- emptying ------------------------------------------------------------------------------------------------
+
+    @property
+    def next_sequence(self) -> int:
+        """Number of the message that leaves next."""
+        return self._ready[0].sequence if self._ready else self._next_sequence
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._ready and not self._queue
+
+    @property
+    def has_ready(self) -> bool:
+        return bool(self._ready)
+
+    def pull(self, now: float, max_lead_ms: float) -> ContextMessage | None:
+        """The next message, if it may leave now."""
+        if self._ready:
+            return self._pull_ready(now, max_lead_ms)
+        if not self._queue:
+            return None
+        head = self._queue[0]
+        if isinstance(head, Packet):
+            end_ms = self._ms(head.pts_samples + head.num_samples)
+            if not self._fits(end_ms, now, max_lead_ms):
+                return None
+            return self._words_until(end_ms) or self._pull_packet(head, end_ms, now)
+        if isinstance(head, _FlushMark):
+            self._queue.popleft()
+            return Flushed(self._context_id, self.take_number(), head.flush_id, self.clock.sent_ms)
+        return self._words_until(float("inf")) or self._pull_done(head)
+
+    def next_send_at(self, now: float, max_lead_ms: float) -> float | None:
+        """When `pull` will give something again (`now`: at once); None: not before an acknowledgement or new audio."""
+        head: object = self._ready[0] if self._ready else self._queue[0] if self._queue else None
+        if head is None:
+            return None
+        if not isinstance(head, Packet | AudioPacket):
+            return now
+        if self.clock.started_at is None:
+            return now
+        wanted_ms = max(self._ms(head.num_samples), min(BATCH_MS, self.queued_ms))
+        return self.clock.reaches_at(self.clock.sent_ms + min(0.0, wanted_ms - max_lead_ms))
+
+    def _pull_ready(self, now: float, max_lead_ms: float) -> ContextMessage | None:
+        message = self._ready[0]
+        if isinstance(message, AudioPacket):
+            end_ms = self._ms(message.pts_samples + message.num_samples)
+            if not self._fits(end_ms, now, max_lead_ms):
+                return None
+            self._count(-message.num_samples, -len(message.payload))
+            self._send(end_ms, now)
+        return self._ready.popleft()
+
+    def _pull_packet(self, packet: Packet, end_ms: float, now: float) -> AudioPacket:
+        self._queue.popleft()
+        self._count(-packet.num_samples, -len(packet.payload))
+        self._send(end_ms, now)
+        return AudioPacket(
+            self._context_id,
+            self.take_number(),
+            self._number,
+            packet.pts_samples,
+            packet.num_samples,
+            packet.payload,
+        )
+
+    def _pull_done(self, mark: _DoneMark) -> ContextDone:
+        self._queue.popleft()
+        first_sent_at = self.clock.started_at
+        ttfa_ms = None if first_sent_at is None or mark.text_at is None else (first_sent_at - mark.text_at) * 1000
+        return ContextDone(self._context_id, self.take_number(), self.clock.sent_ms, mark.characters, ttfa_ms)
+
+    def _words_until(self, end_ms: float) -> Words | None:
+        words = self.aligner.commit_until(end_ms)
+        return Words(self._context_id, self.take_number(), tuple(words)) if words else None
+
+    def _fits(self, end_ms: float, now: float, max_lead_ms: float) -> bool:
+        max_lead_ms = max(max_lead_ms, end_ms - self.clock.sent_ms)  # a packet longer than the lead is not stuck
+        return end_ms - self.clock.position_ms(now) <= max_lead_ms + _EPSILON_MS
+
+    def _send(self, end_ms: float, now: float) -> None:
+        self.playback_restarted = self.clock.send(end_ms, now) or self.playback_restarted
+
+    def take_number(self) -> int:
+        """The number of a message that leaves, or of the terminal message after `drop`."""
+        self._next_sequence += 1
+        return self._next_sequence - 1
+
+    def _count(self, num_samples: int, num_bytes: int) -> None:
+        self.queued_ms += self._ms(num_samples)
+        self.queued_bytes += num_bytes
+
+    def _ms(self, num_samples: int) -> float:
+        return num_samples * 1000 / self._rate_hz

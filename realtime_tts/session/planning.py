@@ -1,0 +1,61 @@
+"""What a session needs of the text planner. Structural, so that tests can put a transparent one in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class PlannedWord(Protocol):
+    """A word of the context's text: `text` is its characters from `start` to `end`."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def weight(self) -> float:
+        """Relative spoken length within its segment, ≥ 0."""
+        ...
+
+
+class Segment(Protocol):
+    """A stretch of text that is spoken in one go."""
+
+    @property
+    def index(self) -> int:
+        """Counts the context's segments from 0."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """Normalised: what the model is given."""
+        ...
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def words(self) -> Sequence[PlannedWord]: ...
+
+
+class Planner(Protocol):
+    """Text deltas in, segments out (`realtime_tts.text.planner.SpeechPlanner`)."""
+
+    def push(self, delta: str, now: float) -> Sequence[Segment]: ...
+
+    def flush(self, now: float) -> Sequence[Segment]: ...
+
+    def end(self, now: float) -> Sequence[Segment]: ...
+
+    def tick(self, now: float) -> Sequence[Segment]: ...
+
+    def next_deadline(self) -> float | None: ...

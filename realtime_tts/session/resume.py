@@ -1,0 +1,98 @@
+"""What was sent and might not have arrived: kept for a while, so that a lost connection loses nothing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from realtime_tts.session.messages import (
+    AudioPacket,
+    ContextCancelled,
+    ContextDone,
+    ContextFailed,
+    ContextMessage,
+    ContextStarted,
+    Words,
+)
+
+_OVERHEAD_BYTES = 200  # of a message object beyond its payload, roughly
+_WORD_BYTES = 150
+
+
+def message_bytes(message: ContextMessage) -> int:
+    """Memory that a message holds, roughly."""
+    if isinstance(message, AudioPacket):
+        return _OVERHEAD_BYTES + len(message.payload)
+    if isinstance(message, Words):
+        return _OVERHEAD_BYTES + _WORD_BYTES * len(message.words)
+    if isinstance(message, ContextCancelled | ContextFailed):
+        return _OVERHEAD_BYTES + len(message.spoken_text)
+    return _OVERHEAD_BYTES
+
+
+def without_speech(messages: Iterable[ContextMessage], sequence: int) -> list[ContextMessage]:
+    """Start and terminal message alone, renumbered from `sequence`: for a listener who wants no more audio."""
+    kept = [m for m in messages if isinstance(m, ContextStarted | ContextDone | ContextCancelled | ContextFailed)]
+    return [replace(message, sequence=sequence + offset) for offset, message in enumerate(kept)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    message: ContextMessage
+    num_bytes: int
+    at: float
+
+
+class ResumeBuffer:
+    """Sent messages of all contexts of a session, bounded in age and in bytes; the oldest go first."""
+
+    def __init__(self, retain_s: float, max_bytes: int) -> None:
+        self._retain_s = retain_s
+        self._max_bytes = max_bytes
+        self._entries: dict[str, deque[_Entry]] = {}
+        self.num_bytes = 0
+
+    def add(self, message: ContextMessage, now: float) -> None:
+        entry = _Entry(message, message_bytes(message), now)
+        self._entries.setdefault(message.context_id, deque()).append(entry)
+        self.num_bytes += entry.num_bytes
+        self._evict(now)
+
+    def acknowledge(self, context_id: str, played_samples: float) -> None:
+        """Drop what a listener who has heard so much (at the output rate) must have received."""
+        entries = self._entries.get(context_id, deque())
+        num_heard = 0
+        for index, entry in enumerate(entries):
+            if isinstance(entry.message, AudioPacket):
+                if entry.message.pts_samples + entry.message.num_samples > played_samples:
+                    break
+                num_heard = index + 1
+        for _ in range(num_heard):
+            self._drop_first(context_id)
+
+    def take_after(self, context_id: str, last_sequence: int) -> list[ContextMessage]:
+        """Remove the context; what was sent after `last_sequence`, as far as it is still held."""
+        entries = self._entries.pop(context_id, deque())
+        self.num_bytes -= sum(entry.num_bytes for entry in entries)
+        return [entry.message for entry in entries if entry.message.sequence > last_sequence]
+
+    def forget(self, context_id: str) -> None:
+        self.take_after(context_id, -1)
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self.num_bytes = 0
+
+    def _evict(self, now: float) -> None:
+        while self._entries:
+            oldest = min(self._entries, key=lambda context_id: self._entries[context_id][0].at)
+            if self.num_bytes <= self._max_bytes and self._entries[oldest][0].at >= now - self._retain_s:
+                return
+            self._drop_first(oldest)
+
+    def _drop_first(self, context_id: str) -> None:
+        entries = self._entries[context_id]
+        self.num_bytes -= entries.popleft().num_bytes
+        if not entries:
+            del self._entries[context_id]
