@@ -1,0 +1,111 @@
+"""Recordings that users bring, in any usual file format, as mono PCM: decoded in a process of its own with limits.
+
+Decoders are where hostile input does its harm, and their work must not hold up the event loop; a process of its own
+costs about 0.3 s and settles both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from realtime_tts.errors import AudioDecodeError
+
+_WORKER = Path(__file__).with_name("decode_worker.py")
+_EXIT_REFUSED = 3
+_BROKEN = "the file could not be decoded within the limits of memory and time"
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLimits:
+    """What one recording may cost.
+
+    Attributes:
+        max_bytes: of the file.
+        max_s: of audio; also bounds what comes out.
+        memory_bytes: address space of the decoding process, the libraries' own 300 MB included.
+        cpu_s, wall_s: time that it may take.
+    """
+
+    max_bytes: int = 20 * 1024 * 1024
+    max_s: float = 60.0
+    memory_bytes: int = 1024 * 1024 * 1024
+    cpu_s: int = 10
+    wall_s: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Mono s16le samples at `sample_rate` Hz."""
+
+    pcm: bytes
+    sample_rate: int
+
+    @property
+    def duration_s(self) -> float:
+        return len(self.pcm) / 2 / self.sample_rate
+
+
+async def decode_recording(data: bytes, sample_rate: int, limits: DecodeLimits | None = None) -> Recording:
+    """Decodes an audio file (WAV, FLAC, MP3, Ogg, MP4/M4A, WebM …) to mono at `sample_rate` Hz.
+
+    Cancelling the task ends the process.
+
+    Raises:
+        AudioDecodeError: too large, too long, damaged, empty, of an unknown kind, or too costly to decode.
+    """
+    limits = limits or DecodeLimits()
+    _check_size(data, limits)
+    process = await asyncio.create_subprocess_exec(
+        *_command(sample_rate, limits),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        stdout, stderr = await asyncio.wait_for(process.communicate(data), limits.wall_s)
+    except asyncio.TimeoutError:
+        raise AudioDecodeError(_BROKEN, field="audio") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return _result(process.returncode, stdout, stderr, sample_rate)
+
+
+def decode_recording_blocking(data: bytes, sample_rate: int, limits: DecodeLimits | None = None) -> Recording:
+    """`decode_recording` for callers without an event loop."""
+    limits = limits or DecodeLimits()
+    _check_size(data, limits)
+    try:
+        done = subprocess.run(
+            _command(sample_rate, limits), input=data, capture_output=True, timeout=limits.wall_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise AudioDecodeError(_BROKEN, field="audio") from None
+    return _result(done.returncode, done.stdout, done.stderr, sample_rate)
+
+
+def _command(sample_rate: int, limits: DecodeLimits) -> list[str]:
+    numbers = (sample_rate, limits.max_s, limits.memory_bytes, limits.cpu_s)
+    # -I keeps the script's folder, where a `codecs.py` lies, off the module path.
+    return [sys.executable, "-I", str(_WORKER), *map(str, numbers)]
+
+
+def _check_size(data: bytes, limits: DecodeLimits) -> None:
+    if len(data) > limits.max_bytes:
+        raise AudioDecodeError(f"the file is larger than {limits.max_bytes} bytes", field="audio")
+    if not data:
+        raise AudioDecodeError("the file is empty", field="audio")
+
+
+def _result(returncode: int | None, stdout: bytes, stderr: bytes, sample_rate: int) -> Recording:
+    if returncode == 0:
+        return Recording(stdout, sample_rate)
+    lines = stderr.decode("utf-8", "replace").splitlines()
+    if returncode == _EXIT_REFUSED and lines:
+        raise AudioDecodeError(lines[-1], field="audio")
+    raise AudioDecodeError(_BROKEN, field="audio")

@@ -1,0 +1,86 @@
+"""The process in which foreign recordings are decoded: container on stdin, s16le mono PCM on stdout.
+
+Run by `decode.py` as a file, isolated (`python -I`), so that it imports nothing but PyAV. What it is fed may be made by
+an enemy: memory, CPU time, files and processes are limited before a byte of it is parsed, and only demuxers that
+neither open further files nor fetch addresses are allowed (a playlist could name any).
+
+Usage: decode_worker.py RATE_HZ MAX_SECONDS MEMORY_BYTES CPU_SECONDS
+Exit status 0: PCM follows on stdout. 3: no usable recording, the reason as one line on stderr. Others: it broke.
+"""
+
+import contextlib
+import io
+import sys
+
+EXIT_REFUSED = 3
+# Self-contained audio, no playlists (hls, dash, concat) and no raw or text formats that match anything.
+DEMUXERS = "wav,w64,rf64,aiff,au,flac,mp3,ogg,matroska,webm,mov,mp4,m4a,3gp,aac,amr,caf,asf"
+
+
+class Refused(Exception):
+    """The recording cannot be used; the argument says why."""
+
+
+def limit_resources(memory_bytes: int, cpu_seconds: int) -> None:
+    try:
+        import resource
+    except ImportError:  # not a POSIX system; the parent's time limit remains
+        return
+    wanted = {"RLIMIT_AS": memory_bytes, "RLIMIT_CPU": cpu_seconds, "RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0}
+    for name, value in wanted.items():
+        # macOS knows RLIMIT_AS but refuses to set it.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            resource.setrlimit(getattr(resource, name), (value, value))
+
+
+def decode(data: bytes, rate_hz: int, max_seconds: float) -> bytes:
+    """s16le mono samples at `rate_hz` of the first audio stream of `data`."""
+    import av
+    import av.logging
+
+    av.logging.set_level(av.logging.PANIC)
+    max_samples = int(max_seconds * rate_hz)
+    chunks: list[bytes] = []
+    num_samples = 0
+    try:
+        with av.open(io.BytesIO(data), options={"format_whitelist": DEMUXERS, "protocol_whitelist": ""}) as container:
+            if not container.streams.audio:
+                raise Refused("the file has no audio")
+            resampler = av.AudioResampler(format="s16", layout="mono", rate=rate_hz)
+            for frame in _frames(container, resampler):
+                chunks.append(bytes(frame.planes[0])[: 2 * frame.samples])
+                num_samples += frame.samples
+                if num_samples > max_samples:
+                    raise Refused(f"the recording is longer than {max_seconds:g} s")
+    except av.FFmpegError as error:
+        raise Refused("the file is damaged or of a kind that is not supported") from error
+    if not num_samples:
+        raise Refused("the file has no audio")
+    return b"".join(chunks)
+
+
+def _frames(container, resampler):
+    """Frames of the first audio stream after conversion, as they are decoded (a bomb stops early)."""
+    for frame in container.decode(audio=0):
+        yield from resampler.resample(frame)
+    yield from resampler.resample(None)
+
+
+def main() -> int:
+    rate_hz, max_seconds, memory_bytes, cpu_seconds = map(float, sys.argv[1:5])
+    data = sys.stdin.buffer.read()
+    limit_resources(int(memory_bytes), int(cpu_seconds))
+    try:
+        pcm = decode(data, int(rate_hz), max_seconds)
+    except Refused as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_REFUSED
+    except MemoryError:
+        sys.stderr.write("decoding takes too much memory\n")
+        return EXIT_REFUSED
+    sys.stdout.buffer.write(pcm)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
