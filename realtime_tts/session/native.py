@@ -113,8 +113,8 @@ def _parse_audio(fields: Fields) -> AudioFormat | None:
         "fec": audio.optional_boolean("fec"),
     }
     given = {name: value for name, value in read.items() if value is not None}
-    if given.get("codec") == "mulaw":
-        given.setdefault("sample_rate", 8_000)  # what mu-law means wherever it is used
+    if given.get("codec") in ("mulaw", "alaw"):
+        given.setdefault("sample_rate", 8_000)  # what G.711 means wherever it is used
     return AudioFormat(**given)
 
 
@@ -167,21 +167,22 @@ def _render_started(m: SessionStarted) -> dict[str, Any]:
 
 
 def _render_resumed(m: SessionResumed) -> dict[str, Any]:
-    contexts = {
-        c.context_id: {
+    contexts = [
+        {
+            "context_id": c.context_id,
             "state": c.state,
-            "context": c.number,
+            "number": c.number,
             "received_chars": c.received_chars,
             "ended": c.ended,
             "num_flushes": c.num_flushes,
         }
         for c in m.contexts
-    }
+    ]
     return {"session_id": m.session_id, "contexts": contexts}
 
 
 def _render_context_started(m: ContextStarted) -> dict[str, Any]:
-    return {**_of(m), "context": m.number, "voice": m.voice, "seed": m.seed, "audio": _audio(m.audio)}
+    return {**_of(m), "number": m.number, "voice": m.voice, "seed": m.seed, "audio": _audio(m.audio)}
 
 
 def _render_words(m: Words) -> dict[str, Any]:
