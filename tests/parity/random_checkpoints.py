@@ -129,7 +129,7 @@ def random_weights(shapes: dict[str, list[int]]) -> dict[str, Tensor]:
 
 
 def write_checkpoint(directory: Path, name: str, shapes: dict[str, list[int]]) -> Path:
-    """A checkpoint directory as upstream lays it out. `shapes`: of all weights, the VAE's prefixed with `audio_vae.`."""
+    """A checkpoint directory in upstream's layout. `shapes`: of all weights, the VAE's prefixed with `audio_vae.`."""
     weights = random_weights({key: shape for key, shape in shapes.items() if "sr_bin_boundaries" not in key})
     vae = {key.removeprefix("audio_vae."): value for key, value in weights.items() if key.startswith("audio_vae.")}
     boundaries = CONFIGS[name]["audio_vae_config"].get("sr_bin_boundaries")
