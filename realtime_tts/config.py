@@ -37,18 +37,18 @@ class EngineConfig:
     model: str = setting("starter-voice", "Model: a directory, a Hugging Face id, or 'starter-voice' (in the package).")
     devices: tuple[str, ...] = setting(
         ("auto",),
-        "Devices, comma separated, one worker each: auto, cpu, cuda:0,cuda:1. 'auto' takes every CUDA device.",
+        "Devices, comma separated, one worker each, e.g. cuda:0,cuda:1. 'auto': the first CUDA device, else the CPU.",
     )
     dtype: str = setting(
         "auto",
         "Number format of the weights; auto: bfloat16 on CUDA, float32 on CPU.",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
-    attention_backend: str = setting("auto", "Attention implementation; auto picks the fastest one that works here.")
     max_streams: int = setting(0, "Streams one worker advances at once; 0: chosen from the device.", minimum=0)
-    kv_cache_gib: float = setting(0.0, "Memory for the KV cache, GiB; 0: chosen from the device.", minimum=0)
+    num_blocks: int = setting(
+        0, "KV cache of one worker, blocks of 16 positions; 0: chosen from the device.", minimum=0
+    )
     threads: int = setting(0, "CPU threads of a worker; 0: all cores.", minimum=0, maximum=1024)
-    max_lead_s: float = setting(4.0, "How far generation runs ahead of the listener, seconds.", minimum=0.5, maximum=60)
     worker_start_timeout_s: float = setting(600.0, "A worker that is not ready after this is started anew.", minimum=1)
     worker_hang_timeout_s: float = setting(
         5.0, "A worker that stands still for this long with work to do is ended.", minimum=0.5
@@ -94,8 +94,8 @@ class ServerConfig:
     ping_timeout_s: float = setting(10.0, "Time for the answer to a ping.", minimum=0.1)
     close_timeout_s: float = setting(2.0, "Time for a peer to answer a close.", minimum=0.05)
     resume_window_s: float = setting(10.0, "How long a session waits for its client to come back.", minimum=0)
-    max_buffered_s: float = setting(
-        5.0, "Audio kept for a peer that reads too slowly before its generation pauses.", minimum=0.5, maximum=60
+    max_lead_s: float = setting(
+        3.0, "How far audio is sent ahead of the listener, seconds; a barge-in takes it back.", minimum=0.2, maximum=60
     )
     slow_consumer_timeout_s: float = setting(10.0, "A peer that takes nothing for this long is closed.", minimum=0.1)
     stall_flush_s: float = setting(

@@ -1,0 +1,93 @@
+"""The gateway as an ASGI application. Import it without fear: neither torch nor a codec library is loaded with it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import uuid
+from collections.abc import AsyncIterator
+
+from fastapi import FastAPI, WebSocket
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from realtime_tts import __version__
+from realtime_tts.config import Settings
+from realtime_tts.engine_client import EngineClient
+from realtime_tts.server import http
+from realtime_tts.server.auth import is_loopback
+from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.problems import install_problem_handlers
+from realtime_tts.server.websocket import serve_stream
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_RESPONSE_STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
+_DESCRIPTION = "Text deltas in, speech out. Speech itself goes over the WebSocket `/v1/stream`; see docs/protocol.md."
+
+
+class RequestIds:
+    """ASGI middleware: each response and each handshake carries ``x-request-id``, the client's own if it sent one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] in _RESPONSE_STARTS:
+                MutableHeaders(scope=message)["x-request-id"] = request_id
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)
+
+
+def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
+    """The application; its lifespan starts and closes the engine. `app.state.gateway` is the `Gateway`.
+
+    Raises:
+        ConfigError: settings that would let strangers in, or key hashes that are none.
+    """
+    gateway = Gateway(settings, engine)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        gateway.start()
+        try:
+            yield
+        finally:
+            await gateway.close()
+
+    app = FastAPI(title="realtime-tts", version=__version__, description=_DESCRIPTION, lifespan=lifespan)
+    app.state.gateway = gateway
+    app.add_middleware(RequestIds)
+    install_problem_handlers(app)
+    app.include_router(http.health)
+    app.include_router(http.catalogue)
+    if metrics_on_main_port(settings):
+        app.include_router(http.metrics)
+
+    @app.websocket("/v1/stream")
+    async def stream(websocket: WebSocket) -> None:
+        await serve_stream(websocket, gateway)
+
+    http.mount_playground(app)
+    return app
+
+
+def metrics_on_main_port(settings: Settings) -> bool:
+    """Figures are for the operator: beyond loopback they have a port of their own."""
+    return is_loopback(settings.server.host)
+
+
+def create_metrics_app(gateway: Gateway) -> FastAPI:
+    """`/metrics` alone, for a port of its own."""
+    app = FastAPI(title="realtime-tts metrics", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.gateway = gateway
+    app.include_router(http.health)
+    app.include_router(http.metrics)
+    return app

@@ -1,0 +1,130 @@
+"""API keys and origins: who may connect. Deny by default.
+
+Keys are 256 random bits, so one SHA-256 keeps them: there is nothing to guess that a slow hash would protect. Only
+hashes are stored; several may be active, so that a key can be replaced without a gap.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from realtime_tts.config import ServerConfig
+from realtime_tts.errors import ConfigError, Forbidden, Unauthorized
+
+KEY_PREFIX = "rtts_"
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+_ANONYMOUS = ""
+
+
+def create_key() -> tuple[str, str]:
+    """A new key and its hash. The key is shown once and stored nowhere."""
+    key = KEY_PREFIX + secrets.token_urlsafe(32)
+    return key, hash_key(key)
+
+
+def hash_key(key: str) -> str:
+    return "sha256:" + hashlib.sha256(key.encode()).hexdigest()
+
+
+def parse_hashes(lines: Iterable[str], source: str) -> tuple[str, ...]:
+    """Hashes out of lines that may hold comments after ``#``.
+
+    Raises:
+        ConfigError: a line that is none; its content is not repeated, since it may be a key put there by mistake.
+    """
+    hashes: list[str] = []
+    for number, line in enumerate(lines, start=1):
+        content = line.partition("#")[0].strip()
+        if content and not _HASH.fullmatch(content):
+            raise ConfigError(f"{source}, entry {number}: not a key hash (sha256:<64 hex digits>)", field="api_key")
+        if content:
+            hashes.append(content)
+    return tuple(hashes)
+
+
+def load_hashes(config: ServerConfig) -> tuple[str, ...]:
+    """All active hashes of a configuration.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds something else.
+    """
+    hashes = parse_hashes(config.api_key_hashes, "api_key_hashes")
+    if config.api_key_file:
+        try:
+            lines = Path(config.api_key_file).expanduser().read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the API key file cannot be read: {error}", field="api_key_file") from error
+        hashes += parse_hashes(lines, "the API key file")
+    return hashes
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or a host name can only mean this machine."""
+    if host.lower().rstrip(".") == "localhost" or host.lower().endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Authenticator:
+    """Checks the credentials and the origin of a request.
+
+    Raises (at construction):
+        ConfigError: no key although the server listens beyond loopback.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._hashes = load_hashes(config)
+        self._origins = frozenset(origin.rstrip("/").lower() for origin in config.allowed_origins)
+        if not self._hashes and not is_loopback(config.host):
+            raise ConfigError(
+                f"listening on {config.host} needs an API key: run `realtime-tts keys create`, put the hash that it "
+                "prints into a file, and pass --api-key-file; or listen on 127.0.0.1",
+                field="host",
+            )
+
+    @property
+    def required(self) -> bool:
+        return bool(self._hashes)
+
+    def authenticate(self, headers: Mapping[str, str], query: Mapping[str, str]) -> str:
+        """Returns the id of the key, "" where none is needed. Browsers cannot set headers, so a query token counts.
+
+        Raises:
+            Unauthorized: no key, or one that is not active.
+        """
+        if not self._hashes:
+            return _ANONYMOUS
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        presented = token.strip() if scheme.lower() == "bearer" else query.get("api_key", "")
+        if not presented:
+            raise Unauthorized("an API key is needed: header `Authorization: Bearer <key>`, or query `api_key`")
+        digest = hash_key(presented)
+        # No early exit: the time taken must not tell which key came close.
+        matches = [known for known in self._hashes if hmac.compare_digest(known, digest)]
+        if not matches:
+            raise Unauthorized("this API key is not active")
+        return digest.removeprefix("sha256:")[:12]
+
+    def check_origin(self, headers: Mapping[str, str]) -> None:
+        """Let a browser's page connect only from our own address or an allowed one.
+
+        Raises:
+            Forbidden: another site's page, or (without keys) a host name that is not this machine's: a page may point
+                its own name at 127.0.0.1.
+        """
+        host = headers.get("host", "")
+        if not self._hashes and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+            raise Forbidden("without an API key only this machine may connect, by its loopback name")
+        origin = headers.get("origin", "").rstrip("/").lower()
+        if origin and origin not in self._origins and urlsplit(origin).netloc != host.lower():
+            raise Forbidden("pages of this origin may not connect; see --allowed-origins")

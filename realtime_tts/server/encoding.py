@@ -1,0 +1,69 @@
+"""Threads that encode audio, so that Opus never holds up the event loop. Of their own: the default pool stays free."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from realtime_tts.audio import pipeline
+from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.packetizer import Packet
+
+T = TypeVar("T")
+
+# The first chunk of a context is encoded in slices, so that its first packet leaves before its last is encoded.
+FIRST_SLICE_MS = 40
+
+
+class Encoders:
+    """A bounded pool. Its jobs take about a millisecond, so its queue is short as long as the CPUs keep up."""
+
+    def __init__(self, num_threads: int) -> None:
+        self._pool = ThreadPoolExecutor(num_threads or min(8, os.cpu_count() or 1), thread_name_prefix="encode")
+
+    async def warm_up(self) -> None:
+        """Load the codec libraries before the first listener waits for them."""
+        await self.run(pipeline.warm_up)
+
+    async def run(self, job: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, job)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class ContextEncoder:
+    """One context's way from PCM to packets. One call at a time.
+
+    Args:
+        input_rate_hz: of the s16le mono PCM.
+    """
+
+    def __init__(self, encoders: Encoders, input_rate_hz: int, fmt: AudioFormat) -> None:
+        self._encoders, self._input_rate_hz, self._format = encoders, input_rate_hz, fmt
+        self._pipeline: pipeline.AudioPipeline | None = None
+
+    async def push(self, pcm: bytes) -> list[Packet]:
+        return await self._run(lambda: self._ready_pipeline().push(pcm))
+
+    async def finish(self) -> list[Packet]:
+        return await self._run(lambda: self._ready_pipeline().finish())
+
+    def slices(self, pcm: bytes) -> list[bytes]:
+        """The pieces in which to push a chunk: many for the first, one for each later one."""
+        if self._pipeline is not None:
+            return [pcm]
+        num_bytes = 2 * (self._input_rate_hz * FIRST_SLICE_MS // 1000)
+        return [pcm[start : start + num_bytes] for start in range(0, len(pcm), num_bytes)]
+
+    def _ready_pipeline(self) -> pipeline.AudioPipeline:
+        if self._pipeline is None:
+            self._pipeline = pipeline.AudioPipeline(self._input_rate_hz, self._format)
+        return self._pipeline
+
+    async def _run(self, job: Callable[[], list[Packet]]) -> list[Packet]:
+        # PCM and mu-law cost less than the way to a thread and back.
+        return await self._encoders.run(job) if self._format.codec == "opus" else job()

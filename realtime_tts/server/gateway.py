@@ -1,0 +1,222 @@
+"""The state of one gateway, in one object that is passed to whatever needs it. No globals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from realtime_tts.config import Settings
+from realtime_tts.engine_client import EngineClient, EngineState
+from realtime_tts.errors import (
+    Draining,
+    EngineLost,
+    EngineStartError,
+    Overloaded,
+    RealtimeTTSError,
+    SessionNotFound,
+    TooManySessions,
+)
+from realtime_tts.server.auth import Authenticator
+from realtime_tts.server.catalogue import Catalogue
+from realtime_tts.server.encoding import Encoders
+from realtime_tts.server.live_session import LiveSession, Services
+from realtime_tts.server.logs import log_crash, log_event
+from realtime_tts.server.metrics import Metrics
+from realtime_tts.session.protocol import Session
+from realtime_tts.session.settings import SessionConfig
+
+logger = logging.getLogger(__name__)
+
+SESSIONS_PER_STREAM = 4  # a voice agent's session is silent most of the time
+GOING_AWAY = 1001
+
+
+class GatewayState(enum.Enum):
+    """STARTING → RUNNING → DRAINING → CLOSED; FAILED if the engine did not start."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    CLOSED = "closed"
+    FAILED = "failed"
+
+
+class Gateway:
+    """Engine, sessions and limits of one server.
+
+    Args:
+        engine: not started yet; `start` does it and `close` closes it.
+    """
+
+    def __init__(self, settings: Settings, engine: EngineClient) -> None:
+        self.settings, self.engine = settings, engine
+        self.authenticator = Authenticator(settings.server)
+        self.metrics = Metrics()
+        self.encoders = Encoders(settings.server.encoder_threads)
+        self.state = GatewayState.STARTING
+        self.start_error: RealtimeTTSError | None = None
+        self.started = asyncio.Event()  # RUNNING or FAILED
+        self.sessions: dict[str, LiveSession] = {}
+        self._catalogue: Catalogue | None = None
+        self._connections: Counter[str] = Counter()  # by key
+        self._changed = asyncio.Event()
+        self._start_task: asyncio.Task[None] | None = None
+
+    # ---- life ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the engine in the background: the server answers health checks meanwhile."""
+        self._start_task = asyncio.get_running_loop().create_task(self._start(), name="start engine")
+
+    async def _start(self) -> None:
+        begun = time.monotonic()
+        try:
+            await asyncio.gather(self.engine.start(), self.encoders.warm_up())
+            assert self.engine.ready is not None
+            self._catalogue = Catalogue(self.engine.ready, self.settings.server)
+        except RealtimeTTSError as error:
+            self.start_error = error
+        except Exception as error:
+            log_crash(logger, "start_crashed", error)
+            self.start_error = EngineStartError(f"starting failed: {type(error).__name__}")
+        if self.state is GatewayState.STARTING:
+            self.state = GatewayState.FAILED if self.start_error else GatewayState.RUNNING
+        self.started.set()
+        if ready := self.engine.ready:
+            fields = {"model": ready.model, "device": ready.device, "seconds": time.monotonic() - begun}
+            log_event(logger, logging.INFO, "ready", **fields)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Let nobody in, let running speech end, close the sessions; those still speaking at the end are cut off."""
+        self.state = GatewayState.DRAINING
+        log_event(logger, logging.INFO, "draining", sessions=len(self.sessions))
+        for live in list(self.sessions.values()):
+            live.drain()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._until_empty(), timeout_s)
+        for live in list(self.sessions.values()):
+            live.close(GOING_AWAY, "server shut down")
+
+    async def _until_empty(self) -> None:
+        while self.sessions:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def close(self) -> None:
+        """End the engine and all that runs. Idempotent."""
+        self.state = GatewayState.CLOSED
+        for live in list(self.sessions.values()):
+            live.close(GOING_AWAY, "server shut down")
+        if self._start_task is not None:
+            self._start_task.cancel()
+            await asyncio.wait([self._start_task])
+        await self.engine.close()
+        self.encoders.close()
+
+    # ---- questions -----------------------------------------------------------------------------------------------
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Raises:
+        EngineLost: no worker has been ready yet.
+        """
+        if self._catalogue is None:
+            raise EngineLost("the model is still being loaded")
+        return self._catalogue
+
+    def check_ready(self) -> None:
+        """Raises:
+        Draining, EngineLost: speech cannot be made now.
+        """
+        if self.state in (GatewayState.DRAINING, GatewayState.CLOSED):
+            raise Draining("the server is shutting down")
+        if self.state is not GatewayState.RUNNING:
+            raise self.start_error or EngineLost("the model is still being loaded")
+        if self.engine.state is not EngineState.READY:
+            raise EngineLost("no engine worker is ready; one is being started")
+
+    @property
+    def num_connections(self) -> int:
+        """Sockets that hold a place."""
+        return self._connections.total()
+
+    # ---- sessions ------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def admission(self, tenant: str) -> Iterator[None]:
+        """Holds a connection's place; refuses it where there is none.
+
+        Raises:
+            Draining, EngineLost, Overloaded, TooManySessions
+        """
+        self.check_ready()
+        limits = self.settings.server
+        ready, num_workers = self.catalogue.ready, self.engine.num_ready
+        max_sessions = limits.max_sessions or SESSIONS_PER_STREAM * max(1, ready.max_streams) * num_workers
+        if self.num_connections >= max_sessions:
+            raise Overloaded("all sessions of this server are taken")
+        max_queued = (limits.max_queued or max(1, ready.max_streams)) * num_workers
+        if sum(stats.waiting for stats in self.engine.stats) >= max_queued:
+            raise Overloaded("the engine has more work waiting than it can start soon")
+        if limits.max_sessions_per_key and self._connections[tenant] >= limits.max_sessions_per_key:
+            raise TooManySessions("all sessions of this API key are taken")
+        self._connections[tenant] += 1
+        try:
+            yield
+        finally:
+            self._connections[tenant] -= 1
+
+    def open_session(self, tenant: str) -> LiveSession:
+        """A new session, not attached to a socket yet."""
+        catalogue = self.catalogue
+        session = Session(
+            "s_" + secrets.token_urlsafe(16),  # not to be guessed: whoever knows it can resume the session
+            self._session_config(catalogue),
+            make_planner=catalogue.make_planner,
+            resolve_voice=catalogue.resolve_voice,
+            seed_source=lambda: secrets.randbelow(2**31),
+            now=time.monotonic(),
+        )
+        live = LiveSession(session, Services(self.engine, self.encoders, self.metrics), tenant, self._forget)
+        self.sessions[session.session_id] = live
+        self.metrics.sessions_total.inc()
+        self.metrics.sessions.set(len(self.sessions))
+        log_event(logger, logging.INFO, "session_opened", session=session.session_id, key=tenant or None)
+        return live
+
+    def find_session(self, session_id: str, tenant: str) -> LiveSession:
+        """The session to resume.
+
+        Raises:
+            SessionNotFound: there is none, or it belongs to another key.
+        """
+        live = self.sessions.get(session_id)
+        if live is None or live.tenant != tenant:
+            raise SessionNotFound("there is no such session; it may have expired")
+        return live
+
+    def _forget(self, live: LiveSession) -> None:
+        self.sessions.pop(live.session.session_id, None)
+        self.metrics.sessions.set(len(self.sessions))
+        log_event(logger, logging.INFO, "session_closed", session=live.session.session_id)
+        self._changed.set()
+
+    def _session_config(self, catalogue: Catalogue) -> SessionConfig:
+        limits = self.settings.server
+        return SessionConfig(
+            model=catalogue.ready.model,
+            max_contexts=limits.max_contexts,
+            max_text_chars=limits.max_text_chars,
+            max_message_bytes=limits.max_message_bytes,
+            max_consecutive_errors=limits.max_bad_messages,
+            max_lead_s=limits.max_lead_s,
+            idle_timeout_s=limits.idle_timeout_s,
+            resume_window_s=limits.resume_window_s,
+            slow_consumer_s=limits.slow_consumer_timeout_s,
+        )

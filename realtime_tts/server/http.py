@@ -1,0 +1,99 @@
+"""Everything over plain HTTP: health, readiness, metrics, what can be spoken with, and the playground's files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from realtime_tts import __version__
+from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.metrics import CONTENT_TYPE
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+# In a wheel the playground lies inside the package, in a checkout beside it.
+PLAYGROUND_DIRECTORIES = (_PACKAGE / "playground", _PACKAGE.parent / "clients" / "browser")
+_CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; connect-src 'self' ws: wss:; media-src 'self' blob:; worker-src 'self' blob:; "
+    "img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
+)
+
+
+def get_gateway(request: Request) -> Gateway:
+    gateway: Gateway = request.app.state.gateway
+    return gateway
+
+
+def authorize(request: Request) -> None:
+    """Raises:
+    Unauthorized, Forbidden
+    """
+    authenticator = get_gateway(request).authenticator
+    authenticator.check_origin(request.headers)
+    authenticator.authenticate(request.headers, request.query_params)
+
+
+health = APIRouter(tags=["operation"])
+
+
+@health.get("/healthz", summary="Whether the process answers")
+async def healthz() -> dict[str, str]:
+    return {"status": "ok", "version": __version__}
+
+
+@health.get("/readyz", summary="Whether speech can be made now", responses={503: {"description": "not now"}})
+async def readyz(request: Request) -> dict[str, Any]:
+    gateway = get_gateway(request)
+    gateway.check_ready()
+    return {"status": "ready", "workers": gateway.engine.num_ready, "sessions": len(gateway.sessions)}
+
+
+catalogue = APIRouter(prefix="/v1", tags=["speech"], dependencies=[Depends(authorize)])
+
+
+@catalogue.get("/models", summary="The model that speaks")
+async def models(request: Request) -> dict[str, Any]:
+    return get_gateway(request).catalogue.models()
+
+
+@catalogue.get("/voices", summary="The voices it has")
+async def voices(request: Request) -> dict[str, Any]:
+    return get_gateway(request).catalogue.voices()
+
+
+metrics = APIRouter(tags=["operation"])
+
+
+@metrics.get("/metrics", summary="Figures for Prometheus", response_class=Response)
+async def prometheus(request: Request) -> Response:
+    gateway = get_gateway(request)
+    engine = gateway.engine
+    body = gateway.metrics.exposition(engine.num_ready, engine.num_restarts, engine.stats)
+    return Response(body, headers={"content-type": CONTENT_TYPE})
+
+
+class Playground(StaticFiles):
+    """The page at ``/``. Its files are checked for change on every load, so that an update is seen at once."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers["cache-control"] = "no-cache"
+        response.headers["content-security-policy"] = _CONTENT_SECURITY_POLICY
+        response.headers["x-content-type-options"] = "nosniff"
+        return response
+
+
+def mount_playground(app: FastAPI) -> None:
+    """Serve the page if this installation has it."""
+    for directory in PLAYGROUND_DIRECTORIES:
+        if (directory / "index.html").is_file():
+            app.mount("/", Playground(directory=directory, html=True), name="playground")
+            return
+
+    @app.get("/", include_in_schema=False)
+    async def no_playground() -> JSONResponse:
+        return JSONResponse({"message": "the playground is not part of this installation", "docs": "/docs"})

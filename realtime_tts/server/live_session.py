@@ -1,0 +1,272 @@
+"""Drives one `Session`: carries its events to the engine, the engine's audio to it, and wakes it when time has come.
+
+It outlives the socket by the resume window. Everything happens on the event loop, and nothing here waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from realtime_tts.audio.packetizer import Packet
+from realtime_tts.engine_client import EngineClient
+from realtime_tts.errors import RealtimeTTSError
+from realtime_tts.server.encoding import Encoders
+from realtime_tts.server.logs import log_event
+from realtime_tts.server.metrics import Metrics, PlaybackEstimate
+from realtime_tts.server.speech import ContextSpeech
+from realtime_tts.session import events, messages, native
+from realtime_tts.session.protocol import Session, SessionState
+
+logger = logging.getLogger(__name__)
+
+
+class Outlet(Protocol):
+    """The socket that a session is attached to."""
+
+    def wake(self) -> None:
+        """There may be something to send, or the session is over."""
+
+    def supersede(self) -> None:
+        """Another socket has taken the session over."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Services:
+    """What sessions share."""
+
+    engine: EngineClient
+    encoders: Encoders
+    metrics: Metrics
+
+
+class LiveSession:
+    """One session of one client.
+
+    Args:
+        tenant: id of the client's key; only it may resume the session.
+        on_closed: called once when the session is over.
+    """
+
+    def __init__(
+        self, session: Session, services: Services, tenant: str, on_closed: Callable[[LiveSession], None]
+    ) -> None:
+        self.session, self.tenant = session, tenant
+        self.closing: tuple[int, str] | None = None  # close code and reason, once the session has ended itself
+        self._services, self._on_closed = services, on_closed
+        self._outlet: Outlet | None = None
+        self._speeches: dict[str, ContextSpeech] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._open: dict[str, tuple[messages.ContextStarted, PlaybackEstimate]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._over = False
+
+    @property
+    def num_unfinished(self) -> int:
+        """Contexts that were announced to the client and whose terminal message was not sent yet."""
+        return len(self._open)
+
+    # ---- the socket's side ---------------------------------------------------------------------------------------
+
+    def attach(self, outlet: Outlet) -> None:
+        """Send to this socket from now on; one that was attached before is told to go."""
+        if self._outlet is not None:
+            self._outlet.supersede()
+        self._outlet = outlet
+
+    def resume(self, message: messages.Resume, outlet: Outlet) -> None:
+        """Go on with a client that has come back on another socket.
+
+        Raises:
+            SessionNotFound: too late.
+        """
+        self.session.resume(message, time.monotonic())
+        self._services.metrics.resumed.inc()
+        self.attach(outlet)
+        self.advance()
+
+    def receive(self, message: messages.ClientMessage) -> None:
+        self.session.receive(message, time.monotonic())
+        self.advance()
+
+    def reject(self, error: RealtimeTTSError) -> None:
+        """A frame that could not be understood."""
+        self.session.reject(error, time.monotonic())
+        self.advance()
+
+    def writable(self, writable: bool) -> None:
+        """The socket's buffer has passed its low mark (True) or its high mark (False)."""
+        now = time.monotonic()
+        self.session.resume_writing(now) if writable else self.session.pause_writing(now)
+        self.advance()
+
+    def detach(self, outlet: Outlet, clean: bool) -> None:
+        """The socket is gone; ignored if another one has taken over."""
+        if self._outlet is outlet:
+            self._outlet = None
+            self.session.connection_lost(time.monotonic(), clean=clean)
+            self.advance()
+            for speech in self._speeches.values():
+                speech.park()
+            if self._over:
+                self._count_abandoned()
+
+    def drain(self) -> None:
+        self.session.drain(time.monotonic())
+        self.advance()
+
+    def close(self, code: int, reason: str) -> None:
+        self.session.close(time.monotonic(), code, reason)
+        self.advance()
+
+    def take_frames(self, max_bytes: int) -> list[str | bytes]:
+        """Frames that may leave now; what is returned counts as sent."""
+        now = time.monotonic()
+        taken = self.session.messages_to_send(now, max_bytes)
+        for message in taken:
+            self._count(message, now)
+        self._perform_events(now)  # what has been sent may start a clock or end a context
+        self._arm()
+        return [native.serialize(message) for message in taken]
+
+    # ---- the engine's side (SpeechListener) ----------------------------------------------------------------------
+
+    def speech_packets(
+        self, context_id: str, packets: list[Packet], segment_index: int, audio_ms: float, done: bool
+    ) -> None:
+        now = time.monotonic()
+        for packet in packets:
+            self.session.audio(context_id, packet, now)
+        self.session.segment_progress(context_id, segment_index, audio_ms, done, now)
+        self.advance()
+
+    def speech_finished(self, context_id: str, packets: list[Packet]) -> None:
+        now = time.monotonic()
+        for packet in packets:
+            self.session.audio(context_id, packet, now)
+        self.session.audio_finished(context_id, now)
+        self.advance()
+
+    def speech_failed(self, context_id: str, error: RealtimeTTSError) -> None:
+        log_event(logger, logging.WARNING, "context_failed", session=self.session.session_id, code=error.code)
+        self.session.failed(context_id, error, time.monotonic())
+        self.advance()
+
+    # ---- between them --------------------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Call after every input: does what the session wants done, wakes the socket, sets the timer."""
+        now = time.monotonic()
+        deadline = self.session.next_deadline()
+        if deadline is not None and deadline <= now:
+            self.session.tick(now)
+        self._perform_events(now)
+        if self._outlet is not None:
+            self._outlet.wake()
+        if self.session.state is SessionState.CLOSED:
+            self._end()
+        else:
+            self._arm()
+
+    def _perform_events(self, now: float) -> None:
+        while pending := self.session.events():
+            for event in pending:
+                self._perform(event, now)
+
+    def _perform(self, event: events.SessionEvent, now: float) -> None:
+        if isinstance(event, events.StartSpeech):
+            self._start(event, now)
+        elif isinstance(event, events.CancelContext | events.CloseContext):
+            self._stop(event.context_id)
+        elif isinstance(event, events.CloseSession):
+            self.closing = (event.code, event.reason)
+        elif speech := self._speeches.get(event.context_id):
+            if isinstance(event, events.EndOfSegments):
+                speech.end()
+            elif isinstance(event, events.PlaybackChanged):
+                speech.playback(event.played_ms, event.paused)
+            else:
+                speech.set_priority(event.priority)
+
+    def _start(self, event: events.StartSpeech, now: float) -> None:
+        speech = self._speeches.get(event.context_id)
+        if speech is None:
+            speech = self._speeches[event.context_id] = ContextSpeech(
+                event.context_id,
+                f"{self.session.session_id}.{event.context_number}",
+                event.settings,
+                self._services.engine,
+                self._services.encoders,
+                self,
+                self.tenant,
+            )
+        try:
+            speech.add(event.segment, event.priority)
+        except RealtimeTTSError as error:
+            self.session.failed(event.context_id, error, now)
+
+    def _stop(self, context_id: str) -> None:
+        if speech := self._speeches.pop(context_id, None):
+            task = speech.close()
+            # The loop holds tasks weakly, and this one may still have to be cancelled.
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = None if self._over else self.session.next_deadline()
+        if deadline is not None:
+            delay_s = max(0.0, deadline - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self.advance)
+
+    def _end(self) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._arm()
+        for context_id in list(self._speeches):
+            self._stop(context_id)
+        if self._outlet is None:
+            self._count_abandoned()
+        self._on_closed(self)
+
+    def _count_abandoned(self) -> None:
+        """Contexts whose terminal message nobody was left to take."""
+        self._services.metrics.contexts.labels("abandoned").inc(len(self._open))
+        self._open.clear()
+
+    def _count(self, message: messages.ServerMessage, now: float) -> None:
+        metrics = self._services.metrics
+        if isinstance(message, messages.AudioPacket):
+            if entry := self._open.get(message.context_id):
+                started, estimate = entry
+                duration_s = message.num_samples / started.audio.sample_rate
+                metrics.sent_packet(started.audio.codec, duration_s, estimate.packet(duration_s, now))
+            return
+        metrics.sent(message)
+        if isinstance(message, messages.ContextStarted):
+            self._open[message.context_id] = (message, PlaybackEstimate())
+        elif isinstance(message, messages.ContextDone | messages.ContextCancelled | messages.ContextFailed):
+            self._open.pop(message.context_id, None)
+            self._log_context(message)
+
+    def _log_context(self, message: messages.TerminalMessage) -> None:
+        outcome = {messages.ContextDone: "done", messages.ContextCancelled: "cancelled"}.get(type(message), "failed")
+        log_event(
+            logger,
+            logging.INFO,
+            "context_ended",
+            session=self.session.session_id,
+            outcome=outcome,
+            characters=getattr(message, "characters", None),
+            audio_ms=getattr(message, "audio_ms", None),
+            ttfa_ms=getattr(message, "ttfa_ms", None),
+            played_ms=getattr(message, "played_ms", None),
+            code=getattr(message, "code", None),
+        )

@@ -1,0 +1,69 @@
+"""Structured logs: an event's name and its fields, which are ids, lengths, durations and codes; never text or audio."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from datetime import datetime, timezone
+from typing import Any, TextIO
+
+Field = str | int | float | bool | None
+
+
+def log_event(logger: logging.Logger, level: int, event: str, **fields: Field) -> None:
+    """Log one event, e.g. ``log_event(logger, logging.INFO, "session_opened", session="s-…")``."""
+    if logger.isEnabledFor(level):
+        logger.log(level, event, extra={"fields": {key: value for key, value in fields.items() if value is not None}})
+
+
+def log_crash(logger: logging.Logger, event: str, error: BaseException, **fields: Field) -> None:
+    """Log an unexpected exception by its type and stack. Its message is left out: it may quote what a user sent."""
+    stack = " < ".join(
+        f"{frame.name} ({frame.filename.rpartition('/')[2]}:{frame.lineno})"
+        for frame in reversed(traceback.extract_tb(error.__traceback__))
+    )
+    log_event(logger, logging.ERROR, event, error=type(error).__name__, stack=stack, **fields)
+
+
+class TextFormatter(logging.Formatter):
+    """``12:30:01 info  session_opened session=s-1 key=…`` for people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
+        fields = "".join(f" {key}={_short(value)}" for key, value in getattr(record, "fields", {}).items())
+        line = f"{time} {record.levelname.lower():7} {record.getMessage()}{fields}"
+        return line + ("\n" + self.formatException(record.exc_info) if record.exc_info else "")
+
+
+class JSONFormatter(logging.Formatter):
+    """One JSON object a line, for machines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def configure_logging(level: str, style: str, stream: TextIO | None = None) -> None:
+    """Send all records of this process to `stream` (stderr), as text or JSON."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JSONFormatter() if style == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    # uvicorn logs whole query strings, hence keys, at level info; and so do frames of websockets at debug.
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "websockets", "asyncio", "multipart"):
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+
+def _short(value: Field) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,106 @@
+"""What the gateway counts, for Prometheus. One `Metrics` per gateway, with its own registry: nothing global."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from realtime_tts import wire
+from realtime_tts.session import messages
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_TTFA_BUCKETS_S = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0)
+# Less than this is inside any player's jitter buffer.
+UNDERRUN_SLACK_S = 0.1
+_ENGINE_GAUGES = (
+    "running",
+    "waiting",
+    "parked",
+    "free_blocks",
+    "num_blocks",
+    "cached_blocks",
+    "free_slots",
+    "rss_bytes",
+)
+
+
+@dataclasses.dataclass(slots=True)
+class PlaybackEstimate:
+    """A listener who plays a context's packets as they come, without a buffer: does it ever run dry?"""
+
+    started_s: float | None = None
+    sent_s: float = 0.0
+
+    def packet(self, duration_s: float, now: float) -> bool:
+        """Account for a packet sent at `now`; True if the listener had waited for it."""
+        if self.started_s is None:
+            self.started_s = now
+        late_s = now - self.started_s - self.sent_s
+        self.sent_s += duration_s
+        if late_s <= UNDERRUN_SLACK_S:
+            return False
+        self.started_s += late_s
+        return True
+
+
+class Metrics:
+    """Counters and gauges of one gateway."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        named = {"registry": self.registry, "namespace": "realtime_tts"}
+        self.sessions = Gauge("sessions", "Sessions alive, those waiting for their client included", **named)
+        self.sessions_total = Counter("sessions_opened", "Sessions opened", **named)
+        self.refused = Counter("handshakes_refused", "Connections refused at the handshake", ["code"], **named)
+        self.contexts = Counter("contexts", "Contexts ended", ["outcome"], **named)
+        self.ttfa = Histogram(
+            "ttfa_seconds", "Text received to first packet sent, of contexts done", buckets=_TTFA_BUCKETS_S, **named
+        )
+        self.audio = Counter("audio_seconds", "Audio sent", **named)
+        self.packets = Counter("packets", "Audio packets sent", ["codec"], **named)
+        self.characters = Counter("characters", "Characters of contexts done", **named)
+        self.barge_ins = Counter("barge_ins", "Contexts cancelled by their client", **named)
+        self.underruns = Counter("underruns_estimated", "Packets sent later than an unbuffered player needed", **named)
+        self.slow_consumers = Counter("slow_consumers", "Sockets closed because the peer did not read", **named)
+        self.resumed = Counter("sessions_resumed", "Sessions taken up again on a new connection", **named)
+        self.errors = Counter("errors", "Errors sent to clients", ["code"], **named)
+        self._workers = Gauge("engine_workers_ready", "Engine workers that take requests", **named)
+        self._restarts = Gauge("engine_worker_restarts", "Engine workers started again", **named)
+        self._step_ms = Gauge("engine_step_ms", "Mean duration of a step, the slowest worker's", **named)
+        self._engine = {
+            name: Gauge(f"engine_{name}", f"Sum over workers of {name}", **named) for name in _ENGINE_GAUGES
+        }
+
+    def sent(self, message: messages.ServerMessage) -> None:
+        """Count a message on its way to a client."""
+        if isinstance(message, messages.ContextDone):
+            self.contexts.labels("done").inc()
+            self.characters.inc(message.characters)
+            if message.ttfa_ms is not None:
+                self.ttfa.observe(message.ttfa_ms / 1000)
+        elif isinstance(message, messages.ContextCancelled):
+            self.contexts.labels("cancelled").inc()
+            self.barge_ins.inc()
+        elif isinstance(message, messages.ContextFailed):
+            self.contexts.labels("failed").inc()
+            self.errors.labels(message.code).inc()
+        elif isinstance(message, messages.ErrorMessage):
+            self.errors.labels(message.code).inc()
+
+    def sent_packet(self, codec: str, duration_s: float, late: bool) -> None:
+        self.packets.labels(codec).inc()
+        self.audio.inc(duration_s)
+        if late:
+            self.underruns.inc()
+
+    def exposition(self, num_ready: int, num_restarts: int, stats: Iterable[wire.Stats]) -> bytes:
+        """The text that Prometheus scrapes; the engine's figures are read at this moment."""
+        latest = list(stats)
+        self._workers.set(num_ready)
+        self._restarts.set(num_restarts)
+        self._step_ms.set(max((stat.step_ms for stat in latest), default=0.0))
+        for name, gauge in self._engine.items():
+            gauge.set(sum(getattr(stat, name) for stat in latest))
+        return generate_latest(self.registry)

@@ -1,0 +1,60 @@
+"""Errors on HTTP: ``{"code", "message", "retryable"}`` and the right status, whatever went wrong."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from realtime_tts.errors import InternalError, InvalidRequest, RealtimeTTSError, Unauthorized
+from realtime_tts.server.logs import log_crash
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_S = 1
+
+
+def problem_response(error: RealtimeTTSError) -> JSONResponse:
+    """An error of ours as a response. One that can be retried says when."""
+    headers: dict[str, str] = {}
+    if error.retryable or error.http_status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+        headers["retry-after"] = str(RETRY_AFTER_S)
+    if isinstance(error, Unauthorized):
+        headers["www-authenticate"] = "Bearer"
+    content = {"code": error.code, "message": error.message, "retryable": error.retryable}
+    if error.field is not None:
+        content["field"] = error.field
+    return JSONResponse(content, error.http_status, headers)
+
+
+def install_problem_handlers(app: FastAPI) -> None:
+    """Make every failure of `app` a typed one."""
+
+    async def ours(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RealtimeTTSError)
+        return problem_response(error)
+
+    async def http(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
+        content = {"code": code, "message": str(error.detail), "retryable": False}
+        return JSONResponse(content, error.status_code, error.headers)
+
+    async def invalid(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"][1:])
+        return problem_response(InvalidRequest(str(first["msg"]), field=field or None))
+
+    async def crash(request: Request, error: Exception) -> JSONResponse:
+        log_crash(logger, "request_crashed", error, path=request.url.path)
+        return problem_response(InternalError("the request failed on our side"))
+
+    app.add_exception_handler(RealtimeTTSError, ours)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(Exception, crash)

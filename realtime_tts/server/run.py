@@ -1,0 +1,158 @@
+"""Run the gateway: uvicorn with our protocols, metrics on a port of their own, a shutdown that lets speech end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from realtime_tts.config import ServerConfig, Settings
+from realtime_tts.engine_client import EngineClient
+from realtime_tts.errors import ConfigError
+from realtime_tts.server.app import create_app, create_metrics_app, metrics_on_main_port
+from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.socket_protocol import protocol_classes
+
+_CLOSE_CONNECTIONS_S = 3
+
+
+class GatewayServer(uvicorn.Server):
+    """uvicorn's server, but the first SIGTERM or SIGINT drains and the second one ends at once."""
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
+        super().__init__(config)
+        self.gateway = gateway
+        self._drain_task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.stop)  # wakes the loop, which a signal alone does not
+
+    def stop(self) -> None:
+        """Drain, then exit; called again: exit."""
+        if self._drain_task is None:
+            self._drain_task = asyncio.get_running_loop().create_task(self._drain(), name="drain")
+        else:
+            self.exit_now()
+
+    def exit_now(self) -> None:
+        """Exit without waiting for anybody."""
+        self.force_exit = self.should_exit = True
+
+    async def _drain(self) -> None:
+        await self.gateway.drain(self.gateway.settings.server.drain_timeout_s)
+        self.should_exit = True
+
+
+class _SideServer(uvicorn.Server):
+    """A second server in the same loop: signals are the first one's."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(settings: Settings, engine: EngineClient, on_ready: Callable[[GatewayServer, str], None]) -> None:
+    """Serve until a signal ends it.
+
+    Args:
+        on_ready: called once the model is loaded, with the server and its base URL.
+
+    Raises:
+        ConfigError: an address that cannot be bound, or settings that contradict each other.
+        RealtimeTTSError: what kept the engine from starting.
+    """
+    app = create_app(settings, engine)
+    gateway: Gateway = app.state.gateway
+    listener = _bind(settings.server.host, settings.server.port, "port")
+    server = GatewayServer(server_config(app, settings.server), gateway)
+    watcher = asyncio.create_task(_watch_start(gateway, server, listener, on_ready), name="watch start")
+    try:
+        if metrics_on_main_port(settings):
+            await server.serve([listener])
+        else:
+            await _serve_both(server, listener, gateway)
+    finally:
+        watcher.cancel()
+        await asyncio.wait([watcher])
+        await gateway.close()  # a forced exit skips the lifespan's end, and a worker must not outlive us
+    if gateway.start_error is not None:
+        raise gateway.start_error
+
+
+def server_config(app: FastAPI, config: ServerConfig) -> uvicorn.Config:
+    """uvicorn's settings. No compression: Opus does not shrink, and deflate costs memory for each socket."""
+    http, stream = protocol_classes(config.handshake_timeout_s, config.close_timeout_s)
+    return uvicorn.Config(
+        app,
+        http=http,
+        ws=stream,
+        # Larger than a message may be, so that a message that is somewhat too long gets an answer, not a close.
+        ws_max_size=4 * config.max_message_bytes,
+        ws_ping_interval=config.ping_interval_s,
+        ws_ping_timeout=config.ping_timeout_s,
+        ws_per_message_deflate=False,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_CLOSE_CONNECTIONS_S,
+        lifespan="on",
+    )
+
+
+def base_url(listener: socket.socket) -> str:
+    """``http://127.0.0.1:8000``, with the port that was really bound."""
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def _watch_start(
+    gateway: Gateway, server: GatewayServer, listener: socket.socket, on_ready: Callable[[GatewayServer, str], None]
+) -> None:
+    await gateway.started.wait()
+    if gateway.start_error is not None:
+        server.should_exit = True
+    else:
+        on_ready(server, base_url(listener))
+
+
+async def _serve_both(server: GatewayServer, listener: socket.socket, gateway: Gateway) -> None:
+    config = gateway.settings.server
+    metrics_listener = _bind(config.metrics_host, config.metrics_port, "metrics_port")
+    metrics_app = create_metrics_app(gateway)
+    side = _SideServer(uvicorn.Config(metrics_app, log_config=None, access_log=False, lifespan="off", ws="none"))
+    task = asyncio.create_task(side.serve([metrics_listener]), name="serve metrics")
+    try:
+        await server.serve([listener])
+    finally:
+        side.should_exit = True
+        await asyncio.wait([task])
+
+
+def _bind(host: str, port: int, field: str) -> socket.socket:
+    try:
+        infos = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = infos[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            if sys.platform != "win32":
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}", field=field) from error
+    return listener

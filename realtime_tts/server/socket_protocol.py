@@ -1,0 +1,127 @@
+"""uvicorn's protocols with what a real-time socket needs besides: quick ends, small buffers, an audible back-pressure.
+
+uvicorn closes a transport politely, which waits until the peer has taken all bytes. A peer whose cable was pulled never
+does, so each polite close here is followed by an abort. The application reaches its socket through the scope's
+extension `SOCKET_EXTENSION`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from asyncio.transports import BaseTransport
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+SOCKET_EXTENSION = "realtime_tts.socket"
+# What the kernel and asyncio hold for a peer that does not read. Small, since it is audio that a barge-in cannot take
+# back, yet enough for 16 contexts of 48 kHz PCM over a path of 100 ms.
+SEND_BUFFER_BYTES = 64 * 1024
+WRITE_HIGH_BYTES = 32 * 1024
+
+
+class StreamProtocol(WebSocketsSansIOProtocol):
+    """One WebSocket. `on_writable(bool)` is called when the write buffer passes its high and its low mark."""
+
+    close_timeout_s: float = 2.0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.on_writable: Callable[[bool], None] = lambda writable: None
+        self._abort_timer: asyncio.TimerHandle | None = None
+        self._told_end = False
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        super().connection_made(transport)
+        self.transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        sock: socket.socket | None = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+
+    def handle_connect(self, event: Any) -> None:
+        super().handle_connect(event)
+        if hasattr(self, "scope"):  # the application starts with the next turn of the loop
+            self.scope["extensions"][SOCKET_EXTENSION] = self  # type: ignore[index, typeddict-item]
+
+    def eof_received(self) -> None:
+        # Without this asyncio would flush to a peer that is gone before it tells anybody.
+        self._tell_end()
+        self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
+        self._tell_end()
+        super().connection_lost(exc)
+
+    def handle_close(self, event: Any) -> None:
+        self._told_end = True
+        super().handle_close(event)
+        self.abort_later()
+
+    def keepalive_timeout(self) -> None:
+        self._tell_end()
+        super().keepalive_timeout()
+        self.abort_later()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.on_writable(False)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.on_writable(True)
+
+    def close_now(self, code: int, reason: str) -> None:
+        """Send a close frame, whatever is still buffered, and abort if it cannot be delivered in time."""
+        if not self.close_sent and self.handshake_complete and not self.transport.is_closing():
+            self.conn.send_close(code, reason)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.close_sent = True
+            self.stop_keepalive()
+            if self.read_paused:
+                self.read_paused = False
+                self.transport.resume_reading()
+        self._tell_end()
+        self.abort_later()
+
+    def abort_later(self) -> None:
+        if self._abort_timer is None:
+            self._abort_timer = self.loop.call_later(self.close_timeout_s, self.transport.abort)
+
+    def _tell_end(self) -> None:
+        if not self._told_end:
+            self._told_end = True
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": 1006, "reason": "connection lost"})
+
+
+class RequestProtocol(H11Protocol):
+    """HTTP/1.1. A connection that does not send a whole request head in time is dropped."""
+
+    handshake_timeout_s: float = 10.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._handshake_timer = self.loop.call_later(self.handshake_timeout_s, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._handshake_timer.cancel()
+        super().connection_lost(exc)
+
+    def _give_up(self) -> None:
+        # A socket that became a WebSocket has another protocol by now; one with a request has a cycle.
+        if self.cycle is None and self.transport.get_protocol() is self:
+            self.transport.abort()
+
+
+def protocol_classes(
+    handshake_timeout_s: float, close_timeout_s: float
+) -> tuple[type[RequestProtocol], type[StreamProtocol]]:
+    """The two classes with these times; uvicorn makes instances itself and passes no arguments of ours."""
+    http = type("RequestProtocol", (RequestProtocol,), {"handshake_timeout_s": handshake_timeout_s})
+    stream = type("StreamProtocol", (StreamProtocol,), {"close_timeout_s": close_timeout_s})
+    return http, stream

@@ -1,0 +1,191 @@
+"""`WS /v1/stream`: the owner of one client's socket.
+
+Two tasks for each socket: the endpoint itself reads, a second one writes. The session between them is synchronous, so
+what the reader or the engine causes is on its way to the socket in the same turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+
+from fastapi import WebSocket
+from starlette.websockets import WebSocketDisconnect
+
+from realtime_tts.errors import InvalidRequest, RealtimeTTSError, SessionNotFound
+from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.live_session import LiveSession
+from realtime_tts.server.logs import log_event
+from realtime_tts.server.problems import problem_response
+from realtime_tts.server.socket_protocol import SOCKET_EXTENSION, StreamProtocol
+from realtime_tts.session import messages, native
+
+logger = logging.getLogger(__name__)
+
+SUBPROTOCOL = "realtime-tts.v1"
+# 1005: the peer's close frame had no code, which is how browsers close a socket by default.
+_CLEAN_CODES = frozenset({1000, 1001, 1005})
+_POLICY_VIOLATION = 1008
+_WRITE_BATCH_BYTES = 16 * 1024
+_READ_SLICE_S = 0.002  # so long a flood of messages may hold the loop
+
+
+async def serve_stream(websocket: WebSocket, gateway: Gateway) -> None:
+    """The whole life of one WebSocket, from its handshake on."""
+    with contextlib.ExitStack() as stack:
+        try:
+            gateway.authenticator.check_origin(websocket.headers)
+            tenant = gateway.authenticator.authenticate(websocket.headers, websocket.query_params)
+            subprotocol = choose_subprotocol(websocket.scope.get("subprotocols", []))
+            stack.enter_context(gateway.admission(tenant))
+        except RealtimeTTSError as error:
+            gateway.metrics.refused.labels(error.code).inc()
+            log_event(logger, logging.INFO, "handshake_refused", code=error.code)
+            await websocket.send_denial_response(problem_response(error))
+            return
+        await websocket.accept(subprotocol)
+        await Connection(websocket, gateway, tenant).run()
+
+
+def choose_subprotocol(offered: list[str]) -> str | None:
+    """Ours if it is offered, none if none is.
+
+    Raises:
+        InvalidRequest: the client speaks other protocols only.
+    """
+    if offered and SUBPROTOCOL not in offered:
+        raise InvalidRequest(f"the subprotocol of this address is {SUBPROTOCOL}", field="sec-websocket-protocol")
+    return SUBPROTOCOL if offered else None
+
+
+class Connection:
+    """One accepted socket. Its session is made, or found again, when the first frame arrives."""
+
+    def __init__(self, websocket: WebSocket, gateway: Gateway, tenant: str) -> None:
+        self._websocket, self._gateway, self._tenant = websocket, gateway, tenant
+        self._socket: StreamProtocol | None = websocket.scope["extensions"].get(SOCKET_EXTENSION)
+        self._live: LiveSession | None = None
+        self._wake = asyncio.Event()
+        self._can_write = True
+        self._over = False
+
+    async def run(self) -> None:
+        writer = asyncio.get_running_loop().create_task(self._write(), name="write socket")
+        if self._socket is not None:
+            self._socket.on_writable = self._on_writable
+        code = 1006
+        try:
+            code = await self._read()
+        finally:
+            self._over = True
+            if self._live is not None:
+                self._live.detach(self, clean=code in _CLEAN_CODES)
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    # ---- Outlet --------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        self._wake.set()
+        if not self._can_write and not self._over and self._live is not None and self._live.closing is not None:
+            # The writer may itself be waiting for a socket that takes nothing any more.
+            self._log_close(*self._live.closing)
+            self._close_now(*self._live.closing)
+
+    def supersede(self) -> None:
+        self._live = None
+        self._close_now(_POLICY_VIOLATION, "session resumed elsewhere")
+
+    # ---- reading -------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> int:
+        """Hand every frame to the session; returns the close code."""
+        slice_end = time.monotonic() + _READ_SLICE_S
+        while True:
+            if self._live is None:
+                frame = await self._receive_first()
+            else:
+                frame = await self._websocket.receive()
+            if frame["type"] == "websocket.disconnect":
+                return int(frame.get("code") or 1005)
+            if not self._over:
+                self._take(frame["text"] if frame.get("text") is not None else frame["bytes"])
+            if time.monotonic() > slice_end:
+                await asyncio.sleep(0)
+                slice_end = time.monotonic() + _READ_SLICE_S
+
+    async def _receive_first(self) -> dict[str, object]:
+        """Without a session there is nobody else to notice a silent client."""
+        try:
+            return await asyncio.wait_for(self._websocket.receive(), self._gateway.settings.server.idle_timeout_s)
+        except asyncio.TimeoutError:
+            self._close_now(1000, "idle")
+            return {"type": "websocket.disconnect", "code": 1000}
+
+    def _take(self, frame: str | bytes) -> None:
+        try:
+            message = native.parse(frame, self._gateway.settings.server.max_message_bytes)
+        except RealtimeTTSError as error:
+            self._session().reject(error)
+            return
+        if isinstance(message, messages.Resume) and self._live is None:
+            self._resume(message)
+        else:
+            self._session().receive(message)
+
+    def _session(self) -> LiveSession:
+        if self._live is None:
+            self._live = self._gateway.open_session(self._tenant)
+            self._live.attach(self)
+        return self._live
+
+    def _resume(self, message: messages.Resume) -> None:
+        try:
+            live = self._gateway.find_session(message.session_id, self._tenant)
+            live.resume(message, self)
+        except SessionNotFound as error:
+            # An answer rather than a close: the client can start anew on this very socket.
+            self._session().reject(error)
+        else:
+            self._live = live
+            self.wake()
+
+    # ---- writing -------------------------------------------------------------------------------------------------
+
+    async def _write(self) -> None:
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
+            while not self._over:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._send_frames()
+                if self._live is not None and self._live.closing is not None:
+                    self._log_close(*self._live.closing)
+                    await self._websocket.close(*self._live.closing)
+                    return
+
+    async def _send_frames(self) -> None:
+        live = self._live
+        while live is not None and self._can_write and (frames := live.take_frames(_WRITE_BATCH_BYTES)):
+            for frame in frames:
+                if isinstance(frame, str):
+                    await self._websocket.send_text(frame)
+                else:
+                    await self._websocket.send_bytes(frame)
+
+    def _log_close(self, code: int, reason: str) -> None:
+        log_event(logger, logging.INFO, "socket_closed", code=code, reason=reason)
+        if reason == "slow_consumer":
+            self._gateway.metrics.slow_consumers.inc()
+
+    def _close_now(self, code: int, reason: str) -> None:
+        self._over = True
+        if self._socket is not None:
+            self._socket.close_now(code, reason)
+
+    def _on_writable(self, writable: bool) -> None:
+        self._can_write = writable
+        if self._live is not None:
+            self._live.writable(writable)
+        self._wake.set()

@@ -1,0 +1,72 @@
+"""Shared by all tests: what a test opens it must close."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+SETTLE_S = 2.0
+_FD_DIRECTORY = Path("/proc/self/fd")
+
+
+def open_files() -> dict[str, str]:
+    """Sockets, pipes and files of this process by descriptor; empty where the system does not tell (macOS)."""
+    found: dict[str, str] = {}
+    if _FD_DIRECTORY.is_dir():
+        for entry in os.listdir(_FD_DIRECTORY):
+            try:
+                found[entry] = os.readlink(_FD_DIRECTORY / entry)
+            except OSError:
+                continue  # the listing's own descriptor
+    return found
+
+
+def temporary_files() -> set[str]:
+    """What the package has in the directory for temporary files."""
+    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("realtime-tts-")}
+
+
+def leaked_files(before: dict[str, str]) -> dict[str, str]:
+    return {fd: target for fd, target in open_files().items() if before.get(fd) != target and _counts(target)}
+
+
+def _counts(target: str) -> bool:
+    # Libraries are mapped and caches are opened once per process; a leak is a socket, a pipe or a temporary file.
+    return target.startswith(("socket:", "pipe:", tempfile.gettempdir()))
+
+
+@pytest.fixture(autouse=True)
+def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """File descriptors, temporary files and (in async tests) tasks are back at the baseline within two seconds."""
+    files_before, temporary_before = open_files(), temporary_files()
+    if inspect.iscoroutinefunction(getattr(request.node, "obj", None)):
+        request.getfixturevalue("no_leaked_tasks")
+        files_before = open_files()  # the event loop's own
+    yield
+    end = time.monotonic() + SETTLE_S
+    while (leaked_files(files_before) or temporary_files() - temporary_before) and time.monotonic() < end:
+        gc.collect()
+        time.sleep(0.02)
+    # A test process runs beside others, which have temporary files too: only ours may be counted when alone.
+    assert not leaked_files(files_before)
+    assert not temporary_files() - temporary_before or "PYTEST_XDIST_WORKER" in os.environ
+
+
+@pytest_asyncio.fixture
+async def no_leaked_tasks() -> AsyncIterator[None]:
+    """Tasks of the test's event loop are gone within two seconds."""
+    before = asyncio.all_tasks()
+    yield
+    end = time.monotonic() + SETTLE_S
+    while (leaked := asyncio.all_tasks() - before - {asyncio.current_task()}) and time.monotonic() < end:
+        await asyncio.sleep(0.02)
+    assert not leaked

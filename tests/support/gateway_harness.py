@@ -1,0 +1,120 @@
+"""A gateway with a fake worker, on a real socket, in a thread with an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from realtime_tts.config import EngineConfig, ServerConfig, Settings
+from realtime_tts.engine_client import EngineClient
+from realtime_tts.engine_supervisor import SupervisorConfig, WorkerSpec
+from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.run import GatewayServer, serve
+from fake_worker import fake_worker_command
+
+T = TypeVar("T")
+
+SETTLE_S = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """What must be as before when a test is over."""
+
+    sessions: int
+    connections: int
+    requests: int
+    engine_contexts: int
+    unfinished_contexts: int
+    tasks: int
+
+
+class GatewayHarness:
+    """Use as a context manager; `url` and `ws_url` are ready inside."""
+
+    def __init__(self, worker: dict[str, object] | None = None, num_workers: int = 1, **server: Any) -> None:
+        self.settings = Settings(EngineConfig(), ServerConfig(**{"port": 0, "metrics_port": 0, **server}))
+        self._worker_options = worker or {}
+        self._num_workers = num_workers
+        self.server: GatewayServer
+        self.gateway: Gateway
+        self.url = ""
+        self.error: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gateway")
+
+    def __enter__(self) -> GatewayHarness:
+        self._thread.start()
+        if not self._ready.wait(20):
+            raise TimeoutError("the gateway did not get ready")
+        if self.error is not None:
+            self._thread.join()
+            raise self.error
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self.server.exit_now)
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "the gateway did not stop"
+
+    @property
+    def ws_url(self) -> str:
+        return self.url.replace("http", "ws", 1) + "/v1/stream"
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run a function on the gateway's loop."""
+
+        async def run() -> T:
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
+
+    def usage(self) -> Usage:
+        return self.call(self._usage)
+
+    def settle(self, baseline: Usage) -> Usage:
+        """The usage once it is back at the baseline, or what it is after two seconds."""
+        end = time.monotonic() + SETTLE_S
+        while (usage := self.usage()) != baseline and time.monotonic() < end:
+            time.sleep(0.02)
+        return usage
+
+    def metric(self, name: str, **labels: str) -> float:
+        value = self.gateway.metrics.registry.get_sample_value(f"realtime_tts_{name}", labels)
+        return value or 0.0
+
+    def _usage(self) -> Usage:
+        gateway = self.gateway
+        return Usage(
+            sessions=len(gateway.sessions),
+            connections=gateway.num_connections,
+            requests=gateway.engine.num_requests,
+            engine_contexts=sum(stats.contexts for stats in gateway.engine.stats),
+            unfinished_contexts=sum(live.num_unfinished for live in gateway.sessions.values()),
+            tasks=len(asyncio.all_tasks()),
+        )
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the test's thread
+            self.error = error
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        command = fake_worker_command(**self._worker_options)
+        specs = [WorkerSpec(command, f"worker-{index}") for index in range(self._num_workers)]
+        engine = EngineClient(specs, SupervisorConfig(backoff_s=0.1, hang_s=2.0))
+        await serve(self.settings, engine, self._on_ready)
+
+    def _on_ready(self, server: GatewayServer, url: str) -> None:
+        self.server, self.gateway, self.url = server, server.gateway, url
+        self._ready.set()
