@@ -1,0 +1,251 @@
+/** One utterance: text goes in piece by piece, audio comes out, the listener hears it or interrupts. */
+
+import { ConnectionLost, ServerError } from './errors.js';
+import * as protocol from './protocol.js';
+import { SourceText } from './source-text.js';
+
+/** A message may have 64 KiB; a character takes up to 6 bytes as JSON, and no surrogate pair is cut (`u`). */
+const MESSAGE_PART = /.{1,8000}/gsu;
+
+/** @typedef {{text: string, start: number, end: number, startMs: number, endMs: number}} Word offsets into `context.text` */
+/** @typedef {{playedMs: number, spokenText: string, spokenChars: number}} Spoken what the listener heard, as text */
+/**
+ * @typedef {object} Outcome
+ * @property {'done' | 'cancelled'} outcome
+ * @property {number} audioMs audio made (done) or heard (cancelled)
+ * @property {number | null} ttfaMs the server's own measure, first text received → first packet ready
+ */
+
+/**
+ * Events: `started`, `words` (detail: Word[]), `audio` (detail: {samples, position, sampleRate}), `finished` (heard to
+ * the end), and once one of `done`, `cancelled` (detail: Spoken), `failed` (detail: RealtimeTTSError).
+ */
+export class SpeechContext extends EventTarget {
+  /**
+   * Made by `RealtimeTTS.open`.
+   * @param {string} contextId
+   * @param {object} settings of the opening message
+   * @param {{send: (frame: string) => boolean, heardMs: (number: number) => number,
+   *          silence: (number: number) => Promise<void>}} session
+   */
+  constructor(contextId, settings, session) {
+    super();
+    this.contextId = contextId;
+    this.settings = settings;
+    this.session = session;
+    /** @type {'open' | 'done' | 'cancelled' | 'failed'} what the server is doing with it */
+    this.state = 'open';
+    /** Context number, once the server has given one. @type {number | null} */
+    this.number = null;
+    this.source = new SourceText();
+    /** @type {Word[]} */
+    this.words = [];
+    /** `performance.now()` of the first text sent, first sample decoded, first audible sample heard */
+    this.timing = { sentAt: null, decodedAt: null, audibleAt: null };
+    this.lastSequence = -1;
+    this.audioMs = 0;
+    this.finalHeardMs = null;
+    this.ended = false;
+    this.silenced = false; // cancelled here: whatever of it still arrives is not for the listener
+    /** @type {number[]} UTF-16 offset of every flush, for sending again after a lost connection */
+    this.flushes = [];
+    /** @type {Promise<Outcome>} rejects with a ServerError or ConnectionLost if the context fails */
+    this.done = new Promise((resolve, reject) => Object.assign(this, { resolveDone: resolve, rejectDone: reject }));
+    this.done.catch(() => {}); // whoever listens to `failed` instead need not await this
+    /** Settled when the listener has heard it to the end, or it was cut. @type {Promise<void>} */
+    this.finished = new Promise((resolve) => Object.assign(this, { resolveFinished: resolve }));
+    /** @type {((spoken: Spoken) => void)[]} */
+    this.cancelWaiters = [];
+    /** @type {Spoken | null} the server's account of what was heard, after a cancel */
+    this.spoken = null;
+  }
+
+  /** Everything sent so far. */
+  get text() {
+    return this.source.text;
+  }
+
+  /** How much the listener has heard; 0 without a player until `acknowledge` is called. */
+  get heardMs() {
+    if (this.finalHeardMs !== null) return this.finalHeardMs;
+    return this.number === null ? 0 : this.session.heardMs(this.number);
+  }
+
+  /** @param {string} delta more text; any split of a text gives the same speech */
+  send(delta) {
+    if (this.ended) throw new TypeError('send() after end()');
+    const opening = this.source.text === '' ? this.settings : undefined;
+    const ready = this.source.append(delta);
+    if (ready === '' || this.state !== 'open') return;
+    this.timing.sentAt ??= performance.now();
+    this.#sendText(ready, opening);
+  }
+
+  /** Speak what is buffered now, sentence or not. */
+  flush() {
+    if (this.ended || this.state !== 'open' || this.text === '') return;
+    this.flushes.push(this.text.length);
+    this.session.send(protocol.flush(this.contextId));
+  }
+
+  /** No more text will come. */
+  end() {
+    if (this.ended) return;
+    this.ended = true;
+    if (this.text === '') this.#settleEmpty();
+    else if (this.state === 'open') this.session.send(protocol.end(this.contextId));
+  }
+
+  /**
+   * Barge-in: silent within a few milliseconds, whatever the network does.
+   * @returns {Promise<Spoken>} what the listener heard: the text a conversation's history should keep
+   */
+  async cancel() {
+    this.ended = this.silenced = true;
+    if (this.number !== null) await this.session.silence(this.number);
+    if (this.finalHeardMs === null) this.finalHeardMs = this.heardMs;
+    if (this.text === '' || this.state === 'failed' || this.state === 'cancelled') {
+      if (this.text === '') this.#settleEmpty();
+      return this.spoken ?? this.spokenByClock();
+    }
+    const answer = new Promise((resolve) => this.cancelWaiters.push(resolve));
+    if (this.number !== null) this.session.send(protocol.playback(this.contextId, this.finalHeardMs));
+    const sent = this.session.send(protocol.cancel(this.contextId));
+    // While reconnecting, `resend` repeats the cancel of an open context; of a finished one nobody else keeps account.
+    if (!sent && this.state !== 'open') this.#resolveCancel(this.spokenByClock());
+    return answer;
+  }
+
+  /** Without a player: tell how much your own output has played. @param {number} playedMs */
+  acknowledge(playedMs) {
+    if (this.state === 'open' || this.state === 'done') this.session.send(protocol.playback(this.contextId, playedMs));
+  }
+
+  /** This side's own account of what was heard, for when the server cannot be asked. @returns {Spoken} */
+  spokenByClock() {
+    const playedMs = this.heardMs;
+    const heard = this.words.filter((word) => word.startMs < playedMs);
+    const spokenText = this.text.slice(0, heard.at(-1)?.end ?? 0);
+    return { playedMs, spokenText, spokenChars: spokenText.length };
+  }
+
+  /** A server message about this context. @param {{type: string, [field: string]: any}} message */
+  receive(message) {
+    if (this.state !== 'open' && message.type !== 'cancel.acknowledged') return;
+    if (message.type === 'context.started') this.#started(message);
+    else if (message.type === 'words') this.#words(message.words);
+    else if (message.type === 'context.done') this.#doneMessage(message);
+    else if (message.type === 'context.cancelled') this.#cancelled(message);
+    else if (message.type === 'cancel.acknowledged') this.#resolveCancel(this.#spoken(message));
+    else if (message.type === 'context.failed') this.fail(ServerError.fromWire(message));
+  }
+
+  /** @param {ServerError | ConnectionLost} error */
+  fail(error) {
+    if (this.state !== 'open') return;
+    this.state = 'failed';
+    this.#resolveCancel(this.spokenByClock());
+    this.rejectDone(error);
+    this.#emit('failed', error);
+  }
+
+  /** The listener has heard everything there is. */
+  heardToTheEnd() {
+    this.finalHeardMs ??= this.state === 'done' ? this.audioMs : this.heardMs;
+    this.resolveFinished();
+    this.#emit('finished');
+  }
+
+  /**
+   * After a reconnect: what the server has not received, in the order in which it was sent.
+   * @param {{received_chars: number, num_flushes: number, ended: boolean}} known
+   */
+  resend(known) {
+    let offset = this.source.toUtf16(known.received_chars);
+    let settings = offset === 0 ? this.settings : undefined;
+    const sendUpTo = (end) => {
+      if (end <= offset) return;
+      this.#sendText(this.text.slice(offset, end), settings);
+      settings = undefined;
+      offset = end;
+    };
+    for (const position of this.flushes.slice(known.num_flushes)) {
+      sendUpTo(position);
+      this.session.send(protocol.flush(this.contextId));
+    }
+    sendUpTo(this.text.length);
+    if (this.cancelWaiters.length > 0) this.session.send(protocol.cancel(this.contextId));
+    else if (this.ended && !known.ended) this.session.send(protocol.end(this.contextId));
+  }
+
+  /** @param {Float32Array} samples @param {number} position @param {number} sampleRate */
+  decoded(samples, position, sampleRate) {
+    this.timing.decodedAt ??= performance.now();
+    this.#emit('audio', { samples, position, sampleRate });
+  }
+
+  #sendText(text, settings) {
+    for (const part of text.match(MESSAGE_PART)) {
+      this.session.send(protocol.text(this.contextId, part, settings));
+      settings = undefined;
+    }
+  }
+
+  #started(message) {
+    this.number = message.context;
+    this.#emit('started');
+  }
+
+  #words(words) {
+    const added = words.map((word) => ({
+      text: word.text,
+      start: this.source.toUtf16(word.start),
+      end: this.source.toUtf16(word.end),
+      startMs: word.start_ms,
+      endMs: word.end_ms,
+    }));
+    this.words.push(...added);
+    this.#emit('words', added);
+  }
+
+  #doneMessage(message) {
+    this.state = 'done';
+    this.audioMs = message.audio_ms;
+    const outcome = { outcome: 'done', audioMs: message.audio_ms, ttfaMs: message.ttfa_ms ?? null };
+    this.resolveDone(outcome);
+    this.#emit('done', outcome);
+  }
+
+  #cancelled(message) {
+    this.state = 'cancelled';
+    this.ended = true;
+    const spoken = this.#spoken(message);
+    this.finalHeardMs = spoken.playedMs;
+    this.resolveDone({ outcome: 'cancelled', audioMs: spoken.playedMs, ttfaMs: null });
+    this.#emit('cancelled', spoken);
+    this.#resolveCancel(spoken);
+  }
+
+  #spoken(message) {
+    if (message.state === 'unknown' || typeof message.spoken_text !== 'string') return this.spokenByClock();
+    const spokenChars = this.source.toUtf16(message.spoken_chars ?? 0);
+    return { playedMs: message.played_ms ?? this.heardMs, spokenText: message.spoken_text, spokenChars };
+  }
+
+  #resolveCancel(spoken) {
+    this.spoken ??= spoken;
+    for (const resolve of this.cancelWaiters.splice(0)) resolve(spoken);
+  }
+
+  #settleEmpty() {
+    if (this.state !== 'open') return;
+    this.state = 'done';
+    this.resolveDone({ outcome: 'done', audioMs: 0, ttfaMs: null });
+    this.#emit('done', { outcome: 'done', audioMs: 0, ttfaMs: null });
+    this.heardToTheEnd();
+  }
+
+  #emit(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+}

@@ -1,0 +1,66 @@
+/**
+ * Every error this client raises or reports, in one tree.
+ *
+ *     RealtimeTTSError            `code`, `retryable`, `field`
+ *     ├── ServerError             the server's typed `error` or `context.failed`; `code` as the server sent it
+ *     ├── ConnectionLost          the socket is gone and the session could not be resumed
+ *     ├── ProtocolError           a frame from the server that breaks the protocol
+ *     ├── AudioUnsupported        this browser can play none of the codecs the session may use
+ *     └── DecodeError             a packet that the decoder refused
+ */
+
+export class RealtimeTTSError extends Error {
+  /**
+   * @param {string} message one sentence for a human
+   * @param {{code?: string, retryable?: boolean, field?: string | null, contextId?: string | null}} [details]
+   */
+  constructor(message, { code = 'client_error', retryable = false, field = null, contextId = null } = {}) {
+    super(message);
+    this.name = new.target.name;
+    this.code = code;
+    this.retryable = retryable;
+    this.field = field;
+    this.contextId = contextId;
+  }
+}
+
+export class ServerError extends RealtimeTTSError {
+  /** @param {{code: string, message: string, retryable?: boolean, field?: string, context_id?: string}} wire */
+  static fromWire(wire) {
+    return new ServerError(wire.message, {
+      code: wire.code,
+      retryable: wire.retryable === true,
+      field: wire.field ?? null,
+      contextId: wire.context_id ?? null,
+    });
+  }
+}
+
+export class ConnectionLost extends RealtimeTTSError {
+  /** @param {string} message @param {number | null} [closeCode] the WebSocket close code, where there was one */
+  constructor(message, closeCode = null) {
+    super(message, { code: 'connection_lost', retryable: true });
+    this.closeCode = closeCode;
+  }
+}
+
+export class ProtocolError extends RealtimeTTSError {
+  /** @param {string} message */
+  constructor(message) {
+    super(message, { code: 'protocol_error' });
+  }
+}
+
+export class AudioUnsupported extends RealtimeTTSError {
+  /** @param {string} message */
+  constructor(message) {
+    super(message, { code: 'audio_unsupported' });
+  }
+}
+
+export class DecodeError extends RealtimeTTSError {
+  /** @param {string} message @param {string | null} [contextId] */
+  constructor(message, contextId = null) {
+    super(message, { code: 'decode_error', contextId });
+  }
+}

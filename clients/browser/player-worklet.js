@@ -1,0 +1,68 @@
+/**
+ * The audio thread: a jitter buffer behind a message port. Everything that can be reasoned about without a browser is
+ * in jitter-buffer.js.
+ *
+ * In:  {type: 'push', number, samples, position} · {type: 'end', number} · {type: 'clear', number | null, id}
+ * Out: {type: 'report', time, contexts, finished, underruns, targetDepth} about every 20 ms while something happens,
+ *      {type: 'cleared', id}, {type: 'audible', number, time}, and with `tap` {type: 'tap', time, number, position, samples}
+ */
+
+import { JitterBuffer } from './jitter-buffer.js';
+
+const REPORT_S = 0.02;
+const AUDIBLE_LEVEL = 0.003; // −50 dBFS: speech has begun, not just the noise floor before it
+
+class PlayerProcessor extends AudioWorkletProcessor {
+  constructor({ processorOptions }) {
+    super();
+    this.buffer = new JitterBuffer({ sampleRate, ...processorOptions.jitter });
+    this.tap = processorOptions.tap === true;
+    this.audible = new Set();
+    this.nextReport = 0;
+    this.wasActive = false;
+    this.port.onmessage = ({ data }) => this.receive(data);
+  }
+
+  receive({ type, number, samples, position, id }) {
+    if (type === 'push') this.buffer.push(number, samples, position);
+    else if (type === 'end') this.buffer.end(number);
+    else if (type === 'clear') {
+      this.buffer.clear(number);
+      this.report(currentTime);
+      this.port.postMessage({ type: 'cleared', id });
+    }
+  }
+
+  process(_inputs, [channels]) {
+    const output = channels[0];
+    const runs = this.buffer.pull(output);
+    for (const run of runs) this.observe(run, output);
+    for (const channel of channels.slice(1)) channel.set(output);
+    const active = this.buffer.contexts.size > 0 || runs.length > 0;
+    const end = currentTime + output.length / sampleRate;
+    if ((active || this.wasActive) && (end >= this.nextReport || this.buffer.finished.length > 0 || !active)) this.report(end);
+    this.wasActive = active;
+    return true;
+  }
+
+  observe({ number, offset, length, position }, output) {
+    const samples = output.subarray(offset, offset + length);
+    const time = currentTime + offset / sampleRate;
+    if (!this.audible.has(number) && samples.some((sample) => Math.abs(sample) > AUDIBLE_LEVEL)) {
+      this.audible.add(number);
+      this.port.postMessage({ type: 'audible', number, time });
+    }
+    if (this.tap) this.port.postMessage({ type: 'tap', time, number, position, samples: samples.slice() });
+  }
+
+  report(time) {
+    this.nextReport = time + REPORT_S;
+    const { underruns, targetDepth } = this.buffer;
+    const contexts = this.buffer.report();
+    const finished = this.buffer.takeFinished();
+    for (const { number } of finished) this.audible.delete(number);
+    this.port.postMessage({ type: 'report', time, contexts, finished, underruns, targetDepth });
+  }
+}
+
+registerProcessor('realtime-tts-player', PlayerProcessor);

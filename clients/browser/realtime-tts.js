@@ -1,0 +1,325 @@
+/**
+ * Speech from text that is still being written, in a page.
+ *
+ *     const tts = await RealtimeTTS.connect('wss://example.org/v1/stream');
+ *     const context = tts.open();
+ *     for await (const delta of llm) context.send(delta);
+ *     context.end();
+ *     // the listener talks over it:
+ *     const { spokenText } = await context.cancel();
+ */
+
+import { Connection } from './connection.js';
+import { SpeechContext } from './context.js';
+import { createDecoder, negotiateFormat } from './decoder.js';
+import { ConnectionLost, ProtocolError, RealtimeTTSError, ServerError } from './errors.js';
+import { Player } from './player.js';
+import * as protocol from './protocol.js';
+
+export * from './errors.js';
+export { SpeechContext } from './context.js';
+export { Player } from './player.js';
+
+const ACKNOWLEDGE_EVERY_MS = 250;
+const POLICY_VIOLATION = 1008; // slow consumer, too many errors, not allowed: trying again would not help
+const [FIRST_RETRY_MS, MAX_RETRY_MS] = [200, 5_000];
+
+/** @typedef {'open' | 'reconnecting' | 'closed'} ConnectionState */
+/**
+ * @typedef {object} Options
+ * @property {string} [voice] default voice of the session
+ * @property {protocol.SpeechParams} [params] cfg, steps, seed, language
+ * @property {Partial<protocol.AudioFormat> & {codec?: 'auto' | 'opus' | 'pcm_s16le'}} [audio] `auto`: Opus where the
+ *   browser decodes it, else PCM
+ * @property {boolean} [playback] false: no AudioContext; take samples from the contexts' `audio` events
+ * @property {Omit<import('./player.js').PlayerOptions, 'sampleRate'>} [player] jitter buffer, destination node, tap
+ */
+
+/**
+ * Events: `state` (detail: ConnectionState), `error` (detail: RealtimeTTSError; the session goes on unless `state` says
+ * `closed`), `session` (a new session began; detail: its `session.started`).
+ */
+export class RealtimeTTS extends EventTarget {
+  /**
+   * @param {string | URL} url of `/v1/stream`; http(s) and paths relative to the page are fine
+   * @param {Options} [options]
+   * @returns {Promise<RealtimeTTS>}
+   * @throws {ConnectionLost | ServerError | ProtocolError | AudioUnsupported}
+   */
+  static async connect(url, options = {}) {
+    const tts = new RealtimeTTS(url, options);
+    await tts.#start();
+    return tts;
+  }
+
+  /** Use `RealtimeTTS.connect`. @param {string | URL} url @param {Options} options */
+  constructor(url, options) {
+    super();
+    this.options = options;
+    /** @type {ConnectionState} */
+    this.state = 'reconnecting';
+    /** @type {Map<string, SpeechContext>} */
+    this.contexts = new Map();
+    /** @type {Map<number, {context: SpeechContext, decoder: import('./decoder.js').PacketDecoder}>} */
+    this.streams = new Map();
+    this.acknowledged = new Map();
+    this.player = null;
+    this.nextId = 1;
+    this.connection = new Connection(url, {
+      frame: (frame) => this.#frame(frame),
+      lost: (code, reason) => this.#lost(code, reason),
+    });
+  }
+
+  /**
+   * A new context: one utterance, e.g. one answer of the assistant. Contexts are played in the order of their opening.
+   * Nothing is sent before its first text. Call it (or `resumeAudio`) from a click or key press the first time.
+   * @param {{contextId?: string, voice?: string, params?: protocol.SpeechParams}} [settings]
+   * @returns {SpeechContext}
+   */
+  open({ contextId = `c${this.nextId++}-${crypto.randomUUID?.() ?? Math.random().toString(36).slice(2)}`, ...settings } = {}) {
+    if (this.state === 'closed') throw new ConnectionLost('The session is closed');
+    if (this.contexts.has(contextId)) throw new TypeError(`Context ${contextId} exists already`);
+    this.resumeAudio().catch(() => {}); // refused without a user's gesture: silent until the next one
+    const context = new SpeechContext(contextId, settings, {
+      send: (frame) => this.connection.send(frame), // while reconnecting it is not sent: `resend` makes up for it
+      heardMs: (number) => this.player?.heardMs(number) ?? 0,
+      silence: (number) => this.#silence(number),
+    });
+    this.contexts.set(contextId, context);
+    return context;
+  }
+
+  /** Speak a whole text. @param {string} text @param {Parameters<RealtimeTTS['open']>[0]} [settings] */
+  speak(text, settings) {
+    const context = this.open(settings);
+    context.send(text);
+    context.end();
+    return context;
+  }
+
+  /** Barge-in on everything. @returns {Promise<import('./context.js').Spoken[]>} in order of opening */
+  async cancelAll() {
+    return Promise.all([...this.contexts.values()].map((context) => context.cancel()));
+  }
+
+  /** Let the page sound; browsers want it called from a user's gesture. */
+  async resumeAudio() {
+    await this.player?.resume();
+  }
+
+  /** End the session; open contexts fail with ConnectionLost. */
+  async close() {
+    this.connection.close(1000, 'done');
+    this.#shutDown(new ConnectionLost('The session was closed'));
+    await this.player?.close();
+  }
+
+  async #start() {
+    this.format = await negotiateFormat(this.options.audio);
+    await this.#startSession();
+    if (this.options.playback !== false) await this.#startPlayer().catch((error) => this.#abandon(error));
+    this.acknowledging = setInterval(() => this.#acknowledge(), ACKNOWLEDGE_EVERY_MS);
+  }
+
+  async #startSession() {
+    const { voice, params } = this.options;
+    const hello = protocol.startSession({ voice, params, audio: this.format });
+    /** The server's `session.started`: session_id, model, voice, audio, params, limits. */
+    this.session = await this.connection.open(hello, ['session.started']);
+    this.format = this.session.audio;
+    this.#setState('open');
+    this.#emit('session', this.session);
+  }
+
+  async #startPlayer() {
+    this.player = await Player.create({ ...this.options.player, sampleRate: this.format.sample_rate });
+    this.player.addEventListener('audible', ({ detail }) => {
+      const context = this.#byNumber(detail.number);
+      if (context) context.timing.audibleAt ??= detail.at;
+    });
+    this.player.addEventListener('finished', ({ detail }) => this.#finished(this.#byNumber(detail.number)));
+  }
+
+  async #abandon(error) {
+    await this.close();
+    throw error;
+  }
+
+  // ---- from the server ----------------------------------------------------------------------------------------
+
+  #frame(frame) {
+    try {
+      if (typeof frame === 'string') this.#message(protocol.parseMessage(frame));
+      else this.#audio(protocol.parseAudioFrame(frame));
+    } catch (error) {
+      if (!(error instanceof RealtimeTTSError)) throw error;
+      this.#emit('error', error);
+    }
+  }
+
+  #message(message) {
+    const context = this.contexts.get(message.context_id);
+    if (message.type === 'error') return this.#errorMessage(message, context);
+    if (!context || !this.#inOrder(context, message.sequence)) return undefined;
+    context.receive(message);
+    if (message.type === 'context.started') this.#openStream(context, message.audio ?? this.format);
+    else if (message.type === 'context.done') this.#endStream(context);
+    else if (message.type === 'context.cancelled') this.#silence(context.number);
+    else if (message.type === 'context.failed') this.#failed(context);
+    return undefined;
+  }
+
+  #audio(packet) {
+    const stream = packet && this.streams.get(packet.number);
+    if (!stream || !this.#inOrder(stream.context, packet.sequence) || stream.context.silenced) return;
+    stream.decoder.decode(packet.payload, packet.pts);
+  }
+
+  /** False for what was received before the connection broke and is repeated. */
+  #inOrder(context, sequence) {
+    if (sequence === undefined) return true;
+    if (sequence <= context.lastSequence) return false;
+    if (sequence > context.lastSequence + 1 && !context.silenced) {
+      this.#emit('error', new ProtocolError(`Messages ${context.lastSequence + 1} to ${sequence - 1} of a context are missing`));
+    }
+    context.lastSequence = sequence;
+    return true;
+  }
+
+  #errorMessage(message, context) {
+    const error = ServerError.fromWire(message);
+    this.#emit('error', error);
+    // Refused at its opening: no terminal message will follow. Later errors leave the context as it is.
+    if (context && context.number === null) this.#failed(context, error);
+  }
+
+  #failed(context, error = null) {
+    if (error) context.fail(error);
+    if (context.number === null) this.#finished(context);
+    else this.#endStream(context); // what has arrived is still heard
+  }
+
+  #openStream(context, format) {
+    if (context.silenced) return;
+    const { number } = context;
+    const deliver = (samples, position) => {
+      context.decoded(samples, position, format.sample_rate);
+      this.player?.push(number, samples, position);
+    };
+    const decoder = createDecoder(format, deliver, (error) => {
+      error.contextId = context.contextId;
+      this.#emit('error', error);
+    });
+    this.streams.set(number, { context, decoder });
+  }
+
+  async #endStream(context) {
+    const stream = this.streams.get(context.number);
+    if (!stream) return;
+    await stream.decoder.flush();
+    stream.decoder.close();
+    if (this.player && !context.silenced) this.player.end(context.number);
+    if (!this.player) this.#finished(context);
+  }
+
+  /** Nothing more of this context is decoded or played. */
+  async #silence(number) {
+    const stream = this.streams.get(number);
+    if (!stream) return;
+    stream.context.silenced = true;
+    stream.decoder.close();
+    await this.player?.clear(number);
+    if (!this.player) this.#finished(stream.context);
+  }
+
+  #finished(context) {
+    if (!context) return;
+    context.heardToTheEnd();
+    if (context.number !== null && context.state === 'done') this.#acknowledgeOne(context);
+    this.streams.delete(context.number);
+    if (context.state !== 'open') this.contexts.delete(context.contextId);
+    else context.done.catch(() => {}).finally(() => this.contexts.delete(context.contextId));
+  }
+
+  #byNumber(number) {
+    return this.streams.get(number)?.context;
+  }
+
+  // ---- playback acknowledgements --------------------------------------------------------------------------------
+
+  #acknowledge() {
+    if (!this.player || this.state !== 'open') return;
+    for (const { context } of this.streams.values()) if (!context.silenced) this.#acknowledgeOne(context);
+  }
+
+  #acknowledgeOne(context) {
+    const heardMs = context.heardMs;
+    if (heardMs <= (context.acknowledgedMs ?? 0)) return;
+    context.acknowledgedMs = heardMs;
+    context.acknowledge(heardMs);
+  }
+
+  // ---- connection -------------------------------------------------------------------------------------------------
+
+  #lost(code, reason) {
+    if (code === POLICY_VIOLATION) {
+      this.#emit('error', new ConnectionLost(reason || 'The server closed the session', code));
+      this.#shutDown(new ConnectionLost(reason || 'The server closed the session', code));
+      return;
+    }
+    this.#setState('reconnecting');
+    this.#reconnect(performance.now());
+  }
+
+  /** Resume while the server still holds the session; after that, a new session for the contexts to come. */
+  async #reconnect(lostAt) {
+    const windowMs = (this.session.limits?.resume_window_s ?? 10) * 1000;
+    let delay = FIRST_RETRY_MS;
+    for (let resumable = true; this.state === 'reconnecting'; delay = Math.min(2 * delay, MAX_RETRY_MS)) {
+      resumable &&= performance.now() - lostAt < windowMs;
+      if (!resumable) this.#failOpen(new ConnectionLost('The connection was lost for too long to go on'));
+      try {
+        if (resumable) await this.#resumeSession();
+        else await this.#startSession();
+        return;
+      } catch (error) {
+        if (error instanceof ServerError && error.code === 'session_not_found') resumable = false;
+        else if (error instanceof ServerError && !error.retryable) return this.#shutDown(error);
+      }
+      await new Promise((resolve) => setTimeout(resolve, delay));
+    }
+  }
+
+  async #resumeSession() {
+    const open = [...this.contexts.values()].filter((context) => context.state === 'open' && context.text !== '');
+    const last = Object.fromEntries(open.map((context) => [context.contextId, context.lastSequence]));
+    const answer = await this.connection.open(protocol.resumeSession(this.session.session_id, last), ['session.resumed']);
+    this.#setState('open');
+    for (const context of open) {
+      const there = answer.contexts[context.contextId] ?? { state: 'unknown', received_chars: 0, num_flushes: 0, ended: false };
+      if (there.state === 'lost') this.#failed(context, new ConnectionLost('Part of the answer was lost with the connection'));
+      else if (there.state !== 'finished') context.resend(there);
+    }
+  }
+
+  #failOpen(error) {
+    for (const context of [...this.contexts.values()]) if (context.state === 'open') this.#failed(context, error);
+  }
+
+  #shutDown(error) {
+    clearInterval(this.acknowledging);
+    this.#setState('closed');
+    this.#failOpen(error);
+  }
+
+  #setState(state) {
+    if (this.state === state || this.state === 'closed') return;
+    this.state = state;
+    this.#emit('state', state);
+  }
+
+  #emit(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+}

@@ -1,0 +1,45 @@
+/** With `?test=1`: keeps every sample decoded and every sample played, for tests to read back through `__playground`. */
+
+/** @type {Map<number, {samples: Float32Array, position: number}[]>} */
+const decoded = new Map();
+/** @type {Map<number, {samples: Float32Array, position: number, time: number}[]>} */
+const played = new Map();
+let last = null;
+
+const append = (map, number, chunk) => map.set(number, [...(map.get(number) ?? []), chunk]);
+
+/** Given to the player: called with all that leaves the worklet. */
+export function tap({ number, samples, position, time }) {
+  append(played, number, { samples, position, time });
+}
+
+/** @param {import('./context.js').SpeechContext} context */
+export function watch(context) {
+  last = context;
+  context.addEventListener('audio', ({ detail: { samples, position } }) =>
+    append(decoded, context.number, { samples: samples.slice(), position }),
+  );
+}
+
+function joined(chunks = []) {
+  return chunks.flatMap(({ samples }) => [...samples]);
+}
+
+/** @param {() => import('./realtime-tts.js').RealtimeTTS | null} session */
+export function expose(session) {
+  window.__playground = {
+    session,
+    /** The context spoken last: number, state, heardMs, text. */
+    last: () => last && { number: last.number, state: last.state, heardMs: last.heardMs, text: last.text, timing: last.timing },
+    /** How many samples of a context have left for the loudspeaker. */
+    samplesPlayed: (number) => (played.get(number) ?? []).reduce((sum, { samples }) => sum + samples.length, 0),
+    samplesDecoded: (number) => (decoded.get(number) ?? []).reduce((sum, { samples }) => sum + samples.length, 0),
+    /** The samples themselves, as plain arrays. */
+    decoded: (number) => joined(decoded.get(number)),
+    played: (number) => joined(played.get(number)),
+    sampleRate: () => session()?.format.sample_rate,
+    audioTime: () => session()?.player?.context.currentTime,
+    /** Audio clock time of the last sample played of a context. */
+    lastPlayedAt: (number) => (played.get(number) ?? []).at(-1)?.time ?? null,
+  };
+}

@@ -1,0 +1,80 @@
+/**
+ * The text on stage: written → timed → heard, word by word. Text that is only written is one plain run at the end;
+ * words become elements when their times are known, and never move again.
+ */
+export class Transcript {
+  /** @param {HTMLElement} element */
+  constructor(element) {
+    this.element = element;
+    this.clear();
+  }
+
+  clear() {
+    this.element.replaceChildren();
+    this.element.classList.remove('cut');
+    this.tail = this.element.appendChild(document.createTextNode(''));
+    this.text = '';
+    this.rendered = 0; // UTF-16 offset up to which words are elements
+    /** @type {{element: HTMLElement, startMs: number, endMs: number, start: number, end: number}[]} */
+    this.words = [];
+    this.current = -1;
+  }
+
+  /** @param {string} text everything written so far */
+  write(text) {
+    this.text = text;
+    this.tail.data = text.slice(this.rendered);
+  }
+
+  /** @param {import('./context.js').Word[]} words */
+  addWords(words) {
+    for (const word of words) {
+      if (word.start < this.rendered) continue;
+      const element = document.createElement('span');
+      element.className = 'word';
+      element.textContent = this.text.slice(word.start, word.end);
+      this.tail.before(this.text.slice(this.rendered, word.start), element);
+      this.rendered = word.end;
+      this.words.push({ ...word, element });
+    }
+    this.tail.data = this.text.slice(this.rendered);
+  }
+
+  /** @param {number} heardMs @returns {HTMLElement | null} the word being heard, when it changed */
+  hear(heardMs) {
+    let current = this.current;
+    while (current + 1 < this.words.length && this.words[current + 1].startMs < heardMs) {
+      current += 1;
+      this.words[current].element.classList.add('heard');
+    }
+    if (current === this.current) return null;
+    this.words[this.current]?.element.classList.remove('now');
+    this.words[current].element.classList.add('now');
+    this.current = current;
+    return this.words[current].element;
+  }
+
+  /** Played to its end. */
+  finish() {
+    for (const { element } of this.words) element.classList.remove('now');
+  }
+
+  /**
+   * Cut short: what follows was not heard, and says so.
+   * @param {number} spokenChars UTF-16 offset @param {string} label of the cut
+   */
+  cut(spokenChars, label) {
+    this.finish();
+    const marker = Object.assign(document.createElement('span'), { className: 'cut-here', textContent: label });
+    const unheard = document.createElement('s');
+    const first = this.words.find((word) => word.start >= spokenChars);
+    let node = first ? first.element : this.tail;
+    for (const { element, start } of this.words) element.classList.toggle('heard', start < spokenChars);
+    node.before(marker, ' ', unheard);
+    for (let next; node; node = next) {
+      next = node.nextSibling;
+      unheard.append(node);
+    }
+    this.element.classList.add('cut');
+  }
+}

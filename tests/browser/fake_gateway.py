@@ -1,0 +1,332 @@
+"""A scripted stand-in for the gateway: the native protocol and the page's files on one port, sine tones for speech.
+
+Each context sounds as one steady tone (`tone_hz`), 60 ms a character, so a test can tell contexts apart and knows how
+long each must be. Words in square brackets in the text are stage directions:
+
+    [fail]       the context fails with `engine_lost` after one second of audio
+    [refuse]     the opening is refused with `overloaded`
+    [malformed]  three frames that break the protocol come before the speech
+    [drop]       the TCP connection is cut after one second of audio, once
+    [forget]     as [drop], and the session cannot be resumed
+    [stall]      half a second of nothing in mid-speech (the listener runs dry)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import mimetypes
+import struct
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+
+PAGE = Path(__file__).parents[2] / "clients" / "browser"
+MS_PER_CHAR = 60
+FRAME_MS = 20
+MAX_LEAD_S = 1.0
+HEADER = struct.Struct(">BBHIIQ")
+VOICES = [
+    {"id": "slt", "name": "slt", "description": "US English, higher pitch", "language": "en"},
+    {"id": "awb", "name": "awb", "description": "Scottish English, lower pitch", "language": "en"},
+]
+
+
+def tone_hz(number: int) -> float:
+    """The pitch of a context."""
+    return 300.0 + 150.0 * (number % 8)
+
+
+def tone_packets(number: int, num_ms: int, audio: dict[str, Any]) -> Iterator[tuple[bytes, int]]:
+    """`(payload, pts in samples)` for `num_ms` of a context's tone in its session's format."""
+    rate = audio["sample_rate"]
+    time_s = np.arange(num_ms * rate // 1000) / rate
+    pcm = (12_000 * np.sin(2 * np.pi * tone_hz(number) * time_s)).astype("<i2")
+    size = rate * FRAME_MS // 1000
+    if audio["codec"] == "pcm_s16le":
+        yield from ((pcm[at : at + size].tobytes(), at) for at in range(0, len(pcm), size))
+        return
+    encoder = av.CodecContext.create("libopus", "w")
+    encoder.sample_rate, encoder.layout, encoder.format = rate, "mono", "s16"
+    encoder.options = {"frame_duration": str(FRAME_MS)}
+    for at in range(0, len(pcm), size):
+        frame = av.AudioFrame.from_ndarray(pcm[None, at : at + size], format="s16", layout="mono")
+        frame.sample_rate = rate
+        for packet in encoder.encode(frame):
+            yield bytes(packet), at
+
+
+@dataclass
+class FakeContext:
+    """One utterance; `log` holds every frame of it by sequence, for a client that resumes."""
+
+    context_id: str
+    number: int
+    settings: dict[str, Any]
+    text: str = ""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    log: list[str | bytes] = field(default_factory=list)
+    played_ms: float = 0.0
+    audio_ms: float = 0.0
+    task: asyncio.Task[None] | None = None
+    terminal: bool = False
+    started_at: float | None = None
+
+    def words(self) -> list[dict[str, Any]]:
+        found, start = [], 0
+        for word in self.text.split():
+            start = self.text.index(word, start)
+            end = start + len(word)
+            times = {"start_ms": start * MS_PER_CHAR, "end_ms": end * MS_PER_CHAR}
+            found.append({"text": word, "start": start, "end": end, **times})
+            start = end
+        return found
+
+
+@dataclass
+class FakeSession:
+    session_id: str
+    audio: dict[str, Any]
+    voice: str
+    socket: ServerConnection | None = None
+    contexts: dict[str, FakeContext] = field(default_factory=dict)
+    num_drops: int = 0
+    forgotten: bool = False
+
+
+class FakeGateway:
+    """Runs in a thread of its own: `with FakeGateway() as gateway: gateway.url`. `received` logs client messages."""
+
+    def __init__(self) -> None:
+        self.received: list[dict[str, Any]] = []
+        self.sessions: dict[str, FakeSession] = {}
+        self.ready = threading.Event()
+        self.down = False  # while True, new connections are refused
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+    def __enter__(self) -> FakeGateway:
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+        self.thread.start()
+        assert self.ready.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.loop.call_soon_threadsafe(self.stop.set)
+        self.thread.join(10)
+
+    def messages(self, kind: str) -> list[dict[str, Any]]:
+        """Client messages of one type, in order."""
+        return [message for message in self.received if message["type"] == kind]
+
+    def cut(self) -> None:
+        """Cut every connection, as a cable does."""
+        for session in self.sessions.values():
+            if session.socket is not None:
+                self.loop.call_soon_threadsafe(session.socket.transport.abort)
+
+    async def _run(self) -> None:
+        self.loop, self.stop = asyncio.get_running_loop(), asyncio.Event()
+        async with serve(
+            self._connection, "127.0.0.1", 0, subprotocols=["realtime-tts.v1"], process_request=self._http
+        ) as server:
+            self.port = server.sockets[0].getsockname()[1]
+            self.ready.set()
+            await self.stop.wait()
+            for session in self.sessions.values():
+                for context in session.contexts.values():
+                    if context.task is not None:
+                        context.task.cancel()
+
+    def _http(self, _connection: ServerConnection, request: Request) -> Response | None:
+        path = request.path.split("?")[0]
+        if path == "/v1/stream":
+            return Response(503, "Service Unavailable", Headers()) if self.down else None
+        if path == "/v1/voices":
+            return _response(json.dumps({"voices": VOICES}).encode(), "application/json")
+        file = (PAGE / (path.strip("/") or "index.html")).resolve()
+        if not file.is_relative_to(PAGE) or not file.is_file():
+            return Response(404, "Not Found", Headers({"Content-Length": "0"}))
+        return _response(file.read_bytes(), mimetypes.guess_type(file.name)[0] or "application/octet-stream")
+
+    async def _connection(self, socket: ServerConnection) -> None:
+        try:
+            session = await self._hello(socket, self._parse(await socket.recv()))
+            while session is not None:
+                await self._message(session, self._parse(await socket.recv()))
+        except ConnectionClosed:
+            pass
+
+    def _parse(self, frame: str | bytes) -> dict[str, Any]:
+        message: dict[str, Any] = json.loads(frame)
+        self.received.append(message)
+        return message
+
+    async def _hello(self, socket: ServerConnection, message: dict[str, Any]) -> FakeSession | None:
+        if message["type"] == "session.resume":
+            return await self._resume(socket, message)
+        audio = message.get("audio", {"codec": "opus", "sample_rate": 48_000, "frame_ms": 20})
+        session = FakeSession(f"s{len(self.sessions)}", audio, message.get("voice") or "slt", socket)
+        self.sessions[session.session_id] = session
+        started = {"session_id": session.session_id, "model": "tones", "voice": session.voice, "audio": audio}
+        limits = {"max_contexts": 16, "max_text_chars": 20_000, "resume_window_s": 10}
+        await _send(socket, type="session.started", **started, params={}, limits=limits)
+        return session
+
+    async def _resume(self, socket: ServerConnection, message: dict[str, Any]) -> FakeSession | None:
+        session = self.sessions.get(message["session_id"])
+        if session is None or session.forgotten:
+            await _send(socket, type="error", code="session_not_found", message="No such session", retryable=False)
+            await socket.close(1008, "session_not_found")
+            return None
+        known = {}
+        for context_id in message["contexts"]:
+            context = session.contexts.get(context_id)
+            if context is None:
+                known[context_id] = {
+                    "state": "unknown",
+                    "context": 0,
+                    "received_chars": 0,
+                    "ended": False,
+                    "num_flushes": 0,
+                }
+                continue
+            state = "finished" if context.terminal else "open"
+            facts = {"context": context.number, "received_chars": len(context.text), "ended": context.ended.is_set()}
+            known[context_id] = {"state": state, "num_flushes": 0, **facts}
+        await _send(socket, type="session.resumed", session_id=session.session_id, contexts=known)
+        await self._replay(session, socket, dict(message["contexts"]))
+        return session
+
+    async def _replay(self, session: FakeSession, socket: ServerConnection, last: dict[str, int]) -> None:
+        """Send what each context lacks; live frames go to the new socket only when nothing older is left."""
+        contexts = [session.contexts[context_id] for context_id in last if context_id in session.contexts]
+        while late := [context for context in contexts if last[context.context_id] + 1 < len(context.log)]:
+            for context in late:
+                last[context.context_id] += 1
+                await socket.send(context.log[last[context.context_id]])
+        session.socket = socket
+
+    async def _message(self, session: FakeSession, message: dict[str, Any]) -> None:
+        kind, context_id = message["type"], message.get("context_id")
+        context = session.contexts.get(context_id or "")
+        if kind == "text":
+            if "[refuse]" in message["text"]:
+                error = {"code": "overloaded", "message": "All voices are busy", "retryable": True}
+                await _send(session.socket, type="error", context_id=context_id, **error)
+                return
+            if context is None:
+                context = await self._open(session, message)
+            context.text += message["text"]
+        elif kind == "end" and context is not None:
+            context.ended.set()
+        elif kind == "playback" and context is not None:
+            context.played_ms = message["played_ms"]
+        elif kind == "cancel" and context is not None:
+            await self._cancel(session, context)
+        elif kind == "ping":
+            await _send(session.socket, type="pong", id=message.get("id"))
+
+    async def _open(self, session: FakeSession, message: dict[str, Any]) -> FakeContext:
+        number = len(session.contexts) + 1
+        context = FakeContext(message["context_id"], number, message)
+        session.contexts[context.context_id] = context
+        voice = message.get("voice") or session.voice
+        await self._log(
+            session, context, type="context.started", context=number, voice=voice, seed=1, audio=session.audio
+        )
+        context.task = asyncio.create_task(self._speak(session, context))
+        return context
+
+    async def _cancel(self, session: FakeSession, context: FakeContext) -> None:
+        spoken_chars = min(len(context.text), round(context.played_ms / MS_PER_CHAR))
+        spoken = {
+            "played_ms": context.played_ms,
+            "spoken_text": context.text[:spoken_chars],
+            "spoken_chars": spoken_chars,
+        }
+        if context.terminal:
+            await _send(
+                session.socket, type="cancel.acknowledged", context_id=context.context_id, state="done", **spoken
+            )
+            return
+        assert context.task is not None
+        context.task.cancel()
+        context.terminal = True
+        await self._log(session, context, type="context.cancelled", **spoken)
+
+    async def _speak(self, session: FakeSession, context: FakeContext) -> None:
+        await context.ended.wait()
+        if "[malformed]" in context.text and session.socket is not None:
+            await session.socket.send("{not json")
+            await session.socket.send(b"\x01\x01\x00")
+            await _send(session.socket, type="words", context_id=context.context_id, sequence=1, words="none")
+        await self._log(session, context, type="words", words=context.words())
+        num_ms = len(context.text) * MS_PER_CHAR
+        begin = self.loop.time()
+        for payload, pts in tone_packets(context.number, num_ms, session.audio):
+            context.audio_ms = 1000 * pts / session.audio["sample_rate"]
+            if await self._direction(session, context):
+                return
+            await asyncio.sleep(max(0.0, begin + context.audio_ms / 1000 - MAX_LEAD_S - self.loop.time()))
+            await self._log_frame(session, context, self._frame(context, pts, payload))
+        context.terminal = True
+        await self._log(
+            session, context, type="context.done", audio_ms=num_ms, characters=len(context.text), ttfa_ms=12.5
+        )
+
+    async def _direction(self, session: FakeSession, context: FakeContext) -> bool:
+        """Act on a stage direction that is due; True if the speech is over."""
+        if context.audio_ms != 1000:
+            return False
+        if "[fail]" in context.text:
+            context.terminal = True
+            error = {"code": "engine_lost", "message": "The speech engine stopped", "retryable": True}
+            await self._log(session, context, type="context.failed", audio_ms=1000, **error)
+            return True
+        if "[stall]" in context.text:
+            await asyncio.sleep(MAX_LEAD_S + 0.5)
+        if ("[drop]" in context.text or "[forget]" in context.text) and session.num_drops == 0:
+            session.num_drops += 1
+            session.forgotten = "[forget]" in context.text
+            assert session.socket is not None
+            session.socket.transport.abort()
+        return session.forgotten
+
+    def _frame(self, context: FakeContext, pts: int, payload: bytes) -> bytes:
+        return HEADER.pack(1, 1, 0, context.number, len(context.log), pts) + payload
+
+    async def _log(self, session: FakeSession, context: FakeContext, **message: Any) -> None:
+        numbered = {**message, "context_id": context.context_id, "sequence": len(context.log)}
+        await self._log_frame(session, context, json.dumps(numbered))
+
+    async def _log_frame(self, session: FakeSession, context: FakeContext, frame: str | bytes) -> None:
+        context.log.append(frame)
+        try:
+            if session.socket is not None:
+                await session.socket.send(frame)
+        except ConnectionClosed:
+            session.socket = None
+
+
+async def _send(socket: ServerConnection | None, **message: Any) -> None:
+    if socket is not None:
+        await socket.send(json.dumps(message))
+
+
+def _response(body: bytes, content_type: str) -> Response:
+    if content_type.startswith("text/"):
+        content_type += "; charset=utf-8"
+    return Response(200, "OK", Headers({"Content-Type": content_type, "Content-Length": str(len(body))}), body)
