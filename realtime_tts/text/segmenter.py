@@ -15,8 +15,49 @@ from realtime_tts.text.characters import CLOSERS, LONG_DASHES, is_cjk, is_cjk_pu
 
 _MAX_UNDECIDED = 12  # characters of the next word that an ambiguous stop waits for
 _BREAK_BEFORE = frozenset(
-    "and or but nor so yet because since although though while when where which who that if unless until before after "
-    "with without for from to into onto over under between through during against about as at by in of on".split()
+    [
+        "and",
+        "or",
+        "but",
+        "nor",
+        "so",
+        "yet",
+        "because",
+        "since",
+        "although",
+        "though",
+        "while",
+        "when",
+        "where",
+        "which",
+        "who",
+        "that",
+        "if",
+        "unless",
+        "until",
+        "before",
+        "after",
+        "with",
+        "without",
+        "for",
+        "from",
+        "to",
+        "into",
+        "onto",
+        "over",
+        "under",
+        "between",
+        "through",
+        "during",
+        "against",
+        "about",
+        "as",
+        "at",
+        "by",
+        "in",
+        "of",
+        "on",
+    ]
 )
 
 
@@ -132,7 +173,6 @@ class Segmenter:
     # One character at a time: the only way in, hence the same result for every split.
 
     def _feed(self, char: str, segments: list[TextSegment]) -> None:
-        index = len(self._chars)
         if self._resolve_undecided(over=char.isspace() or self._is_gap(char)):
             self._settle(segments)
         if self._is_gap(char):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from realtime_tts.text.characters import is_cjk
 from realtime_tts.text.normalizer import NormalizedText, Span
 
 _SENTENCE, _CLAUSE, _WORD = 3, 2, 1
@@ -77,9 +76,7 @@ def _part(normalized: NormalizedText, spans: list[Span], first: int, last: int) 
     end = _source_cut(normalized.source, spans, last)
     spoken_start, spoken_end = spans[first].start, _end_of(normalized.text, spans, last)
     moved = tuple(
-        Span(
-            span.start - spoken_start, span.end - spoken_start, span.source_start - start, span.source_end - start
-        )
+        Span(span.start - spoken_start, span.end - spoken_start, span.source_start - start, span.source_end - start)
         for span in spans[first:last]
     )
     return SpokenPart(normalized.text[spoken_start:spoken_end], normalized.source[start:end], start, moved)

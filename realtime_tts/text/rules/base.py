@@ -6,10 +6,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from realtime_tts.text.characters import contains_cjk, is_cjk
+from realtime_tts.text.characters import is_foreign_letter
 
 _LOOK_BACK = 32
 _PREVIOUS_WORD = re.compile(r"([^\W\d_]+(?:['.][^\W\d_]+)*)\W*\Z")
+
+_NEXT_WORD = re.compile(r"[ ]{1,3}[\"'(]?([^\W_][\w']{0,20})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Scan:
     text: str
     language: str
     spell: bool
+    _shouting: bool | None = field(default=None, init=False)
     _latin: list[bool] | None = field(default=None, init=False)
     _checked: bool = field(default=False, init=False)
 
@@ -43,11 +46,25 @@ class Scan:
         found = _PREVIOUS_WORD.search(self.text[max(0, index - _LOOK_BACK) : index])
         return found.group(1) if found else ""
 
+    def next_word(self, index: int) -> str:
+        """The word after the white space at `index`, or an empty string."""
+        found = _NEXT_WORD.match(self.text, index)
+        return found.group(1) if found else ""
+
+    def is_shouting(self) -> bool:
+        """Whether most of the text is in capitals, which then say nothing about acronyms."""
+        if self._shouting is None:
+            num_upper = sum(map(str.isupper, self.text))
+            num_lower = sum(map(str.islower, self.text))
+            self._shouting = num_upper >= 6 and num_upper > 2 * num_lower
+        return self._shouting
+
     def is_latin(self, index: int) -> bool:
-        """Whether the nearest letters around `index` are not CJK: only there English is read."""
+        """Whether English is read at `index`: the letters around are Latin, or the model reads no others."""
         if not self._checked:
             self._checked = True
-            self._latin = _latin_map(self.text) if contains_cjk(self.text) else None
+            plain = self.spell or self.text.isascii() or not any(map(is_foreign_letter, self.text))
+            self._latin = None if plain else _latin_map(self.text)
         return self._latin is None or self._latin[index]
 
 
@@ -68,18 +85,18 @@ class Rule:
 def _latin_map(text: str) -> list[bool]:
     """For each index whether English rules apply there.
 
-    They do if the nearest letter before (or at; or else after) is not CJK, and no CJK letter touches what follows.
+    They do if the nearest letter before (or at; or else after) is Latin, and no foreign letter touches what follows.
     """
     after = [True] * (len(text) + 1)
     touches = [False] * (len(text) + 1)
     for index in range(len(text) - 1, -1, -1):
         char = text[index]
-        after[index] = not is_cjk(char) if char.isalpha() else after[index + 1]
-        touches[index] = is_cjk(char) if char.isalpha() or char.isspace() else touches[index + 1]
+        after[index] = not is_foreign_letter(char) if char.isalpha() else after[index + 1]
+        touches[index] = is_foreign_letter(char) if char.isalpha() or char.isspace() else touches[index + 1]
     latin: list[bool] = []
     before: bool | None = None
     for index, char in enumerate(text):
         if char.isalpha():
-            before = not is_cjk(char)
+            before = not is_foreign_letter(char)
         latin.append((after[index] if before is None else before) and not touches[index])
     return latin

@@ -15,15 +15,88 @@ _VULGAR = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "�
            "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8"}  # fmt: skip
 _FIXED_FRACTIONS = {"24/7": "twenty-four seven", "9/11": "nine eleven", "50/50": "fifty fifty"}
 _YEAR_PREPOSITIONS = frozenset(
-    "in since from by until till of year years before after around circa during between to through and".split()
+    [
+        "in",
+        "since",
+        "from",
+        "by",
+        "until",
+        "till",
+        "of",
+        "year",
+        "years",
+        "before",
+        "after",
+        "around",
+        "circa",
+        "during",
+        "between",
+        "to",
+        "through",
+        "and",
+    ]
 )
+_BEFORE_DECADES = frozenset("the early late mid her his their my your our".split())
 _NUMBERED = frozenset(
-    "chapter part section act volume book war phase stage type level title article appendix figure table season "
-    "episode bowl class mark step unit grade division".split()
+    [
+        "chapter",
+        "part",
+        "section",
+        "act",
+        "volume",
+        "book",
+        "war",
+        "phase",
+        "stage",
+        "type",
+        "level",
+        "title",
+        "article",
+        "appendix",
+        "figure",
+        "table",
+        "season",
+        "episode",
+        "bowl",
+        "class",
+        "mark",
+        "step",
+        "unit",
+        "grade",
+        "division",
+    ]
 )
 _RULERS = frozenset(
-    "henry louis george edward charles william james john paul pius benedict napoleon philip richard nicholas "
-    "alexander leo gregory clement innocent ivan wilhelm otto ramses felipe elizabeth frederick ferdinand".split()
+    [
+        "henry",
+        "louis",
+        "george",
+        "edward",
+        "charles",
+        "william",
+        "james",
+        "john",
+        "paul",
+        "pius",
+        "benedict",
+        "napoleon",
+        "philip",
+        "richard",
+        "nicholas",
+        "alexander",
+        "leo",
+        "gregory",
+        "clement",
+        "innocent",
+        "ivan",
+        "wilhelm",
+        "otto",
+        "ramses",
+        "felipe",
+        "elizabeth",
+        "frederick",
+        "ferdinand",
+    ]
 )
 _ROMAN = re.compile(r"(?=[IVXLC])(C{0,3})(XC|XL|L?X{0,3})(IX|IV|V?I{0,3})")
 _ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
@@ -68,9 +141,12 @@ def _ordinal(match: re.Match[str], scan: Scan) -> str | None:
 
 def _decade(match: re.Match[str], scan: Scan) -> str | None:
     text = match.group(1)
-    if len(text) == 2:
-        return pluralize(cardinal(text)) if text not in ("00", "10") else None
-    return pluralize(year(text))
+    if len(text) == 4:
+        return pluralize(year(text))
+    apostrophe = match.group().startswith("'")
+    if apostrophe or scan.previous_word(match.start()).lower() in _BEFORE_DECADES:
+        return pluralize(cardinal(text))
+    return None  # "30s" is half a minute
 
 
 def _version(match: re.Match[str], scan: Scan) -> str | None:
@@ -94,7 +170,7 @@ def _year(match: re.Match[str], scan: Scan) -> str | None:
         spoken = year(match.group(1))
         return f"{spoken} {' '.join(era.replace('.', ''))}" if era else spoken
     before = scan.text[max(0, match.start() - 2) : match.start()]
-    if 1100 <= value < 1900 and (
+    if 1000 <= value < 1900 and (
         scan.previous_word(match.start()).lower() in _YEAR_PREPOSITIONS and not before.endswith("$")
     ):
         return year(match.group(1))
@@ -130,15 +206,15 @@ def _roman(match: re.Match[str], scan: Scan) -> str | None:
     return cardinal(str(value)) if text in _ROMAN_WORDS else None
 
 
+DECADE_RULES = (Rule(re.compile(r"([12]\d\d0|[2-9]0)'?s" + END), _decade),)
 DIGIT_RULES = (
     Rule(re.compile(r"()(\d{1,5}(?:\.\d{1,5}){2,5})(?!\.?\d)"), _version),
     Rule(re.compile(r"\d{1,6}(?:-\d{1,6}){2,8}" + END), _serial),
     Rule(re.compile(r"(?:(\d{1,3}) )?(\d{1,3})/(?!0)(\d{1,4})(?![\w/])"), _fraction),
     Rule(re.compile(r"(\d{1,6})? ?([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])"), _vulgar),
     Rule(re.compile(r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:st|nd|rd|th|ST|ND|RD|TH)" + END), _ordinal),
-    Rule(re.compile(r"([12]\d\d0|[2-9]0)'?s" + END), _decade),
     Rule(re.compile(r"(\d{1,4})(?![\d,.]\d) ?\b(BCE?|CE|AD|B\.C\.|A\.D\.)" + END), _year),
-    Rule(re.compile(r"(\d{4})()(?![\d%,]|\.\d|[^\W_])"), _year),
+    Rule(re.compile(r"(\d{4})()(?![\d%]|,\d{3}|\.\d|[^\W_])"), _year),
     Rule(re.compile(NUMBER), _number),
 )
 LETTER_RULES = (
@@ -147,6 +223,6 @@ LETTER_RULES = (
 )
 SYMBOL_RULES = (
     Rule(re.compile(r"()([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])"), _vulgar),
-    Rule(re.compile(r"'(\d0)s" + END), _decade),
+    Rule(re.compile(r"'([2-9]0)s" + END), _decade),
     Rule(re.compile(r"(?<![\w.])\.(\d{1,20})(?!\.?\d)"), _leading_point),
 )

@@ -6,21 +6,45 @@ money before plain numbers). What no rule claims is a word, a pause or nothing.
 
 from __future__ import annotations
 
+import re
+
 from realtime_tts.text.characters import is_cjk, is_cjk_punctuation, is_mark
-from realtime_tts.text.rules import numbers, words
+from realtime_tts.text.rules import abbreviations, dates, money, numbers, phones, symbols, times, units, web, words
 from realtime_tts.text.rules.base import Rule, Scan, Token
 from realtime_tts.text.rules.pauses import pause_token
 from realtime_tts.text.rules.verbalize import foreign_number
 
 DIGIT_RULES: tuple[Rule, ...] = (
+    *web.DIGIT_RULES,
+    *dates.DIGIT_RULES,
+    *times.DIGIT_RULES,
+    *phones.DIGIT_RULES,
+    *money.DIGIT_RULES,
+    *numbers.DECADE_RULES,
+    *units.DIGIT_RULES,
     *numbers.DIGIT_RULES,
 )
 LETTER_RULES: tuple[Rule, ...] = (
+    *symbols.LETTER_RULES,
+    *dates.LETTER_RULES,
+    *times.LETTER_RULES,
+    *money.LETTER_RULES,
     *numbers.LETTER_RULES,
+    *abbreviations.LETTER_RULES,
+    *web.LETTER_RULES,
 )
 SYMBOL_RULES: tuple[Rule, ...] = (
+    *web.SYMBOL_RULES,
+    *phones.SYMBOL_RULES,
+    *money.SYMBOL_RULES,
+    *units.SYMBOL_RULES,
     *numbers.SYMBOL_RULES,
+    *abbreviations.SYMBOL_RULES,
+    *symbols.SYMBOL_RULES,
 )
+
+# Numbers in text of another script stay as they are, for a model that reads that language.
+_VERBATIM = re.compile(r"[$€£¥+-]?\d(?:[\d.,:/-]{0,38}\d)?[%‰°]?")
 
 
 def find_token(scan: Scan, index: int) -> Token:
@@ -34,6 +58,8 @@ def find_token(scan: Scan, index: int) -> Token:
         token = _try_rules(scan, index, char)
         if token is not None:
             return token
+    if not scan.spell and (verbatim := _VERBATIM.match(scan.text, index)):
+        return Token(verbatim.group(), verbatim.end(), spaced=False)
     if char.isdecimal():
         return _plain_number(scan, index)
     if char.isalnum() or is_mark(char):
@@ -60,11 +86,9 @@ def _try_rules(scan: Scan, index: int, char: str) -> Token | None:
 
 
 def _plain_number(scan: Scan, index: int) -> Token:
-    """Digits where English does not apply: as they are, or by num2words if the model cannot read digits."""
+    """Digits where English does not apply and the model has none: by num2words, else dropped with the rest."""
     end = index
     while end < len(scan.text) and end - index < 40 and scan.text[end].isdecimal():
         end += 1
     text = scan.text[index:end]
-    if scan.spell and scan.language != "en":
-        return Token(foreign_number(text, scan.language) or text, end)
-    return Token(text, end, spaced=False)
+    return Token(foreign_number(text, scan.language) or text, end)

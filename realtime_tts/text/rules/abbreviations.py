@@ -1,0 +1,165 @@
+"""Abbreviations that are read in full; some mean different things in different places."""
+
+from __future__ import annotations
+
+import re
+
+from realtime_tts.text.rules.base import Rule, Scan
+from realtime_tts.text.rules.numbers import END
+
+# Written with a full stop. The stop is part of the abbreviation, unless a sentence ends there too.
+_DOTTED = {
+    "dr": "Doctor", "mr": "Mister", "mrs": "Missus", "ms": "Miz", "prof": "Professor", "rev": "Reverend",
+    "hon": "Honorable", "gen": "General", "col": "Colonel", "lt": "Lieutenant", "sgt": "Sergeant", "capt": "Captain",
+    "gov": "Governor", "sen": "Senator", "rep": "Representative", "jr": "Junior", "sr": "Senior", "e.g": "for example",
+    "i.e": "that is", "eg": "for example", "ie": "that is", "etc": "et cetera", "vs": "versus", "viz": "namely",
+    "cf": "compare", "approx": "approximately", "dept": "department", "est": "established", "inc": "incorporated",
+    "ltd": "limited", "corp": "corporation", "co": "company", "bros": "brothers", "ave": "avenue", "blvd": "boulevard",
+    "rd": "road", "hwy": "highway", "mt": "Mount", "ft": "Fort", "fig": "figure", "figs": "figures", "eq": "equation",
+    "ch": "chapter", "vol": "volume", "pp": "pages", "max": "maximum", "min": "minimum", "misc": "miscellaneous",
+    "tel": "telephone", "ext": "extension", "temp": "temperature", "univ": "university", "assn": "association",
+    "a.k.a": "also known as", "p.s": "P S", "ph.d": "P H D", "m.d": "M D", "b.a": "B A", "m.a": "M A", "a.m": "A M",
+    "p.m": "P M", "et al": "and others", "hrs": "hours", "mins": "minutes", "secs": "seconds",
+}  # fmt: skip
+_PLAIN = {"vs": "versus", "aka": "also known as", "approx": "approximately", "Dr": "Doctor", "Mr": "Mister",
+          "Mrs": "Missus", "Ms": "Miz", "Prof": "Professor", "PhD": "P H D", "Jr": "Junior", "Sr": "Senior"}  # fmt: skip
+_TITLES = frozenset(
+    ["dr", "mr", "mrs", "ms", "prof", "rev", "hon", "gen", "col", "lt", "sgt", "capt", "gov", "sen", "rep", "mt", "ft"]
+)
+_NEEDS_NUMBER = {"no": "number", "nos": "numbers", "p": "page", "pp": "pages", "fig": "figure", "ch": "chapter",
+                 "vol": "volume", "sec": "section", "art": "article", "pg": "page"}  # fmt: skip
+_STREETS = {"st": "Street", "dr": "Drive"}
+# Words of their own that end sentences: only a following number or name makes them abbreviations.
+_WORDS_TOO = frozenset(
+    [
+        "co",
+        "max",
+        "min",
+        "rep",
+        "gen",
+        "col",
+        "ft",
+        "fig",
+        "mt",
+        "temp",
+        "est",
+        "ext",
+        "ms",
+        "misc",
+        "ave",
+        "rev",
+        "hon",
+        "sec",
+        "cf",
+    ]
+)
+_NEXT_WORD = re.compile(r"[ ]{1,3}[\"'(]?([^\W\d_]|\d)")
+
+
+def _dotted(match: re.Match[str], scan: Scan) -> str | None:
+    name = match.group(1).lower()
+    following = _next_char(scan, match.end())
+    if name in _NEEDS_NUMBER and following.isdigit():
+        return _NEEDS_NUMBER[name]
+    if name in ("st", "dr"):
+        return _street_or_title(name, scan, match, following)
+    if name not in _DOTTED or (name in _WORDS_TOO and not (following.isupper() and match.group(1)[0].isupper())):
+        return None
+    spoken = _DOTTED[name]
+    return spoken + _sentence_stop(scan, match, following, name)
+
+
+def _street_or_title(name: str, scan: Scan, match: re.Match[str], following: str) -> str:
+    """ "Dr. Smith" and "St. Paul" against "Elm St." and "Ocean Dr."."""
+    before = scan.text[max(0, match.start() - 1) : match.start()]
+    previous = scan.previous_word(match.start())
+    named = before == " " and previous[:1].isupper() and scan.text[match.start() - 2] not in ".,;:!?"
+    if named and not (following.isupper() and previous.lower() in _TITLE_CONTEXT):
+        if not following.isupper() or _has_house_number(scan.text, match.start()):
+            return _STREETS[name] + _sentence_stop(scan, match, following, "")
+    return "Saint" if name == "st" else "Doctor"
+
+
+_TITLE_CONTEXT = frozenset(
+    [
+        "the",
+        "and",
+        "but",
+        "so",
+        "then",
+        "when",
+        "if",
+        "as",
+        "is",
+        "was",
+        "dear",
+        "hello",
+        "hi",
+        "thanks",
+        "with",
+        "by",
+        "from",
+        "to",
+        "for",
+        "of",
+    ]
+)
+
+
+def _has_house_number(text: str, index: int) -> bool:
+    """ "221 Baker St": a number one to three words before."""
+    return re.search(r"\d+[A-Za-z]? (?:[A-Z][a-z]+ ){1,3}\Z", text[max(0, index - 48) : index]) is not None
+
+
+def _next_char(scan: Scan, index: int) -> str:
+    """The first letter or digit after white space, else an empty string."""
+    found = _NEXT_WORD.match(scan.text, index)
+    return found.group(1) if found else ""
+
+
+def _sentence_stop(scan: Scan, match: re.Match[str], following: str, name: str) -> str:
+    """The full stop of an abbreviation that ends its sentence is a pause as well."""
+    if name in _TITLES or not match.group().endswith("."):
+        return ""
+    at_end = not scan.text[match.end() :][:3].strip()
+    return "." if at_end or (following.isupper() and name not in ("e.g", "i.e", "vs", "cf", "viz")) else ""
+
+
+def _plain(match: re.Match[str], scan: Scan) -> str | None:
+    return _PLAIN[match.group(1)]
+
+
+def _saint(match: re.Match[str], scan: Scan) -> str | None:
+    return "Saint"
+
+
+def _initials(match: re.Match[str], scan: Scan) -> str | None:
+    """ "U.S." and "J. R. R." without their stops, unless the last one ends the sentence."""
+    letters = match.group().replace(".", "")
+    if not scan.spell and len(letters) > 1:
+        spoken = letters
+    else:
+        spoken = " ".join(letters)
+    at_end = not scan.text[match.end() :][:3].strip()
+    return spoken + ("." if at_end else "")
+
+
+def _with(match: re.Match[str], scan: Scan) -> str | None:
+    return "without" if match.group(1) else "with"
+
+
+def _number_sign(match: re.Match[str], scan: Scan) -> str | None:
+    return "number"
+
+
+LETTER_RULES = (
+    Rule(re.compile(r"w/(o)?(?=[ \d]|[a-z]{3})" + r"(?<!\w\w/)"), _with),
+    Rule(
+        re.compile(r"((?:e\.g|i\.e|a\.k\.a|[Pp]\.[Ss]|Ph\.D|M\.D|B\.A|M\.A|a\.m|p\.m|et al))\.", re.IGNORECASE), _dotted
+    ),
+    Rule(re.compile(r"([A-Za-z]{1,6})\.(?![^\W_])"), _dotted),
+    Rule(re.compile(r"(?:[A-Z]\.){2,6}(?![^\W_])|[A-Z]\.(?= [A-Z])"), _initials),
+    Rule(re.compile(r"St(?= [A-Z][a-z])"), _saint),
+    Rule(re.compile(r"(vs|aka|approx|Dr|Mr|Mrs|Ms|Prof|PhD|Jr|Sr)" + END), _plain),
+)
+SYMBOL_RULES = (Rule(re.compile(r"№ ?(?=\d)"), _number_sign),)

@@ -1,0 +1,94 @@
+"""Calendar dates: ISO, US, dotted, and with month names on either side of the day."""
+
+from __future__ import annotations
+
+import re
+
+from realtime_tts.text.rules.base import Rule, Scan
+from realtime_tts.text.rules.numbers import END
+from realtime_tts.text.rules.verbalize import ordinal, year
+
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+_DAYS_OF_WEEK = {
+    "mon": "Monday", "tue": "Tuesday", "tues": "Tuesday", "wed": "Wednesday", "thu": "Thursday", "thur": "Thursday",
+    "thurs": "Thursday", "fri": "Friday", "sat": "Saturday", "sun": "Sunday",
+}  # fmt: skip
+_MONTH = (
+    r"(Jan(?:uary|\.)?|Feb(?:ruary|\.)?|Mar(?:ch|\.)?|Apr(?:il|\.)?|May|June?\.?|July?\.?|Aug(?:ust|\.)?|"
+    r"Sept?(?:ember|\.)?|Oct(?:ober|\.)?|Nov(?:ember|\.)?|Dec(?:ember|\.)?)"
+)
+_YEAR = r"(?:,? ([12]\d{3})(?![\d%]|[.,]\d))"
+
+
+def month_name(text: str) -> str:
+    """ "Sept." → "September"."""
+    return next(month for month in MONTHS if month.startswith(text[:3]))
+
+
+def _is_day(day: str, month: int) -> bool:
+    return 1 <= month <= 12 and 1 <= int(day) <= (30 if month in (4, 6, 9, 11) else 29 if month == 2 else 31)
+
+
+def _spoken(month: int, day: str, year_text: str | None) -> str:
+    return f"{MONTHS[month - 1]} {ordinal(day)}" + (f", {_year(year_text)}" if year_text else "")
+
+
+def _year(text: str) -> str:
+    """Two digits stand for the half century on either side of 2000."""
+    return year(text if len(text) == 4 else f"{'20' if int(text) < 50 else '19'}{text}")
+
+
+def _iso(match: re.Match[str], scan: Scan) -> str | None:
+    year_text, month, day = match.group(1), int(match.group(2)), match.group(3)
+    return _spoken(month, day, year_text) if _is_day(day, month) else None
+
+
+def _slashed(match: re.Match[str], scan: Scan) -> str | None:
+    """Month first as in the US, unless it cannot be a month."""
+    first, second, year_text = match.groups()
+    if _is_day(second, int(first)):
+        return _spoken(int(first), second, year_text)
+    return _spoken(int(second), first, year_text) if _is_day(first, int(second)) else None
+
+
+def _dotted(match: re.Match[str], scan: Scan) -> str | None:
+    day, month, year_text = match.group(1), int(match.group(2)), match.group(3)
+    return _spoken(month, day, year_text) if _is_day(day, month) else None
+
+
+def _day_month(match: re.Match[str], scan: Scan) -> str | None:
+    day, name, year_text = match.group(1), month_name(match.group(2)), match.group(3)
+    if not _is_day(day, MONTHS.index(name) + 1):
+        return None
+    article = "" if scan.previous_word(match.start()).lower() == "the" else "the "
+    return f"{article}{ordinal(day)} of {name}" + (f", {year(year_text)}" if year_text else "")
+
+
+def _month_day(match: re.Match[str], scan: Scan) -> str | None:
+    name, day, year_text = month_name(match.group(1)), match.group(2), match.group(3)
+    month = MONTHS.index(name) + 1
+    return _spoken(month, day, year_text) if _is_day(day, month) else None
+
+
+def _abbreviated_month(match: re.Match[str], scan: Scan) -> str | None:
+    return month_name(match.group(1))
+
+
+def _weekday(match: re.Match[str], scan: Scan) -> str | None:
+    return _DAYS_OF_WEEK[match.group(1).lower()] + (match.group(2) or "")
+
+
+DIGIT_RULES = (
+    Rule(re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:(?=T\d)|(?![\w-]))"), _iso),
+    Rule(re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})(?![\w/])"), _slashed),
+    Rule(re.compile(r"(\d{1,2})\.(\d{1,2})\.([12]\d{3})(?![\w]|\.\d)"), _dotted),
+    Rule(re.compile(r"(\d{1,2})(?:st|nd|rd|th)? (?:of )?" + _MONTH + END + _YEAR + "?"), _day_month),
+)
+LETTER_RULES = (
+    Rule(re.compile(_MONTH + r" (\d{1,2})(?:st|nd|rd|th)?(?![\w:%]|[.,]\d)" + _YEAR + "?"), _month_day),
+    Rule(re.compile(r"(Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.?(?= \d)"), _abbreviated_month),
+    Rule(re.compile(r"(Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)(?:\.,?|(,))(?= (?:\d|" + _MONTH + "))"), _weekday),
+)

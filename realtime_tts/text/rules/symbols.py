@@ -1,0 +1,98 @@
+"""Symbols that have a name, and those that are silent: operators, signs, emoticons, Markdown."""
+
+from __future__ import annotations
+
+import re
+
+from realtime_tts.text.rules.acronyms import spell
+from realtime_tts.text.rules.base import Rule, Scan
+from realtime_tts.text.rules.numbers import END
+
+_OPERATORS = {"+": "plus", "=": "equals", "×": "times", "÷": "divided by", "*": "times", "<": "is less than",
+              ">": "is greater than", "≤": "is at most", "≥": "is at least", "≈": "is about", "≠": "is not", "/": "divided by",
+              "^": "to the power of", "==": "equals", "!=": "is not", "<=": "is at most", ">=": "is at least"}  # fmt: skip
+_PREFIXES = {"-": "minus", "+": "plus", "~": "about", "±": "plus or minus", "<": "less than", ">": "more than",
+             "≤": "at most", "≥": "at least", "≈": "about"}  # fmt: skip
+_NAMES = {"&": "and", "@": "at", "%": "percent", "°": "degrees", "§": "section", "=": "equals", "+": "plus",
+          "×": "times", "÷": "divided by", "±": "plus or minus", "≈": "about", "≠": "is not", "√": "square root of",
+          "∞": "infinity", "π": "pi", "²": "squared", "³": "cubed", "/": "slash", "\\": "backslash", "€": "euros",
+          "£": "pounds", "$": "dollars", "¥": "yen", "#": "hash"}  # fmt: skip
+_EMOTICON = r"(?:[:;=8][-o]?[)(\]\[DPp/\\|3*]{1,3}|<3|</3|\^_\^|:'\(|xD|XD)(?=[\s.,!?]|$)"
+
+
+def _silent(match: re.Match[str], scan: Scan) -> str | None:
+    return ""
+
+
+def _operator(match: re.Match[str], scan: Scan) -> str | None:
+    return _OPERATORS[match.group().strip()]
+
+
+def _minus(match: re.Match[str], scan: Scan) -> str | None:
+    return "minus"
+
+
+def _prefix(match: re.Match[str], scan: Scan) -> str | None:
+    return _PREFIXES[match.group()]
+
+
+def _to(match: re.Match[str], scan: Scan) -> str | None:
+    return "to"
+
+
+def _by(match: re.Match[str], scan: Scan) -> str | None:
+    return "by"
+
+
+def _times(match: re.Match[str], scan: Scan) -> str | None:
+    return "times"
+
+
+def _number(match: re.Match[str], scan: Scan) -> str | None:
+    return "number"
+
+
+def _slash(match: re.Match[str], scan: Scan) -> str | None:
+    """ "and/or" is said without its slash."""
+    return " " if scan.text[max(0, match.start() - 3) : match.end() + 2].lower() == "and/or" else "slash"
+
+
+def _joined_and(match: re.Match[str], scan: Scan) -> str | None:
+    """ "AT&T", "R&D", "Q&A": short names are letters on both sides."""
+    left, right = match.groups()
+    return f"{spell(left)} and {spell(right)}" if scan.spell else f"{left} and {right}"
+
+
+def _language(match: re.Match[str], scan: Scan) -> str | None:
+    return {"C++": "C plus plus", "C#": "C sharp", "F#": "F sharp", ".NET": "dot net"}[match.group()]
+
+
+def _name(match: re.Match[str], scan: Scan) -> str | None:
+    return _NAMES[match.group()]
+
+
+DIGIT_RULES: tuple[Rule, ...] = ()
+LETTER_RULES = (
+    Rule(re.compile(r"xD(?=[\s.,!?]|$)|XD(?=[\s.,!?]|$)"), _silent),
+    Rule(re.compile(r"C\+\+|[CF]#"), _language),
+    Rule(re.compile(r"([A-Z]{1,2})&([A-Z]{1,2})" + END), _joined_and),
+    Rule(re.compile(r"[xX](?=\d)(?<=\d[xX])"), _by),
+    Rule(re.compile(r"x(?= \d)(?<=\d x)"), _by),
+    Rule(re.compile(r"[xX](?<=\d[xX])" + END), _times),
+)
+SYMBOL_RULES = (
+    Rule(re.compile(_EMOTICON), _silent),
+    Rule(re.compile(r"\.NET" + END), _language),
+    Rule(re.compile(r"([-=_*~#])\1{2,}"), _silent),
+    Rule(re.compile(r"-(?<=\d-)(?=\d{1,6} ?=)"), _minus),
+    Rule(re.compile(r"[-–](?<=[\d%°][-–])(?=[$€£¥]?\d)|–(?<=[\d%°] –)(?= [$€£¥]?\d)"), _to),
+    Rule(re.compile(r"-(?<=\d -)(?= \d{1,15}(?: |$|=))"), _minus),
+    Rule(re.compile(r"×(?<=\d×)(?=\d)"), _by),
+    Rule(re.compile(r"\*(?=\d)(?<=\d\*)|\*(?= \d)(?<=\d \*)|/(?= \d)(?<=\d /)|\^(?=\w)(?<=\w\^)"), _operator),
+    Rule(re.compile(r"(?:==|!=|<=|>=|[<>≤≥≈≠])(?= )(?<= .)|(?:==|!=|<=|>=)(?= )"), _operator),
+    Rule(re.compile(r"[-+~±<>≤≥≈](?=[$€£¥]?\.?\d)(?<![\w.)].)"), _prefix),
+    Rule(re.compile(r"(?<![\w#])#(?=\d)"), _number),
+    Rule(re.compile(r"/(?<=[^\W_]/)(?=[^\W_])"), _slash),
+    Rule(re.compile(r"=(?<=[\w)] =)(?= )|[=+](?<=\w.)(?=\w)|\+(?<=[\w)] \+)(?= )|\+(?<=[\d\w]\+)(?![\w+])"), _operator),
+    Rule(re.compile(r"[&@%°§×÷±≈≠√∞π²³\\€£$¥](?![&@%\\])"), _name),
+)

@@ -1,0 +1,88 @@
+"""Quantities with a unit of measure, and percentages."""
+
+from __future__ import annotations
+
+import re
+
+from realtime_tts.text.rules.base import Rule, Scan
+from realtime_tts.text.rules.numbers import NUMBER
+from realtime_tts.text.rules.verbalize import number
+
+# Symbol → (singular, plural).
+_UNITS: dict[str, tuple[str, str]] = {
+    symbol: (one, many or one + "s")
+    for symbol, one, many in (
+        ("km", "kilometer", ""), ("cm", "centimeter", ""), ("mm", "millimeter", ""), ("µm", "micrometer", ""),
+        ("μm", "micrometer", ""), ("nm", "nanometer", ""), ("m", "meter", ""), ("mi", "mile", ""),
+        ("ft", "foot", "feet"), ("yd", "yard", ""), ("kg", "kilogram", ""), ("mg", "milligram", ""),
+        ("µg", "microgram", ""), ("μg", "microgram", ""), ("g", "gram", ""), ("lb", "pound", ""),
+        ("lbs", "pound", "pounds"), ("oz", "ounce", ""), ("l", "liter", ""), ("L", "liter", ""),
+        ("ml", "milliliter", ""), ("mL", "milliliter", ""), ("cl", "centiliter", ""), ("dl", "deciliter", ""),
+        ("KB", "kilobyte", ""), ("kB", "kilobyte", ""), ("MB", "megabyte", ""), ("GB", "gigabyte", ""),
+        ("TB", "terabyte", ""), ("PB", "petabyte", ""), ("KiB", "kibibyte", ""), ("MiB", "mebibyte", ""),
+        ("GiB", "gibibyte", ""), ("Mb", "megabit", ""), ("Gb", "gigabit", ""), ("kb", "kilobit", ""),
+        ("kbps", "kilobit per second", "kilobits per second"), ("Mbps", "megabit per second", "megabits per second"),
+        ("Gbps", "gigabit per second", "gigabits per second"), ("mph", "mile per hour", "miles per hour"),
+        ("kph", "kilometer per hour", "kilometers per hour"), ("Hz", "hertz", "hertz"),
+        ("kHz", "kilohertz", "kilohertz"), ("MHz", "megahertz", "megahertz"), ("GHz", "gigahertz", "gigahertz"),
+        ("V", "volt", ""), ("kV", "kilovolt", ""), ("mV", "millivolt", ""), ("mA", "milliamp", ""),
+        ("mAh", "milliamp hour", ""), ("W", "watt", ""), ("kW", "kilowatt", ""), ("MW", "megawatt", ""),
+        ("GW", "gigawatt", ""), ("kWh", "kilowatt hour", ""), ("MWh", "megawatt hour", ""), ("J", "joule", ""),
+        ("kJ", "kilojoule", ""), ("kcal", "kilocalorie", ""), ("cal", "calorie", ""), ("Pa", "pascal", ""),
+        ("kPa", "kilopascal", ""), ("hPa", "hectopascal", ""), ("psi", "P S I", "P S I"), ("dB", "decibel", ""),
+        ("px", "pixel", ""), ("dpi", "dots per inch", "dots per inch"), ("fps", "frame per second", "frames per second"),
+        ("rpm", "R P M", "R P M"), ("bpm", "beat per minute", "beats per minute"), ("ms", "millisecond", ""),
+        ("µs", "microsecond", ""), ("μs", "microsecond", ""), ("ns", "nanosecond", ""), ("s", "second", ""),
+        ("sec", "second", ""), ("secs", "second", "seconds"), ("min", "minute", ""), ("mins", "minute", "minutes"),
+        ("h", "hour", ""), ("hr", "hour", ""), ("hrs", "hour", "hours"), ("ha", "hectare", ""),
+        ("°C", "degree Celsius", "degrees Celsius"), ("°F", "degree Fahrenheit", "degrees Fahrenheit"),
+        ("°", "degree", ""), ("K", "K", "K"), ("%", "percent", "percent"), ("‰", "per mille", "per mille"),
+        ("sqft", "square foot", "square feet"), ("sq ft", "square foot", "square feet"),
+    )
+}  # fmt: skip
+_PER = {
+    "s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "hour", "hour": "hour", "day": "day", "d": "day",
+    "second": "second", "minute": "minute", "week": "week", "wk": "week", "month": "month", "mo": "month",
+    "year": "year", "yr": "year", "user": "user", "person": "person", "night": "night", "kg": "kilogram", "g": "gram",
+    "km": "kilometer", "m": "meter", "l": "liter", "L": "liter", "ml": "milliliter", "GB": "gigabyte", "lb": "pound",
+    "gal": "gallon", "mo.": "month", "token": "token", "request": "request", "call": "call", "seat": "seat",
+}  # fmt: skip
+_SPACED_ONLY = frozenset({"m", "K"})  # "5m" may be five million, "10K" ten thousand; "5 m" is a length
+_ANY = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
+_ANY_PER = "|".join(sorted(map(re.escape, _PER), key=len, reverse=True))
+_POWERS = {"²": "square ", "2": "square ", "³": "cubic ", "3": "cubic "}
+_UNIT = rf"({_ANY})([²³]|(?<=m)[23](?!\d))?(?![^\W_])(?:/({_ANY_PER})(s?²)?(?![^\W_]))?"
+
+
+def _quantity(match: re.Match[str], scan: Scan) -> str | None:
+    low, high, gap, symbol, power, per, _ = match.groups()
+    if symbol in _SPACED_ONLY and not (gap or power or per):
+        return None
+    if symbol == "K" and not gap:
+        return None
+    singular = (high or low) == "1"
+    unit = _POWERS.get(power or "", "") + _UNITS[symbol][0 if singular else 1]
+    if per:
+        unit += f" per {_PER[per]}" + (" squared" if match.group(7) else "")
+    return f"{_amount(low, high)} {unit}"
+
+
+def _amount(low: str, high: str | None) -> str:
+    return f"{number(low)} to {number(high)}" if high else number(low)
+
+
+def _inches(match: re.Match[str], scan: Scan) -> str | None:
+    """5'10" is a height; a double quote after a number alone is too often a closing quote."""
+    feet, inches = match.groups()
+    return f"{number(feet)} {'foot' if feet == '1' else 'feet'} {number(inches)}"
+
+
+def _per(match: re.Match[str], scan: Scan) -> str | None:
+    return f"per {_PER[match.group(1)]}"
+
+
+DIGIT_RULES = (
+    Rule(re.compile(r"(\d{1,2})'(\d{1,2})\"?(?!\w)"), _inches),
+    Rule(re.compile(rf"({NUMBER})(?:-(?=[^\d])|(?: ?[-–] ?({NUMBER}))?)( ?){_UNIT}"), _quantity),
+)
+SYMBOL_RULES = (Rule(re.compile(rf"(?<=\d)/({_ANY_PER})(?![^\W_])"), _per),)

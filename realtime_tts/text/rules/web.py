@@ -1,0 +1,216 @@
+"""URLs, e-mail addresses, host and file names, paths, handles, hashtags and other tokens of code."""
+
+from __future__ import annotations
+
+import re
+
+from realtime_tts.text.rules.acronyms import read_caps, spell
+from realtime_tts.text.rules.base import Rule, Scan
+from realtime_tts.text.rules.numbers import END
+from realtime_tts.text.rules.verbalize import cardinal, digits
+
+_MAX_PATH_WORDS = 12  # of a URL's path; a listener gains nothing from more
+_TLDS = frozenset(
+    [
+        "com",
+        "org",
+        "net",
+        "io",
+        "ai",
+        "dev",
+        "app",
+        "edu",
+        "gov",
+        "mil",
+        "info",
+        "biz",
+        "co",
+        "me",
+        "tv",
+        "uk",
+        "us",
+        "ca",
+        "de",
+        "fr",
+        "eu",
+        "ch",
+        "at",
+        "nl",
+        "es",
+        "it",
+        "pl",
+        "se",
+        "no",
+        "dk",
+        "fi",
+        "ru",
+        "cn",
+        "jp",
+        "kr",
+        "in",
+        "au",
+        "nz",
+        "br",
+        "mx",
+        "cloud",
+        "tech",
+        "shop",
+        "online",
+        "site",
+        "page",
+        "blog",
+        "news",
+        "xyz",
+        "gg",
+        "ly",
+        "so",
+        "to",
+        "fm",
+        "sh",
+    ]
+)
+_HOST_LIKE_WORDS = frozenset(
+    ["me", "in", "at", "it", "no", "so", "to", "us"]
+)  # "Call.me" is more often a missing space
+_EXTENSIONS = {
+    "py": "pie", "js": "J S", "ts": "T S", "tsx": "T S X", "jsx": "J S X", "json": "jason", "yaml": "yammel",
+    "yml": "yammel", "toml": "tommel", "md": "M D", "txt": "T X T", "pdf": "P D F", "csv": "C S V", "tsv": "T S V",
+    "xml": "X M L", "html": "H T M L", "css": "C S S", "jpg": "jay peg", "jpeg": "jay peg", "png": "P N G",
+    "gif": "gif", "svg": "S V G", "mp3": "M P three", "mp4": "M P four", "wav": "wave", "zip": "zip", "tar": "tar",
+    "gz": "G Z", "exe": "E X E", "dll": "D L L", "doc": "doc", "docx": "doc X", "xls": "X L S", "xlsx": "X L S X",
+    "ppt": "P P T", "pptx": "P P T X", "c": "C", "h": "H", "cpp": "C P P", "rs": "R S", "java": "java", "sql": "S Q L",
+    "ini": "ini", "cfg": "C F G", "conf": "conf", "log": "log", "lock": "lock", "env": "env", "bin": "bin",
+    "ipynb": "I P Y N B", "rb": "R B", "php": "P H P", "swift": "swift", "kt": "K T", "bat": "bat",
+}  # fmt: skip
+_SYMBOL_NAMES = {
+    ".": "dot", "/": "slash", "-": "dash", "_": "underscore", "@": "at", ":": "colon", "~": "tilde", "+": "plus",
+    "#": "hash", "=": "equals", "&": "and", "%": "percent", "?": "question mark", "\\": "backslash",
+}  # fmt: skip
+_PIECE = re.compile(r"[^\W\d_]+|\d+|[\W_]")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_LABEL = r"[A-Za-z0-9_-]{1,63}"
+_NAME_CHAR = r"[A-Za-z0-9_.+%-]"
+_TRAILING = ".,;:!?)]}*_"
+
+
+def read_name(text: str, scan: Scan) -> str:
+    """Letters, digits and symbols of a name one after the other: "my_app-2" → "my underscore app dash two"."""
+    return " ".join(filter(None, (_read_piece(piece, scan) for piece in _PIECE.findall(text))))
+
+
+def _read_piece(piece: str, scan: Scan) -> str:
+    if piece.isdecimal():
+        return cardinal(piece) if len(piece) <= 4 else digits(piece)
+    if piece.isalpha():
+        return " ".join(_read_letters(part, scan) for part in _CAMEL.split(piece))
+    return _SYMBOL_NAMES.get(piece, "")
+
+
+def _read_letters(word: str, scan: Scan) -> str:
+    if word.lower() == "www":
+        return "W W W"
+    return read_caps(word, scan) if scan.spell else word
+
+
+def _read_host(host: str, scan: Scan) -> str:
+    *labels, last = host.split(".")
+    ending = spell(last.upper()) if len(last) == 2 and last not in ("me", "so", "to", "in", "us", "it") else last
+    return " dot ".join([*(read_name(label, scan) for label in labels), ending])
+
+
+def _read_path(path: str, scan: Scan) -> str:
+    """The readable part of what follows the host: no query, no fragment, no more than a dozen words."""
+    plain = re.split(r"[?#]", path, maxsplit=1)[0].rstrip("/")
+    if not plain:
+        return ""
+    return " " + " ".join(read_name(plain, scan).split()[:_MAX_PATH_WORDS])
+
+
+def _url(match: re.Match[str], scan: Scan) -> str | None:
+    host, port_and_path = match.group(1), match.group(2)
+    return _read_host(host.removeprefix("www."), scan) + _read_path(port_and_path, scan)
+
+
+def _host(match: re.Match[str], scan: Scan) -> str | None:
+    """ "example.com/help", only with a known ending: "end.Start" is a missing space."""
+    host, path = match.groups()
+    ending = host.rsplit(".", 1)[1]
+    if ending not in _TLDS or (ending in _HOST_LIKE_WORDS and not path and host.count(".") < 2):
+        return None
+    return _read_host(host, scan) + _read_path(path, scan)
+
+
+def _email(match: re.Match[str], scan: Scan) -> str | None:
+    return f"{read_name(match.group(1), scan)} at {_read_host(match.group(2), scan)}"
+
+
+def _file(match: re.Match[str], scan: Scan) -> str | None:
+    stem, extension = match.groups()
+    spoken = _EXTENSIONS.get(extension.lower())
+    return f"{read_name(stem, scan)} dot {spoken}" if spoken else None
+
+
+def _dotted(match: re.Match[str], scan: Scan) -> str | None:
+    """ "os.path.join": lower-case names with dots; capitals after the dot mean a missing space."""
+    names = match.group(1).split(".")
+    if any(len(name) == 1 for name in names) and len(names) == 2 and "_" not in match.group(1):
+        return None
+    return " dot ".join(read_name(name.replace("_", " "), scan) for name in names)
+
+
+def _snake(match: re.Match[str], scan: Scan) -> str | None:
+    return read_name(match.group(1).replace("_", " "), scan)
+
+
+def _camel(match: re.Match[str], scan: Scan) -> str | None:
+    word = match.group(1)
+    if len(word) < 6 or len(_CAMEL.split(word)[0]) < 2:
+        return None  # iPhone, eBay, macOS are said as written
+    return read_name(word, scan)
+
+
+def _path(match: re.Match[str], scan: Scan) -> str | None:
+    text = match.group().rstrip(_TRAILING)
+    return read_name(text, scan) if any(char.isalnum() for char in text) else None
+
+
+def _handle(match: re.Match[str], scan: Scan) -> str | None:
+    return f"at {read_name(match.group(1).replace('_', ' '), scan)}"
+
+
+def _hashtag(match: re.Match[str], scan: Scan) -> str | None:
+    return f"hashtag {read_name(match.group(1).replace('_', ' '), scan)}"
+
+
+def _flag(match: re.Match[str], scan: Scan) -> str | None:
+    return f"dash dash {read_name(match.group(1).replace('-', ' '), scan)}"
+
+
+def _link_tail(match: re.Match[str], scan: Scan) -> str | None:
+    return ""
+
+
+_URL_BODY = rf"({_LABEL}(?:\.{_LABEL}){{0,8}})((?::\d{{1,5}})?(?:[/?#][^\s<>\"'`|]{{0,2000}})?(?<![.,;:!?)\]}}*_]))"
+LETTER_RULES = (
+    Rule(re.compile(rf"(?:https?|ftp|wss?)://{_URL_BODY}", re.IGNORECASE), _url),
+    Rule(re.compile(rf"({_NAME_CHAR}{{1,64}})@({_LABEL}(?:\.[A-Za-z0-9-]{{1,63}}){{1,5}})" + END), _email),
+    Rule(
+        re.compile(
+            rf"({_LABEL}(?:\.{_LABEL}){{1,5}})((?:/[^\s<>\"'`|]{{0,2000}}(?<![.,;:!?)\]}}*_]))?)(?![\w@])(?!\.\w)"
+        ),
+        _host,
+    ),
+    Rule(re.compile(rf"({_LABEL}(?:\.{_LABEL}){{0,3}})\.([A-Za-z][A-Za-z0-9]{{0,5}})(?![\w@])(?!\.\w)"), _file),
+    Rule(re.compile(r"([a-z_][a-z0-9_]{0,40}(?:\.[a-z_][a-z0-9_]{0,40}){1,5})(?:\(\))?(?![\w.]\w)(?!\w)"), _dotted),
+    Rule(re.compile(r"([A-Za-z][A-Za-z0-9]{0,40}(?:_[A-Za-z0-9]{1,40}){1,8})(?:\(\))?(?!\w)"), _snake),
+    Rule(re.compile(r"([A-Za-z]{2,20}(?<=[a-z])[A-Z][A-Za-z]{1,40})(?:\(\))?(?!\w)"), _camel),
+)
+DIGIT_RULES = (LETTER_RULES[1], LETTER_RULES[3])
+SYMBOL_RULES = (
+    Rule(re.compile(r"\]\([^()\s]{1,2000}\)"), _link_tail),
+    Rule(re.compile(r"(?<![\w/.])(?:~|\.{1,2})?(?:/[A-Za-z0-9_.+-]{1,64}){1,20}/?"), _path),
+    Rule(re.compile(r"(?<!\w)@([A-Za-z_]\w{1,40})"), _handle),
+    Rule(re.compile(r"(?<![\w&])#([A-Za-z_]\w{1,40})"), _hashtag),
+    Rule(re.compile(r"(?<![\w-])--([a-z][a-z0-9-]{1,40})"), _flag),
+    Rule(re.compile(r"(?<!\w)__?([A-Za-z][A-Za-z0-9]{0,40}(?:_[A-Za-z0-9]{1,40}){0,8})__?(?=\W|$)"), _snake),
+)
