@@ -1,0 +1,284 @@
+"""Which requests advance in the next step. Pure: ints, block tables and the time that is passed in.
+
+The measure of urgency is playback: a stream's deadline is the moment its listener runs out of audio; a request that
+has not spoken yet is due `first_audio_s` after its arrival. A step holds first the streams that cannot wait for
+another one, then everybody else by deadline, as long as nobody who is on time is made late. Contexts far enough ahead
+are parked. A request enters only with blocks for the longest it can become, so nothing is ever preempted.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+
+from realtime_tts.engine.block_pool import BlockPool
+from realtime_tts.engine.request import (
+    DecodeItem,
+    Finished,
+    FinishReason,
+    PlaybackClock,
+    PrefillItem,
+    Request,
+    Status,
+    StepFlags,
+    StepPlan,
+)
+from realtime_tts.engine.step_cost import StepCost
+from realtime_tts.engine.step_draft import SchedulerConfig, StepDraft
+from realtime_tts.errors import Overloaded, RequestTooLarge
+
+
+@dataclasses.dataclass(slots=True)
+class _Context:
+    queue: collections.deque[Request] = dataclasses.field(default_factory=collections.deque)  # the first one may run
+    clock: PlaybackClock = dataclasses.field(default_factory=PlaybackClock)
+    parked: bool = False
+    priority: int | None = None  # overrides that of its requests
+
+
+class Scheduler:
+    """Owner of each sequence's status and deadline.
+
+    Args:
+        prepare: called when a request's turn in its context has come; sets `num_prefill` and `hashes`.
+        cost: estimates how long a step takes.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        prepare: Callable[[Request], None],
+        cost: StepCost | None = None,
+    ) -> None:
+        self.config = config
+        self.pool = BlockPool(config.num_blocks, config.block_size)
+        self.cost = cost or StepCost()
+        self._prepare = prepare
+        self._contexts: dict[str, _Context] = {}
+        self._requests: dict[str, Request] = {}
+        self._active: dict[str, Request] = {}  # those with blocks and a slot
+        self._free_slots = list(range(config.max_streams - 1, -1, -1))
+
+    # ---- requests ------------------------------------------------------------------------------------------------
+
+    def add(self, request: Request, now: float) -> None:
+        """Queue a request behind those of its context.
+
+        Raises:
+            RequestTooLarge: it would not fit even alone.
+            Overloaded: the queue is full, or the device is.
+        """
+        config = self.config
+        positions = request.max_prefill + request.max_patches - 1
+        if positions > config.max_positions or self.pool.blocks_for(positions) > config.num_blocks:
+            room = min(config.max_positions, config.num_blocks * config.block_size)
+            raise RequestTooLarge(f"the text may need {positions} positions; there is room for {room}", field="text")
+        if self.num_waiting >= config.max_waiting:
+            raise Overloaded(f"{self.num_waiting} requests are waiting already")
+        if request.context_id not in self._contexts and self._is_full():
+            raise Overloaded("the device has no time for another stream")
+        if request.request_id in self._requests:
+            raise AssertionError(f"request id {request.request_id!r} is in use")
+        request.arrived_s = now
+        self._requests[request.request_id] = request
+        self._contexts.setdefault(request.context_id, _Context()).queue.append(request)
+
+    def _is_full(self) -> bool:
+        if self.config.max_load is None:
+            return False
+        num_busy = sum(bool(context.queue) for context in self._contexts.values())
+        return self.cost.step_s(num_busy + 1, 0) > self.config.max_load * self.config.patch_s
+
+    def cancel(self, request_id: str) -> Finished | None:
+        """End a request now; None if there is none. Its blocks and slot are free when this returns."""
+        request = self._requests.get(request_id)
+        return None if request is None else self._finish(request, FinishReason.CANCELLED)
+
+    def fail(self, request_ids: Iterable[str], code: str, message: str) -> list[Finished]:
+        """End requests whose step could not be run. Their blocks leave the prefix cache."""
+        found = [self._requests[request_id] for request_id in request_ids if request_id in self._requests]
+        return [self._fail(request, code, message) for request in found]
+
+    def close_context(self, context_id: str) -> list[Finished]:
+        """Cancel all of a context and forget it."""
+        context = self._contexts.get(context_id)
+        if context is None:
+            return []
+        finished = [self._finish(request, FinishReason.CANCELLED) for request in list(context.queue)]
+        del self._contexts[context_id]
+        return finished
+
+    def playback(self, context_id: str, played_s: float, paused: bool, now: float) -> None:
+        """Take over how much of a context has been heard."""
+        if context := self._contexts.get(context_id):
+            context.clock.report(played_s, paused, now)
+
+    def set_priority(self, context_id: str, priority: int) -> None:
+        """Move a context's deadlines; clamped to −8 … 8, so that nobody waits for ever."""
+        if context := self._contexts.get(context_id):
+            context.priority = priority
+
+    # ---- steps ---------------------------------------------------------------------------------------------------
+
+    def schedule(self, now: float) -> StepPlan:
+        """The next step; empty if nobody has anything to do yet."""
+        for context in self._contexts.values():
+            self._update_parking(context, now)
+        self._admit(now)
+        ready = [request for request in self._active.values() if not self._is_parked(request)]
+        ready.sort(key=lambda request: self._deadline_s(request, now))
+        draft = StepDraft(self.config, self.cost, now)
+        horizon_s = now + 2 * self.cost.step_s(len(ready), 0)
+        later = []
+        for request in ready:
+            deadline_s = self._deadline_s(request, now)
+            is_tight = now + self.cost.step_s(1, 0) <= deadline_s < horizon_s
+            if not (request.status is Status.DECODE and is_tight and draft.offer(request, deadline_s)):
+                later.append(request)
+        for request in later:
+            draft.offer(request, self._deadline_s(request, now))
+        return draft.plan()
+
+    def _admit(self, now: float) -> None:
+        """Give blocks and slots to the most urgent heads of contexts; the first that does not fit keeps its place."""
+        heads = [context.queue[0] for context in self._contexts.values() if context.queue]
+        waiting = [head for head in heads if head.status is Status.WAITING and not self._is_parked(head)]
+        waiting.sort(key=lambda request: self._deadline_s(request, now))
+        for request in waiting:
+            if not self._free_slots or not self._allocate(request):
+                return
+            request.slot = self._free_slots.pop()
+            request.status = Status.PREFILL
+            request.started_s = now
+            self._active[request.request_id] = request
+
+    def _allocate(self, request: Request) -> bool:
+        if request.num_prefill == 0:
+            self._prepare(request)
+            if not 0 < request.num_prefill <= request.max_prefill:
+                raise AssertionError(f"prepared {request.num_prefill} positions, announced {request.max_prefill}")
+        num_positions = request.num_prefill + request.max_patches - 1
+        allocation = self.pool.allocate(num_positions, request.hashes, request.num_prefill)
+        if allocation is None:
+            return False
+        request.blocks = allocation.blocks
+        request.num_cached = request.num_computed = allocation.num_cached_positions
+        return True
+
+    def finish_step(
+        self, plan: StepPlan, flags: Mapping[str, StepFlags], now: float, elapsed_s: float | None = None
+    ) -> list[Finished]:
+        """Take over a step's outcome. Requests cancelled while it ran are passed over.
+
+        Args:
+            flags: per request of the plan.
+            elapsed_s: how long the step took, if it is fit to learn from.
+        """
+        if elapsed_s is not None:
+            self.cost.observe(len(plan.prefill) + len(plan.decode), plan.num_prefill_positions, elapsed_s)
+        finished = [self._advance(item, item.num_positions, item.is_last, flags, now) for item in plan.prefill]
+        finished += [self._advance(item, 1, True, flags, now) for item in plan.decode]
+        return [end for end in finished if end is not None]
+
+    def _advance(
+        self,
+        item: PrefillItem | DecodeItem,
+        num_positions: int,
+        speaks: bool,
+        flags: Mapping[str, StepFlags],
+        now: float,
+    ) -> Finished | None:
+        request = self._active.get(item.request_id)
+        if request is None:
+            return None
+        request.num_computed += num_positions
+        request.last_step_s = now
+        if not flags[item.request_id].finite:
+            return self._fail(request, "numerical_error", "the model gave a value that is not finite")
+        if request.status is Status.PREFILL:
+            self.pool.remember(request.blocks, request.hashes[: request.num_computed // self.config.block_size])
+        reason = self._speak(request, flags[item.request_id].stop, now) if speaks else None
+        return self._finish(request, reason) if reason else None
+
+    def _speak(self, request: Request, stop: bool, now: float) -> FinishReason | None:
+        """Count one patch; says whether it was the last."""
+        request.status = Status.DECODE
+        request.num_patches += 1
+        if request.first_audio_s is None:
+            request.first_audio_s = now
+        self._contexts[request.context_id].clock.produce(self.config.patch_s, now)
+        if stop and request.num_patches > self.config.min_patches + 1:  # ignored while the step index ≤ min_patches
+            return FinishReason.STOP
+        return FinishReason.LENGTH if request.num_patches >= request.max_patches else None
+
+    def _fail(self, request: Request, code: str, message: str) -> Finished:
+        self.pool.forget(request.blocks)
+        return dataclasses.replace(self._finish(request, FinishReason.FAILED), error_code=code, error_message=message)
+
+    def _finish(self, request: Request, reason: FinishReason) -> Finished:
+        del self._requests[request.request_id]
+        self._contexts[request.context_id].queue.remove(request)
+        if self._active.pop(request.request_id, None):
+            self.pool.release(request.blocks)
+            self._free_slots.append(request.slot)
+        request.status = Status.FINISHED
+        return Finished(request, reason)
+
+    # ---- urgency -------------------------------------------------------------------------------------------------
+
+    def _deadline_s(self, request: Request, now: float) -> float:
+        context, config = self._contexts[request.context_id], self.config
+        priority = request.priority if context.priority is None else context.priority
+        offset_s = max(-8, min(8, priority)) * config.priority_step_s
+        if request.num_patches == 0:
+            due_s = request.arrived_s + config.first_audio_s
+            if request.paced and context.clock.produced_s > 0:
+                due_s = max(due_s, context.clock.runs_dry_s)
+        elif request.paced:
+            due_s = context.clock.runs_dry_s
+        else:
+            due_s = request.last_step_s + config.unpaced_slack_s
+        if context.clock.paused and request.paced:
+            due_s = max(due_s, now + config.paused_slack_s)
+        return due_s + offset_s
+
+    def _update_parking(self, context: _Context, now: float) -> None:
+        limit_s = self.config.park_low_s if context.parked else self.config.park_high_s
+        context.parked = context.clock.lead_s(now) > limit_s
+
+    def _is_parked(self, request: Request) -> bool:
+        return request.paced and self._contexts[request.context_id].parked
+
+    def next_wakeup_s(self, now: float) -> float | None:
+        """Seconds until the first parked context wants to go on; None if only a new message can change anything."""
+        leads = [
+            context.clock.lead_s(now) - self.config.park_low_s
+            for context in self._contexts.values()
+            if context.queue and context.parked and not context.clock.paused
+        ]
+        return max(0.0, min(leads)) if leads else None
+
+    # ---- figures -------------------------------------------------------------------------------------------------
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests without blocks and a slot."""
+        return len(self._requests) - len(self._active)
+
+    @property
+    def num_parked(self) -> int:
+        return sum(self._is_parked(request) for request in self._active.values())
+
+    @property
+    def num_running(self) -> int:
+        """Requests that the next steps will advance."""
+        return len(self._active) - self.num_parked
+
+    @property
+    def num_free_slots(self) -> int:
+        return len(self._free_slots)
+
+    @property
+    def num_contexts(self) -> int:
+        return len(self._contexts)

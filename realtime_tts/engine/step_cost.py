@@ -1,0 +1,39 @@
+"""How long a step will take: a line over streams and prefill positions, learned from the steps that were run. Pure."""
+
+from __future__ import annotations
+
+import math
+
+_RATE = 0.1  # of each error that is corrected
+_MAX_ERROR = 1.0  # times the estimate; a page fault or a collection must not teach more than that
+
+
+class StepCost:
+    """``fixed + per_stream * streams + per_position * positions``, in seconds."""
+
+    def __init__(self, fixed_s: float = 0.005, per_stream_s: float = 0.0005, per_position_s: float = 0.00002) -> None:
+        self._weights = [fixed_s, per_stream_s, per_position_s]
+
+    def step_s(self, num_streams: int, num_positions: int) -> float:
+        """The estimate for a step."""
+        fixed_s, per_stream_s, per_position_s = self._weights
+        return fixed_s + per_stream_s * num_streams + per_position_s * num_positions
+
+    def affordable_positions(self, num_streams: int, time_s: float) -> int:
+        """How many prefill positions a step over so many streams can hold within `time_s`."""
+        spare_s = time_s - self.step_s(num_streams, 0)
+        if spare_s <= 0:
+            return 0
+        return int(min(spare_s / max(self._weights[2], 1e-9), 1e9)) if math.isfinite(spare_s) else 10**9
+
+    def observe(self, num_streams: int, num_positions: int, elapsed_s: float) -> None:
+        """Correct the estimate by a step (normalised least mean squares)."""
+        estimate_s = self.step_s(num_streams, num_positions)
+        bound_s = _MAX_ERROR * estimate_s
+        error_s = max(-bound_s, min(bound_s, elapsed_s - estimate_s))
+        inputs = (1.0, float(num_streams), float(num_positions))
+        norm = sum(value * value for value in inputs)
+        self._weights = [
+            max(1e-7, weight + _RATE * error_s * value / norm)
+            for weight, value in zip(self._weights, inputs, strict=True)
+        ]

@@ -1,0 +1,99 @@
+"""Filling one step: who fits without making anybody late. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from realtime_tts.engine.block_pool import BLOCK_SIZE
+from realtime_tts.engine.request import DecodeItem, PrefillItem, Request, Status, StepPlan
+from realtime_tts.engine.step_cost import StepCost
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Limits and times.
+
+    max_prefill_positions: per step, over all requests. park_high_s, park_low_s: lead at which a context stops and
+    starts again. first_audio_s: when a new request is due. unpaced_slack_s: how long a request without a playback
+    clock may be passed over. max_late_s: who is later than this is served even if that makes another one late.
+    max_load: refuse a new context when a step over all of them would take more than this share of real time.
+    """
+
+    num_blocks: int
+    max_streams: int
+    max_positions: int
+    patch_s: float
+    block_size: int = BLOCK_SIZE
+    min_patches: int = 2
+    max_prefill_positions: int = 512
+    max_waiting: int = 1024
+    park_high_s: float = 3.0
+    park_low_s: float = 2.0
+    first_audio_s: float = 0.1
+    unpaced_slack_s: float = 0.5
+    paused_slack_s: float = 5.0
+    max_late_s: float = 1.0
+    priority_step_s: float = 0.1
+    max_load: float | None = None
+
+
+class StepDraft:
+    """A step being filled; offer the most urgent requests first.
+
+    `reach_s` is when the step must be over so that none of those chosen who can be on time becomes late.
+    """
+
+    def __init__(self, config: SchedulerConfig, cost: StepCost, now: float) -> None:
+        self._config, self._cost, self._now = config, cost, now
+        self._prefill: list[PrefillItem] = []
+        self._decode: list[DecodeItem] = []
+        self._num_positions = 0
+        self._reach_s = math.inf
+
+    def plan(self) -> StepPlan:
+        """What was chosen."""
+        return StepPlan(tuple(self._prefill), tuple(self._decode))
+
+    def offer(self, request: Request, deadline_s: float) -> bool:
+        """Choose the request, a prefill perhaps in part, unless that makes somebody late who is on time.
+
+        The first one offered and those later than `max_late_s` are always chosen: each step makes progress, and
+        nobody starves.
+        """
+        is_first = self._num_streams == 0
+        must = is_first or self._now - deadline_s > self._config.max_late_s
+        slack_s = self._reach_s - self._now
+        if request.status is Status.DECODE:
+            if not must and self._cost.step_s(self._num_streams + 1, self._num_positions) > slack_s:
+                return False
+            item = DecodeItem(
+                request.request_id, request.slot, request.blocks, request.num_computed, request.num_patches
+            )
+            self._decode.append(item)
+        else:
+            chunk = self._chunk(request, slack_s, is_first, must)
+            if chunk == 0:
+                return False
+            start = request.num_computed
+            is_last = start + chunk == request.num_prefill
+            self._prefill.append(PrefillItem(request.request_id, request.slot, request.blocks, start, chunk, is_last))
+            self._num_positions += chunk
+        if self._now + self._cost.step_s(self._num_streams, self._num_positions) <= deadline_s:
+            self._reach_s = min(self._reach_s, deadline_s)
+        return True
+
+    def _chunk(self, request: Request, slack_s: float, is_first: bool, must: bool) -> int:
+        """How many positions of a prefill this step can hold: the rest of it, or whole blocks."""
+        wanted = request.num_prefill - request.num_computed
+        chunk = min(wanted, self._config.max_prefill_positions - self._num_positions)
+        if not is_first:
+            affordable = self._cost.affordable_positions(self._num_streams + 1, slack_s) - self._num_positions
+            chunk = min(chunk, max(affordable, self._config.block_size if must else 0))
+        if chunk < wanted:
+            chunk -= chunk % self._config.block_size
+        return max(0, chunk)
+
+    @property
+    def _num_streams(self) -> int:
+        return len(self._prefill) + len(self._decode)
