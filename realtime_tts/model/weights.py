@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from realtime_tts.errors import CheckpointError
+from realtime_tts.model.audio_vae import CausalUpsample
 
 MAX_PICKLE_BYTES = 16 * 2**30
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
@@ -101,8 +102,12 @@ def to_model(upstream: Mapping[str, Tensor], module: nn.Module, dtype: torch.dty
     remaining = dict(upstream)
     state = {}
     for name, expected in module.state_dict().items():
+        tensor = _take(name, remaining)
+        owner = module.get_submodule(name.rpartition(".")[0])
+        if isinstance(owner, CausalUpsample) and name.endswith(".weight"):
+            tensor = _from_transposed(tensor)
         # Copied even if the dtype fits: a file's memory map must not outlive the loading.
-        tensor = _take(name, remaining).to(dtype, copy=True).contiguous()
+        tensor = tensor.to(dtype, copy=True).contiguous()
         if tensor.shape != expected.shape:
             raise CheckpointError(f"weight {name} is shaped {list(tensor.shape)}, not {list(expected.shape)}")
         state[name] = tensor
@@ -137,6 +142,17 @@ def _fold(magnitude: Tensor, direction: Tensor) -> Tensor:
     return torch._weight_norm(direction.float(), magnitude.float(), 0)
 
 
+def _from_transposed(weight: Tensor) -> Tensor:
+    """A transposed convolution's [in, out, 2 * stride] → `CausalUpsample`'s [out * stride, in, 2]."""
+    taps = weight.unflatten(2, (2, -1)).flip(2)
+    return taps.permute(1, 3, 0, 2).flatten(0, 1)
+
+
+def _to_transposed(weight: Tensor, stride: int) -> Tensor:
+    taps = weight.unflatten(0, (-1, stride)).permute(2, 0, 3, 1)
+    return taps.flip(2).flatten(2).contiguous()
+
+
 def to_upstream(module: nn.Module, *, weight_norm: bool = False) -> dict[str, Tensor]:
     """`module`'s parameters under upstream's names, on the CPU; with `weight_norm`, convolutions as magnitude and
     direction, the way upstream's VAE expects them."""
@@ -150,7 +166,9 @@ def to_upstream(module: nn.Module, *, weight_norm: bool = False) -> dict[str, Te
             parts = tensor.split(_fused_sizes(module.get_submodule(stem), module_name))
             for part, piece in zip(FUSED[module_name], parts, strict=True):
                 tensors[f"{stem}.{part}.{leaf}"] = piece.contiguous()
-        elif weight_norm and leaf == "weight" and isinstance(owner, (nn.Conv1d, nn.ConvTranspose1d)):
+        elif weight_norm and leaf == "weight" and isinstance(owner, nn.Conv1d):
+            if isinstance(owner, CausalUpsample):
+                tensor = _to_transposed(tensor, owner.upsampling)
             tensors[f"{prefix}.weight_v"] = tensor.clone()
             tensors[f"{prefix}.weight_g"] = tensor.float().norm(dim=(1, 2), keepdim=True).to(tensor.dtype)
         else:
