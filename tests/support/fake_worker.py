@@ -4,6 +4,7 @@ Run as a script by `EngineSupervisor`; tests build its command with `fake_worker
 gives ceil(n / chars_per_patch) patches. Sample k of a request is ``(k % 2000) - 1000 + 1000 * (seed % 8)``; a text
 with ``[tone]`` gives a 440 Hz sine, with ``[silence]`` zeros. Commands in a text: ``[crash]``, ``[hang]`` and
 ``[fail]`` act after the first patch, ``[never]`` runs for 600 patches, ``[stall]`` yields nothing until cancelled.
+Normalised text has no brackets, so behind the text planner they are spelt out: "command crash".
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import math
 import os
+import re
 import signal
 import sys
 from array import array
@@ -20,6 +23,7 @@ from array import array
 from realtime_tts import wire
 
 HIGH_LEAD_S, LOW_LEAD_S = 3.0, 2.0
+SPELT_COMMAND = re.compile(r"\bcommand (crash|hang|fail|never|stall|tone|silence)\b")
 POLICY = {
     "name": "fake-voice",
     "languages": ["en"],
@@ -86,26 +90,28 @@ class FakeWorker:
         self.contexts: dict[str, Context] = {}
         self.requests: dict[str, tuple[wire.Generate, asyncio.Task[None]]] = {}
         self.voices = set(POLICY["voices"])
-        self.num_steps = self.num_speaking = 0
+        self.num_steps = self.num_speaking = self.num_parked = 0
         self.draining = asyncio.Event()
 
     def send(self, message: wire.Message) -> None:
         self.writer.write(wire.encode(message))
 
     def send_stats(self) -> None:
-        running = self.num_speaking
+        running = self.num_speaking - self.num_parked
         self.send(
             wire.Stats(
                 num_steps=self.num_steps,
                 running=running,
-                waiting=len(self.requests) - running,
-                free_slots=self.options.max_streams - running,
+                waiting=len(self.requests) - self.num_speaking,
+                parked=self.num_parked,
+                free_slots=self.options.max_streams - self.num_speaking,
                 contexts=len(self.contexts),
             )
         )
 
     def receive(self, message: wire.Message) -> None:
         if isinstance(message, wire.Generate):
+            message = dataclasses.replace(message, text=SPELT_COMMAND.sub(r"[\1]", message.text))
             context = self.contexts.setdefault(message.context_id, Context())
             task = asyncio.get_running_loop().create_task(self.run(message, context))
             self.requests[message.request_id] = message, task
@@ -163,7 +169,11 @@ class FakeWorker:
         for index in range(num_patches):
             await asyncio.sleep(options.patch_delay_s)
             while request.paced and context.lead_s(loop.time()) > HIGH_LEAD_S:
-                await asyncio.sleep(0.02)
+                self.num_parked += 1  # a parked request is not running: standing still is no hang
+                try:
+                    await asyncio.sleep(0.02)
+                finally:
+                    self.num_parked -= 1
             context.lead_s(loop.time())  # brings the clock forward before the audio is counted
             pcm = patch_pcm(request, index * options.patch_samples, options.patch_samples, options.sample_rate)
             context.produced_s += options.patch_samples / options.sample_rate
