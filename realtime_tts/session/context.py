@@ -117,6 +117,16 @@ class Context:
         self.outflow.add_done(self.num_chars, self._first_text_at)
         self.audio_complete = True
 
+    def begin_speaking(self) -> None:
+        """A packet has left."""
+        if self.state is ContextState.QUEUED:
+            self.state = ContextState.SPEAKING
+
+    @property
+    def engine_works(self) -> bool:
+        """The engine has been given something of it and is not through."""
+        return self.num_segments > 0 and not self.audio_complete
+
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def cancel(self, now: float) -> None:
@@ -159,7 +169,8 @@ class Context:
         return played_ms, self._spoken(num_chars), num_chars
 
     def freeze(self, now: float) -> Heard:
-        """The listener stops here, though all of the audio was sent."""
+        """A context that is over is cancelled: its listener stops here, and wants no audio again."""
+        self.outflow.drop()
         self._frozen = self.heard(now)
         return self._frozen
 

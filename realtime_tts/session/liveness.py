@@ -22,11 +22,11 @@ class Liveness:
         self._sent_at = now
 
     def blocked(self, now: float) -> None:
-        if self.blocked_at is None:
-            self.blocked_at = now
+        self.blocked_at = now
 
-    def unblocked(self) -> None:
+    def unblocked(self, now: float) -> None:
         self.blocked_at = None
+        self._active_at = now
 
     def lost(self, now: float) -> None:
         self.lost_at, self.blocked_at = now, None

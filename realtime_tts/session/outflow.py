@@ -47,6 +47,7 @@ class Outflow:
         self.aligner = WordAligner()
         self.queued_ms = 0.0
         self.queued_bytes = 0
+        self._restarted = False
         self.playback_restarted = (
             False  # the clock started, or went on after it had run dry; whoever reads it clears it
         )
@@ -106,10 +107,6 @@ class Outflow:
         return self._ready[0].sequence if self._ready else self._next_sequence
 
     @property
-    def is_empty(self) -> bool:
-        return not self._ready and not self._queue
-
-    @property
     def has_ready(self) -> bool:
         return bool(self._ready)
 
@@ -129,6 +126,12 @@ class Outflow:
             self._queue.popleft()
             return Flushed(self._context_id, self.take_number(), head.flush_id, self.clock.sent_ms)
         return self._words_until(float("inf")) or self._pull_done(head)
+
+    def take_restart(self) -> bool:
+        """True once after the clock started, or went on after it had run dry."""
+        restarted = self._restarted
+        self._restarted = False
+        return restarted
 
     def next_send_at(self, now: float, max_lead_ms: float) -> float | None:
         """When `pull` will give something again (`now`: at once); None: not before an acknowledgement or new audio."""
@@ -180,7 +183,7 @@ class Outflow:
         return end_ms - self.clock.position_ms(now) <= max_lead_ms + _EPSILON_MS
 
     def _send(self, end_ms: float, now: float) -> None:
-        self.playback_restarted = self.clock.send(end_ms, now) or self.playback_restarted
+        self._restarted = self.clock.send(end_ms, now) or self._restarted
 
     def take_number(self) -> int:
         """The number of a message that leaves, or of the terminal message after `drop`."""

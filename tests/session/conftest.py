@@ -1,177 +1,20 @@
-"""A session with everything around it replaced by something transparent."""
+"""Sessions under test."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from session_driver import Driver
 
-from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.audio.packetizer import Packet
-from realtime_tts.errors import VoiceNotFound
-from realtime_tts.session.messages import AudioPacket, ServerMessage, Text
-from realtime_tts.session.protocol import Session
-from realtime_tts.session.settings import ContextSettings, SessionConfig
-
-MS_PER_CHAR = 50
-FRAME_MS = 20
-
-
-@dataclass(frozen=True)
-class FakeWord:
-    text: str
-    start: int
-    end: int
-    weight: float
-
-
-@dataclass(frozen=True)
-class FakeSegment:
-    index: int
-    text: str
-    start: int
-    end: int
-    words: tuple[FakeWord, ...]
-
-
-class FakePlanner:
-    """A segment ends after every full stop, and at flush, end or a stall of `stall_s`."""
-
-    def __init__(self, stall_s: float | None = None) -> None:
-        self._text = ""
-        self._cut = 0
-        self._index = 0
-        self._stall_s = stall_s
-        self._due: float | None = None
-
-    def push(self, delta: str, now: float) -> list[FakeSegment]:
-        self._text += delta
-        segments = []
-        while (stop := self._text.find(".", self._cut)) >= 0:
-            segments += self._take(stop + 1)
-        pending = self._stall_s is not None and self._cut < len(self._text)
-        self._due = now + (self._stall_s or 0) if pending else None
-        return segments
-
-    def flush(self, now: float) -> list[FakeSegment]:
-        self._due = None
-        return self._take(len(self._text))
-
-    def end(self, now: float) -> list[FakeSegment]:
-        return self.flush(now)
-
-    def tick(self, now: float) -> list[FakeSegment]:
-        return self.flush(now) if self._due is not None and now >= self._due else []
-
-    def next_deadline(self) -> float | None:
-        return self._due
-
-    def _take(self, end: int) -> list[FakeSegment]:
-        start, self._cut = self._cut, end
-        words = tuple(
-            FakeWord(m.group(), start + m.start(), start + m.end(), len(m.group()))
-            for m in re.finditer(r"\w+", self._text[start:end])
-        )
-        if not words:
-            return []
-        self._index += 1
-        return [FakeSegment(self._index - 1, self._text[start:end], start, end, words)]
-
-
-class Driver:
-    """A session, its clock, and all that it has said; speaks for the engine on demand."""
-
-    def __init__(self, config: SessionConfig, stall_s: float | None = None) -> None:
-        self.now = 1000.0
-        self.sent: list[ServerMessage] = []
-        self.did: list[Any] = []
-        self._pts: dict[str, int] = {}
-        self.session = Session(
-            "s1",
-            config,
-            make_planner=lambda settings: self.plan(settings, stall_s),
-            resolve_voice=self.resolve_voice,
-            seed_source=lambda: 7,
-            now=self.now,
-        )
-
-    def plan(self, settings: ContextSettings, stall_s: float | None) -> FakePlanner:
-        return FakePlanner(stall_s)
-
-    def resolve_voice(self, name: str | None) -> str:
-        if name == "nobody":
-            raise VoiceNotFound("no such voice", field="voice")
-        return name or "amber"
-
-    def receive(self, *messages: Any) -> list[ServerMessage]:
-        for message in messages:
-            self.session.receive(message, self.now)
-        return self.drain()
-
-    def drain(self) -> list[ServerMessage]:
-        """What is sent now."""
-        sent = self.session.messages_to_send(self.now)
-        self.sent += sent
-        self.did += self.session.events()
-        return sent
-
-    def wait(self, seconds: float) -> list[ServerMessage]:
-        """Let time pass, with a tick at every deadline; what is sent meanwhile."""
-        end, sent = self.now + seconds, []
-        while (due := self.session.next_deadline()) is not None and due <= end:
-            self.now = max(self.now, due)
-            self.session.tick(self.now)
-            sent += self.drain()
-        self.now = end
-        self.session.tick(end)
-        return sent + self.drain()
-
-    def say(self, context_id: str, text: str) -> list[ServerMessage]:
-        return self.receive(Text(context_id, text))
-
-    def give(self, context_id: str, num_packets: int = 1) -> list[ServerMessage]:
-        """Packets of 20 ms, whose payload counts them."""
-        for _ in range(num_packets):
-            index = self._pts.get(context_id, 0)
-            self._pts[context_id] = index + 1
-            packet = Packet(index.to_bytes(4, "big"), index * 960, 960)
-            self.session.audio(context_id, packet, self.now)
-        return self.drain()
-
-    def speak(self, context_id: str, segment_index: int, audio_ms: float) -> list[ServerMessage]:
-        """A whole segment at once."""
-        for _ in range(round(audio_ms / FRAME_MS)):
-            index = self._pts.get(context_id, 0)
-            self._pts[context_id] = index + 1
-            self.session.audio(context_id, Packet(index.to_bytes(4, "big"), index * 960, 960), self.now)
-        self.session.segment_progress(context_id, segment_index, audio_ms, True, self.now)
-        return self.drain()
-
-    def finish(self, context_id: str) -> list[ServerMessage]:
-        self.session.audio_finished(context_id, self.now)
-        return self.drain()
-
-    def of(self, kind: type[Any], context_id: str | None = None) -> list[Any]:
-        """All messages of a type that were sent so far."""
-        found = [m for m in self.sent if isinstance(m, kind)]
-        return found if context_id is None else [m for m in found if m.context_id == context_id]
-
-    def done(self, kind: type[Any]) -> list[Any]:
-        """All events of a type so far."""
-        return [event for event in self.did if isinstance(event, kind)]
-
-    def sent_ms(self, context_id: str) -> float:
-        return FRAME_MS * len(self.of(AudioPacket, context_id))
+from realtime_tts.session.settings import SessionConfig
 
 
 @pytest.fixture
 def make_driver() -> Callable[..., Driver]:
     def make(stall_s: float | None = None, **settings: Any) -> Driver:
-        config = SessionConfig(model="starter", audio=AudioFormat(), **settings)
-        return Driver(config, stall_s)
+        return Driver(SessionConfig(model="starter", **settings), stall_s)
 
     return make
 

@@ -1,0 +1,463 @@
+"""The life of contexts: opening, text, flush, end, cancel, failure; what client and engine are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from session_driver import Driver
+
+from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.packetizer import Packet
+from realtime_tts.errors import EngineLost, InvalidMessage
+from realtime_tts.session.events import (
+    CancelContext,
+    CloseContext,
+    CloseSession,
+    EndOfSegments,
+    PriorityChanged,
+    StartSpeech,
+)
+from realtime_tts.session.messages import (
+    AudioPacket,
+    Cancel,
+    CancelAcknowledged,
+    ContextCancelled,
+    ContextDone,
+    ContextFailed,
+    ContextStarted,
+    End,
+    ErrorMessage,
+    Flush,
+    Flushed,
+    KeepAlive,
+    Ping,
+    Playback,
+    Pong,
+    Resume,
+    SessionStarted,
+    SpeechParams,
+    StartSession,
+    Text,
+    Words,
+)
+from realtime_tts.session.protocol import SessionState
+
+
+def test_a_whole_context_in_order(driver: Driver) -> None:
+    driver.say("c", "Hello there. ")
+    driver.receive(End("c"))
+    driver.speak("c", 0, 60)
+    driver.finish("c")
+    kinds = [type(m) for m in driver.sent]
+    assert kinds == [SessionStarted, ContextStarted, Words, AudioPacket, AudioPacket, AudioPacket, ContextDone]
+    assert [m.sequence for m in driver.sent[1:]] == [0, 1, 2, 3, 4, 5]
+    assert [m.pts_samples for m in driver.of(AudioPacket)] == [0, 960, 1920]
+    done = driver.of(ContextDone)[0]
+    assert (done.audio_ms, done.characters) == (60, 13)
+    assert [type(e) for e in driver.did if not type(e).__name__.startswith("Playback")] == [
+        StartSpeech,
+        EndOfSegments,
+        CloseContext,
+    ]
+
+
+def test_ttfa_counts_from_the_first_text_that_is_not_blank(driver: Driver) -> None:
+    driver.say("c", "")
+    driver.wait(1)
+    driver.say("c", "  ")
+    driver.wait(1)
+    driver.say("c", "Hi.")
+    driver.wait(0.25)
+    driver.receive(End("c"))
+    driver.speak("c", 0, 20)
+    driver.finish("c")
+    assert driver.of(ContextDone)[0].ttfa_ms == pytest.approx(250)
+
+
+def test_session_start_sets_defaults_and_text_overrides_them(driver: Driver) -> None:
+    pcm, opus = AudioFormat("pcm_s16le", 16_000), AudioFormat("opus", 24_000)
+    driver.receive(StartSession("ruby", pcm, SpeechParams(cfg=1.5, steps=4)))
+    driver.receive(Text("c1", "One."), Text("c2", "Two.", "onyx", opus, SpeechParams(steps=9, seed=3, language="de")))
+    first, second = [e.settings for e in driver.done(StartSpeech)]
+    assert (first.voice, first.audio, first.cfg, first.steps, first.seed) == ("ruby", pcm, 1.5, 4, 7)
+    assert (second.voice, second.audio, second.cfg, second.steps, second.seed) == ("onyx", opus, 1.5, 9, 3)
+    assert second.language == "de"
+    assert len(driver.of(SessionStarted)) == 1
+
+
+def test_without_session_start_the_defaults_are_announced_before_the_first_context(driver: Driver) -> None:
+    assert [type(m) for m in driver.say("c", "Hi")] == [SessionStarted, ContextStarted]
+    started = driver.of(SessionStarted)[0]
+    assert (started.session_id, started.model, started.voice) == ("s1", "starter", "amber")
+    assert started.limits.max_text_chars == 20_000
+
+
+def test_session_start_may_be_repeated_until_the_first_context(driver: Driver) -> None:
+    driver.receive(StartSession("ruby"), StartSession("onyx"))
+    assert [m.voice for m in driver.of(SessionStarted)] == ["ruby", "onyx"]
+    driver.say("c", "Hi.")
+    driver.receive(StartSession("jade"))
+    assert driver.of(ErrorMessage)[-1].code == "invalid_message"
+    assert driver.done(StartSpeech)[0].settings.voice == "onyx"
+
+
+def test_a_refused_session_start_leaves_the_old_defaults(driver: Driver) -> None:
+    driver.receive(StartSession("ruby"), StartSession("nobody"), StartSession(params=SpeechParams(steps=0)))
+    assert [m.code for m in driver.of(ErrorMessage)] == ["voice_not_found", "invalid_request"]
+    driver.say("c", "Hi.")
+    assert driver.done(StartSpeech)[0].settings.voice == "ruby"
+
+
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [
+        (SpeechParams(cfg=-0.1), "params.cfg"),
+        (SpeechParams(cfg=float("nan")), "params.cfg"),
+        (SpeechParams(cfg=11), "params.cfg"),
+        (SpeechParams(steps=0), "params.steps"),
+        (SpeechParams(steps=65), "params.steps"),
+        (SpeechParams(seed=-1), "params.seed"),
+        (SpeechParams(seed=2**53), "params.seed"),
+    ],
+)
+def test_params_out_of_bounds_are_refused_and_open_nothing(driver: Driver, params: SpeechParams, field: str) -> None:
+    driver.receive(Text("c", "Hi.", params=params))
+    assert driver.of(ErrorMessage)[0].field == field
+    assert driver.of(ContextStarted) == []
+    driver.say("c", "Hi.")
+    assert driver.of(ContextStarted)[0].number == 1
+
+
+def test_text_waits_for_a_sentence_end_or_a_flush(driver: Driver) -> None:
+    driver.say("c", "Half a sen")
+    assert driver.done(StartSpeech) == []
+    driver.receive(Flush("c", "f1"))
+    assert [e.segment.text for e in driver.done(StartSpeech)] == ["Half a sen"]
+    assert driver.of(Flushed) == []
+    driver.speak("c", 0, 40)
+    assert [(m.flush_id, m.audio_ms) for m in driver.of(Flushed)] == [("f1", 40)]
+    assert isinstance(driver.sent[-1], Flushed)
+
+
+def test_flushes_are_answered_one_by_one_each_after_its_own_text(driver: Driver) -> None:
+    driver.say("c", "One. ")
+    driver.receive(Flush("c", "a"))
+    driver.say("c", "Two. ")
+    driver.receive(Flush("c", "b"), Flush("c", "c"))
+    driver.speak("c", 0, 40)
+    assert [m.flush_id for m in driver.of(Flushed)] == ["a"]
+    driver.speak("c", 1, 40)
+    assert [(m.flush_id, m.audio_ms) for m in driver.of(Flushed)] == [("a", 40), ("b", 80), ("c", 80)]
+
+
+def test_a_flush_with_nothing_pending_is_answered_at_once(driver: Driver) -> None:
+    driver.say("c", "   ")
+    driver.receive(Flush("c"))
+    assert [m.flush_id for m in driver.of(Flushed)] == [None]
+
+
+def test_flush_and_end_may_follow_the_end(driver: Driver) -> None:
+    driver.say("c", "Hi.")
+    driver.receive(End("c"), End("c"), Flush("c", "late"))
+    assert driver.of(ErrorMessage) == []
+    assert len(driver.done(EndOfSegments)) == 1
+    driver.speak("c", 0, 40)
+    driver.finish("c")
+    assert [type(m) for m in driver.sent[-2:]] == [Flushed, ContextDone]
+
+
+@pytest.mark.parametrize("text", ["", "   \n", "🙂🙂", "…!?"])
+def test_nothing_to_speak_is_done_at_once_and_never_reaches_the_engine(driver: Driver, text: str) -> None:
+    driver.say("c", text)
+    driver.receive(End("c"))
+    done = driver.of(ContextDone)[0]
+    assert (done.audio_ms, done.characters, done.ttfa_ms) == (0, len(text), None)
+    assert driver.did == []
+    assert driver.receive(Cancel("c")) == [CancelAcknowledged("c", "done", 0, text, len(text))]
+
+
+def test_a_stalled_text_is_spoken_when_the_planner_says_so(make_driver: Callable[..., Driver]) -> None:
+    driver = make_driver(stall_s=0.4)
+    driver.say("c", "An unfinished")
+    driver.wait(0.39)
+    assert driver.done(StartSpeech) == []
+    driver.wait(0.02)
+    assert len(driver.done(StartSpeech)) == 1
+
+
+def test_text_after_the_end_is_refused(driver: Driver) -> None:
+    driver.say("c", "Hi.")
+    driver.receive(End("c"), Text("c", "more"))
+    error = driver.of(ErrorMessage)[0]
+    assert (error.code, error.context_id) == ("context_closed", "c")
+
+
+@pytest.mark.parametrize("message", [Text("c", "x"), Flush("c"), End("c")])
+def test_messages_for_a_context_that_is_over_are_refused(driver: Driver, message: Text | Flush | End) -> None:
+    driver.say("c", "Hi.")
+    driver.receive(Cancel("c"), message)
+    assert driver.of(ErrorMessage)[0].code == "context_closed"
+    assert len(driver.of(ContextStarted)) == 1
+
+
+@pytest.mark.parametrize("message", [Flush("x"), End("x")])
+def test_flush_and_end_of_an_unknown_context_are_refused(driver: Driver, message: Flush | End) -> None:
+    driver.receive(message)
+    error = driver.of(ErrorMessage)[0]
+    assert (error.code, error.field, error.context_id) == ("invalid_request", "context_id", "x")
+
+
+@pytest.mark.parametrize("context_id", ["", "x" * 129])
+def test_a_context_id_has_a_length(driver: Driver, context_id: str) -> None:
+    driver.say(context_id, "Hi.")
+    assert driver.of(ErrorMessage)[0].code == "invalid_message"
+
+
+def test_text_beyond_the_limit_is_refused_whole_and_the_context_goes_on(make_driver: Callable[..., Driver]) -> None:
+    driver = make_driver(max_text_chars=10)
+    driver.say("big", "x" * 11)
+    assert driver.of(ContextStarted) == []
+    driver.say("c", "123456. ")
+    driver.say("c", "789")
+    assert [m.code for m in driver.of(ErrorMessage)] == ["text_too_long", "text_too_long"]
+    driver.say("c", "9.")
+    driver.receive(End("c"))
+    driver.speak("c", 0, 20)
+    driver.speak("c", 1, 20)
+    driver.finish("c")
+    assert driver.of(ContextDone)[0].characters == 10
+
+
+def test_contexts_at_a_time_are_limited_and_free_again_when_one_is_over(make_driver: Callable[..., Driver]) -> None:
+    driver = make_driver(max_contexts=2)
+    driver.receive(Text("a", "A."), Text("b", "B."), Text("c", "C."))
+    assert driver.of(ErrorMessage)[0].code == "too_many_contexts"
+    driver.receive(Cancel("a"), Text("c", "C."))
+    assert [m.context_id for m in driver.of(ContextStarted)] == ["a", "b", "c"]
+    assert driver.session.num_open_contexts == 2
+
+
+def test_an_id_is_not_used_twice(driver: Driver) -> None:
+    driver.say("c", "")
+    driver.receive(End("c"), Text("c", "again"))
+    assert driver.of(ErrorMessage)[0].code == "context_closed"
+
+
+def test_a_newer_context_goes_first_until_it_is_over(driver: Driver) -> None:
+    driver.receive(Text("a", "A."), Text("b", "B."))
+    assert driver.done(PriorityChanged) == [PriorityChanged("a", 1)]
+    assert [e.priority for e in driver.done(StartSpeech)] == [0, 0]
+    driver.receive(Text("a", " More."))
+    assert driver.done(StartSpeech)[-1].priority == 1
+    driver.receive(Cancel("b"))
+    assert driver.done(PriorityChanged)[-1] == PriorityChanged("a", 0)
+
+
+def test_cancel_drops_what_waits_and_tells_the_engine(driver: Driver) -> None:
+    driver.say("c", "One two three four.")
+    driver.speak("c", 0, 8000)
+    assert driver.sent_ms("c") == 3000
+    driver.wait(1)
+    before = len(driver.of(AudioPacket))
+    driver.receive(Cancel("c"))
+    assert isinstance(driver.sent[-1], ContextCancelled)
+    assert driver.done(CancelContext) == [CancelContext("c")]
+    driver.give("c", 5)
+    driver.session.segment_progress("c", 0, 9000, True, driver.now)
+    driver.session.audio_finished("c", driver.now)
+    driver.session.failed("c", EngineLost("gone"), driver.now)
+    driver.wait(10)
+    assert len(driver.of(AudioPacket)) == before
+    assert isinstance(driver.sent[-1], ContextCancelled)
+    assert driver.session.queued_ms("c") == 0
+
+
+def test_cancelled_tells_which_words_were_heard_to_their_end(driver: Driver) -> None:
+    driver.say("c", "  One two, three.")
+    driver.speak("c", 0, 1100)  # 3 + 3 + 5 letters: 300, 300 and 500 ms
+    driver.wait(0.65)
+    driver.receive(Cancel("c"))
+    cancelled = driver.of(ContextCancelled)[0]
+    assert cancelled.played_ms == pytest.approx(650)
+    assert (cancelled.spoken_text, cancelled.spoken_chars) == ("  One two", 9)
+
+
+def test_acknowledgements_decide_what_was_heard(driver: Driver) -> None:
+    driver.say("c", "One two three.")
+    driver.speak("c", 0, 1100)
+    driver.wait(0.65)
+    driver.receive(Playback("c", 320))
+    driver.receive(Cancel("c"))
+    cancelled = driver.of(ContextCancelled)[0]
+    assert (cancelled.played_ms, cancelled.spoken_text) == (320, "One")
+
+
+def test_a_cancel_before_any_audio_has_heard_nothing(driver: Driver) -> None:
+    driver.session.receive(Text("c", "One."), driver.now)
+    driver.receive(Cancel("c"))
+    assert [type(m) for m in driver.sent] == [SessionStarted, ContextStarted, ContextCancelled]
+    assert [m.sequence for m in driver.sent[1:]] == [0, 1]
+    assert driver.of(ContextCancelled)[0].spoken_text == ""
+
+
+def test_a_cancel_before_any_segment_does_not_concern_the_engine(driver: Driver) -> None:
+    driver.say("c", "not yet")
+    driver.receive(Cancel("c"))
+    assert driver.did == []
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_cancel_of_an_unknown_context_is_harmless(driver: Driver, times: int) -> None:
+    answers = driver.receive(*[Cancel("x")] * times)
+    assert answers == [CancelAcknowledged("x", "unknown")] * times
+
+
+def test_a_cancel_of_a_done_context_tells_what_was_heard_and_then_stands(driver: Driver) -> None:
+    driver.say("c", "One two three. 🙂")
+    driver.receive(End("c"))
+    driver.speak("c", 0, 1100)
+    driver.finish("c")
+    assert len(driver.of(ContextDone)) == 1
+    driver.wait(0.65)
+    [answer] = driver.receive(Cancel("c"))
+    assert answer == CancelAcknowledged("c", "done", pytest.approx(650), "One two", 7)
+    driver.wait(5)
+    assert driver.receive(Cancel("c")) == [answer]
+
+
+def test_all_of_a_done_context_was_heard_in_the_end_whatever_its_last_characters(driver: Driver) -> None:
+    driver.say("c", "One two three. 🙂")
+    driver.receive(End("c"))
+    driver.speak("c", 0, 1100)
+    driver.finish("c")
+    driver.wait(2)
+    [answer] = driver.receive(Cancel("c"))
+    assert answer.spoken_text == "One two three. 🙂"
+
+
+def test_cancel_without_an_id_ends_everything(driver: Driver) -> None:
+    driver.say("done", "Done.")
+    driver.receive(End("done"))
+    driver.speak("done", 0, 500)
+    driver.finish("done")
+    driver.receive(Text("gone", "x"), Cancel("gone"), Text("a", "A."), Text("b", "B."))
+    answers = driver.receive(Cancel())
+    assert [(type(m), m.context_id) for m in answers] == [
+        (ContextCancelled, "a"),
+        (ContextCancelled, "b"),
+        (CancelAcknowledged, "done"),
+        (CancelAcknowledged, None),
+    ]
+    assert answers[-1].state == "all"
+    assert driver.session.num_open_contexts == 0
+
+
+def test_a_cancel_of_a_context_long_over_says_how_it_ended(make_driver: Callable[..., Driver]) -> None:
+    driver = make_driver()
+    for index in range(20):
+        driver.say(f"c{index}", "")
+        driver.receive(End(f"c{index}"))
+    assert driver.receive(Cancel("c0")) == [CancelAcknowledged("c0", "done")]
+    driver.receive(Playback("c0", 10))
+    assert driver.of(ErrorMessage) == []
+
+
+def test_failure_is_terminal_and_says_where_a_retry_can_begin(driver: Driver) -> None:
+    driver.say("c", "One two three.")
+    driver.speak("c", 0, 1100)
+    driver.say("c", " Four.")
+    driver.give("c", 2)
+    driver.session.failed("c", EngineLost("the worker is gone"), driver.now)
+    [failed] = driver.drain()
+    assert isinstance(failed, ContextFailed)
+    assert (failed.code, failed.retryable, failed.audio_ms) == ("engine_lost", True, 1140)
+    assert (failed.spoken_text, failed.spoken_chars) == ("One two three", 13)
+    assert driver.done(CancelContext) == [CancelContext("c")]
+    assert driver.receive(Cancel("c"))[0].state == "failed"
+
+
+def test_cancel_after_the_audio_is_complete_does_not_bother_the_engine_again(driver: Driver) -> None:
+    driver.say("c", "One.")
+    driver.receive(End("c"))
+    driver.speak("c", 0, 6000)
+    driver.finish("c")
+    driver.receive(Cancel("c"))
+    assert driver.done(CloseContext) == [CloseContext("c")]
+    assert driver.done(CancelContext) == []
+    assert len(driver.of(ContextCancelled)) == 1
+    assert driver.of(ContextDone) == []
+
+
+def test_a_caller_that_loses_a_packet_is_told(driver: Driver) -> None:
+    driver.say("c", "One.")
+    with pytest.raises(ValueError, match="expected 0"):
+        driver.session.audio("c", Packet(b"", 960, 960), driver.now)
+
+
+def test_a_caller_that_finishes_too_early_or_twice_is_told(driver: Driver) -> None:
+    driver.say("c", "One.")
+    with pytest.raises(ValueError, match="after EndOfSegments"):
+        driver.session.audio_finished("c", driver.now)
+    driver.receive(End("c"))
+    driver.speak("c", 0, 6000)
+    driver.finish("c")
+    with pytest.raises(ValueError, match="once"):
+        driver.session.audio_finished("c", driver.now)
+
+
+def test_progress_of_a_segment_that_was_never_started_is_a_callers_mistake(driver: Driver) -> None:
+    driver.say("c", "One.")
+    with pytest.raises(ValueError, match="unknown segment 1"):
+        driver.session.segment_progress("c", 1, 10, False, driver.now)
+
+
+def test_audio_without_bound_fails_its_context(make_driver: Callable[..., Driver]) -> None:
+    driver = make_driver(max_queued_s=4)
+    driver.say("c", "One.")
+    driver.give("c", 360)
+    assert driver.of(ContextFailed)[0].code == "internal_error"
+    assert driver.session.queued_bytes < 100_000
+
+
+def test_ping_is_answered(driver: Driver) -> None:
+    assert driver.receive(Ping("7"), Ping()) == [Pong("7"), Pong(None)]
+
+
+def test_a_resume_on_a_session_that_speaks_is_refused(driver: Driver) -> None:
+    driver.receive(Resume("s1"))
+    assert driver.of(ErrorMessage)[0].code == "invalid_message"
+
+
+def test_twenty_mistakes_in_a_row_close_the_socket(driver: Driver) -> None:
+    driver.say("c", "Hi.")
+    for _ in range(19):
+        driver.session.reject(InvalidMessage("bad"), driver.now)
+    driver.receive(Ping())
+    for _ in range(19):
+        driver.receive(End("nothing"))
+    assert driver.session.state is SessionState.CONNECTED
+    driver.session.reject(InvalidMessage("bad"), driver.now)
+    sent = driver.drain()
+    assert [m.code for m in sent] == ["invalid_message", "too_many_errors", "too_many_errors"]
+    assert isinstance(sent[-1], ContextFailed)
+    assert driver.did[-2:] == [CancelContext("c"), CloseSession(1008, "too_many_errors")]
+    assert driver.receive(Ping()) == []
+    assert driver.session.next_deadline() is None
+
+
+def test_lost_races_and_limits_are_no_mistakes(make_driver: Callable[..., Driver]) -> None:
+    driver = make_driver(max_contexts=1)
+    driver.receive(Text("a", "A."), Cancel("a"), Text("b", "B."))
+    driver.receive(*[Text("a", "more")] * 50, *[Text("c", "C.")] * 50)
+    assert len(driver.of(ErrorMessage)) == 100
+    assert driver.session.state is SessionState.CONNECTED
+
+
+def test_keepalive_names_the_open_contexts(driver: Driver) -> None:
+    driver.say("a", "still writ")
+    assert driver.wait(2.9) == []
+    assert driver.wait(0.2) == [KeepAlive(("a",))]
+    assert driver.wait(6) == [KeepAlive(("a",))] * 2
+    driver.receive(Cancel("a"))
+    assert driver.wait(10) == []
