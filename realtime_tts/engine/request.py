@@ -31,12 +31,12 @@ class Request:
     """One segment to be spoken.
 
     num_prefill and hashes are set by `Scheduler`'s `prepare` when the request's turn in its context has come.
-    max_prefill: an upper bound of num_prefill known at the door.
+    min_prefill: num_prefill without what continuity adds if there is room for it; known at the door.
     """
 
     request_id: str
     context_id: str
-    max_prefill: int
+    min_prefill: int
     max_patches: int
     priority: int = 0
     paced: bool = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 from realtime_tts.engine.block_pool import BlockPool
@@ -69,12 +70,10 @@ class Scheduler:
             RequestTooLarge: it would not fit even alone.
             Overloaded: the queue is full, or the device is.
         """
-        config = self.config
-        positions = request.max_prefill + request.max_patches - 1
-        if positions > config.max_positions or self.pool.blocks_for(positions) > config.num_blocks:
-            room = min(config.max_positions, config.num_blocks * config.block_size)
+        positions, room = request.min_prefill + request.max_patches - 1, self.config.max_request_positions
+        if positions > room:
             raise RequestTooLarge(f"the text may need {positions} positions; there is room for {room}", field="text")
-        if self.num_waiting >= config.max_waiting:
+        if self.num_waiting >= self.config.max_waiting:
             raise Overloaded(f"{self.num_waiting} requests are waiting already")
         if request.context_id not in self._contexts and self._is_full():
             raise Overloaded("the device has no time for another stream")
@@ -127,17 +126,20 @@ class Scheduler:
             self._update_parking(context, now)
         self._admit(now)
         ready = [request for request in self._active.values() if not self._is_parked(request)]
-        ready.sort(key=lambda request: self._deadline_s(request, now))
-        draft = StepDraft(self.config, self.cost, now)
-        horizon_s = now + 2 * self.cost.step_s(len(ready), 0)
-        later = []
-        for request in ready:
-            deadline_s = self._deadline_s(request, now)
-            is_tight = now + self.cost.step_s(1, 0) <= deadline_s < horizon_s
-            if not (request.status is Status.DECODE and is_tight and draft.offer(request, deadline_s)):
-                later.append(request)
-        for request in later:
-            draft.offer(request, self._deadline_s(request, now))
+        one_s, all_s = self.cost.step_s(1, 0), self.cost.step_s(len(ready), 0)
+        deadlines = {request.request_id: self._deadline_s(request, now) for request in ready}
+        on_time = [
+            request
+            for request in ready
+            if request.status is Status.DECODE and now + one_s <= deadlines[request.request_id]
+        ]
+        first_dry_s = min((deadlines[request.request_id] for request in on_time), default=math.inf)
+        draft = StepDraft(self.config, self.cost, now, prefill_reach_s=first_dry_s - all_s)
+        tight = {request.request_id for request in on_time if deadlines[request.request_id] < now + 2 * all_s}
+        ready.sort(key=lambda request: (request.request_id not in tight, deadlines[request.request_id]))
+        refused = [request for request in ready if not draft.offer(request, deadlines[request.request_id])]
+        if refused and not draft.plan():
+            raise AssertionError("a step without progress")
         return draft.plan()
 
     def _admit(self, now: float) -> None:
@@ -156,9 +158,9 @@ class Scheduler:
     def _allocate(self, request: Request) -> bool:
         if request.num_prefill == 0:
             self._prepare(request)
-            if not 0 < request.num_prefill <= request.max_prefill:
-                raise AssertionError(f"prepared {request.num_prefill} positions, announced {request.max_prefill}")
         num_positions = request.num_prefill + request.max_patches - 1
+        if request.num_prefill <= 0 or num_positions > self.config.max_request_positions:
+            raise AssertionError(f"prepared a prefill of {request.num_prefill} positions")
         allocation = self.pool.allocate(num_positions, request.hashes, request.num_prefill)
         if allocation is None:
             return False

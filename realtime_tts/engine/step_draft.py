@@ -37,15 +37,22 @@ class SchedulerConfig:
     priority_step_s: float = 0.1
     max_load: float | None = None
 
+    @property
+    def max_request_positions(self) -> int:
+        """What one request can have at most, alone."""
+        return min(self.max_positions, self.num_blocks * self.block_size)
+
 
 class StepDraft:
     """A step being filled; offer the most urgent requests first.
 
-    `reach_s` is when the step must be over so that none of those chosen who can be on time becomes late.
+    `reach_s` is when the step must be over so that none of those chosen who can be on time becomes late;
+    `prefill_reach_s` the same for running streams that may have to wait for the step after it.
     """
 
-    def __init__(self, config: SchedulerConfig, cost: StepCost, now: float) -> None:
+    def __init__(self, config: SchedulerConfig, cost: StepCost, now: float, prefill_reach_s: float = math.inf) -> None:
         self._config, self._cost, self._now = config, cost, now
+        self._prefill_reach_s = prefill_reach_s
         self._prefill: list[PrefillItem] = []
         self._decode: list[DecodeItem] = []
         self._num_positions = 0
@@ -58,11 +65,9 @@ class StepDraft:
     def offer(self, request: Request, deadline_s: float) -> bool:
         """Choose the request, a prefill perhaps in part, unless that makes somebody late who is on time.
 
-        The first one offered and those later than `max_late_s` are always chosen: each step makes progress, and
-        nobody starves.
+        Those later than `max_late_s` are always chosen, so that nobody starves.
         """
-        is_first = self._num_streams == 0
-        must = is_first or self._now - deadline_s > self._config.max_late_s
+        must = self._num_streams == 0 or self._now - deadline_s > self._config.max_late_s
         slack_s = self._reach_s - self._now
         if request.status is Status.DECODE:
             if not must and self._cost.step_s(self._num_streams + 1, self._num_positions) > slack_s:
@@ -72,7 +77,7 @@ class StepDraft:
             )
             self._decode.append(item)
         else:
-            chunk = self._chunk(request, slack_s, is_first, must)
+            chunk = self._chunk(request, deadline_s)
             if chunk == 0:
                 return False
             start = request.num_computed
@@ -83,13 +88,14 @@ class StepDraft:
             self._reach_s = min(self._reach_s, deadline_s)
         return True
 
-    def _chunk(self, request: Request, slack_s: float, is_first: bool, must: bool) -> int:
+    def _chunk(self, request: Request, deadline_s: float) -> int:
         """How many positions of a prefill this step can hold: the rest of it, or whole blocks."""
+        slack_s = min(self._reach_s, self._prefill_reach_s) - self._now
+        affordable = self._cost.affordable_positions(self._num_streams + 1, slack_s) - self._num_positions
+        if self._now - deadline_s > self._config.max_late_s:
+            affordable = max(affordable, self._config.block_size)
         wanted = request.num_prefill - request.num_computed
-        chunk = min(wanted, self._config.max_prefill_positions - self._num_positions)
-        if not is_first:
-            affordable = self._cost.affordable_positions(self._num_streams + 1, slack_s) - self._num_positions
-            chunk = min(chunk, max(affordable, self._config.block_size if must else 0))
+        chunk = min(wanted, affordable, self._config.max_prefill_positions - self._num_positions)
         if chunk < wanted:
             chunk -= chunk % self._config.block_size
         return max(0, chunk)

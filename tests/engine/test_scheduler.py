@@ -1,0 +1,515 @@
+"""Scheduling by playback: who goes first, who waits, and that nobody waits for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from realtime_tts.engine.block_pool import chain_hashes, prefix_root
+from realtime_tts.engine.request import Finished, FinishReason, Request, Status, StepFlags, StepPlan, length_guard
+from realtime_tts.engine.scheduler import Scheduler
+from realtime_tts.engine.step_cost import StepCost
+from realtime_tts.engine.step_draft import SchedulerConfig
+from realtime_tts.errors import Overloaded, RequestTooLarge
+
+PATCH_S = 0.16
+
+
+def prepare(request: Request) -> None:
+    request.num_prefill = request.min_prefill
+    request.hashes = chain_hashes(prefix_root(request.request_id[0]), [b"x"] * request.num_prefill)
+
+
+def make(cost: StepCost | None = None, **changes: Any) -> Scheduler:
+    limits = {"num_blocks": 64, "max_streams": 8, "max_positions": 512, "patch_s": PATCH_S, **changes}
+    return Scheduler(SchedulerConfig(**limits), prepare, cost)
+
+
+def add(scheduler: Scheduler, name: str, now: float = 0.0, context: str | None = None, **fields: Any) -> Request:
+    values = {"min_prefill": 20, "max_patches": 40, **fields}
+    request = Request(name, context or name, **values)
+    scheduler.add(request, now)
+    return request
+
+
+def run(scheduler: Scheduler, now: float, stop: tuple[str, ...] = (), bad: tuple[str, ...] = ()) -> list[Finished]:
+    plan = scheduler.schedule(now)
+    return finish(scheduler, plan, now, stop, bad)
+
+
+def finish(
+    scheduler: Scheduler, plan: StepPlan, now: float, stop: tuple[str, ...] = (), bad: tuple[str, ...] = ()
+) -> list[Finished]:
+    names = [item.request_id for item in (*plan.prefill, *plan.decode)]
+    return scheduler.finish_step(plan, {name: StepFlags(name in stop, name not in bad) for name in names}, now)
+
+
+def test_a_prefill_and_its_first_patch_are_one_step_and_then_positions_go_up_by_one() -> None:
+    scheduler = make()
+    request = add(scheduler, "a")
+    plan = scheduler.schedule(0.0)
+    (item,) = plan.prefill
+    assert (item.start, item.num_positions, item.is_last, plan.decode) == (0, 20, True, ())
+    assert plan.speaking == ["a"]
+    assert len(item.blocks) == 4  # 20 + 40 − 1 positions
+    finish(scheduler, plan, 0.0)
+    assert request.status is Status.DECODE
+    positions = []
+    for _ in range(3):
+        plan = scheduler.schedule(0.1)
+        positions.append((plan.decode[0].position, plan.decode[0].patch_index))
+        finish(scheduler, plan, 0.1)
+    assert positions == [(20, 1), (21, 2), (22, 3)]
+
+
+def test_stop_is_ignored_up_to_step_index_two_and_the_length_guard_always_ends() -> None:
+    scheduler = make()
+    add(scheduler, "a", paced=False)
+    ends = [run(scheduler, 0.0, stop=("a",)) for _ in range(4)]
+    assert ends[:3] == [[], [], []]
+    assert [(end.reason, end.request.num_patches) for end in ends[3]] == [(FinishReason.STOP, 4)]
+    add(scheduler, "b", max_patches=2, paced=False)
+    assert run(scheduler, 0.0) == []
+    assert run(scheduler, 0.0)[0].reason is FinishReason.LENGTH
+    assert (scheduler.pool.num_available, scheduler.num_free_slots, scheduler.num_waiting) == (64, 8, 0)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "chars", "per_char", "limit", "expected"),
+    [(10, 40, None, 999, 70), (10, 40, 1.0, 999, 50), (10, 40, 1.0, 5, 5), (0, 0, 1.0, 999, 10), (5, 5, None, 0, 1)],
+)
+def test_the_length_guard_is_the_tightest_of_three(
+    tokens: int, chars: int, per_char: float | None, limit: int, expected: int
+) -> None:
+    assert length_guard(tokens, chars, per_char, limit) == expected
+
+
+def test_a_request_that_can_never_fit_is_refused_at_the_door() -> None:
+    scheduler = make()
+    with pytest.raises(RequestTooLarge):
+        add(scheduler, "long", min_prefill=500, max_patches=14)
+    with pytest.raises(RequestTooLarge):
+        add(make(num_blocks=2), "big", min_prefill=20, max_patches=14)
+    add(scheduler, "fits", min_prefill=500, max_patches=13)
+    assert scheduler.num_waiting == 1
+
+
+def test_a_full_queue_and_a_full_device_refuse() -> None:
+    scheduler = make(max_waiting=1)
+    add(scheduler, "a")
+    with pytest.raises(Overloaded):
+        add(scheduler, "b")
+    busy = make(StepCost(0.0, 0.05, 0.0), max_load=1.0)
+    for name in "abc":
+        add(busy, name)
+    with pytest.raises(Overloaded):
+        add(busy, "d")
+    add(busy, "a2", context="a")  # going on is not a new stream
+
+
+def test_requests_of_a_context_run_one_after_the_other() -> None:
+    scheduler = make()
+    add(scheduler, "a1", context="a", max_patches=2, paced=False)
+    add(scheduler, "a2", context="a", paced=False)
+    assert scheduler.schedule(0.0).speaking == ["a1"]
+    run(scheduler, 0.0)
+    assert run(scheduler, 0.0)[0].request.request_id == "a1"
+    assert scheduler.schedule(0.0).speaking == ["a2"]
+
+
+def test_a_cancel_between_plan_and_result_is_final() -> None:
+    scheduler = make()
+    add(scheduler, "a")
+    plan = scheduler.schedule(0.0)
+    end = scheduler.cancel("a")
+    assert end is not None
+    assert end.reason is FinishReason.CANCELLED
+    assert (scheduler.pool.num_available, scheduler.num_free_slots) == (64, 8)
+    assert finish(scheduler, plan, 0.0, stop=("a",)) == []
+    assert scheduler.pool.num_cached == 0  # what the step computed may be overwritten already
+    assert scheduler.cancel("a") is None
+
+
+def test_a_context_that_closes_cancels_its_requests() -> None:
+    scheduler = make()
+    add(scheduler, "a1", context="a")
+    add(scheduler, "a2", context="a")
+    scheduler.schedule(0.0)
+    assert [end.request.request_id for end in scheduler.close_context("a")] == ["a1", "a2"]
+    assert scheduler.close_context("a") == []
+    assert scheduler.num_contexts == 0
+
+
+def test_a_stream_that_is_ahead_is_parked_until_playback_catches_up() -> None:
+    scheduler = make()
+    add(scheduler, "a", max_patches=100)
+    steps = 0
+    while plan := scheduler.schedule(0.0):
+        finish(scheduler, plan, 0.0)
+        steps += 1
+    assert steps == 19  # 3.04 s
+    assert (scheduler.num_parked, scheduler.num_running) == (1, 0)
+    assert scheduler.next_wakeup_s(0.0) == pytest.approx(1.04)
+    assert not scheduler.schedule(1.0)
+    assert scheduler.schedule(1.05)
+    scheduler.playback("a", 0.0, True, 1.05)  # nothing was heard, and the listener has paused
+    assert not scheduler.schedule(60.0)
+    assert scheduler.next_wakeup_s(60.0) is None
+    scheduler.playback("a", 3.0, False, 60.0)
+    assert scheduler.schedule(60.0)
+    scheduler.playback("unknown", 1.0, False, 60.0)
+
+
+def test_an_unpaced_request_is_never_parked() -> None:
+    scheduler = make()
+    add(scheduler, "a", max_patches=100, paced=False)
+    for _ in range(99):
+        assert run(scheduler, 0.0) == []
+    assert run(scheduler, 0.0)[0].reason is FinishReason.LENGTH
+
+
+def test_the_stream_closest_to_running_dry_goes_first_and_one_with_a_lead_makes_room() -> None:
+    scheduler = make(StepCost(0.0, 0.1, 0.0))
+    add(scheduler, "ahead")
+    for _ in range(10):
+        run(scheduler, 0.0)
+    add(scheduler, "dry", now=0.0)
+    run(scheduler, 0.0)
+    assert scheduler.schedule(0.0).speaking == ["dry"]  # 0.16 s left: time for one stream, not for two
+
+
+def test_a_prefill_is_cut_so_that_a_running_stream_is_not_late() -> None:
+    scheduler = make(StepCost(0.0, 0.01, 0.001))
+    add(scheduler, "running")
+    run(scheduler, 0.0)
+    add(scheduler, "new", now=0.0, min_prefill=400, max_patches=10)
+    starts = []
+    now = 0.0
+    for _ in range(30):
+        plan = scheduler.schedule(now)
+        cost_s = scheduler.cost.step_s(len(plan.prefill) + len(plan.decode), plan.num_prefill_positions)
+        dry_s = scheduler._contexts["running"].clock.runs_dry_s
+        now += cost_s
+        if "running" in plan.speaking:
+            assert now <= dry_s + 1e-9
+        else:
+            assert now + 0.01 <= dry_s + 1e-9
+        starts += [(item.start, item.num_positions) for item in plan.prefill]
+        finish(scheduler, plan, now)
+        if plan.prefill and plan.prefill[0].is_last:
+            break
+    assert sum(num for _, num in starts) == 400
+    assert len(starts) > 1
+    assert all(start % 16 == 0 for start, _ in starts)
+
+
+def test_a_prefill_longer_than_the_budget_is_computed_in_whole_blocks() -> None:
+    scheduler = make(max_prefill_positions=40)
+    add(scheduler, "a", min_prefill=100)
+    chunks = []
+    for _ in range(3):
+        plan = scheduler.schedule(0.0)
+        chunks += [(item.start, item.num_positions, item.is_last) for item in plan.prefill]
+        finish(scheduler, plan, 0.0)
+    assert chunks == [(0, 32, False), (32, 32, False), (64, 36, True)]
+
+
+def test_two_prefills_share_the_budget() -> None:
+    scheduler = make(max_prefill_positions=40)
+    add(scheduler, "a", min_prefill=30)
+    add(scheduler, "b", min_prefill=30)
+    plan = scheduler.schedule(0.0)
+    assert [(item.request_id, item.num_positions) for item in plan.prefill] == [("a", 30)]
+
+
+def test_a_request_without_room_keeps_its_place_in_the_queue() -> None:
+    scheduler = make(num_blocks=8)
+    add(scheduler, "a", min_prefill=20, max_patches=60)  # 5 blocks
+    scheduler.schedule(0.0)
+    add(scheduler, "large", now=0.1, min_prefill=20, max_patches=60)
+    add(scheduler, "small", now=0.2, min_prefill=10, max_patches=5)
+    plan = scheduler.schedule(0.3)
+    assert [item.request_id for item in plan.prefill] == ["a"]
+    scheduler.cancel("a")
+    assert [item.request_id for item in scheduler.schedule(0.4).prefill] == ["large", "small"]
+
+
+def test_priority_moves_a_deadline_and_can_be_changed_for_a_context() -> None:
+    scheduler = make(max_streams=1)
+    add(scheduler, "low", priority=1)
+    add(scheduler, "high", priority=-1)
+    assert scheduler.schedule(0.0).speaking == ["high"]
+    scheduler.cancel("high")
+    scheduler.cancel("low")
+    add(scheduler, "old")
+    add(scheduler, "new")
+    scheduler.set_priority("old", 99)
+    scheduler.set_priority("nobody", 1)
+    assert scheduler.schedule(0.0).speaking == ["new"]
+
+
+def test_a_cached_prefix_is_not_computed_again() -> None:
+    scheduler = make()
+    add(scheduler, "a1", min_prefill=40)
+    run(scheduler, 0.0)
+    request = add(scheduler, "a2", min_prefill=40)  # the same first letter, the same content in these tests
+    plan = scheduler.schedule(0.0)
+    assert [(item.start, item.num_positions) for item in plan.prefill] == [(32, 8)]
+    assert request.num_cached == 32
+
+
+def test_a_stream_with_nan_fails_alone_and_leaves_the_cache() -> None:
+    scheduler = make()
+    add(scheduler, "a", min_prefill=40)
+    add(scheduler, "b", min_prefill=40)
+    run(scheduler, 0.0)
+    assert scheduler.pool.num_cached == 4
+    (end,) = run(scheduler, 0.0, bad=("a",))
+    assert (end.request.request_id, end.reason, end.error_code) == ("a", FinishReason.FAILED, "numerical_error")
+    assert scheduler.pool.num_cached == 2
+    assert scheduler.schedule(0.0).speaking == ["b"]
+
+
+def test_a_failed_batch_ends_typed() -> None:
+    scheduler = make()
+    add(scheduler, "a")
+    ends = scheduler.fail(["a", "gone"], "engine_out_of_memory", "no memory")
+    assert [end.error_code for end in ends] == ["engine_out_of_memory"]
+
+
+def test_misuse_is_a_bug_that_shows() -> None:
+    scheduler = make()
+    add(scheduler, "a")
+    with pytest.raises(AssertionError, match="in use"):
+        add(scheduler, "a")
+    lying = Scheduler(scheduler.config, lambda request: setattr(request, "num_prefill", 999))
+    add(lying, "a")
+    with pytest.raises(AssertionError, match="prepared a prefill of 999"):
+        lying.schedule(0.0)
+
+
+def test_the_cost_of_a_step_is_learned() -> None:
+    cost = StepCost()
+    for step in range(3000):
+        streams, positions = step % 64 + 1, 40 if step % 5 == 0 else 0
+        cost.observe(streams, positions, 0.004 + 0.0002 * streams + 0.0001 * positions)
+    assert cost.step_s(64, 0) == pytest.approx(0.0168, rel=0.2)
+    before = cost.step_s(10, 0)
+    cost.observe(10, 0, 60.0)
+    assert cost.step_s(10, 0) < 1.2 * before
+    assert cost.affordable_positions(1, 0.0) == 0
+    assert cost.affordable_positions(1, float("inf")) > 10**6
+
+
+class Simulation:
+    """A fake runner: a step takes what `truth` says; speech has its planned length; listeners play in real time."""
+
+    def __init__(self, scheduler: Scheduler, truth: StepCost) -> None:
+        self.scheduler, self.truth, self.now = scheduler, truth, 0.0
+        self.lengths: dict[str, int] = {}
+        self.arrived: dict[str, float] = {}
+        self.ttfa_s: list[float] = []
+        self.stalled: set[str] = set()
+        self.ended: dict[str, Finished] = {}
+
+    def arrive(self, name: str, num_prefill: int, num_patches: int) -> None:
+        self.lengths[name] = num_patches
+        self.arrived[name] = self.now
+        self.scheduler.add(Request(name, name, num_prefill, num_patches + 5), self.now)
+
+    def step(self) -> bool:
+        plan = self.scheduler.schedule(self.now)
+        if not plan:
+            return False
+        elapsed_s = self.truth.step_s(len(plan.prefill) + len(plan.decode), plan.num_prefill_positions)
+        self.now += elapsed_s
+        for name in plan.speaking:
+            request = self.scheduler._requests[name]
+            clock = self.scheduler._contexts[name].clock
+            if request.num_patches == 0:
+                self.ttfa_s.append(self.now - self.arrived[name])
+            elif self.now > clock.runs_dry_s:
+                self.stalled.add(name)
+        flags = {}
+        for item in (*plan.prefill, *plan.decode):
+            request = self.scheduler._requests[item.request_id]
+            flags[item.request_id] = StepFlags(request.num_patches + 1 >= self.lengths[item.request_id])
+        for end in self.scheduler.finish_step(plan, flags, self.now, elapsed_s):
+            assert end.request.request_id not in self.ended
+            self.ended[end.request.request_id] = end
+            self.scheduler.close_context(end.request.context_id)
+        return True
+
+
+def simulate(num_sessions: int, per_second: float, truth: StepCost) -> Simulation:
+    scheduler = make(num_blocks=40_000, max_streams=600, max_waiting=10_000, max_positions=4096)
+    simulation = Simulation(scheduler, truth)
+    for number in range(num_sessions):
+        due_s = number / per_second
+        while simulation.now < due_s:
+            if not simulation.step():
+                simulation.now = min(due_s, simulation.now + (scheduler.next_wakeup_s(simulation.now) or 1.0) + 1e-6)
+        simulation.arrive(f"s{number}", 20 + 37 * number % 200, 15 + 13 * number % 40)
+    for _ in range(100_000):
+        if len(simulation.ended) == num_sessions:
+            break
+        if not simulation.step():
+            simulation.now += (scheduler.next_wakeup_s(simulation.now) or 0.0) + 1e-6
+    return simulation
+
+
+@pytest.mark.parametrize("per_second", [20.0, 60.0])
+def test_two_thousand_sessions_within_capacity_start_soon_and_never_stall(per_second: float) -> None:
+    # A patch costs 0.18 ms at the margin and 5 ms a step: capacity about 850 streams; 60 a second of 5.5 s are 330.
+    simulation = simulate(2000, per_second, StepCost(0.005, 0.00018, 0.00001))
+    assert len(simulation.ended) == 2000
+    assert {end.reason for end in simulation.ended.values()} == {FinishReason.STOP}
+    assert sorted(simulation.ttfa_s)[1900] < 0.1
+    assert not simulation.stalled
+    pool = simulation.scheduler.pool
+    pool.check()
+    assert pool.num_available == pool.num_blocks
+    assert simulation.scheduler.num_free_slots == 600
+
+
+def test_overload_is_slow_but_everybody_is_served() -> None:
+    simulation = simulate(400, 200.0, StepCost(0.02, 0.002, 0.0001))  # many times what the device can do
+    assert len(simulation.ended) == 400
+    assert simulation.stalled
+
+
+def test_two_streams_on_a_slow_device_are_both_in_time() -> None:
+    simulation = simulate(2, 0.5, StepCost(0.01, 0.045, 0.0003))
+    assert not simulation.stalled
+    assert max(simulation.ttfa_s) < 0.2
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """Any order of arrivals, steps, cancels, playback and failures keeps every promise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scheduler = make(num_blocks=14, max_streams=3, max_positions=96, max_prefill_positions=32, max_waiting=6)
+        self.now = 0.0
+        self.count = 0
+        self.accepted: set[str] = set()
+        self.ended: set[str] = set()
+        self.plan: StepPlan | None = None
+        self.spoken: dict[str, int] = {}
+
+    def end(self, ends: list[Finished]) -> None:
+        for finished in ends:
+            name = finished.request.request_id
+            assert name in self.accepted
+            assert name not in self.ended, "two terminal events"
+            self.ended.add(name)
+
+    @rule(
+        context=st.sampled_from("abcde"),
+        prefill=st.integers(1, 60),
+        patches=st.integers(1, 50),
+        paced=st.booleans(),
+        priority=st.integers(-9, 9),
+    )
+    def arrive(self, context: str, prefill: int, patches: int, paced: bool, priority: int) -> None:
+        self.count += 1
+        name = f"{context}{self.count}"
+        try:
+            add(
+                self.scheduler, name, self.now, context,
+                min_prefill=prefill, max_patches=patches, paced=paced, priority=priority,
+            )  # fmt: skip
+        except RequestTooLarge:
+            assert prefill + patches - 1 > 96
+        except Overloaded:
+            assert self.scheduler.num_waiting == 6
+        else:
+            self.accepted.add(name)
+
+    @precondition(lambda self: self.plan is None)
+    @rule()
+    def schedule(self) -> None:
+        plan = self.scheduler.schedule(self.now)
+        unparked = [
+            head
+            for context in self.scheduler._contexts.values()
+            for head in list(context.queue)[:1]
+            if not self.scheduler._is_parked(head)
+        ]
+        slots_or_blocks_held = self.scheduler._active
+        assert plan or not unparked or slots_or_blocks_held, "work, room and no step"
+        assert plan or not self.scheduler.num_running, "a running stream and no step"
+        names = [item.request_id for item in (*plan.prefill, *plan.decode)]
+        assert len(set(names)) == len(names)
+        assert plan.num_prefill_positions <= 32
+        slots = [item.slot for item in (*plan.prefill, *plan.decode)]
+        assert len(set(slots)) == len(slots)
+        for item in plan.decode:
+            assert item.position < len(item.blocks) * 16
+        self.plan = plan
+
+    @precondition(lambda self: self.plan is not None)
+    @rule(data=st.data(), elapsed=st.floats(0, 0.3))
+    def finish(self, data: st.DataObject, elapsed: float) -> None:
+        assert self.plan is not None
+        self.now += elapsed
+        flags = {}
+        for item in (*self.plan.prefill, *self.plan.decode):
+            stop, finite = data.draw(st.booleans()), data.draw(st.integers(0, 9)) > 0
+            flags[item.request_id] = StepFlags(stop, finite)
+            active = self.scheduler._active.get(item.request_id)
+            if active is not None:
+                assert active.num_patches < active.max_patches
+        self.end(self.scheduler.finish_step(self.plan, flags, self.now, elapsed))
+        self.plan = None
+
+    @precondition(lambda self: self.accepted)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.accepted)))
+        end = self.scheduler.cancel(name)
+        assert (end is None) == (name in self.ended)
+        self.end([end] if end else [])
+
+    @rule(context=st.sampled_from("abcde"))
+    def close(self, context: str) -> None:
+        self.end(self.scheduler.close_context(context))
+
+    @rule(context=st.sampled_from("abcde"), played=st.floats(0, 10), paused=st.booleans())
+    def play(self, context: str, played: float, paused: bool) -> None:
+        self.scheduler.playback(context, played, paused, self.now)
+
+    @rule(duration=st.floats(0, 3))
+    def wait(self, duration: float) -> None:
+        self.now += duration
+
+    @invariant()
+    def nothing_leaks(self) -> None:
+        scheduler = self.scheduler
+        scheduler.pool.check()
+        assert set(scheduler._requests) == self.accepted - self.ended
+        held = {block for request in scheduler._active.values() for block in request.blocks}
+        assert scheduler.pool.num_available == 14 - len(held)
+        slots = [request.slot for request in scheduler._active.values()]
+        assert sorted([*slots, *scheduler._free_slots]) == [0, 1, 2]
+
+    def teardown(self) -> None:
+        """Whatever happened, everybody can be served to the end."""
+        for context in "abcde":
+            self.scheduler.playback(context, 1e9, False, self.now)
+        for _ in range(3000):
+            if not self.scheduler._requests:
+                break
+            plan = self.scheduler.schedule(self.now)
+            self.now += 0.05 if plan else 0.5
+            self.end(finish(self.scheduler, plan, self.now))
+        assert self.ended == self.accepted
+        assert self.scheduler.pool.num_available == 14
+
+
+TestSchedulerMachine = SchedulerMachine.TestCase
+TestSchedulerMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
