@@ -84,7 +84,7 @@ class ServerConfig:
     max_bad_messages: int = setting(20, "Bad messages in a row that close a socket.", minimum=1)
     max_queued: int = setting(
         0,
-        "Requests waiting in a worker beyond which new sessions are refused; 0: as many as it has streams.",
+        "Contexts waiting for a stream beyond which new sessions are refused; 0: as many as there are streams.",
         minimum=0,
     )
 

@@ -161,9 +161,10 @@ class Gateway:
         max_sessions = limits.max_sessions or SESSIONS_PER_STREAM * max(1, ready.max_streams) * num_workers
         if self.num_connections >= max_sessions:
             raise Overloaded("all sessions of this server are taken")
-        max_queued = (limits.max_queued or max(1, ready.max_streams)) * num_workers
-        if sum(stats.waiting for stats in self.engine.stats) >= max_queued:
-            raise Overloaded("the engine has more work waiting than it can start soon")
+        max_streams = max(1, ready.max_streams) * num_workers
+        num_queued = sum(live.num_speaking for live in self.sessions.values()) - max_streams
+        if num_queued >= (limits.max_queued or max_streams):
+            raise Overloaded("the engine has more speech waiting than it can start soon")
         if limits.max_sessions_per_key and self._connections[tenant] >= limits.max_sessions_per_key:
             raise TooManySessions("all sessions of this API key are taken")
         self._connections[tenant] += 1

@@ -70,6 +70,11 @@ class LiveSession:
         """Contexts that were announced to the client and whose terminal message was not sent yet."""
         return len(self._open)
 
+    @property
+    def num_speaking(self) -> int:
+        """Contexts that have work at the engine."""
+        return sum(speech.is_busy for speech in self._speeches.values())
+
     # ---- the socket's side ---------------------------------------------------------------------------------------
 
     def attach(self, outlet: Outlet) -> None:

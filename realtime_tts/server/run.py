@@ -28,6 +28,7 @@ class GatewayServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
         super().__init__(config)
         self.gateway = gateway
+        self.metrics_port: int | None = None  # where it is not the main port
         self._drain_task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -86,7 +87,9 @@ async def serve(settings: Settings, engine: EngineClient, on_ready: Callable[[Ga
     finally:
         watcher.cancel()
         await asyncio.wait([watcher])
-        await gateway.close()  # a forced exit skips the lifespan's end, and a worker must not outlive us
+        if server.started:
+            await server.lifespan.shutdown()  # a forced exit skips it, and a worker must not outlive us
+        await gateway.close()
     if gateway.start_error is not None:
         raise gateway.start_error
 
@@ -131,6 +134,7 @@ async def _watch_start(
 async def _serve_both(server: GatewayServer, listener: socket.socket, gateway: Gateway) -> None:
     config = gateway.settings.server
     metrics_listener = _bind(config.metrics_host, config.metrics_port, "metrics_port")
+    server.metrics_port = metrics_listener.getsockname()[1]
     metrics_app = create_metrics_app(gateway)
     side = _SideServer(uvicorn.Config(metrics_app, log_config=None, access_log=False, lifespan="off", ws="none"))
     task = asyncio.create_task(side.serve([metrics_listener]), name="serve metrics")

@@ -77,6 +77,11 @@ class ContextSpeech:
         self._waiting.append((segment, priority))
         self._submit()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether the engine has a segment of it."""
+        return bool(self._submitted)
+
     def end(self) -> None:
         """No segment follows."""
         self._ended = True

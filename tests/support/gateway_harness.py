@@ -36,10 +36,12 @@ class Usage:
 class GatewayHarness:
     """Use as a context manager; `url` and `ws_url` are ready inside."""
 
-    def __init__(self, worker: dict[str, object] | None = None, num_workers: int = 1, **server: Any) -> None:
+    def __init__(
+        self, worker: dict[str, object] | None = None, num_workers: int = 1, hang_s: float = 5.0, **server: Any
+    ) -> None:
         self.settings = Settings(EngineConfig(), ServerConfig(**{"port": 0, "metrics_port": 0, **server}))
         self._worker_options = worker or {}
-        self._num_workers = num_workers
+        self._num_workers, self._hang_s = num_workers, hang_s
         self.server: GatewayServer
         self.gateway: Gateway
         self.url = ""
@@ -112,7 +114,7 @@ class GatewayHarness:
         self._loop = asyncio.get_running_loop()
         command = fake_worker_command(**self._worker_options)
         specs = [WorkerSpec(command, f"worker-{index}") for index in range(self._num_workers)]
-        engine = EngineClient(specs, SupervisorConfig(backoff_s=0.1, hang_s=2.0))
+        engine = EngineClient(specs, SupervisorConfig(backoff_s=0.1, hang_s=self._hang_s))
         await serve(self.settings, engine, self._on_ready)
 
     def _on_ready(self, server: GatewayServer, url: str) -> None:

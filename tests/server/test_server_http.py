@@ -1,0 +1,93 @@
+"""Health, catalogue, metrics, documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from gateway_harness import GatewayHarness
+from realtime_tts.server.auth import create_key
+from stream_client import open_stream
+
+
+@pytest.fixture
+def http(gateway: GatewayHarness) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=gateway.url, trust_env=False) as client:
+        yield client
+
+
+def test_health_and_readiness(http: httpx.Client) -> None:
+    assert http.get("/healthz").json()["status"] == "ok"
+    ready = http.get("/readyz")
+    assert (ready.status_code, ready.json()["workers"]) == (200, 1)
+
+
+def test_models_and_voices(http: httpx.Client) -> None:
+    model = http.get("/v1/models").json()["data"][0]
+    assert (model["id"], model["sample_rate"], model["default_voice"]) == ("fake-voice", 16_000, "slt")
+    voices = http.get("/v1/voices").json()["voices"]
+    assert [(voice["id"], voice["default"]) for voice in voices] == [("slt", True), ("rms", False)]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nowhere", 404, "not_found"),
+        ("GET", "/../../etc/passwd", 404, "not_found"),
+        ("GET", "/%2e%2e/%2e%2e/pyproject.toml", 404, "not_found"),
+        ("POST", "/v1/voices", 405, "method_not_allowed"),
+        ("DELETE", "/healthz", 405, "method_not_allowed"),
+    ],
+)
+def test_http_errors_are_typed(http: httpx.Client, method: str, path: str, status: int, code: str) -> None:
+    response = http.request(method, path)
+    assert response.status_code == status
+    assert response.json()["code"] == code
+    assert response.json()["retryable"] is False
+    assert response.json()["message"]
+
+
+def test_the_interface_describes_itself(http: httpx.Client) -> None:
+    paths = http.get("/openapi.json").json()["paths"]
+    assert {"/healthz", "/readyz", "/v1/models", "/v1/voices", "/metrics"} <= set(paths)
+    assert "swagger" in http.get("/docs").text.lower()
+
+
+async def test_metrics_count_what_happened(make_gateway: Callable[..., GatewayHarness]) -> None:
+    gateway = make_gateway()
+    async with open_stream(gateway.ws_url) as client:
+        await client.speak("a", "Hello there.")
+        done = await client.until_terminal("a")
+        await client.send("text", context_id="b", text="command never. ")
+        await client.until("audio")
+        await client.send("cancel", context_id="b")
+        await client.until_terminal("b")
+        await client.speak("c", "command fail. ")
+        await client.until_terminal("c")
+        await client.socket.send("nonsense")
+        await client.until("error")
+        assert gateway.metric("sessions") == 1
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+        text = (await http.get("/metrics")).text
+    assert "realtime_tts_engine_workers_ready 1.0" in text
+    for outcome in ("done", "cancelled", "failed"):
+        assert gateway.metric("contexts_total", outcome=outcome) == 1
+    assert gateway.metric("ttfa_seconds_count") == 1
+    assert gateway.metric("characters_total") == len("Hello there.")
+    assert gateway.metric("barge_ins_total") == 1
+    assert gateway.metric("errors_total", code="numerical_error") == 1
+    assert gateway.metric("errors_total", code="invalid_message") == 1
+    packets = sum(len(log.packets) for log in client.contexts.values())
+    assert gateway.metric("packets_total", codec="opus") == packets > done["audio_ms"] / 20
+    assert gateway.metric("audio_seconds_total") == pytest.approx(packets * 0.02)
+
+
+async def test_metrics_have_their_own_port_beyond_loopback(make_gateway: Callable[..., GatewayHarness]) -> None:
+    key, key_hash = create_key()
+    gateway = make_gateway(host="0.0.0.0", api_key_hashes=(key_hash,))
+    async with httpx.AsyncClient(trust_env=False) as http:
+        assert (await http.get(f"{gateway.url}/metrics")).status_code == 404
+        port = gateway.server.metrics_port
+        assert "realtime_tts_sessions" in (await http.get(f"http://127.0.0.1:{port}/metrics")).text

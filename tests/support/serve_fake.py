@@ -1,0 +1,30 @@
+"""`realtime-tts serve` with a fake worker, as a process of its own: for tests that send signals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+
+from fake_worker import fake_worker_command
+from realtime_tts.config_loader import load_settings
+from realtime_tts.engine_client import EngineClient
+from realtime_tts.engine_supervisor import SupervisorConfig, WorkerSpec
+from realtime_tts.server.logs import configure_logging
+from realtime_tts.server.run import GatewayServer, serve
+
+
+def announce(server: GatewayServer, url: str) -> None:
+    print(json.dumps({"url": url, "workers": server.gateway.engine.worker_pids}), flush=True)
+
+
+def main() -> None:
+    settings = load_settings(json.loads(sys.argv[1]), {**os.environ, "REALTIME_TTS_PORT": "0"})
+    configure_logging(settings.server.log_level, settings.server.log_format)
+    engine = EngineClient([WorkerSpec(fake_worker_command())], SupervisorConfig(backoff_s=0.1))
+    asyncio.run(serve(settings, engine, announce))
+
+
+if __name__ == "__main__":
+    main()
