@@ -16,6 +16,7 @@ from realtime_tts.text.characters import (
     is_cjk,
     is_cjk_punctuation,
     is_symbol,
+    word_set,
 )
 
 
@@ -29,239 +30,37 @@ class Boundary(IntEnum):
     UNDECIDED = 4  # needs the whole next word ("the U.S. Army" against "the U.S. The")
 
 
-# Followed by a name or a number, so the stop after them never ends a sentence.
-NEVER_FINAL = frozenset(
-    [
-        "dr",
-        "mr",
-        "mrs",
-        "ms",
-        "mx",
-        "messrs",
-        "prof",
-        "rev",
-        "fr",
-        "hon",
-        "gen",
-        "col",
-        "lt",
-        "sgt",
-        "capt",
-        "cpt",
-        "cmdr",
-        "adm",
-        "maj",
-        "gov",
-        "sen",
-        "rep",
-        "pres",
-        "st",
-        "ste",
-        "mt",
-        "ft",
-        "no",
-        "nos",
-        "fig",
-        "figs",
-        "eq",
-        "vol",
-        "ch",
-        "pp",
-        "vs",
-        "cf",
-        "e.g",
-        "i.e",
-        "eg",
-        "ie",
-        "viz",
-        "approx",
-        "ca",
-        "al",
-        "op",
-        "ed",
-        "eds",
-        "jan",
-        "feb",
-        "mar",
-        "apr",
-        "jun",
-        "jul",
-        "aug",
-        "sept",
-        "sep",
-        "oct",
-        "nov",
-        "dec",
-        "mon",
-        "tue",
-        "tues",
-        "wed",
-        "thu",
-        "thur",
-        "thurs",
-        "fri",
-        "sat",
-        "sun",
-    ]
+# Followed by a name, so the stop after them never ends a sentence.
+NEVER_FINAL = word_set(
+    """
+    dr mr mrs ms mx messrs prof rev fr hon gen col lt sgt capt cpt cmdr adm maj gov sen rep pres ste mt ft vs cf e.g
+    i.e eg ie viz approx
+    """
+)
+# Abbreviations only before a number ("No. 5", "Sat. 3 May"); words of their own otherwise.
+BEFORE_NUMBERS = word_set(
+    """
+    no nos fig figs eq vol ch p pp sec art op ca jan feb mar apr jun jul aug sept sep oct nov dec mon tue tues wed thu
+    thur thurs fri sat sun
+    """
 )
 # May end a sentence or not: the next word tells.
-MAYBE_FINAL = frozenset(
-    [
-        "etc",
-        "inc",
-        "ltd",
-        "co",
-        "corp",
-        "bros",
-        "jr",
-        "sr",
-        "esq",
-        "dept",
-        "est",
-        "univ",
-        "assn",
-        "ave",
-        "blvd",
-        "rd",
-        "hwy",
-        "a.m",
-        "p.m",
-        "ph.d",
-        "m.d",
-        "b.a",
-        "m.a",
-        "b.c",
-        "a.d",
-        "min",
-        "max",
-        "hr",
-        "hrs",
-        "sec",
-        "oz",
-        "lb",
-        "lbs",
-        "tel",
-        "ext",
-    ]
+MAYBE_FINAL = word_set(
+    """
+    etc inc ltd co corp bros jr sr st esq dept est univ assn ave blvd rd hwy a.m p.m ph.d m.d b.a m.a b.c a.d min max
+    hr hrs oz lb lbs tel ext al ed eds
+    """
 )
 # Words that commonly open a sentence and seldom follow an initial or abbreviation inside a name.
-SENTENCE_OPENERS = frozenset(
-    [
-        "a",
-        "after",
-        "all",
-        "also",
-        "although",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "because",
-        "before",
-        "but",
-        "by",
-        "can",
-        "could",
-        "did",
-        "do",
-        "does",
-        "during",
-        "each",
-        "even",
-        "every",
-        "first",
-        "for",
-        "from",
-        "has",
-        "have",
-        "he",
-        "her",
-        "here",
-        "his",
-        "how",
-        "however",
-        "i",
-        "i'm",
-        "i've",
-        "i'll",
-        "if",
-        "in",
-        "instead",
-        "is",
-        "it",
-        "it's",
-        "its",
-        "let",
-        "let's",
-        "many",
-        "maybe",
-        "meanwhile",
-        "most",
-        "my",
-        "next",
-        "no",
-        "not",
-        "now",
-        "of",
-        "oh",
-        "on",
-        "once",
-        "one",
-        "or",
-        "our",
-        "perhaps",
-        "please",
-        "she",
-        "should",
-        "since",
-        "so",
-        "some",
-        "sometimes",
-        "soon",
-        "still",
-        "such",
-        "that",
-        "that's",
-        "the",
-        "their",
-        "then",
-        "there",
-        "there's",
-        "these",
-        "they",
-        "they're",
-        "this",
-        "those",
-        "though",
-        "thus",
-        "to",
-        "today",
-        "under",
-        "unfortunately",
-        "until",
-        "we",
-        "we're",
-        "we've",
-        "well",
-        "were",
-        "what",
-        "what's",
-        "when",
-        "where",
-        "which",
-        "while",
-        "who",
-        "why",
-        "will",
-        "with",
-        "would",
-        "yes",
-        "yet",
-        "you",
-        "you're",
-        "your",
-    ]
+SENTENCE_OPENERS = word_set(
+    """
+    a after all also although an and are as at because before but by can could did do does during each even
+    every first for from has have he her here his how however i i'm i've i'll if in instead is it it's its let
+    let's many maybe meanwhile most my next no not now of oh on once one or our perhaps please she should since
+    so some sometimes soon still such that that's the their then there there's these they they're this those
+    though thus to today under unfortunately until we we're we've well were what what's when where which while
+    who why will with would yes yet you you're your
+    """
 )
 
 _MAX_CLOSERS = 8
@@ -342,13 +141,15 @@ def _stop_boundary(chars: Sequence[str], stop: int, char: str) -> Boundary:
         return Boundary.WORD if run == stop and chars[stop] == "." else Boundary.CLAUSE
     if run < stop or chars[stop] != ".":
         return Boundary.SENTENCE
-    return _period_boundary(_word_before(chars, stop), chars, stop)
+    return _period_boundary(_word_before(chars, stop), chars, stop, char)
 
 
-def _period_boundary(word: str, chars: Sequence[str], stop: int) -> Boundary:
+def _period_boundary(word: str, chars: Sequence[str], stop: int, char: str) -> Boundary:
     """A single full stop after `word`, followed by something that could open a sentence."""
     lowered = word.lower()
     if lowered in NEVER_FINAL:
+        return Boundary.WORD
+    if lowered in BEFORE_NUMBERS and char.isdigit():
         return Boundary.WORD
     if lowered in MAYBE_FINAL or _is_initialism(word):
         return Boundary.UNDECIDED

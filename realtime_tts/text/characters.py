@@ -28,6 +28,11 @@ _CJK = re.compile(
 _CJK_PUNCTUATION = re.compile("[\u3000-\u303f\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f\uff5f-\uff65]")
 
 
+def word_set(text: str) -> frozenset[str]:
+    """The words of `text`: a vocabulary that stays readable in the source."""
+    return frozenset(text.split())
+
+
 def is_foreign_letter(char: str) -> bool:
     """A letter of a script in which digits and symbols are not read as English: none of Latin and Greek."""
     return char > "\u03ff" and char.isalpha() and not "\u1e00" <= char <= "\u1fff"

@@ -1,4 +1,4 @@
-"""Turn written text into text that can be read aloud, keeping a map from spoken words to the characters they came from."""
+"""Turn written text into text that can be read aloud, with a map from spoken words to the original characters."""
 
 from __future__ import annotations
 

@@ -11,53 +11,15 @@ from dataclasses import dataclass
 
 from realtime_tts.errors import ConfigError
 from realtime_tts.text.boundaries import Boundary, gap_boundary, word_opens_sentence
-from realtime_tts.text.characters import CLOSERS, LONG_DASHES, is_cjk, is_cjk_punctuation, is_mark
+from realtime_tts.text.characters import CLOSERS, LONG_DASHES, is_cjk, is_cjk_punctuation, is_mark, word_set
 
 _MAX_UNDECIDED = 12  # characters of the next word that an ambiguous stop waits for
-_BREAK_BEFORE = frozenset(
-    [
-        "and",
-        "or",
-        "but",
-        "nor",
-        "so",
-        "yet",
-        "because",
-        "since",
-        "although",
-        "though",
-        "while",
-        "when",
-        "where",
-        "which",
-        "who",
-        "that",
-        "if",
-        "unless",
-        "until",
-        "before",
-        "after",
-        "with",
-        "without",
-        "for",
-        "from",
-        "to",
-        "into",
-        "onto",
-        "over",
-        "under",
-        "between",
-        "through",
-        "during",
-        "against",
-        "about",
-        "as",
-        "at",
-        "by",
-        "in",
-        "of",
-        "on",
-    ]
+_TINY = -100.0
+_BREAK_BEFORE = word_set(
+    """
+    and or but nor so yet because since although though while when where which who that if unless until before
+    after with without for from to into onto over under between through during against about as at by in of on
+    """
 )
 
 
@@ -239,10 +201,11 @@ class Segmenter:
                 return newest.index
         if self._num_visible <= self._config.max_chars:
             return None
+        too_long = self._num_visible >= self._config.max_word_chars
         best = max(self._gaps, key=self._score, default=None)
-        if best is not None:
-            return best.index
-        return len(self._chars) if self._num_visible >= self._config.max_word_chars else None
+        if best is None or (not too_long and self._score(best) <= _TINY):
+            return len(self._chars) if too_long else None
+        return best.index
 
     def _is_good(self, gap: _Gap) -> bool:
         if gap.boundary is Boundary.SENTENCE:
@@ -253,7 +216,9 @@ class Segmenter:
         """How well the text can be cut at `gap` when it must be cut somewhere. Longer is better, at a like boundary."""
         fill = gap.num_visible / self._config.max_chars
         if fill > 1:
-            return -fill  # after a word that is too long by itself
+            return 1 - fill  # after a word that is too long by itself
+        if fill < 0.2 and gap.boundary is Boundary.WORD:
+            return _TINY  # "See | https://…": rather let the planner divide what is spoken
         score = fill
         if gap.boundary is not Boundary.WORD and fill >= 0.3:
             score += 0.6 if gap.boundary is Boundary.CLAUSE else 1.2

@@ -36,7 +36,8 @@ class SpokenText:
 
     def add_words(self, text: str, source_start: int, source_end: int, *, spaced: bool) -> None:
         """Spoken form of one source token; `spaced` keeps it apart from its neighbours even without white space."""
-        words = " ".join(fit(text, self._charset).split()).strip("-' ")
+        words = " ".join(fit(text, self._charset).split()).strip("' ")
+        words = words if words[1:2].isdigit() else words.lstrip("-' ")  # "-5" stays where numbers are not read
         if not any(char.isalnum() for char in words):
             self._space = True
             return

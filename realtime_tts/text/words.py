@@ -17,7 +17,7 @@ _CJK_WEIGHT = 4.0  # a syllable per character
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """`text` is the context's text from `start` to `end`; `weight` its share of the segment's duration, pause included."""
+    """`text` is the context's text from `start` to `end`; `weight` its relative duration, with its pause."""
 
     text: str
     start: int

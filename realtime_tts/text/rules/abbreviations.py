@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from realtime_tts.text.boundaries import word_opens_sentence
+from realtime_tts.text.characters import word_set
 from realtime_tts.text.rules.base import Rule, Scan
 from realtime_tts.text.rules.numbers import END
 
@@ -21,39 +23,19 @@ _DOTTED = {
     "a.k.a": "also known as", "p.s": "P S", "ph.d": "P H D", "m.d": "M D", "b.a": "B A", "m.a": "M A", "a.m": "A M",
     "p.m": "P M", "et al": "and others", "hrs": "hours", "mins": "minutes", "secs": "seconds",
 }  # fmt: skip
-_PLAIN = {"vs": "versus", "aka": "also known as", "approx": "approximately", "Dr": "Doctor", "Mr": "Mister",
-          "Mrs": "Missus", "Ms": "Miz", "Prof": "Professor", "PhD": "P H D", "Jr": "Junior", "Sr": "Senior"}  # fmt: skip
-_TITLES = frozenset(
-    ["dr", "mr", "mrs", "ms", "prof", "rev", "hon", "gen", "col", "lt", "sgt", "capt", "gov", "sen", "rep", "mt", "ft"]
-)
+_PLAIN = {"tsp": "teaspoon", "tbsp": "tablespoon", "vs": "versus", "aka": "also known as", "approx": "approximately",
+          "Dr": "Doctor", "Mr": "Mister", "Mrs": "Missus", "Ms": "Miz", "Prof": "Professor", "PhD": "P H D",
+          "Jr": "Junior", "Sr": "Senior"}  # fmt: skip
+_TITLES = word_set("dr mr mrs ms prof rev hon gen col lt sgt capt gov sen rep mt ft")
 _NEEDS_NUMBER = {"no": "number", "nos": "numbers", "p": "page", "pp": "pages", "fig": "figure", "ch": "chapter",
                  "vol": "volume", "sec": "section", "art": "article", "pg": "page"}  # fmt: skip
 _STREETS = {"st": "Street", "dr": "Drive"}
 # Words of their own that end sentences: only a following number or name makes them abbreviations.
-_WORDS_TOO = frozenset(
-    [
-        "co",
-        "max",
-        "min",
-        "rep",
-        "gen",
-        "col",
-        "ft",
-        "fig",
-        "mt",
-        "temp",
-        "est",
-        "ext",
-        "ms",
-        "misc",
-        "ave",
-        "rev",
-        "hon",
-        "sec",
-        "cf",
-    ]
+_WORDS_TOO = word_set(
+    """
+    co max min rep gen col ft fig mt temp est ext ms misc rev hon sec cf
+    """
 )
-_NEXT_WORD = re.compile(r"[ ]{1,3}[\"'(]?([^\W\d_]|\d)")
 
 
 def _dotted(match: re.Match[str], scan: Scan) -> str | None:
@@ -66,7 +48,7 @@ def _dotted(match: re.Match[str], scan: Scan) -> str | None:
     if name not in _DOTTED or (name in _WORDS_TOO and not (following.isupper() and match.group(1)[0].isupper())):
         return None
     spoken = _DOTTED[name]
-    return spoken + _sentence_stop(scan, match, following, name)
+    return spoken + _sentence_stop(scan, match, name)
 
 
 def _street_or_title(name: str, scan: Scan, match: re.Match[str], following: str) -> str:
@@ -74,35 +56,16 @@ def _street_or_title(name: str, scan: Scan, match: re.Match[str], following: str
     before = scan.text[max(0, match.start() - 1) : match.start()]
     previous = scan.previous_word(match.start())
     named = before == " " and previous[:1].isupper() and scan.text[match.start() - 2] not in ".,;:!?"
-    if named and not (following.isupper() and previous.lower() in _TITLE_CONTEXT):
-        if not following.isupper() or _has_house_number(scan.text, match.start()):
-            return _STREETS[name] + _sentence_stop(scan, match, following, "")
+    ends = not following.isupper() or word_opens_sentence(scan.next_word(match.end()))
+    if named and previous.lower() not in _TITLE_CONTEXT and (ends or _has_house_number(scan.text, match.start())):
+        return _STREETS[name] + _sentence_stop(scan, match, "")
     return "Saint" if name == "st" else "Doctor"
 
 
-_TITLE_CONTEXT = frozenset(
-    [
-        "the",
-        "and",
-        "but",
-        "so",
-        "then",
-        "when",
-        "if",
-        "as",
-        "is",
-        "was",
-        "dear",
-        "hello",
-        "hi",
-        "thanks",
-        "with",
-        "by",
-        "from",
-        "to",
-        "for",
-        "of",
-    ]
+_TITLE_CONTEXT = word_set(
+    """
+    the and but so then when if as is was dear hello hi thanks with by from to for of
+    """
 )
 
 
@@ -113,16 +76,24 @@ def _has_house_number(text: str, index: int) -> bool:
 
 def _next_char(scan: Scan, index: int) -> str:
     """The first letter or digit after white space, else an empty string."""
-    found = _NEXT_WORD.match(scan.text, index)
-    return found.group(1) if found else ""
+    return scan.next_word(index)[:1]
 
 
-def _sentence_stop(scan: Scan, match: re.Match[str], following: str, name: str) -> str:
+def _sentence_stop(scan: Scan, match: re.Match[str], name: str) -> str:
     """The full stop of an abbreviation that ends its sentence is a pause as well."""
     if name in _TITLES or not match.group().endswith("."):
         return ""
-    at_end = not scan.text[match.end() :][:3].strip()
-    return "." if at_end or (following.isupper() and name not in ("e.g", "i.e", "vs", "cf", "viz")) else ""
+    if name in ("e.g", "i.e", "vs", "cf", "viz"):
+        return ""
+    return "." if _ends_sentence(scan, match.end()) else ""
+
+
+def _ends_sentence(scan: Scan, index: int) -> bool:
+    """Whether the text is over at `index`, or goes on with a word that opens sentences."""
+    if not scan.text[index : index + 3].strip():
+        return True
+    following = scan.next_word(index)
+    return following[:1].isupper() and word_opens_sentence(following)
 
 
 def _plain(match: re.Match[str], scan: Scan) -> str | None:
@@ -136,12 +107,8 @@ def _saint(match: re.Match[str], scan: Scan) -> str | None:
 def _initials(match: re.Match[str], scan: Scan) -> str | None:
     """ "U.S." and "J. R. R." without their stops, unless the last one ends the sentence."""
     letters = match.group().replace(".", "")
-    if not scan.spell and len(letters) > 1:
-        spoken = letters
-    else:
-        spoken = " ".join(letters)
-    at_end = not scan.text[match.end() :][:3].strip()
-    return spoken + ("." if at_end else "")
+    spoken = " ".join(letters) if scan.spell or len(letters) == 1 else letters
+    return spoken + ("." if _ends_sentence(scan, match.end()) else "")
 
 
 def _with(match: re.Match[str], scan: Scan) -> str | None:
@@ -160,6 +127,6 @@ LETTER_RULES = (
     Rule(re.compile(r"([A-Za-z]{1,6})\.(?![^\W_])"), _dotted),
     Rule(re.compile(r"(?:[A-Z]\.){2,6}(?![^\W_])|[A-Z]\.(?= [A-Z])"), _initials),
     Rule(re.compile(r"St(?= [A-Z][a-z])"), _saint),
-    Rule(re.compile(r"(vs|aka|approx|Dr|Mr|Mrs|Ms|Prof|PhD|Jr|Sr)" + END), _plain),
+    Rule(re.compile(r"(vs|aka|approx|tsp|tbsp|Dr|Mr|Mrs|Ms|Prof|PhD|Jr|Sr)" + END), _plain),
 )
 SYMBOL_RULES = (Rule(re.compile(r"№ ?(?=\d)"), _number_sign),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from realtime_tts.text.characters import word_set
 from realtime_tts.text.rules.base import Rule, Scan
 from realtime_tts.text.rules.verbalize import cardinal, digits, number, ordinal, pluralize, year
 
@@ -14,89 +15,23 @@ _FRACTION_NAMES = {2: "half", 3: "third", 4: "quarter", 100: "hundredth", 1000: 
 _VULGAR = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
            "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8"}  # fmt: skip
 _FIXED_FRACTIONS = {"24/7": "twenty-four seven", "9/11": "nine eleven", "50/50": "fifty fifty"}
-_YEAR_PREPOSITIONS = frozenset(
-    [
-        "in",
-        "since",
-        "from",
-        "by",
-        "until",
-        "till",
-        "of",
-        "year",
-        "years",
-        "before",
-        "after",
-        "around",
-        "circa",
-        "during",
-        "between",
-        "to",
-        "through",
-        "and",
-    ]
+_YEAR_PREPOSITIONS = word_set(
+    """
+    in since from by until till of year years before after around circa during between to through and
+    """
 )
-_BEFORE_DECADES = frozenset("the early late mid her his their my your our".split())
-_NUMBERED = frozenset(
-    [
-        "chapter",
-        "part",
-        "section",
-        "act",
-        "volume",
-        "book",
-        "war",
-        "phase",
-        "stage",
-        "type",
-        "level",
-        "title",
-        "article",
-        "appendix",
-        "figure",
-        "table",
-        "season",
-        "episode",
-        "bowl",
-        "class",
-        "mark",
-        "step",
-        "unit",
-        "grade",
-        "division",
-    ]
+_BEFORE_DECADES = word_set("the early late mid her his their my your our")
+_NUMBERED = word_set(
+    """
+    chapter part section act volume book war phase stage type level title article appendix figure table season
+    episode bowl class mark step unit grade division
+    """
 )
-_RULERS = frozenset(
-    [
-        "henry",
-        "louis",
-        "george",
-        "edward",
-        "charles",
-        "william",
-        "james",
-        "john",
-        "paul",
-        "pius",
-        "benedict",
-        "napoleon",
-        "philip",
-        "richard",
-        "nicholas",
-        "alexander",
-        "leo",
-        "gregory",
-        "clement",
-        "innocent",
-        "ivan",
-        "wilhelm",
-        "otto",
-        "ramses",
-        "felipe",
-        "elizabeth",
-        "frederick",
-        "ferdinand",
-    ]
+_RULERS = word_set(
+    """
+    henry louis george edward charles william james john paul pius benedict napoleon philip richard nicholas
+    alexander leo gregory clement innocent ivan wilhelm otto ramses felipe elizabeth frederick ferdinand
+    """
 )
 _ROMAN = re.compile(r"(?=[IVXLC])(C{0,3})(XC|XL|L?X{0,3})(IX|IV|V?I{0,3})")
 _ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
@@ -206,8 +141,25 @@ def _roman(match: re.Match[str], scan: Scan) -> str | None:
     return cardinal(str(value)) if text in _ROMAN_WORDS else None
 
 
+_MAGNITUDES = {"k": "thousand", "K": "thousand", "m": "million", "M": "million", "bn": "billion", "B": "billion"}
+_LENGTH_WORDS = word_set(
+    """
+    tall long wide deep high away race sprint dash from of above below to and or in at by apart thick up down
+    """
+)
+
+
+def _magnitude(match: re.Match[str], scan: Scan) -> str | None:
+    """ "3.5m people", "10k users": a noun follows; "5m tall" is a length."""
+    following = scan.next_word(match.end())
+    if not following[:1].islower() or following in _LENGTH_WORDS:
+        return None
+    return f"{number(match.group(1))} {_MAGNITUDES[match.group(2)]}"
+
+
 DECADE_RULES = (Rule(re.compile(r"([12]\d\d0|[2-9]0)'?s" + END), _decade),)
 DIGIT_RULES = (
+    Rule(re.compile(rf"({NUMBER})(k|K|m|M|bn|B)" + END), _magnitude),
     Rule(re.compile(r"()(\d{1,5}(?:\.\d{1,5}){2,5})(?!\.?\d)"), _version),
     Rule(re.compile(r"\d{1,6}(?:-\d{1,6}){2,8}" + END), _serial),
     Rule(re.compile(r"(?:(\d{1,3}) )?(\d{1,3})/(?!0)(\d{1,4})(?![\w/])"), _fraction),

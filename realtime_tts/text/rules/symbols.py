@@ -8,16 +8,25 @@ from realtime_tts.text.rules.acronyms import spell
 from realtime_tts.text.rules.base import Rule, Scan
 from realtime_tts.text.rules.numbers import END
 
-_OPERATORS = {"+": "plus", "=": "equals", "×": "times", "÷": "divided by", "*": "times", "<": "is less than",
-              ">": "is greater than", "≤": "is at most", "≥": "is at least", "≈": "is about", "≠": "is not", "/": "divided by",
-              "^": "to the power of", "==": "equals", "!=": "is not", "<=": "is at most", ">=": "is at least"}  # fmt: skip
-_PREFIXES = {"-": "minus", "+": "plus", "~": "about", "±": "plus or minus", "<": "less than", ">": "more than",
-             "≤": "at most", "≥": "at least", "≈": "about"}  # fmt: skip
-_NAMES = {"&": "and", "@": "at", "%": "percent", "°": "degrees", "§": "section", "=": "equals", "+": "plus",
-          "×": "times", "÷": "divided by", "±": "plus or minus", "≈": "about", "≠": "is not", "√": "square root of",
-          "∞": "infinity", "π": "pi", "²": "squared", "³": "cubed", "/": "slash", "\\": "backslash", "€": "euros",
-          "£": "pounds", "$": "dollars", "¥": "yen", "#": "hash"}  # fmt: skip
+_OPERATORS = {
+    "+": "plus", "=": "equals", "×": "times", "÷": "divided by", "*": "times", "<": "is less than",
+    "^": "to the power of", ">": "is greater than",
+    "≤": "is at most", "≥": "is at least",
+    "≈": "is about", "≠": "is not", "/": "divided by",
+    "==": "equals", "!=": "is not", "<=": "is at most", ">=": "is at least",
+}  # fmt: skip
+_PREFIXES = {
+    "-": "minus", "+": "plus", "~": "about", "±": "plus or minus", "<": "less than", ">": "more than", "≤": "at most",
+    "≥": "at least", "≈": "about",
+}  # fmt: skip
+_NAMES = {
+    "&": "and", "@": "at", "%": "percent", "°": "degrees", "§": "section", "×": "times", "÷": "divided by",
+    "±": "plus or minus", "≈": "about", "≠": "is not", "√": "square root of", "∞": "infinity", "π": "pi",
+    "²": "squared", "³": "cubed", "\\": "backslash", "€": "euros", "£": "pounds", "$": "dollars", "¥": "yen",
+}  # fmt: skip
 _EMOTICON = r"(?:[:;=8][-o]?[)(\]\[DPp/\\|3*]{1,3}|<3|</3|\^_\^|:'\(|xD|XD)(?=[\s.,!?]|$)"
+
+_TAGS = "b|i|u|p|a|s|br|hr|em|strong|div|span|h[1-6]|ul|ol|li|code|pre|sup|sub|table|tr|td|th|img"
 
 
 def _silent(match: re.Match[str], scan: Scan) -> str | None:
@@ -77,16 +86,17 @@ LETTER_RULES = (
     Rule(re.compile(r"C\+\+|[CF]#"), _language),
     Rule(re.compile(r"([A-Z]{1,2})&([A-Z]{1,2})" + END), _joined_and),
     Rule(re.compile(r"[xX](?=\d)(?<=\d[xX])"), _by),
-    Rule(re.compile(r"x(?= \d)(?<=\d x)"), _by),
+    Rule(re.compile(r"x(?= \d)(?<=\d x)"), _times),
     Rule(re.compile(r"[xX](?<=\d[xX])" + END), _times),
 )
 SYMBOL_RULES = (
     Rule(re.compile(_EMOTICON), _silent),
+    Rule(re.compile(rf"</?(?:{_TAGS})(?: [^<>]{{0,200}})?/?>", re.IGNORECASE), _silent),
+    Rule(re.compile(r"\[(?=[^\[\]]{1,200}\]\()|\[\d{1,3}\](?!\()"), _silent),
     Rule(re.compile(r"\.NET" + END), _language),
     Rule(re.compile(r"([-=_*~#])\1{2,}"), _silent),
-    Rule(re.compile(r"-(?<=\d-)(?=\d{1,6} ?=)"), _minus),
-    Rule(re.compile(r"[-–](?<=[\d%°][-–])(?=[$€£¥]?\d)|–(?<=[\d%°] –)(?= [$€£¥]?\d)"), _to),
-    Rule(re.compile(r"-(?<=\d -)(?= \d{1,15}(?: |$|=))"), _minus),
+    Rule(re.compile(r"-(?<=\d-)(?=\d{1,15} ?=)|-(?<=\d -)(?= \d{1,15} ?=)"), _minus),
+    Rule(re.compile(r"[-–](?<=[\d%°][-–])(?=[$€£¥]?\d)|[-–](?<=[\d%°] [-–])(?= [$€£¥]?\d)"), _to),
     Rule(re.compile(r"×(?<=\d×)(?=\d)"), _by),
     Rule(re.compile(r"\*(?=\d)(?<=\d\*)|\*(?= \d)(?<=\d \*)|/(?= \d)(?<=\d /)|\^(?=\w)(?<=\w\^)"), _operator),
     Rule(re.compile(r"(?:==|!=|<=|>=|[<>≤≥≈≠])(?= )(?<= .)|(?:==|!=|<=|>=)(?= )"), _operator),

@@ -13,8 +13,10 @@ _HALF = r"(?: ?(?:([aApP])\.?[mM]\b|([ap])\.m)(?:\.(?= ?[a-z,;:!?)]))?)"
 def _clock(match: re.Match[str], scan: Scan) -> str | None:
     hour, minute, second = int(match.group(1)), int(match.group(2)), match.group(3)
     half = match.group(4) or match.group(5)
-    if hour > 24 or minute > 59 or (half and not 1 <= hour <= 12):
+    if hour > 24 or minute > 59:
         return None
+    if not 1 <= hour <= 12:
+        half = None  # "17:00 pm" says the same thing twice
     spoken = _hour_and_minute(hour, minute, half is not None)
     if second:
         spoken += f" and {cardinal(str(int(second)))} second{'s' * (int(second) != 1)}"

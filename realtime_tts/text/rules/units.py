@@ -30,7 +30,8 @@ _UNITS: dict[str, tuple[str, str]] = {
         ("GW", "gigawatt", ""), ("kWh", "kilowatt hour", ""), ("MWh", "megawatt hour", ""), ("J", "joule", ""),
         ("kJ", "kilojoule", ""), ("kcal", "kilocalorie", ""), ("cal", "calorie", ""), ("Pa", "pascal", ""),
         ("kPa", "kilopascal", ""), ("hPa", "hectopascal", ""), ("psi", "P S I", "P S I"), ("dB", "decibel", ""),
-        ("px", "pixel", ""), ("dpi", "dots per inch", "dots per inch"), ("fps", "frame per second", "frames per second"),
+        ("px", "pixel", ""), ("dpi", "dots per inch", "dots per inch"),
+        ("fps", "frame per second", "frames per second"),
         ("rpm", "R P M", "R P M"), ("bpm", "beat per minute", "beats per minute"), ("ms", "millisecond", ""),
         ("µs", "microsecond", ""), ("μs", "microsecond", ""), ("ns", "nanosecond", ""), ("s", "second", ""),
         ("sec", "second", ""), ("secs", "second", "seconds"), ("min", "minute", ""), ("mins", "minute", "minutes"),
@@ -41,11 +42,11 @@ _UNITS: dict[str, tuple[str, str]] = {
     )
 }  # fmt: skip
 _PER = {
-    "s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "hour", "hour": "hour", "day": "day", "d": "day",
-    "second": "second", "minute": "minute", "week": "week", "wk": "week", "month": "month", "mo": "month",
-    "year": "year", "yr": "year", "user": "user", "person": "person", "night": "night", "kg": "kilogram", "g": "gram",
-    "km": "kilometer", "m": "meter", "l": "liter", "L": "liter", "ml": "milliliter", "GB": "gigabyte", "lb": "pound",
-    "gal": "gallon", "mo.": "month", "token": "token", "request": "request", "call": "call", "seat": "seat",
+    "s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "hour", "hour": "hour", "day": "day",
+    "d": "day", "second": "second", "minute": "minute", "week": "week", "wk": "week", "month": "month",
+    "mo": "month", "year": "year", "yr": "year", "user": "user", "person": "person", "night": "night",
+    "kg": "kilogram", "g": "gram", "km": "kilometer", "m": "meter", "l": "liter", "L": "liter", "ml": "milliliter", "GB": "gigabyte",
+    "lb": "pound", "gal": "gallon", "mo.": "month", "token": "token", "request": "request", "call": "call", "seat": "seat",
 }  # fmt: skip
 _SPACED_ONLY = frozenset({"m", "K"})  # "5m" may be five million, "10K" ten thousand; "5 m" is a length
 _ANY = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
@@ -85,4 +86,4 @@ DIGIT_RULES = (
     Rule(re.compile(r"(\d{1,2})'(\d{1,2})\"?(?!\w)"), _inches),
     Rule(re.compile(rf"({NUMBER})(?:-(?=[^\d])|(?: ?[-–] ?({NUMBER}))?)( ?){_UNIT}"), _quantity),
 )
-SYMBOL_RULES = (Rule(re.compile(rf"(?<=\d)/({_ANY_PER})(?![^\W_])"), _per),)
+SYMBOL_RULES = (Rule(re.compile(rf"(?<=[\ds])/({_ANY_PER})(?![^\W_])"), _per),)

@@ -4,74 +4,20 @@ from __future__ import annotations
 
 import re
 
+from realtime_tts.text.characters import word_set
 from realtime_tts.text.rules.acronyms import read_caps, spell
 from realtime_tts.text.rules.base import Rule, Scan
 from realtime_tts.text.rules.numbers import END
 from realtime_tts.text.rules.verbalize import cardinal, digits
 
 _MAX_PATH_WORDS = 12  # of a URL's path; a listener gains nothing from more
-_TLDS = frozenset(
-    [
-        "com",
-        "org",
-        "net",
-        "io",
-        "ai",
-        "dev",
-        "app",
-        "edu",
-        "gov",
-        "mil",
-        "info",
-        "biz",
-        "co",
-        "me",
-        "tv",
-        "uk",
-        "us",
-        "ca",
-        "de",
-        "fr",
-        "eu",
-        "ch",
-        "at",
-        "nl",
-        "es",
-        "it",
-        "pl",
-        "se",
-        "no",
-        "dk",
-        "fi",
-        "ru",
-        "cn",
-        "jp",
-        "kr",
-        "in",
-        "au",
-        "nz",
-        "br",
-        "mx",
-        "cloud",
-        "tech",
-        "shop",
-        "online",
-        "site",
-        "page",
-        "blog",
-        "news",
-        "xyz",
-        "gg",
-        "ly",
-        "so",
-        "to",
-        "fm",
-        "sh",
-    ]
+_TLDS = word_set(
+    """
+    com org net io ai dev app edu gov mil info biz co me tv uk us ca de fr eu ch at nl es it pl se no dk fi ru
+    cn jp kr in au nz br mx cloud tech shop online site page blog news xyz gg ly so to fm sh
+    """
 )
-_HOST_LIKE_WORDS = frozenset(
-    ["me", "in", "at", "it", "no", "so", "to", "us"]
-)  # "Call.me" is more often a missing space
+_HOST_LIKE_WORDS = word_set("me in at it no so to us")  # "Call.me" is more often a missing space
 _EXTENSIONS = {
     "py": "pie", "js": "J S", "ts": "T S", "tsx": "T S X", "jsx": "J S X", "json": "jason", "yaml": "yammel",
     "yml": "yammel", "toml": "tommel", "md": "M D", "txt": "T X T", "pdf": "P D F", "csv": "C S V", "tsv": "T S V",
