@@ -32,7 +32,7 @@ async function connect() {
     session.addEventListener('error', ({ detail }) => showError(detail));
     tts = session;
     const { model, audio: format } = session.session;
-    $('model').textContent = [model, format.codec === 'opus' ? 'Opus' : 'PCM', `${format.sample_rate / 1000} kHz`].filter(Boolean).join(' · ');
+    $('model').textContent = [model?.split('/').at(-1), format.codec === 'opus' ? 'Opus' : 'PCM', `${format.sample_rate / 1000} kHz`].filter(Boolean).join(' · ');
     showConnection(session.state);
   } catch (error) {
     showConnection('closed');

@@ -9,22 +9,20 @@
  *     const { spokenText } = await context.cancel();
  */
 
-import { Connection } from './connection.js';
 import { SpeechContext } from './context.js';
 import { createDecoder, negotiateFormat } from './decoder.js';
 import { ConnectionLost, ProtocolError, RealtimeTTSError, ServerError } from './errors.js';
 import { Player } from './player.js';
 import * as protocol from './protocol.js';
+import { SessionLink } from './session-link.js';
 
 export * from './errors.js';
 export { SpeechContext } from './context.js';
 export { Player } from './player.js';
 
 const ACKNOWLEDGE_EVERY_MS = 250;
-const POLICY_VIOLATION = 1008; // slow consumer, too many errors, not allowed: trying again would not help
-const [FIRST_RETRY_MS, MAX_RETRY_MS] = [200, 5_000];
 
-/** @typedef {'open' | 'reconnecting' | 'closed'} ConnectionState */
+/** @typedef {import('./session-link.js').LinkState} ConnectionState */
 /**
  * @typedef {object} Options
  * @property {string} [voice] default voice of the session
@@ -56,19 +54,27 @@ export class RealtimeTTS extends EventTarget {
   constructor(url, options) {
     super();
     this.options = options;
-    /** @type {ConnectionState} */
-    this.state = 'reconnecting';
     /** @type {Map<string, SpeechContext>} */
     this.contexts = new Map();
     /** @type {Map<number, {context: SpeechContext, decoder: import('./decoder.js').PacketDecoder}>} */
     this.streams = new Map();
-    this.acknowledged = new Map();
     this.player = null;
     this.nextId = 1;
-    this.connection = new Connection(url, {
+    /** The server's `session.started`: session_id, model, voice, audio, params, limits. */
+    this.session = null;
+    this.link = new SessionLink(url, () => this.#hello(), {
       frame: (frame) => this.#frame(frame),
-      lost: (code, reason) => this.#lost(code, reason),
+      state: (state) => this.#emit('state', state),
+      started: (session) => this.#started(session),
+      lastSequences: () => this.#lastSequences(),
+      resumed: (contexts) => this.#resumed(contexts),
+      lost: (error) => this.#sessionLost(error),
     });
+  }
+
+  /** @returns {ConnectionState} */
+  get state() {
+    return this.link.state;
   }
 
   /**
@@ -82,7 +88,7 @@ export class RealtimeTTS extends EventTarget {
     if (this.contexts.has(contextId)) throw new TypeError(`Context ${contextId} exists already`);
     this.resumeAudio().catch(() => {}); // refused without a user's gesture: silent until the next one
     const context = new SpeechContext(contextId, settings, {
-      send: (frame) => this.connection.send(frame), // while reconnecting it is not sent: `resend` makes up for it
+      send: (frame) => this.link.send(frame), // while reconnecting it is not sent: `resend` makes up for it
       heardMs: (number) => this.player?.heardMs(number) ?? 0,
       silence: (number) => this.#silence(number),
     });
@@ -110,26 +116,26 @@ export class RealtimeTTS extends EventTarget {
 
   /** End the session; open contexts fail with ConnectionLost. */
   async close() {
-    this.connection.close(1000, 'done');
-    this.#shutDown(new ConnectionLost('The session was closed'));
+    this.link.close(new ConnectionLost('The session was closed'));
     await this.player?.close();
   }
 
   async #start() {
     this.format = await negotiateFormat(this.options.audio);
-    await this.#startSession();
+    await this.link.start();
     if (this.options.playback !== false) await this.#startPlayer().catch((error) => this.#abandon(error));
     this.acknowledging = setInterval(() => this.#acknowledge(), ACKNOWLEDGE_EVERY_MS);
   }
 
-  async #startSession() {
+  #hello() {
     const { voice, params } = this.options;
-    const hello = protocol.startSession({ voice, params, audio: this.format });
-    /** The server's `session.started`: session_id, model, voice, audio, params, limits. */
-    this.session = await this.connection.open(hello, ['session.started']);
-    this.format = this.session.audio;
-    this.#setState('open');
-    this.#emit('session', this.session);
+    return protocol.startSession({ voice, params, audio: this.format });
+  }
+
+  #started(session) {
+    this.session = session;
+    this.format = session.audio;
+    this.#emit('session', session);
   }
 
   async #startPlayer() {
@@ -260,63 +266,26 @@ export class RealtimeTTS extends EventTarget {
     context.acknowledge(heardMs);
   }
 
-  // ---- connection -------------------------------------------------------------------------------------------------
+  // ---- reconnecting ----------------------------------------------------------------------------------------------
 
-  #lost(code, reason) {
-    if (code === POLICY_VIOLATION) {
-      this.#emit('error', new ConnectionLost(reason || 'The server closed the session', code));
-      this.#shutDown(new ConnectionLost(reason || 'The server closed the session', code));
-      return;
-    }
-    this.#setState('reconnecting');
-    this.#reconnect(performance.now());
-  }
-
-  /** Resume while the server still holds the session; after that, a new session for the contexts to come. */
-  async #reconnect(lostAt) {
-    const windowMs = (this.session.limits?.resume_window_s ?? 10) * 1000;
-    let delay = FIRST_RETRY_MS;
-    for (let resumable = true; this.state === 'reconnecting'; delay = Math.min(2 * delay, MAX_RETRY_MS)) {
-      resumable &&= performance.now() - lostAt < windowMs;
-      if (!resumable) this.#failOpen(new ConnectionLost('The connection was lost for too long to go on'));
-      try {
-        if (resumable) await this.#resumeSession();
-        else await this.#startSession();
-        return;
-      } catch (error) {
-        if (error instanceof ServerError && error.code === 'session_not_found') resumable = false;
-        else if (error instanceof ServerError && !error.retryable) return this.#shutDown(error);
-      }
-      await new Promise((resolve) => setTimeout(resolve, delay));
-    }
-  }
-
-  async #resumeSession() {
+  #lastSequences() {
     const open = [...this.contexts.values()].filter((context) => context.state === 'open' && context.text !== '');
-    const last = Object.fromEntries(open.map((context) => [context.contextId, context.lastSequence]));
-    const answer = await this.connection.open(protocol.resumeSession(this.session.session_id, last), ['session.resumed']);
-    this.#setState('open');
-    for (const context of open) {
-      const there = answer.contexts[context.contextId] ?? { state: 'unknown', received_chars: 0, num_flushes: 0, ended: false };
+    return Object.fromEntries(open.map((context) => [context.contextId, context.lastSequence]));
+  }
+
+  #resumed(known) {
+    for (const context of this.contexts.values()) {
+      if (context.state !== 'open' || context.text === '') continue;
+      const there = known[context.contextId] ?? { state: 'unknown', received_chars: 0, num_flushes: 0, ended: false };
       if (there.state === 'lost') this.#failed(context, new ConnectionLost('Part of the answer was lost with the connection'));
       else if (there.state !== 'finished') context.resend(there);
     }
   }
 
-  #failOpen(error) {
+  #sessionLost(error) {
+    if (this.state === 'closed') clearInterval(this.acknowledging);
+    this.#emit('error', error);
     for (const context of [...this.contexts.values()]) if (context.state === 'open') this.#failed(context, error);
-  }
-
-  #shutDown(error) {
-    clearInterval(this.acknowledging);
-    this.#setState('closed');
-    this.#failOpen(error);
-  }
-
-  #setState(state) {
-    if (this.state === state || this.state === 'closed') return;
-    this.state = state;
-    this.#emit('state', state);
   }
 
   #emit(type, detail) {

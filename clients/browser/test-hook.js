@@ -30,7 +30,7 @@ export function expose(session) {
   window.__playground = {
     session,
     /** The context spoken last: number, state, heardMs, text. */
-    last: () => last && { number: last.number, state: last.state, heardMs: last.heardMs, text: last.text, timing: last.timing },
+    last: () => last && { id: last.contextId, number: last.number, state: last.state, heardMs: last.heardMs, text: last.text, timing: last.timing },
     /** How many samples of a context have left for the loudspeaker. */
     samplesPlayed: (number) => (played.get(number) ?? []).reduce((sum, { samples }) => sum + samples.length, 0),
     samplesDecoded: (number) => (decoded.get(number) ?? []).reduce((sum, { samples }) => sum + samples.length, 0),

@@ -308,7 +308,7 @@ class FakeGateway:
     def _frame(self, context: FakeContext, pts: int, payload: bytes) -> bytes:
         return HEADER.pack(1, 1, 0, context.number, len(context.log), pts) + payload
 
-    async def _log(self, session: FakeSession, context: FakeContext, **message: Any) -> None:
+    async def _log(self, session: FakeSession, context: FakeContext, /, **message: Any) -> None:
         numbered = {**message, "context_id": context.context_id, "sequence": len(context.log)}
         await self._log_frame(session, context, json.dumps(numbered))
 

@@ -1,0 +1,103 @@
+/** The session as the server knows it: started once, resumed after a broken connection, started anew when lost. */
+
+import { Connection } from './connection.js';
+import { ConnectionLost, RealtimeTTSError, ServerError } from './errors.js';
+import * as protocol from './protocol.js';
+
+const POLICY_VIOLATION = 1008; // slow consumer, too many errors, not allowed: trying again would not help
+const [FIRST_RETRY_MS, MAX_RETRY_MS] = [200, 5_000];
+const RESUME_WINDOW_S = 10; // where the server does not say
+
+/** @typedef {'connecting' | 'open' | 'reconnecting' | 'closed'} LinkState */
+/**
+ * @typedef {object} LinkHandlers
+ * @property {(frame: string | ArrayBuffer) => void} frame
+ * @property {(state: LinkState) => void} state
+ * @property {(session: object) => void} started a session began: the server's `session.started`
+ * @property {() => Record<string, number>} lastSequences of the contexts to go on with, asked when resuming
+ * @property {(contexts: Record<string, object>) => void} resumed what the server knows of them
+ * @property {(error: RealtimeTTSError) => void} lost the session cannot be resumed; its open contexts are gone
+ */
+
+export class SessionLink {
+  /** @param {string | URL} url @param {() => string} hello makes the `session.start` frame @param {LinkHandlers} handlers */
+  constructor(url, hello, handlers) {
+    this.hello = hello;
+    this.handlers = handlers;
+    /** @type {LinkState} */
+    this.state = 'connecting';
+    this.session = null;
+    this.connection = new Connection(url, {
+      frame: (frame) => handlers.frame(frame),
+      lost: (code, reason) => this.#connectionLost(code, reason),
+    });
+  }
+
+  /** @throws {RealtimeTTSError} */
+  async start() {
+    const session = await this.connection.open(this.hello(), ['session.started']);
+    if (this.state === 'closed') return this.connection.close();
+    this.session = session;
+    this.handlers.started(session);
+    this.#setState('open');
+    return undefined;
+  }
+
+  /** @param {string} frame @returns {boolean} false while there is no connection */
+  send(frame) {
+    return this.connection.send(frame);
+  }
+
+  /** @param {RealtimeTTSError} error what open contexts fail with */
+  close(error) {
+    if (this.state === 'closed') return;
+    this.connection.close(1000, 'done');
+    this.#setState('closed');
+    this.handlers.lost(error);
+  }
+
+  #connectionLost(code, reason) {
+    if (code === POLICY_VIOLATION) this.close(new ConnectionLost(reason || 'The server closed the session', code));
+    else {
+      this.#setState('reconnecting');
+      this.#reconnect(performance.now());
+    }
+  }
+
+  async #reconnect(lostAt) {
+    const windowMs = (this.session.limits?.resume_window_s ?? RESUME_WINDOW_S) * 1000;
+    let resumable = true;
+    for (let delay = FIRST_RETRY_MS; this.state === 'reconnecting'; delay = Math.min(2 * delay, MAX_RETRY_MS)) {
+      if (resumable && performance.now() - lostAt > windowMs) resumable = this.#giveUp();
+      try {
+        await (resumable ? this.#resume() : this.start());
+        return;
+      } catch (error) {
+        if (!(error instanceof RealtimeTTSError)) throw error;
+        if (error.code === 'session_not_found') resumable = this.#giveUp();
+        else if (error instanceof ServerError && !error.retryable) return this.close(error);
+      }
+      await new Promise((resolve) => setTimeout(resolve, delay * (0.75 + Math.random() / 2)));
+    }
+  }
+
+  #giveUp() {
+    this.handlers.lost(new ConnectionLost('The connection was lost for too long to go on with what was being said'));
+    return false;
+  }
+
+  async #resume() {
+    const hello = protocol.resumeSession(this.session.session_id, this.handlers.lastSequences());
+    const answer = await this.connection.open(hello, ['session.resumed']);
+    if (this.state === 'closed') return this.connection.close();
+    this.#setState('open');
+    this.handlers.resumed(answer.contexts);
+    return undefined;
+  }
+
+  #setState(state) {
+    if (this.state === state) return;
+    this.state = state;
+    this.handlers.state(state);
+  }
+}

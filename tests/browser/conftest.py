@@ -1,0 +1,87 @@
+"""Headless Chromium, and the two things it can talk to: the scripted gateway, or a real one.
+
+`REALTIME_TTS_URL=http://127.0.0.1:8000/` runs the end-to-end tests of test_playground_speech.py against a gateway that
+is already up; without it they run against the scripted one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_gateway import FakeGateway
+from playground_page import PlaygroundPage
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--autoplay-policy=no-user-gesture-required",
+)
+
+
+def _programs() -> tuple[str, str]:
+    """Paths of Chromium and its driver. Where CI promises them, their absence is a failure, not a skip."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        reason = "needs Chromium and its driver: apt-get install chromium chromium-driver"
+        if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    return chromium, driver
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    binary, driver_binary = _programs()
+    options = Options()
+    options.binary_location = binary
+    profile: Path = tmp_path_factory.mktemp("profile")
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(driver_binary))
+    driver.set_script_timeout(30)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def gateway() -> Iterator[FakeGateway]:
+    with FakeGateway() as fake:
+        yield fake
+
+
+@pytest.fixture
+def page(chromium: webdriver.Chrome, gateway: FakeGateway) -> Iterator[PlaygroundPage]:
+    """The playground, open and connected to the scripted gateway. Whatever it logs as an error fails the test."""
+    playground = PlaygroundPage(chromium, gateway.url)
+    playground.open()
+    yield playground
+    errors = playground.console_errors()
+    playground.leave()
+    assert errors == []
+
+
+@pytest.fixture
+def any_page(chromium: webdriver.Chrome, request: pytest.FixtureRequest) -> Iterator[PlaygroundPage]:
+    """The playground of a real gateway (REALTIME_TTS_URL), or of the scripted one."""
+    url = os.environ.get("REALTIME_TTS_URL") or request.getfixturevalue("gateway").url
+    playground = PlaygroundPage(chromium, url)
+    playground.open()
+    yield playground
+    errors = playground.console_errors()
+    playground.leave()
+    assert errors == []

@@ -1,0 +1,123 @@
+"""The playground as a test sees it: what a visitor can do, and what the page's test hook tells (`?test=1`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from selenium.common.exceptions import JavascriptException
+from selenium.webdriver import Chrome, Keys
+
+
+class PlaygroundPage:
+    def __init__(self, driver: Chrome, url: str) -> None:
+        self.driver = driver
+        self.url = url
+
+    # ---- what a visitor does
+
+    def open(self) -> None:
+        self.driver.get_log("browser")  # of the page before
+        self.driver.get(f"{self.url}?test=1")
+        self.wait(lambda: self.script("return window.__playground !== undefined"), "the page is ready")
+
+    def leave(self) -> None:
+        self.driver.get("about:blank")
+
+    def write(self, text: str) -> None:
+        self.script("document.getElementById('text').value = arguments[0]", text)
+
+    def choose(self, element_id: str, value: str) -> None:
+        """A select's or slider's value, as a visitor's change (with its events)."""
+        self.script(
+            "const e = document.getElementById(arguments[0]); e.value = arguments[1];"
+            "e.dispatchEvent(new Event('input')); e.dispatchEvent(new Event('change'));",
+            element_id,
+            value,
+        )
+
+    def let_a_model_write(self, tokens_per_s: int) -> None:
+        self.script("document.querySelector('[name=source][value=llm]').click()")
+        self.choose("rate", str(tokens_per_s))
+
+    def speak(self, text: str) -> int:
+        """Write and press Speak; returns the context's number once the server has given one."""
+        before = self.last()
+        self.write(text)
+        self.click("speak")
+        self.wait(lambda: self._is_new(before), "the context was started")
+        return int(self.last()["number"])
+
+    def click(self, element_id: str) -> None:
+        self.driver.find_element("id", element_id).click()
+
+    def press_escape(self) -> None:
+        self.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+
+    # ---- what a visitor sees
+
+    def text_of(self, element_id: str) -> str:
+        return str(self.script("return document.getElementById(arguments[0]).textContent", element_id))
+
+    def phase(self) -> str:
+        return str(self.script("return document.getElementById('stage').dataset.phase"))
+
+    def connection(self) -> str:
+        return str(self.script("return document.getElementById('connection').dataset.state"))
+
+    def notice(self) -> str:
+        """The error on show, or an empty string."""
+        return str(self.script("const n = document.getElementById('notice'); return n.hidden ? '' : n.textContent"))
+
+    def lit_words(self) -> list[str]:
+        return list(self.script("return [...document.querySelectorAll('.word.heard')].map((e) => e.textContent)"))
+
+    def struck_text(self) -> str:
+        return str(self.script("return document.querySelector('#transcript-text s')?.textContent ?? ''"))
+
+    # ---- what the test hook tells
+
+    def last(self) -> dict[str, Any]:
+        return self.script("return __playground.last()") or {"number": None, "id": None}
+
+    def num_played(self, number: int) -> int:
+        return int(self.script("return __playground.samplesPlayed(arguments[0])", number))
+
+    def samples(self, kind: str, number: int) -> np.ndarray:
+        """Every sample of a context that was `decoded` or `played`, in order."""
+        return np.array(self.script("return __playground[arguments[0]](arguments[1])", kind, number))
+
+    def sample_rate(self) -> int:
+        return int(self.script("return __playground.sampleRate()"))
+
+    def heard_ms(self) -> float:
+        return float(self.last()["heardMs"])
+
+    def console_errors(self) -> list[str]:
+        """Script errors; failed requests are the network's business and shown by the page itself."""
+        entries = self.driver.get_log("browser")
+        return [e["message"] for e in entries if e["level"] == "SEVERE" and e["source"] != "network"]
+
+    # ---- waiting
+
+    def script(self, code: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(code, *arguments)  # type: ignore[no-untyped-call]
+
+    def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = 20) -> None:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            try:
+                if condition():
+                    return
+            except JavascriptException:
+                pass
+            time.sleep(0.02)
+        raise AssertionError(
+            f"not within {timeout_s} s: {what}; the page says {self.text_of('phase')!r}, {self.notice()!r}"
+        )
+
+    def _is_new(self, before: dict[str, Any]) -> bool:
+        now = self.last()
+        return now["number"] is not None and now["id"] != before["id"]

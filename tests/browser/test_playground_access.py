@@ -1,0 +1,116 @@
+"""The page for everybody: keyboard, names for screen readers, contrast, small screens, reduced motion."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from fake_gateway import FakeGateway
+from playground_page import PlaygroundPage
+from selenium.webdriver import Keys
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
+
+VISIBLE_TEXT = """
+const seen = [];
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (walker.nextNode()) {
+  const node = walker.currentNode, element = node.parentElement;
+  if (!node.data.trim() || !element.checkVisibility() || element.closest('.hidden, .skip, :disabled')) continue;
+  if (element.closest('option, script')) continue;
+  let ground = element;
+  while (getComputedStyle(ground).backgroundColor === 'rgba(0, 0, 0, 0)') ground = ground.parentElement;
+  if (element.parentElement.matches('.source label') && element.previousElementSibling?.checked) ground = element;
+  seen.push([node.data.trim(), getComputedStyle(element).color, getComputedStyle(ground).backgroundColor]);
+}
+return seen;
+"""
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance as WCAG defines it."""
+    channels = [int(value) / 255 for value in re.findall(r"\d+", colour)[:3]]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a: str, b: str) -> float:
+    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def emulate(page: PlaygroundPage, **features: str) -> None:
+    listed = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": listed})
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_has_contrast(page: PlaygroundPage, scheme: str) -> None:
+    emulate(page, prefers_color_scheme=scheme, prefers_reduced_motion="reduce")
+    page.speak("[fail] Some words are heard and some of them are not.")
+    page.wait(lambda: page.struck_text(), "failed, with a notice on show")
+    pairs = page.script(VISIBLE_TEXT)
+    emulate(page)
+    assert len(pairs) > 30
+    weak = [(text, round(contrast(fore, back), 2)) for text, fore, back in pairs if contrast(fore, back) < 4.5]
+    assert weak == []
+
+
+def test_every_control_has_a_name(page: PlaygroundPage) -> None:
+    page.script("document.querySelector('details').open = true")
+    controls = page.driver.find_elements("css selector", "button, input, select, textarea, summary, canvas, [tabindex]")
+    unnamed = [c.get_attribute("id") for c in controls if c.is_displayed() and not c.accessible_name]
+    assert unnamed == []
+
+
+def test_changes_are_announced_politely_and_errors_at_once(page: PlaygroundPage) -> None:
+    attribute = "return document.getElementById(arguments[0]).getAttribute(arguments[1])"
+    assert page.script(attribute, "phase", "aria-live") == "polite"
+    assert page.script(attribute, "connection", "role") == "status"
+    assert page.script(attribute, "notice", "role") == "alert"
+    assert page.script("return document.querySelector('#transcript-text').closest('[aria-live]')") is None
+
+
+def test_everything_can_be_done_from_the_keyboard(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    page.script("document.getElementById('text').focus()")
+    page.driver.switch_to.active_element.send_keys(Keys.CONTROL, Keys.ENTER)
+    page.wait(lambda: page.last()["number"] is not None, "spoken")
+    page.wait(lambda: page.heard_ms() > 300, "heard")
+    page.press_escape()
+    page.wait(lambda: page.phase() == "interrupted", "interrupted")
+    reached = set()
+    page.script("document.body.tabIndex = -1; document.body.focus()")
+    for _ in range(20):
+        page.driver.switch_to.active_element.send_keys(Keys.TAB)
+        active = (
+            "const e = document.activeElement; return [e.id || e.name || e.localName, getComputedStyle(e).outlineStyle]"
+        )
+        name, outline = page.script(active)
+        reached.add(name)
+        assert outline != "none" or name in ("body", "source"), f"{name} shows its focus"
+    assert {"text", "source", "voice", "summary", "speak", "transcript"} <= reached
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+def test_nothing_sticks_out_sideways(page: PlaygroundPage, width: int) -> None:
+    metrics = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 768}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    page.speak("Donaudampfschifffahrtsgesellschaftskapitänsmützenabzeichen and a few more words to fill the line.")
+    page.wait(lambda: page.heard_ms() > 200, "speaking")
+    scroll_width = page.script("return document.documentElement.scrollWidth")
+    small = page.script(
+        "const shown = [...document.querySelectorAll('button')].filter((b) => b.checkVisibility());"
+        "return shown.filter((b) => b.offsetHeight < 32).length"
+    )
+    page.press_escape()
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert scroll_width <= width
+    assert small == 0, "buttons large enough for a finger"
+
+
+def test_reduced_motion_is_respected(page: PlaygroundPage) -> None:
+    emulate(page, prefers_reduced_motion="reduce")
+    page.script("document.getElementById('connection').dataset.state = 'connecting'")
+    animation = page.script("return getComputedStyle(document.querySelector('#connection i')).animationName")
+    emulate(page)
+    assert animation == "none"

@@ -1,0 +1,182 @@
+"""What the page does when things go wrong, and what only a scripted gateway can show."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_gateway import MS_PER_CHAR, FakeGateway, tone_hz
+from playground_page import PlaygroundPage
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
+
+TEXT = "Sixty milliseconds for each character of this."
+
+
+def pitch_hz(samples: np.ndarray, rate: int) -> float:
+    """The strongest frequency."""
+    spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples))))
+    return float(np.argmax(spectrum) * rate / len(samples))
+
+
+def finish(page: PlaygroundPage) -> None:
+    page.wait(lambda: page.phase() == "finished", "heard to the end")
+
+
+def test_the_tone_arrives_whole_through_opus(page: PlaygroundPage) -> None:
+    number = page.speak(TEXT)
+    finish(page)
+    samples, rate = page.samples("decoded", number), page.sample_rate()
+    assert rate == 48_000
+    assert pitch_hz(samples, rate) == pytest.approx(tone_hz(number), abs=2)
+    assert len(samples) == len(TEXT) * MS_PER_CHAR * rate // 1000
+    quiet = np.abs(samples[rate // 10 :]).reshape(-1, rate // 50).max(axis=1)
+    assert quiet.min() > 0.2, "no hole in it"
+
+
+def test_two_contexts_keep_their_own_sound(page: PlaygroundPage) -> None:
+    first = page.speak(TEXT)
+    second = page.speak(TEXT)
+    finish(page)
+    rate = page.sample_rate()
+    for number in (first, second):
+        assert pitch_hz(page.samples("played", number), rate) == pytest.approx(tone_hz(number), abs=8)
+
+
+def test_pcm_can_be_chosen(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    page.script("document.querySelector('details').open = true")
+    page.choose("codec", "pcm_s16le")
+    page.wait(lambda: page.connection() == "open" and page.script("return __playground.sampleRate()") == 24_000, "PCM")
+    number = page.speak(TEXT)
+    finish(page)
+    assert gateway.messages("session.start")[-1]["audio"]["codec"] == "pcm_s16le"
+    assert pitch_hz(page.samples("played", number), 24_000) == pytest.approx(tone_hz(number), abs=2)
+
+
+def test_pcm_is_the_fallback_where_webcodecs_is_missing(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    source = "delete window.AudioDecoder"
+    added = page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": source})
+    try:
+        page.open()
+        number = page.speak(TEXT)
+        finish(page)
+    finally:
+        page.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+    assert gateway.messages("session.start")[-1]["audio"] == {
+        "codec": "pcm_s16le",
+        "sample_rate": 24_000,
+        "frame_ms": 20,
+    }
+    assert len(page.samples("played", number)) == len(TEXT) * MS_PER_CHAR * 24
+
+
+def test_a_cut_cable_is_not_heard(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    number = page.speak(f"[drop] {TEXT}")
+    finish(page)
+    samples, rate = page.samples("played", number), page.sample_rate()
+    assert len(samples) == (len(TEXT) + 7) * MS_PER_CHAR * rate // 1000, "nothing lost, nothing twice"
+    levels = np.abs(samples[rate // 10 : -rate // 10]).reshape(-1, rate // 50).max(axis=1)
+    assert levels.min() > 0.2, "resumed before the buffer ran dry"
+    [resume] = gateway.messages("session.resume")
+    assert list(resume["contexts"].values()) > [0]
+    assert page.notice() == ""
+    assert page.connection() == "open"
+
+
+def test_text_written_while_the_line_is_down_is_spoken(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    page.let_a_model_write(40)
+    page.write(TEXT)
+    page.click("speak")
+    page.wait(lambda: len(gateway.messages("text")) >= 3, "the model writes")
+    gateway.cut()
+    finish(page)
+    [session] = gateway.sessions.values()
+    [context] = session.contexts.values()
+    assert context.text == TEXT
+    assert len(page.samples("decoded", page.last()["number"])) == len(TEXT) * MS_PER_CHAR * 48
+
+
+def test_a_session_that_cannot_be_resumed_says_so_and_a_new_one_speaks(page: PlaygroundPage) -> None:
+    page.speak(f"[forget] {TEXT}")
+    page.wait(lambda: "connection_lost" in page.notice(), "told")
+    page.wait(lambda: page.connection() == "open", "connected again")
+    number = page.speak(TEXT)
+    finish(page)
+    assert len(page.samples("played", number)) > 0
+    assert page.notice() == "", "an old error does not stay on show"
+
+
+def test_a_failed_context_is_heard_as_far_as_it_goes_and_explained(page: PlaygroundPage) -> None:
+    number = page.speak(f"[fail] {TEXT}")
+    page.wait(lambda: "engine_lost" in page.notice(), "told")
+    page.wait(lambda: page.struck_text(), "the rest is struck")
+    assert page.num_played(number) == page.sample_rate(), "one second arrived, one second was heard"
+    assert page.phase() == "failed"
+    assert "restarted" in page.notice()
+    page.speak(TEXT)
+    finish(page)
+
+
+def test_a_refused_context_is_explained_and_leaves_nothing_hanging(page: PlaygroundPage) -> None:
+    page.write(f"[refuse] {TEXT}")
+    page.click("speak")
+    page.wait(lambda: "overloaded" in page.notice(), "told")
+    assert page.phase() == "failed"
+    assert page.script("return __playground.session().contexts.size") == 0
+    assert page.driver.find_element("id", "interrupt").is_enabled() is False
+
+
+def test_malformed_frames_are_reported_and_survived(page: PlaygroundPage) -> None:
+    number = page.speak(f"[malformed] {TEXT}")
+    page.wait(lambda: "protocol_error" in page.notice(), "told")
+    finish(page)
+    assert len(page.samples("played", number)) == (len(TEXT) + 12) * MS_PER_CHAR * 48
+
+
+def test_running_dry_is_counted_and_nothing_is_lost(page: PlaygroundPage) -> None:
+    number = page.speak(f"[stall] {TEXT}")
+    finish(page)
+    assert page.text_of("m-underruns") == "1"
+    assert page.text_of("m-buffer") == "80 ms"
+    assert page.num_played(number) == (len(TEXT) + 8) * MS_PER_CHAR * 48
+
+
+def test_playback_is_acknowledged_as_it_is_heard(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    page.speak(TEXT)
+    finish(page)
+    page.wait(lambda: gateway.messages("playback")[-1]["played_ms"] == len(TEXT) * MS_PER_CHAR, "heard to the end")
+    played = [message["played_ms"] for message in gateway.messages("playback")]
+    assert played == sorted(played)
+    assert len(played) >= len(TEXT) * MS_PER_CHAR / 1000 * 2, "a few times a second"
+
+
+def test_interrupting_a_writing_model_stops_its_writing(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    page.let_a_model_write(5)
+    page.write(TEXT)
+    page.click("speak")
+    page.wait(lambda: len(gateway.messages("text")) >= 2, "the model writes")
+    page.press_escape()
+    page.wait(lambda: page.phase() == "interrupted", "interrupted")
+    num_texts = len(gateway.messages("text"))
+    audio_time = page.script("return __playground.audioTime()")
+    page.wait(lambda: page.script("return __playground.audioTime()") > audio_time + 1, "a second later")
+    assert len(gateway.messages("text")) == num_texts
+    assert gateway.messages("end") == []
+
+
+def test_voice_and_parameters_reach_the_server(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    page.script("document.querySelector('details').open = true")
+    for element_id, value in (("voice", "awb"), ("steps", "8"), ("cfg", "1.5"), ("seed", "7")):
+        page.choose(element_id, value)
+    page.speak(TEXT)
+    [opening] = gateway.messages("text")
+    assert (opening["voice"], opening["params"]) == ("awb", {"steps": 8, "cfg": 1.5, "seed": 7})
+
+
+def test_a_server_that_comes_back_is_found_again(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    gateway.down = True
+    gateway.cut()
+    page.wait(lambda: page.connection() == "reconnecting", "noticed")
+    gateway.down = False
+    page.wait(lambda: page.connection() == "open", "found again")
+    page.speak(TEXT)
+    finish(page)
