@@ -70,6 +70,10 @@ class BlockPool:
         """Blocks findable by prefix, referenced or not."""
         return len(self._block_of)
 
+    def is_free(self, block: int) -> bool:
+        """Whether nobody refers to a block and nobody can find it."""
+        return self._references[block] == 0 and block not in self._hash_of
+
     def blocks_for(self, num_positions: int) -> int:
         """Blocks that so many positions need."""
         return -(-num_positions // self.block_size)

@@ -83,6 +83,10 @@ class Scheduler:
         self._requests[request.request_id] = request
         self._contexts.setdefault(request.context_id, _Context()).queue.append(request)
 
+    def has_context(self, context_id: str) -> bool:
+        """Whether a request of it was ever taken and it has not been closed."""
+        return context_id in self._contexts
+
     def _is_full(self) -> bool:
         if self.config.max_load is None:
             return False
@@ -270,12 +274,13 @@ class Scheduler:
 
     @property
     def num_parked(self) -> int:
-        return sum(self._is_parked(request) for request in self._active.values())
+        """Requests with blocks and a slot that wait for their listener."""
+        return sum(self._is_parked(request) for request in list(self._active.values()))
 
     @property
-    def num_running(self) -> int:
-        """Requests that the next steps will advance."""
-        return len(self._active) - self.num_parked
+    def num_active(self) -> int:
+        """Requests with blocks and a slot."""
+        return len(self._active)
 
     @property
     def num_free_slots(self) -> int:

@@ -152,7 +152,7 @@ def test_a_stream_that_is_ahead_is_parked_until_playback_catches_up() -> None:
         finish(scheduler, plan, 0.0)
         steps += 1
     assert steps == 19  # 3.04 s
-    assert (scheduler.num_parked, scheduler.num_running) == (1, 0)
+    assert (scheduler.num_parked, scheduler.num_active) == (1, 1)
     assert scheduler.next_wakeup_s(0.0) == pytest.approx(1.04)
     assert not scheduler.schedule(1.0)
     assert scheduler.schedule(1.05)
@@ -442,7 +442,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         ]
         slots_or_blocks_held = self.scheduler._active
         assert plan or not unparked or slots_or_blocks_held, "work, room and no step"
-        assert plan or not self.scheduler.num_running, "a running stream and no step"
+        assert plan or self.scheduler.num_active == self.scheduler.num_parked, "a running stream and no step"
         names = [item.request_id for item in (*plan.prefill, *plan.decode)]
         assert len(set(names)) == len(names)
         assert plan.num_prefill_positions <= 32

@@ -1,0 +1,209 @@
+"""A step plan as tensors: everything the device must be told travels in one packed copy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from realtime_tts.engine.noise import noise_key
+from realtime_tts.engine.request import DecodeItem, PrefillItem, StepPlan
+from realtime_tts.model.attention import AttentionMetadata
+from realtime_tts.model.sequence import Sequence as ModelInput
+
+
+@dataclasses.dataclass(slots=True)
+class Speech:
+    """What the runner must know of a request: its input, and how its patches are made."""
+
+    input: ModelInput
+    seed: int
+    cfg: float
+    steps: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Batch:
+    """One step on the device. R sequences, T new positions, A of them audio from the host, S that speak, N that start.
+
+    Rows: sequences with several positions first (the attention's rule). Speaking streams are sorted by their number of
+    flow steps; `flow_groups` are the (steps, number of streams) runs.
+    """
+
+    names: tuple[str, ...]  # [R]
+    speaking: tuple[str, ...]  # [S]
+    starting: tuple[str, ...]  # [N], sorted by how much context primes their VAE
+    flow_groups: tuple[tuple[int, int], ...]
+    context_groups: tuple[tuple[int, int], ...]  # (context patches, number of streams), of `starting`
+    meta: AttentionMetadata
+    token_ids: Tensor  # [T]
+    audio_index: Tensor  # [A + decoding], rows of T
+    features: Tensor  # [A, P, D]
+    decode_slots: Tensor  # [decoding], whose last patch is the feature
+    speaking_rows: Tensor  # [S], of R
+    speaking_slots: Tensor  # [S]
+    noise_keys: Tensor  # [S]
+    patch_index: Tensor  # [S]
+    cfg: Tensor  # [S] float32
+    starting_slots: Tensor  # [N]
+    prefix_patches: Tensor  # [N, P, D]
+    contexts: Tensor  # [all context patches of `starting`, P, D]
+
+
+class _Packer:
+    """Collects int64 and float32 arrays; `send` copies them as one buffer and gives views of it."""
+
+    def __init__(self) -> None:
+        self._parts: list[np.ndarray] = []
+        self._shapes: list[tuple[bool, tuple[int, ...]]] = []
+
+    def ints(self, values: Sequence[object]) -> None:
+        self._add(np.asarray(values, dtype=np.int64), is_float=False)
+
+    def floats(self, values: np.ndarray | Sequence[float]) -> None:
+        self._add(np.asarray(values, dtype=np.float32), is_float=True)
+
+    def _add(self, array: np.ndarray, *, is_float: bool) -> None:
+        self._shapes.append((is_float, array.shape))
+        flat = np.ascontiguousarray(array).reshape(-1)
+        if is_float:
+            flat = np.concatenate((flat, np.zeros(flat.size % 2, np.float32))).view(np.int64)
+        self._parts.append(flat)
+
+    def send(self, device: torch.device) -> list[Tensor]:
+        packed = torch.from_numpy(np.concatenate(self._parts))
+        if device.type == "cuda":
+            packed = packed.pin_memory().to(device, non_blocking=True)
+        views: list[Tensor] = []
+        start = 0
+        for part, (is_float, shape) in zip(self._parts, self._shapes, strict=True):
+            view = packed[start : start + part.size]
+            start += part.size
+            count = int(np.prod(shape))
+            views.append((view.view(torch.float32)[:count] if is_float else view).view(shape))
+        return views
+
+
+def build_batch(plan: StepPlan, speeches: Mapping[str, Speech], block_size: int, device: torch.device) -> Batch:
+    """Lay a plan out. `speeches` holds every request of the plan."""
+    items = _ordered(plan)
+    lens = [_num_positions(item) for item in items]
+    contexts = [_start(item) + num for item, num in zip(items, lens, strict=True)]
+    num_multi = sum(num > 1 for num in lens)
+    tokens, positions, kv_slots, audio_rows, decode_rows, features = _positions(items, speeches, block_size)
+    rows = [row for row, item in enumerate(items) if isinstance(item, DecodeItem) or item.is_last]
+    rows.sort(key=lambda row: speeches[items[row].request_id].steps)
+    speaking = [items[row] for row in rows]
+    starting = [item for item in speaking if isinstance(item, PrefillItem)]
+    starting.sort(key=lambda item: len(speeches[item.request_id].input.context))
+    inputs = [speeches[item.request_id].input for item in starting]
+    spoken = [speeches[item.request_id] for item in speaking]
+    patch_shape = (0, *next(iter(speeches.values())).input.prefix_patch.shape)
+
+    pack = _Packer()
+    pack.ints(tokens)
+    pack.ints(positions)
+    pack.ints(kv_slots)
+    pack.ints(_padded_tables(items, contexts, block_size))
+    pack.ints(contexts)
+    pack.ints(np.cumsum(lens) - 1)
+    pack.ints([*audio_rows, *decode_rows])
+    pack.ints([item.slot for item in items if isinstance(item, DecodeItem)])
+    pack.ints(rows)
+    pack.ints([item.slot for item in speaking])
+    pack.ints([noise_key(speech.seed) for speech in spoken])
+    pack.ints([item.patch_index if isinstance(item, DecodeItem) else 0 for item in speaking])
+    pack.ints([item.slot for item in starting])
+    pack.floats([speech.cfg for speech in spoken])
+    pack.floats(_stack(features, patch_shape))
+    pack.floats(_stack([source.prefix_patch[None] for source in inputs], patch_shape))
+    pack.floats(_stack([source.context for source in inputs], patch_shape))
+    tensors = pack.send(device)
+    meta = AttentionMetadata(
+        *tensors[1:6],
+        prefill_lens=tuple(zip(lens[:num_multi], contexts[:num_multi], strict=True)),
+        max_context_len=max(contexts[num_multi:], default=0),
+    )
+    return Batch(
+        tuple(item.request_id for item in items),
+        tuple(item.request_id for item in speaking),
+        tuple(item.request_id for item in starting),
+        _runs([speech.steps for speech in spoken]),
+        _runs([len(source.context) for source in inputs]),
+        meta,
+        token_ids=tensors[0],
+        audio_index=tensors[6],
+        decode_slots=tensors[7],
+        speaking_rows=tensors[8],
+        speaking_slots=tensors[9],
+        noise_keys=tensors[10],
+        patch_index=tensors[11],
+        starting_slots=tensors[12],
+        cfg=tensors[13],
+        features=tensors[14],
+        prefix_patches=tensors[15],
+        contexts=tensors[16],
+    )
+
+
+def _ordered(plan: StepPlan) -> list[PrefillItem | DecodeItem]:
+    several = [item for item in plan.prefill if item.num_positions > 1]
+    single = [item for item in plan.prefill if item.num_positions == 1]
+    return [*several, *single, *plan.decode]
+
+
+def _num_positions(item: PrefillItem | DecodeItem) -> int:
+    return 1 if isinstance(item, DecodeItem) else item.num_positions
+
+
+def _start(item: PrefillItem | DecodeItem) -> int:
+    return item.position if isinstance(item, DecodeItem) else item.start
+
+
+def _positions(
+    items: Sequence[PrefillItem | DecodeItem], speeches: Mapping[str, Speech], block_size: int
+) -> tuple[list[int], list[int], list[int], list[int], list[int], list[np.ndarray]]:
+    """Per new position: token, position, KV slot; then which rows are audio from the host, which fed back, and what."""
+    tokens: list[int] = []
+    positions: list[int] = []
+    kv_slots: list[int] = []
+    audio_rows: list[int] = []
+    decode_rows: list[int] = []
+    features: list[np.ndarray] = []
+    for item in items:
+        first_row, start, num = len(tokens), _start(item), _num_positions(item)
+        span = range(start, start + num)
+        positions += span
+        kv_slots += [item.blocks[p // block_size] * block_size + p % block_size for p in span]
+        if isinstance(item, DecodeItem):
+            tokens.append(0)
+            decode_rows.append(first_row)
+            continue
+        source = speeches[item.request_id].input
+        tokens += source.token_ids[start : start + num]
+        audio = [n for n, position in enumerate(source.audio_index) if start <= position < start + num]
+        audio_rows += [first_row + source.audio_index[n] - start for n in audio]
+        if audio:
+            features.append(source.features[audio[0] : audio[-1] + 1])
+    return tokens, positions, kv_slots, audio_rows, decode_rows, features
+
+
+def _padded_tables(
+    items: Sequence[PrefillItem | DecodeItem], contexts: Sequence[int], block_size: int
+) -> list[list[int]]:
+    """Block tables up to the context's end, padded with a block of their own: reading another's could read NaN."""
+    tables = [item.blocks[: -(-context // block_size)] for item, context in zip(items, contexts, strict=True)]
+    width = max(map(len, tables))
+    return [[*table, *[table[0]] * (width - len(table))] for table in tables]
+
+
+def _stack(arrays: Sequence[np.ndarray], empty_shape: tuple[int, ...]) -> np.ndarray:
+    return np.concatenate(arrays) if arrays else np.zeros(empty_shape, np.float32)
+
+
+def _runs(values: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """(value, how many times in a row) of a sorted sequence."""
+    return tuple((value, values.count(value)) for value in dict.fromkeys(values))

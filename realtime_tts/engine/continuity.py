@@ -1,0 +1,101 @@
+"""What a segment starts from, so that the segments of one context sound like one speaker in one breath.
+
+A checkpoint chooses (`ServingPolicy.continuity`): "continuation" takes the last segment's text and audio as a prompt;
+"reference" repeats a named voice's prefix, and gives a voice found at random (zero-shot) back as an isolated reference
+made from its first patches.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+import numpy as np
+
+from realtime_tts.engine.voices import Voice
+from realtime_tts.model.checkpoint import LoadedModel
+from realtime_tts.model.sequence import Patches, Sequence, build_sequence
+
+REFERENCE_PATCHES = 10  # of a zero-shot segment that become the reference for the rest of its context
+
+
+@dataclasses.dataclass(slots=True)
+class _Memory:
+    """Of one context. reference: the voice found in its first segment. prompt: the last segment's speech."""
+
+    reference: Patches | None = None
+    prompt: Patches | None = None
+    prompt_text: str = ""
+
+
+class Continuity:
+    """Lays out inputs and remembers, per context and within bounds, what the next one continues from."""
+
+    def __init__(self, loaded: LoadedModel, max_contexts: int = 4096) -> None:
+        self._loaded, self._max_contexts = loaded, max_contexts
+        self._memories: collections.OrderedDict[str, _Memory] = collections.OrderedDict()
+        continues = loaded.policy.continuity == "continuation" or not loaded.config.supports_reference
+        self._continues = continues and loaded.policy.max_prompt_patches > 0
+
+    def __len__(self) -> int:
+        return len(self._memories)
+
+    def first_input(self, text: str, voice: Voice) -> Sequence:
+        """The input of a context's first segment: voice and text alone."""
+        return self._lay_out(text, voice, voice.reference, voice.prompt, voice.prompt_text)
+
+    def next_input(self, text: str, voice: Voice, context_id: str, max_positions: int) -> Sequence:
+        """The input of a segment in its context; without what continuity adds if that has no room."""
+        memory = self._memories.get(context_id)
+        if memory is None:
+            return self.first_input(text, voice)
+        reference = voice.reference if voice.reference is not None else memory.reference
+        if memory.prompt is not None:
+            whole = self._lay_out(text, voice, reference, memory.prompt, memory.prompt_text)
+        else:
+            whole = self._lay_out(text, voice, reference, voice.prompt, voice.prompt_text)
+        return whole if whole.num_positions <= max_positions else self.first_input(text, voice)
+
+    def spoken(self, context_id: str, text: str, voice: Voice, patches: list[Patches]) -> None:
+        """Remember a segment that was spoken to its end."""
+        if not patches:
+            return
+        memory = self._memories.setdefault(context_id, _Memory())
+        self._memories.move_to_end(context_id)
+        while len(self._memories) > self._max_contexts:
+            self._memories.popitem(last=False)
+        speech = np.stack(patches)
+        if self._continues:
+            memory.prompt_text, memory.prompt = self._prompt(text, speech)
+        elif memory.reference is None and not voice.prefix_ids and voice.reference is None and voice.prompt is None:
+            memory.reference = speech[:REFERENCE_PATCHES]
+
+    def forget(self, context_id: str) -> None:
+        """A context has closed."""
+        self._memories.pop(context_id, None)
+
+    def _prompt(self, text: str, speech: Patches) -> tuple[str, Patches]:
+        """A segment as prompt; of a longer one its end, cut at a word in the same proportion."""
+        limit = self._loaded.policy.max_prompt_patches
+        if len(speech) <= limit:
+            return text, speech
+        start = text.find(" ", round(len(text) * (1 - limit / len(speech))))
+        if start < 0:
+            return text, speech[-limit:]
+        kept = round(len(speech) * (len(text) - start) / len(text))
+        return text[start + 1 :], speech[-max(1, kept) :]
+
+    def _lay_out(
+        self, text: str, voice: Voice, reference: Patches | None, prompt: Patches | None, prompt_text: str
+    ) -> Sequence:
+        spoken = join_text(prompt_text, text) if prompt is not None else text
+        ids = self._loaded.tokenizer.encode(spoken)
+        return build_sequence(self._loaded.config, ids, prefix_ids=voice.prefix_ids, reference=reference, prompt=prompt)
+
+
+def join_text(before: str, after: str) -> str:
+    """Two pieces of one text; a space between them where the script writes one."""
+    if not before or not after or before[-1].isspace() or after[0].isspace():
+        return before + after
+    is_spaced = ord(before[-1]) < 0x2E80 and ord(after[0]) < 0x2E80  # not CJK
+    return f"{before} {after}" if is_spaced else before + after

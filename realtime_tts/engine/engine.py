@@ -1,0 +1,304 @@
+"""The engine of one device: messages in, steps, messages out. `step()` is the whole of it; the rest is book-keeping."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import logging
+import queue
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from realtime_tts import wire
+from realtime_tts.engine.batch import Speech
+from realtime_tts.engine.block_pool import BLOCK_SIZE, chain_hashes, prefix_root
+from realtime_tts.engine.continuity import Continuity
+from realtime_tts.engine.model_runner import Array, ModelRunner, StepResult
+from realtime_tts.engine.request import Finished, FinishReason, Request, StepPlan, length_guard
+from realtime_tts.engine.scheduler import Scheduler
+from realtime_tts.engine.step_draft import SchedulerConfig
+from realtime_tts.engine.voices import Voice, VoiceStore
+from realtime_tts.errors import Draining, EngineOutOfMemory, InvalidRequest, RealtimeTTSError
+from realtime_tts.model.checkpoint import LoadedModel
+from realtime_tts.model.sequence import Patches, Sequence
+
+logger = logging.getLogger(__name__)
+
+MAX_STEPS = 100  # of the flow; more would only hold up the others
+_OOM_LIMIT, _OOM_WINDOW_S = 3, 60.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VoiceReady:
+    """An internal message: a recording was encoded off the step loop, or could not be."""
+
+    voice_id: str
+    voice: Voice | None
+    error: RealtimeTTSError | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class _Job:
+    """A request between its `Generate` and its terminal message."""
+
+    message: wire.Generate
+    voice: Voice
+    request: Request
+    patches: list[Patches] = dataclasses.field(default_factory=list)
+    num_samples: int = 0
+
+
+class Engine:
+    """Not thread-safe but for `post`: one thread calls `step`.
+
+    Args:
+        emit: takes each outgoing message, on the engine's thread; must not block.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        config: SchedulerConfig,
+        emit: Callable[[wire.Message], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.loaded, self.config = loaded, config
+        self.runner = ModelRunner(loaded.model, config.num_blocks, config.block_size, config.max_streams)
+        self.scheduler = Scheduler(config, self._prepare)
+        self.voices = VoiceStore(loaded)
+        self.continuity = Continuity(loaded)
+        self.num_steps = 0
+        self.is_draining = False
+        self._emit, self._clock = emit, clock
+        self._inbox: queue.SimpleQueue[wire.Message | VoiceReady] = queue.SimpleQueue()
+        self._jobs: dict[str, _Job] = {}
+        self._speeches: dict[str, Speech] = {}  # of requests whose turn has come
+        self._step_times_s: collections.deque[float] = collections.deque(maxlen=256)
+        self._out_of_memory_s: collections.deque[float] = collections.deque(maxlen=_OOM_LIMIT)
+
+    # ---- the loop ------------------------------------------------------------------------------------------------
+
+    def post(self, message: wire.Message | VoiceReady) -> None:
+        """Hand a message over, from any thread; the next `step` takes it."""
+        self._inbox.put(message)
+
+    def step(self) -> bool:
+        """Take messages in, advance every scheduled stream by one patch, send out what came of it.
+
+        Returns whether there was a step; if not, `idle_s` says how long there will be none.
+
+        Raises:
+            EngineOutOfMemory: for the third time within a minute; the worker must be restarted.
+        """
+        self._take_messages()
+        plan = self.scheduler.schedule(self._clock())
+        if not plan:
+            return False
+        started_s = self._clock()
+        try:
+            result = self.runner.run(plan, self._speeches)
+        except EngineOutOfMemory as error:
+            self._fail_step(plan, error)
+            return True
+        now = self._clock()
+        self.num_steps += 1
+        self._step_times_s.append(now - started_s)
+        self._send_audio(result)
+        for finished in self.scheduler.finish_step(plan, result.flags, now, now - started_s):
+            self._end(finished)
+        return True
+
+    def idle_s(self) -> float | None:
+        """After a `step` without work: seconds until there may be some; None: not before a message arrives."""
+        return self.scheduler.next_wakeup_s(self._clock())
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is running, waiting or unread."""
+        return not self._jobs and self._inbox.empty()
+
+    # ---- messages in ---------------------------------------------------------------------------------------------
+
+    def _take_messages(self) -> None:
+        while True:
+            try:
+                message = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            self._take(message)
+
+    def _take(self, message: wire.Message | VoiceReady) -> None:
+        if isinstance(message, wire.Generate):
+            self._submit(message)
+        elif isinstance(message, wire.Cancel):
+            if finished := self.scheduler.cancel(message.request_id):
+                self._end(finished)
+        elif isinstance(message, wire.CloseContext):
+            for finished in self.scheduler.close_context(message.context_id):
+                self._end(finished)
+            self.continuity.forget(message.context_id)
+        elif isinstance(message, wire.Playback):
+            self.scheduler.playback(message.context_id, message.played_ms / 1000, message.paused, self._clock())
+        elif isinstance(message, wire.SetPriority):
+            self.scheduler.set_priority(message.context_id, message.priority)
+        elif isinstance(message, VoiceReady):
+            self._add_voice(message)
+        elif isinstance(message, wire.RemoveVoice):
+            if voice := self.voices.remove(message.voice_id):
+                self.scheduler.pool.forget_hashes(voice.hashes)
+        elif isinstance(message, wire.Drain):
+            self.is_draining = True
+
+    def _submit(self, message: wire.Generate) -> None:
+        try:
+            job = self._make_job(message)
+            if job is None:  # nothing in the text can be spoken
+                self._emit(wire.Done(message.request_id, FinishReason.STOP.value))
+                return
+            self.scheduler.add(job.request, self._clock())
+        except RealtimeTTSError as error:
+            self._emit(wire.Failed(message.request_id, error.code, error.message))
+            return
+        self._jobs[message.request_id] = job
+
+    def _make_job(self, message: wire.Generate) -> _Job | None:
+        if message.request_id in self._jobs:
+            raise InvalidRequest("the request id is in use", field="request_id")
+        if self.is_draining and not self.scheduler.has_context(message.context_id):
+            raise Draining("the worker is shutting down")
+        policy = self.loaded.policy
+        if message.encoding not in ("s16le", "f32le"):
+            raise InvalidRequest("encoding must be s16le or f32le", field="encoding")
+        if message.steps is not None and not 2 <= message.steps <= MAX_STEPS:
+            raise InvalidRequest(f"steps must be 2 to {MAX_STEPS}", field="steps")
+        voice = self.voices.get(message.voice, message.tenant)
+        num_tokens = len(self.loaded.tokenizer.encode(message.text))
+        if num_tokens == 0:
+            return None
+        alone = self.continuity.first_input(message.text, voice)
+        limit = message.max_patches if message.max_patches is not None else self.loaded.config.max_length
+        guard = length_guard(num_tokens, len(message.text), policy.max_patches_per_char, limit)
+        request = Request(
+            message.request_id,
+            message.context_id,
+            min_prefill=alone.num_positions,
+            max_patches=guard,
+            priority=message.priority,
+            paced=message.paced,
+        )
+        return _Job(message, voice, request)
+
+    def _prepare(self, request: Request) -> None:
+        """The scheduler's call when a request's predecessor has ended: now it is known what it continues from."""
+        job = self._jobs[request.request_id]
+        message, policy = job.message, self.loaded.policy
+        room = self.config.max_request_positions - request.max_patches + 1
+        source = self.continuity.next_input(message.text, job.voice, message.context_id, room)
+        request.num_prefill = source.num_positions
+        hashes = chain_hashes(prefix_root(self.loaded.name, "", message.tenant), content_of(source), BLOCK_SIZE)
+        request.hashes = hashes
+        job.voice.note_hashes(hashes)
+        self._speeches[request.request_id] = Speech(
+            source,
+            message.seed,
+            policy.default_cfg if message.cfg is None else message.cfg,
+            policy.default_steps if message.steps is None else message.steps,
+        )
+
+    def _add_voice(self, ready: VoiceReady) -> None:
+        error = ready.error
+        if ready.voice is not None:
+            try:
+                self.voices.add(ready.voice)
+            except InvalidRequest as refused:
+                error = refused
+        if error is not None or ready.voice is None:
+            code, text = (error.code, error.message) if error else ("internal_error", "the voice was not made")
+            self._emit(wire.VoiceFailed(ready.voice_id, code, text))
+            return
+        recordings = [patches for patches in (ready.voice.reference, ready.voice.prompt) if patches is not None]
+        self._emit(wire.VoiceAdded(ready.voice_id, max(map(len, recordings), default=0)))
+
+    # ---- messages out --------------------------------------------------------------------------------------------
+
+    def _send_audio(self, result: StepResult) -> None:
+        for name, pcm in result.pcm.items():
+            if not result.flags[name].finite:
+                continue
+            job = self._jobs[name]
+            self._emit(wire.Audio(name, len(job.patches), payload=encode_pcm(pcm, job.message.encoding)))
+            job.patches.append(result.patches[name].copy())  # of one step's buffer, which it would keep alive
+            job.num_samples += pcm.size
+
+    def _end(self, finished: Finished) -> None:
+        request = finished.request
+        job = self._jobs.pop(request.request_id)
+        self._speeches.pop(request.request_id, None)
+        if finished.reason is FinishReason.FAILED:
+            unused = [block for block in request.blocks if self.scheduler.pool.is_free(block)]
+            self.runner.clear_blocks(unused)
+            self._emit(wire.Failed(request.request_id, finished.error_code, finished.error_message))
+            return
+        if finished.reason is not FinishReason.CANCELLED:
+            self.continuity.spoken(request.context_id, job.message.text, job.voice, job.patches)
+        started_s = request.arrived_s if request.started_s is None else request.started_s
+        first_s = request.arrived_s if request.first_audio_s is None else request.first_audio_s
+        self._emit(
+            wire.Done(
+                request.request_id,
+                finished.reason.value,
+                num_patches=len(job.patches),
+                num_samples=job.num_samples,
+                prefill_positions=request.num_prefill,
+                cached_positions=request.num_cached,
+                queue_ms=1000 * (started_s - request.arrived_s),
+                first_audio_ms=1000 * (first_s - request.arrived_s),
+            )
+        )
+
+    def _fail_step(self, plan: StepPlan, error: EngineOutOfMemory) -> None:
+        """No memory for a step: its requests end, the others go on; three in a minute are more than bad luck."""
+        logger.error("out of memory in a step over %d streams", len(plan.prefill) + len(plan.decode))
+        names = [item.request_id for item in (*plan.prefill, *plan.decode)]
+        for finished in self.scheduler.fail(names, error.code, error.message):
+            self._end(finished)
+        now = self._clock()
+        self._out_of_memory_s.append(now)
+        if len(self._out_of_memory_s) == _OOM_LIMIT and now - self._out_of_memory_s[0] < _OOM_WINDOW_S:
+            raise error
+
+    def stats(self) -> wire.Stats:
+        """A heartbeat; may be called from another thread (it reads counters only)."""
+        scheduler, times_s = self.scheduler, list(self._step_times_s)
+        num_parked = scheduler.num_parked
+        return wire.Stats(
+            num_steps=self.num_steps,
+            running=scheduler.num_active - num_parked,
+            waiting=scheduler.num_waiting,
+            parked=num_parked,
+            free_blocks=scheduler.pool.num_available,
+            num_blocks=scheduler.pool.num_blocks,
+            cached_blocks=scheduler.pool.num_cached,
+            free_slots=scheduler.num_free_slots,
+            contexts=scheduler.num_contexts,
+            step_ms=1000 * sum(times_s) / len(times_s) if times_s else 0.0,
+        )
+
+
+def content_of(source: Sequence) -> list[bytes]:
+    """What each position holds, for the prefix cache: a token's bytes, or a hash of a patch."""
+    content = [b"t" + token.to_bytes(4, "big") for token in source.token_ids]
+    for position, patch in zip(source.audio_index, source.features, strict=True):
+        content[position] = b"a" + hashlib.blake2b(np.ascontiguousarray(patch).tobytes(), digest_size=16).digest()
+    return content
+
+
+def encode_pcm(pcm: Array, encoding: str) -> bytes:
+    """[samples] float32 in −1…1 → little-endian bytes."""
+    if encoding == "f32le":
+        return pcm.astype("<f4").tobytes()
+    return (np.clip(pcm, -1.0, 1.0) * 32767.0).round().astype("<i2").tobytes()
