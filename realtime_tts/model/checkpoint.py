@@ -63,6 +63,8 @@ def load_model(
     config = read_config(path / "config.json")
     tokenizer = TextTokenizer.from_file(path / "tokenizer.json")
     policy = ServingPolicy.load(path)
+    # Of a hub id the directory is named by its commit, so the name comes from what was asked for.
+    policy = dataclasses.replace(policy, name=policy.name or Path(path_or_id).name)
     device = torch.device(device)
     if dtype is None:
         dtype = torch.float32 if device.type == "cpu" else config.dtype
@@ -75,7 +77,7 @@ def load_model(
     _assign(vae, to_model(read_vae_weights(path), vae, torch.float32))
     model.vae = vae
     model = model.requires_grad_(False).eval().to(device)
-    return LoadedModel(model, tokenizer, config, policy, policy.name or Path(path_or_id).name, path)
+    return LoadedModel(model, tokenizer, config, policy, policy.name, path)
 
 
 def _assign(module: nn.Module, state: dict[str, torch.Tensor]) -> None:

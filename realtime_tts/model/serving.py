@@ -58,7 +58,7 @@ class ServingPolicy:
         """
         path = Path(directory) / "serving.json"
         if not path.exists():
-            return cls(name=Path(directory).name)
+            return cls()
         try:
             raw = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:

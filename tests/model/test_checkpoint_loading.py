@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import torch
+from random_checkpoints import CONFIGS, write_checkpoint
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import realtime_tts
+from realtime_tts.errors import CheckpointError
+from realtime_tts.model import weights
+from realtime_tts.model.checkpoint import load_model, resolve_directory, save_weights
+
+GOLDENS = Path(__file__).parents[1] / "parity" / "goldens"
+STARTER = Path(realtime_tts.__file__).parent / "starter_voice"
+NAME = "voxcpm2"
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory) -> Path:
+    with safe_open(GOLDENS / f"{NAME}.safetensors", "pt") as file:
+        shapes = json.loads(file.metadata()["shapes"])
+    return write_checkpoint(tmp_path_factory.mktemp("original"), NAME, shapes)
+
+
+@pytest.fixture
+def directory(original, tmp_path) -> Path:
+    return shutil.copytree(original, tmp_path / "checkpoint")
+
+
+def same_weights(a, b) -> bool:
+    first, second = a.model.state_dict(), b.model.state_dict()
+    return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
+
+
+def change(path: Path, edit) -> None:
+    tensors = load_file(path)
+    edit(tensors)
+    save_file(tensors, path)
+
+
+def test_it_is_ready_to_serve(directory):
+    loaded = load_model(directory)
+    assert loaded.name == "checkpoint"
+    assert not loaded.model.training
+    assert {parameter.requires_grad for parameter in loaded.model.parameters()} == {False}
+    assert {parameter.device.type for parameter in loaded.model.parameters()} == {"cpu"}
+    assert loaded.tokenizer.encode("ab") == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("file", "weight"),
+    [
+        ("model.safetensors", "base_lm.layers.1.self_attn.k_proj.weight"),
+        ("model.safetensors", "residual_lm.norm.weight"),
+        ("model.safetensors", "feat_decoder.estimator.decoder.layers.0.mlp.up_proj.weight"),
+        ("audiovae.safetensors", "decoder.model.0.bias"),
+        ("audiovae.safetensors", "encoder.fc_mu.weight_g"),
+    ],
+)
+def test_a_missing_weight_is_named(directory, file, weight):
+    change(directory / file, lambda tensors: tensors.pop(weight))
+    with pytest.raises(CheckpointError, match=f"{weight} is missing"):
+        load_model(directory)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "audiovae.safetensors"])
+def test_an_unknown_weight_is_named(directory, file):
+    change(directory / file, lambda tensors: tensors.update({"extra.lora_A": torch.zeros(1)}))
+    with pytest.raises(CheckpointError, match=r"unknown weight extra\.lora_A"):
+        load_model(directory)
+
+
+def test_a_weight_of_another_shape_is_named(directory):
+    change(directory / "model.safetensors", lambda tensors: tensors.update({"stop_head.weight": torch.zeros(3, 64)}))
+    with pytest.raises(CheckpointError, match=r"stop_head\.weight is shaped \[3, 64\], not \[2, 64\]"):
+        load_model(directory)
+
+
+def test_shards_with_and_without_an_index(original, directory):
+    tensors = load_file(directory / "model.safetensors")
+    (directory / "model.safetensors").unlink()
+    names = sorted(tensors)
+    shards = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for file, keys in shards.items():
+        save_file({key: tensors[key] for key in keys}, directory / file)
+    assert same_weights(load_model(directory), load_model(original))
+    index = {"weight_map": {key: file for file, keys in shards.items() for key in keys}}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert same_weights(load_model(directory), load_model(original))
+    (directory / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="model-00002"):
+        load_model(directory)
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "{}", '{"weight_map": {"a": "../model.safetensors"}}', '{"weight_map": {"a": 1}}']
+)
+def test_an_index_that_is_damaged_or_points_outside_is_refused(directory, content):
+    (directory / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(CheckpointError, match="index"):
+        load_model(directory)
+
+
+def test_a_weight_in_two_shards_is_refused(directory):
+    shutil.copy(directory / "model.safetensors", directory / "model-00001-of-00002.safetensors")
+    (directory / "model.safetensors").rename(directory / "model-00002-of-00002.safetensors")
+    with pytest.raises(CheckpointError, match="in two files"):
+        load_model(directory)
+
+
+def to_pickles(directory: Path) -> None:
+    torch.save(load_file(directory / "model.safetensors"), directory / "pytorch_model.bin")
+    torch.save({"state_dict": load_file(directory / "audiovae.safetensors")}, directory / "audiovae.pth")
+    for path in directory.glob("*.safetensors"):
+        path.unlink()
+
+
+def test_torch_files_load_like_safetensors(original, directory):
+    to_pickles(directory)
+    assert same_weights(load_model(directory), load_model(original))
+
+
+def test_a_torch_file_never_runs_code(directory, tmp_path):
+    to_pickles(directory)
+
+    class Bomb:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "ran",))
+
+    (directory / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(CheckpointError, match=r"pytorch_model\.bin cannot be read"):
+        load_model(directory)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_torch_file_over_the_cap_is_not_opened(directory, monkeypatch):
+    to_pickles(directory)
+    monkeypatch.setattr(weights, "MAX_PICKLE_BYTES", 100)
+    with pytest.raises(CheckpointError, match="larger than 100 bytes"):
+        load_model(directory)
+
+
+def test_a_torch_file_that_is_no_state_dict_is_refused(directory):
+    to_pickles(directory)
+    torch.save([1], directory / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="no state dict"):
+        load_model(directory)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "audiovae.safetensors"])
+def test_missing_and_truncated_weight_files_are_named(directory, name):
+    path = directory / name
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(CheckpointError, match=name):
+        load_model(directory)
+    path.unlink()
+    with pytest.raises(CheckpointError, match=r"no (model|VAE) weights"):
+        load_model(directory)
+
+
+def test_half_precision_files_load_into_the_requested_type(directory):
+    for name in ("model.safetensors", "audiovae.safetensors"):
+        half = {key: t.half() if t.is_floating_point() else t for key, t in load_file(directory / name).items()}
+        save_file(half, directory / name)
+    loaded = load_model(directory)
+    assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
+    loaded = load_model(directory, dtype="bfloat16")
+    assert loaded.model.dtype == torch.bfloat16
+    # The VAE and the rotation tables stay exact.
+    assert {parameter.dtype for parameter in loaded.model.vae.parameters()} == {torch.float32}
+    assert loaded.model.base_lm.rope.cos.dtype == torch.float32
+    with pytest.raises(CheckpointError, match="int3"):
+        load_model(directory, dtype="int3")
+
+
+@pytest.mark.parametrize("name", list(CONFIGS))
+def test_a_saved_model_has_upstreams_names_and_loads_again(tmp_path, name):
+    with safe_open(GOLDENS / f"{name}.safetensors", "pt") as file:
+        shapes = json.loads(file.metadata()["shapes"])
+    directory = write_checkpoint(tmp_path / "first", name, shapes)
+    loaded = load_model(directory)
+    copy = shutil.copytree(directory, tmp_path / "copy")
+    save_weights(loaded.model, copy)
+    saved = {f"audio_vae.{key}": t for key, t in load_file(copy / "audiovae.safetensors").items()}
+    saved |= load_file(copy / "model.safetensors")
+    assert {key: list(tensor.shape) for key, tensor in saved.items()} == shapes
+    again = load_model(copy).model.state_dict()
+    for key, tensor in loaded.model.state_dict().items():
+        torch.testing.assert_close(again[key], tensor, atol=1e-6, rtol=1e-5)
+    save_weights(loaded.model, copy, torch.float16)
+    assert load_file(copy / "model.safetensors")["stop_head.weight"].dtype == torch.float16
+
+
+def test_a_hub_id_is_downloaded_at_its_revision(original, monkeypatch):
+    calls = []
+
+    def download(repo, **kwargs):
+        calls.append((repo, kwargs["revision"], kwargs["local_files_only"]))
+        return str(original)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    loaded = load_model("openbmb/VoxCPM2", revision="abc123", offline=True)
+    assert calls == [("openbmb/VoxCPM2", "abc123", True)]
+    assert (loaded.name, loaded.path) == ("VoxCPM2", original)
+
+
+def test_an_unknown_path_or_failed_download_is_a_checkpoint_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(CheckpointError, match="not found in the local cache"):
+        resolve_directory("nobody/nothing", offline=True)
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "none", tmp_path / "file", "one-word"):
+        with pytest.raises(CheckpointError, match="neither"):
+            resolve_directory(path)
+
+
+def test_the_starter_voice_loads():
+    loaded = load_model(STARTER)
+    assert loaded.name == "starter-voice"
+    assert (loaded.config.sample_rate, loaded.config.patch_samples) == (16000, 2560)
+    assert loaded.tokenizer.encode_trusted("<slt>") == [40]

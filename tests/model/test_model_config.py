@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import copy
+import json
+import logging
+
+import pytest
+from random_checkpoints import CONFIGS
+
+from realtime_tts.errors import CheckpointError
+from realtime_tts.model.config_file import parse_config, read_config
+
+
+def voxcpm2_map() -> dict:
+    """The published VoxCPM2 config, as far as it matters."""
+    local = {"hidden_dim": 1024, "ffn_dim": 4096, "num_heads": 16, "num_layers": 12, "kv_channels": 128}
+    return {
+        "architecture": "voxcpm2",
+        "lm_config": {
+            **CONFIGS["voxcpm2"]["lm_config"],
+            "hidden_size": 2048,
+            "intermediate_size": 6144,
+            "num_attention_heads": 16,
+            "num_hidden_layers": 28,
+            "kv_channels": 128,
+            "vocab_size": 73448,
+            "rope_scaling": {
+                "type": "longrope",
+                "long_factor": [2.0] * 64,
+                "short_factor": [1.0] * 64,
+                "original_max_position_embeddings": 32768,
+            },
+            "max_position_embeddings": 32768,
+        },
+        "residual_lm_no_rope": True,
+        "encoder_config": local,
+        "dit_config": {**local, "cfm_config": {}},
+    }
+
+
+def with_change(path: str, value) -> dict:
+    raw = copy.deepcopy(CONFIGS["voxcpm2"])
+    *parents, key = path.split(".")
+    section = raw
+    for parent in parents:
+        section = section[parent]
+    section[key] = value
+    return raw
+
+
+def test_voxcpm2_defaults_and_derived_sizes():
+    config = parse_config(voxcpm2_map())
+    assert (config.patch_size, config.latent_dim, config.max_length, config.fsq_dim) == (4, 64, 8192, 512)
+    assert (config.sample_rate, config.encode_rate_hz) == (48000, 16000)
+    assert (config.patch_samples, config.patch_encode_samples) == (7680, 2560)
+    assert config.patch_rate_hz == 6.25
+    assert config.num_kv_layers == 36
+    assert config.residual.rope is None
+    assert config.base.rope is not None
+    assert config.base.rope.factors == (1.0,) * 64
+    assert config.base.rope.scale == 1.0
+    assert config.vae.rate_bucket == 3  # 48 kHz is above all boundaries
+
+
+def test_half_billion_model_defaults():
+    raw = {key: value for key, value in CONFIGS["voxcpm_0_5b"].items() if key not in ("audio_vae_config", "feat_dim")}
+    config = parse_config({**raw, "architecture": "voxcpm"})
+    assert (config.patch_size, config.vae.decoder_dim, config.vae.decoder_rates) == (2, 1536, (8, 8, 5, 2))
+    assert config.sample_rate == config.encode_rate_hz == 16000
+    assert not config.supports_reference
+    assert config.num_context_patches == 2
+
+
+def test_a_missing_architecture_means_the_first_one():
+    raw = {key: value for key, value in CONFIGS["voxcpm_1_5"].items() if key != "architecture"}
+    assert parse_config(raw).generation == "voxcpm"
+
+
+def test_head_dim_is_kv_channels_and_only_without_them_hidden_over_heads():
+    assert parse_config(CONFIGS["voxcpm2"]).base.head_dim == 16  # 64 hidden / 6 heads is not even whole
+    assert parse_config(CONFIGS["voxcpm_0_5b"]).base.head_dim == 64 // 4
+
+
+def test_mup_scales_apply_only_if_mup_is_used():
+    with_mup, without = parse_config(CONFIGS["voxcpm_0_5b"]), parse_config(CONFIGS["voxcpm2"])
+    assert with_mup.embedding_scale == 12
+    assert with_mup.base.residual_scale == pytest.approx(1.4 / 3**0.5)
+    assert with_mup.dit.residual_scale == pytest.approx(1.4 / 2**0.5)  # by each stack's own depth
+    assert without.embedding_scale == without.base.residual_scale == 1.0
+
+
+def test_long_factors_are_chosen_by_the_configured_maximum():
+    config = parse_config(CONFIGS["voxcpm_1_5"])
+    assert config.base.rope is not None
+    assert config.base.rope.factors[-1] == 3.5
+    assert config.base.rope.scale > 1
+
+
+def test_an_explicit_null_switches_the_rate_condition_off():
+    assert parse_config(with_change("audio_vae_config.sr_bin_boundaries", None)).vae.num_rate_buckets == 0
+    assert parse_config(CONFIGS["voxcpm2"]).vae.num_rate_buckets == 4
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        ("architecture", "voxcpm3", "voxcpm3"),
+        ("lm_config", [], "lm_config"),
+        ("lm_config.hidden_size", "large", "large"),
+        ("lm_config.num_attention_heads", 5, "5 heads"),
+        ("lm_config.num_hidden_layers", 0, "positive"),
+        ("lm_config.kv_channels", 24, "RoPE factors"),
+        ("feat_dim", 16, "latent_dim"),
+        ("audio_vae_config.use_noise_block", True, "use_noise_block"),
+        ("audio_vae_config.cond_type", "film", "film"),
+    ],
+)
+def test_an_impossible_config_is_refused_by_name(path, value, named):
+    with pytest.raises(CheckpointError, match=named):
+        parse_config(with_change(path, value))
+
+
+def test_a_missing_key_is_named():
+    raw = copy.deepcopy(CONFIGS["voxcpm2"])
+    del raw["lm_config"]["rms_norm_eps"]
+    with pytest.raises(CheckpointError, match="rms_norm_eps"):
+        parse_config(raw)
+
+
+def test_unknown_keys_are_warned_about_and_known_harmless_ones_are_not(caplog):
+    raw = with_change("lm_config.new_trick", 1)
+    raw["lm_config"] |= {"initializer_range": 0.1, "model_type": "minicpm"}
+    with caplog.at_level(logging.WARNING):
+        parse_config(raw)
+    assert [record.getMessage() for record in caplog.records] == [
+        "config.json: unknown key lm_config.new_trick is ignored"
+    ]
+
+
+def test_unreadable_files_are_checkpoint_errors(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    for path in (tmp_path / "config.json", tmp_path / "none.json"):
+        with pytest.raises(CheckpointError, match="cannot be read"):
+            read_config(path)
+    (tmp_path / "config.json").write_text(json.dumps([1]))
+    with pytest.raises(CheckpointError, match="not an object"):
+        read_config(tmp_path / "config.json")

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from random_checkpoints import CONFIGS
+
+from realtime_tts.errors import InvalidRequest
+from realtime_tts.model.config_file import parse_config
+from realtime_tts.model.sequence import build_sequence, max_patches
+
+CONFIG = parse_config(CONFIGS["voxcpm2"])
+
+
+def patches(count: int, first: float = 1.0) -> np.ndarray:
+    values = np.arange(count, dtype=np.float32) + np.float32(first)
+    return np.broadcast_to(values[:, None, None], (count, CONFIG.patch_size, CONFIG.latent_dim))
+
+
+def test_text_alone_ends_with_audio_start_and_begins_from_silence():
+    sequence = build_sequence(CONFIG, [7, 8, 9])
+    assert sequence.token_ids == [7, 8, 9, 101]
+    assert sequence.audio_index == []
+    assert sequence.features.shape == (0, 4, 8)
+    assert not sequence.prefix_patch.any()
+    assert len(sequence.context) == 0
+
+
+def test_a_prompt_follows_the_text_and_is_continued():
+    sequence = build_sequence(CONFIG, [7], prompt=patches(5))
+    assert sequence.token_ids == [7, 101, 0, 0, 0, 0, 0]
+    assert sequence.audio_index == [2, 3, 4, 5, 6]
+    assert sequence.prefix_patch[0, 0] == 5
+    assert sequence.context[:, 0, 0].tolist() == [3, 4, 5]
+
+
+def test_a_prompt_shorter_than_the_context_is_used_whole():
+    assert len(build_sequence(CONFIG, [7], prompt=patches(1)).context) == 1
+
+
+def test_a_reference_goes_first_between_its_own_marks_and_is_not_continued():
+    sequence = build_sequence(CONFIG, [7], reference=patches(2))
+    assert sequence.token_ids == [103, 0, 0, 104, 7, 101]
+    assert sequence.audio_index == [1, 2]
+    assert not sequence.prefix_patch.any()
+    assert len(sequence.context) == 0
+
+
+def test_reference_prefix_and_prompt_together():
+    sequence = build_sequence(CONFIG, [7], prefix_ids=[40], reference=patches(1), prompt=patches(2, first=10))
+    assert sequence.token_ids == [103, 0, 104, 40, 7, 101, 0, 0]
+    assert sequence.audio_index == [1, 6, 7]
+    assert sequence.features[:, 0, 0].tolist() == [1, 10, 11]
+    assert sequence.num_positions == 8
+
+
+def test_patches_of_another_shape_are_refused():
+    with pytest.raises(InvalidRequest, match=r"\[n, 4, 8\]") as caught:
+        build_sequence(CONFIG, [7], prompt=np.zeros((3, 2, 8), np.float32))
+    assert caught.value.field == "prompt"
+
+
+def test_the_babble_guard_grows_with_the_text():
+    assert [max_patches(n) for n in (0, 1, 20)] == [10, 16, 130]

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import realtime_tts
+from realtime_tts.errors import CheckpointError
+from realtime_tts.model.serving import ServingPolicy, VoicePolicy
+
+STARTER = Path(realtime_tts.__file__).parent / "starter_voice"
+
+
+def test_a_checkpoint_without_one_gets_the_defaults(tmp_path):
+    policy = ServingPolicy.load(tmp_path)
+    assert policy == ServingPolicy()
+    assert policy.continuity == "continuation"
+
+
+def test_the_starter_voice_has_three_voices():
+    policy = ServingPolicy.load(STARTER)
+    assert list(policy.voices) == ["slt", "rms", "awb"]
+    assert policy.voices["slt"].text_prefix == "<slt>"
+    assert policy.charset is not None
+    assert "a" in policy.charset
+
+
+def test_it_survives_the_trip_as_a_plain_map():
+    policy = ServingPolicy(
+        name="x", languages=("de",), voices={"a": VoicePolicy("<a>")}, default_voice="a", charset="ab"
+    )
+    assert ServingPolicy.from_map(json.loads(json.dumps(policy.to_map()))) == policy
+
+
+@pytest.mark.parametrize(
+    ("raw", "named"),
+    [
+        ([], "not an object"),
+        ({"steps": 3}, "'steps'"),
+        ({"default_steps": "6"}, "default_steps"),
+        ({"default_steps": True}, "default_steps"),
+        ({"default_steps": 1}, "default_steps"),
+        ({"default_cfg": -1.0}, "default_cfg"),
+        ({"continuity": "none"}, "continuity"),
+        ({"languages": "en"}, "languages"),
+        ({"languages": [1]}, "languages"),
+        ({"max_segment_chars": 0}, "max_segment_chars"),
+        ({"max_prompt_patches": -1}, "max_prompt_patches"),
+        ({"max_patches_per_char": 0}, "max_patches_per_char"),
+        ({"default_voice": "eve"}, "default_voice"),
+        ({"voices": []}, "voices"),
+        ({"voices": {"a": {"prefix": "<a>"}}}, "'prefix'"),
+        ({"voices": {"a": "<a>"}}, "voices"),
+    ],
+)
+def test_faults_are_named(raw, named):
+    with pytest.raises(CheckpointError, match=named):
+        ServingPolicy.from_map(raw)
+
+
+def test_a_file_that_is_no_json_is_a_checkpoint_error(tmp_path):
+    (tmp_path / "serving.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"serving\.json"):
+        ServingPolicy.load(tmp_path)
