@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import inspect
 import os
@@ -23,10 +24,8 @@ def open_files() -> dict[str, str]:
     found: dict[str, str] = {}
     if _FD_DIRECTORY.is_dir():
         for entry in os.listdir(_FD_DIRECTORY):
-            try:
+            with contextlib.suppress(OSError):  # the listing's own descriptor is gone again
                 found[entry] = os.readlink(_FD_DIRECTORY / entry)
-            except OSError:
-                continue  # the listing's own descriptor
     return found
 
 

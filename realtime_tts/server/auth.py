@@ -123,7 +123,8 @@ class Authenticator:
                 its own name at 127.0.0.1.
         """
         host = headers.get("host", "")
-        if not self._hashes and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+        hosts = {urlsplit(allowed).netloc for allowed in self._origins}
+        if not self._hashes and host.lower() not in hosts and not is_loopback(urlsplit(f"//{host}").hostname or ""):
             raise Forbidden("without an API key only this machine may connect, by its loopback name")
         origin = headers.get("origin", "").rstrip("/").lower()
         if origin and origin not in self._origins and urlsplit(origin).netloc != host.lower():

@@ -6,7 +6,6 @@ import asyncio
 import random
 
 import pytest
-
 from gateway_harness import GatewayHarness
 from stream_client import StreamClient, open_stream
 

@@ -8,17 +8,19 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import httpx
 import pytest
+from gateway_harness import GatewayHarness
+from stream_client import SUBPROTOCOL, open_stream
 from websockets.client import ClientProtocol
 from websockets.uri import parse_uri
 
-from gateway_harness import GatewayHarness
-from stream_client import SUBPROTOCOL, open_stream
-
 MakeGateway = Callable[..., GatewayHarness]
+MakeClient = Callable[..., "RawClient"]
+ON_AND_ON = " and on" * 30
 NEVER = '{"type":"text","context_id":"c","text":"command never. "}'
 FLUSH = '{"type":"flush","context_id":"c"}'
 LOUD = '{"type":"session.start","audio":{"codec":"pcm_s16le","sample_rate":48000}}'
@@ -65,7 +67,21 @@ class RawClient:
         while data := self.socket.recv(65536):
             self.protocol.receive_data(data)
             self.protocol.events_received()
-        return self.protocol.close_code
+        received = self.protocol.close_rcvd
+        return received.code if received else None
+
+
+@pytest.fixture
+def raw_client() -> Iterator[Callable[..., RawClient]]:
+    clients: list[RawClient] = []
+
+    def connect(*args: Any, **options: Any) -> RawClient:
+        clients.append(RawClient(*args, **options))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.socket.close()
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 5.0) -> float:
@@ -82,9 +98,9 @@ def num_steps(gateway: GatewayHarness) -> int:
 
 
 @pytest.mark.parametrize("way", ["fin", "rst"])
-def test_a_client_that_vanishes_frees_the_engine(make_gateway: MakeGateway, way: str) -> None:
+def test_a_client_that_vanishes_frees_the_engine(make_gateway: MakeGateway, raw_client: MakeClient, way: str) -> None:
     gateway = make_gateway(resume_window_s=0)
-    client = RawClient(gateway.ws_url)
+    client = raw_client(gateway.ws_url)
     client.send(NEVER, FLUSH)
     wait_until(lambda: gateway.usage().requests == 1)
     client.read_some(1000)
@@ -95,9 +111,11 @@ def test_a_client_that_vanishes_frees_the_engine(make_gateway: MakeGateway, way:
 
 
 @pytest.mark.parametrize("way", ["fin", "rst"])
-def test_generation_stops_at_once_while_a_lost_client_may_come_back(make_gateway: MakeGateway, way: str) -> None:
+def test_generation_stops_while_a_lost_client_is_awaited(
+    make_gateway: MakeGateway, raw_client: MakeClient, way: str
+) -> None:
     gateway = make_gateway(worker={"patch_delay_s": 0.05}, resume_window_s=1.0)
-    client = RawClient(gateway.ws_url)
+    client = raw_client(gateway.ws_url)
     client.send(NEVER, FLUSH)
     client.read_some(1000)
     client.socket.close() if way == "fin" else client.reset()
@@ -110,14 +128,13 @@ def test_generation_stops_at_once_while_a_lost_client_may_come_back(make_gateway
     assert gateway.usage().requests == 0
 
 
-def test_a_half_open_connection_is_found(make_gateway: MakeGateway) -> None:
+def test_a_half_open_connection_is_found(make_gateway: MakeGateway, raw_client: MakeClient) -> None:
     gateway = make_gateway(ping_interval_s=0.3, ping_timeout_s=0.3, close_timeout_s=0.2, resume_window_s=0)
-    client = RawClient(gateway.ws_url)
+    client = raw_client(gateway.ws_url)
     client.send(LOUD, NEVER, FLUSH)  # and never a pong, as if the cable was pulled with data on its way
     wait_until(lambda: gateway.usage().requests == 1)
     wait_until(lambda: gateway.usage().connections == 0, 3.0)
     assert gateway.usage().requests == 0
-    client.socket.close()
 
 
 def test_a_connection_that_asks_for_nothing_is_dropped(make_gateway: MakeGateway) -> None:
@@ -129,17 +146,16 @@ def test_a_connection_that_asks_for_nothing_is_dropped(make_gateway: MakeGateway
 
 
 @pytest.mark.parametrize("first", [[], ['{"type":"ping"}']])
-def test_an_idle_session_is_closed(make_gateway: MakeGateway, first: list[str]) -> None:
+def test_an_idle_session_is_closed(make_gateway: MakeGateway, raw_client: MakeClient, first: list[str]) -> None:
     gateway = make_gateway(idle_timeout_s=0.3)
-    client = RawClient(gateway.ws_url)
+    client = raw_client(gateway.ws_url)
     client.send(*first)
     assert client.read_to_end() == 1000
-    client.socket.close()
 
 
-def test_a_slow_reader_pauses_its_speech_and_is_closed(make_gateway: MakeGateway) -> None:
+def test_a_slow_reader_pauses_its_speech_and_is_closed(make_gateway: MakeGateway, raw_client: MakeClient) -> None:
     gateway = make_gateway(slow_consumer_timeout_s=2.0, close_timeout_s=5.0)
-    readers = [RawClient(gateway.ws_url, receive_buffer=4096) for _ in range(8)]
+    readers = [raw_client(gateway.ws_url, receive_buffer=4096) for _ in range(8)]
     for client in readers:
         client.send(LOUD)
         for index in range(4):
@@ -161,16 +177,15 @@ def test_a_slow_reader_pauses_its_speech_and_is_closed(make_gateway: MakeGateway
     wait_until(lambda: gateway.usage().requests == 0)
 
 
-def test_a_reader_that_catches_up_loses_nothing(make_gateway: MakeGateway) -> None:
+def test_a_reader_that_catches_up_loses_nothing(make_gateway: MakeGateway, raw_client: MakeClient) -> None:
     gateway = make_gateway()
-    client = RawClient(gateway.ws_url, receive_buffer=4096)
+    client = raw_client(gateway.ws_url, receive_buffer=4096)
     client.send(LOUD, NEVER, FLUSH)
     wait_until(lambda: gateway.usage().requests == 1)
     time.sleep(1.5)
     received = 0
     while received < 600_000:  # six seconds
         received += len(client.socket.recv(65536))
-    client.socket.close()
 
 
 async def test_a_flood_of_messages_does_not_stall_others(gateway: GatewayHarness) -> None:
@@ -206,7 +221,7 @@ async def test_a_killed_worker_fails_its_contexts_and_comes_back(make_gateway: M
 async def test_a_hanging_worker_is_ended(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(hang_s=1.0)
     async with open_stream(gateway.ws_url) as client:
-        await client.speak("c", "command hang. ")
+        await client.speak("c", "command hang" + ON_AND_ON)
         assert (await client.until_terminal("c"))["code"] == "engine_lost"
 
 
@@ -217,7 +232,7 @@ async def test_other_workers_do_not_notice(make_gateway: MakeGateway) -> None:
         await client.send("text", context_id="a", text="command never. ")
         await client.send("flush", context_id="a")
         await client.until("audio")
-        await client.speak("b", "command crash. ")
+        await client.speak("b", "command crash" + ON_AND_ON)
         assert (await client.until_terminal("b"))["code"] == "engine_lost"
         assert client.contexts["a"].terminal is None
         await client.until(lambda m: m["type"] == "audio" and m["context_id"] == "a")

@@ -9,13 +9,13 @@ from typing import Any
 
 import httpx
 import pytest
+from gateway_harness import GatewayHarness
+from stream_client import open_stream
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, NegotiationError
 
-from gateway_harness import GatewayHarness
 from realtime_tts.errors import CheckpointError, ConfigError
 from realtime_tts.server.auth import create_key
-from stream_client import open_stream
 
 MakeGateway = Callable[..., GatewayHarness]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
-
 from gateway_harness import GatewayHarness
-from realtime_tts.server.auth import create_key
 from stream_client import open_stream
+
+from realtime_tts.server.auth import create_key
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ async def test_metrics_count_what_happened(make_gateway: Callable[..., GatewayHa
 
 
 async def test_metrics_have_their_own_port_beyond_loopback(make_gateway: Callable[..., GatewayHarness]) -> None:
-    key, key_hash = create_key()
+    _, key_hash = create_key()
     gateway = make_gateway(host="0.0.0.0", api_key_hashes=(key_hash,))
     async with httpx.AsyncClient(trust_env=False) as http:
         assert (await http.get(f"{gateway.url}/metrics")).status_code == 404

@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from fake_worker import fake_worker_command
+
 from realtime_tts.config import EngineConfig, ServerConfig, Settings
 from realtime_tts.engine_client import EngineClient
 from realtime_tts.engine_supervisor import SupervisorConfig, WorkerSpec
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.run import GatewayServer, serve
-from fake_worker import fake_worker_command
 
 T = TypeVar("T")
 
@@ -105,7 +106,7 @@ class GatewayHarness:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as error:  # noqa: BLE001 - it is raised again in the test's thread
+        except BaseException as error:
             self.error = error
         finally:
             self._ready.set()

@@ -8,6 +8,7 @@ import os
 import sys
 
 from fake_worker import fake_worker_command
+
 from realtime_tts.config_loader import load_settings
 from realtime_tts.engine_client import EngineClient
 from realtime_tts.engine_supervisor import SupervisorConfig, WorkerSpec
@@ -16,7 +17,8 @@ from realtime_tts.server.run import GatewayServer, serve
 
 
 def announce(server: GatewayServer, url: str) -> None:
-    print(json.dumps({"url": url, "workers": server.gateway.engine.worker_pids}), flush=True)
+    sys.stdout.write(json.dumps({"url": url, "workers": server.gateway.engine.worker_pids}) + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:

@@ -1,0 +1,93 @@
+"""Keys, hashes and origins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from realtime_tts.config import ServerConfig
+from realtime_tts.errors import ConfigError, Forbidden, Unauthorized
+from realtime_tts.server.auth import Authenticator, create_key, hash_key, is_loopback, load_hashes
+
+
+def test_a_key_is_long_random_and_found_by_its_hash() -> None:
+    (key, key_hash), (other, _) = create_key(), create_key()
+    assert key != other
+    assert len(key) > 40
+    assert hash_key(key) == key_hash
+    assert key not in key_hash
+
+
+def test_a_file_holds_several_hashes_and_comments(tmp_path: Path) -> None:
+    hashes = [create_key()[1] for _ in range(3)]
+    path = tmp_path / "keys"
+    path.write_text(f"# ours\n{hashes[0]}  # phone app\n\n{hashes[1]}\n")
+    config = ServerConfig(api_key_file=str(path), api_key_hashes=(hashes[2],))
+    assert set(load_hashes(config)) == set(hashes)
+
+
+def test_a_key_put_where_its_hash_belongs_is_not_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    key, _ = create_key()
+    path.write_text(key)
+    with pytest.raises(ConfigError) as caught:
+        load_hashes(ServerConfig(api_key_file=str(path)))
+    assert key not in caught.value.message
+    assert "entry 1" in caught.value.message
+
+
+def test_a_missing_key_file_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_hashes(ServerConfig(api_key_file=str(tmp_path / "none")))
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic abc", "Bearer wrong", "bearer rtts_"])
+def test_anything_but_the_key_is_refused(header: str) -> None:
+    authenticator = Authenticator(ServerConfig(api_key_hashes=(create_key()[1],)))
+    with pytest.raises(Unauthorized):
+        authenticator.authenticate({"authorization": header}, {})
+
+
+def test_keys_are_told_apart_by_ids_that_do_not_reveal_them() -> None:
+    keys = [create_key() for _ in range(2)]
+    authenticator = Authenticator(ServerConfig(api_key_hashes=tuple(key_hash for _, key_hash in keys)))
+    ids = [authenticator.authenticate({"authorization": f"Bearer {key}"}, {}) for key, _ in keys]
+    assert ids[0] != ids[1]
+    assert not any(key_id in key for key_id, (key, _) in zip(ids, keys, strict=True))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost", "LOCALHOST.", "a.localhost"])
+def test_loopback_names(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "localhost.evil.example", "127.0.0.1.nip.io", ""])
+def test_other_names(host: str) -> None:
+    assert not is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "allowed"),
+    [
+        ("127.0.0.1:8000", "", True),
+        ("127.0.0.1:8000", "http://127.0.0.1:8000", True),
+        ("localhost:8000", "http://localhost:8000", True),
+        ("localhost:8000", "http://localhost:9000", False),
+        ("localhost:8000", "null", False),
+        ("evil.example", "", False),
+        ("evil.example", "http://evil.example", False),
+        ("localhost:8000", "https://app.example", True),
+        ("localhost:8000", "https://app.example.evil.example", False),
+        ("app.example", "https://app.example", True),
+        ("", "", False),
+    ],
+)
+def test_origins(host: str, origin: str, allowed: bool) -> None:
+    authenticator = Authenticator(ServerConfig(allowed_origins=("https://app.example/",)))
+    headers = {"host": host} | ({"origin": origin} if origin else {})
+    if allowed:
+        authenticator.check_origin(headers)
+    else:
+        with pytest.raises(Forbidden):
+            authenticator.check_origin(headers)
