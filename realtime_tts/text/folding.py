@@ -17,7 +17,7 @@ from realtime_tts.text.characters import (
 MAX_MARKS = 3  # per base character; Vietnamese and polytonic Greek need two or three, "zalgo" text has dozens
 
 _LOOKALIKES = {
-    **dict.fromkeys("‘’‛′ʼʹ＇`´", "'"),
+    **dict.fromkeys("‘’‛′ʼʹ＇´", "'"),
     **dict.fromkeys("“”„‟″«»〝〞＂", '"'),
     **dict.fromkeys("‐‑⁃", "-"),
     **dict.fromkeys("‒", "–"),

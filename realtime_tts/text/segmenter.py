@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from realtime_tts.errors import ConfigError
 from realtime_tts.text.boundaries import Boundary, gap_boundary, word_opens_sentence
-from realtime_tts.text.characters import CLOSERS, LONG_DASHES, is_cjk, is_cjk_punctuation, is_mark, word_set
+from realtime_tts.text.characters import CLOSERS, LONG_DASHES, OPENERS, is_cjk, is_cjk_punctuation, is_mark, word_set
 
 _MAX_UNDECIDED = 12  # characters of the next word that an ambiguous stop waits for
 _TINY = -100.0
@@ -167,7 +167,7 @@ class Segmenter:
             return True
         if before in LONG_DASHES:
             return char not in LONG_DASHES
-        if is_mark(char) or is_cjk_punctuation(char) or char in CLOSERS or char in ",.!?;:…":
+        if is_mark(char) or (is_cjk_punctuation(char) and char not in OPENERS) or char in CLOSERS or char in ",.!?;:…":
             return False
         return is_cjk(char) or is_cjk(before) or is_cjk_punctuation(before) or before in CLOSERS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from realtime_tts.text.characters import CLOSERS, OPENERS, is_cjk
+from realtime_tts.text.characters import CLOSERS, OPENERS, is_cjk, is_cjk_punctuation
 from realtime_tts.text.normalizer import Span
 from realtime_tts.text.splitting import SpokenPart
 
@@ -90,6 +90,9 @@ def _chunks(source: str) -> list[tuple[int, int]]:
 def _cuts(source: str, start: int, index: int) -> bool:
     """Whether a new word begins at `index`, within the run that began at `start`."""
     before, char = source[index - 1], source[index]
+    after_cjk = is_cjk(before) or is_cjk_punctuation(before)
+    if before in OPENERS and before not in CLOSERS:
+        return False
     if is_cjk(char):
-        return before not in OPENERS or before in CLOSERS
-    return char.isalnum() and is_cjk(before)
+        return True
+    return after_cjk and (char.isalnum() or (char in OPENERS and char not in CLOSERS))

@@ -34,6 +34,7 @@ NUMBERS = [
     ("21st", "twenty-first"),
     ("3rd.", "third."),
     ("1,000th", "one thousandth"),
+    ("1234567890123th", "one two three four five six seven eight nine zero one two three"),
     ("the 1990s", "the nineteen nineties"),
     ("the '80s", "the eighties"),
     ("in her 30s", "in her thirties"),
@@ -95,6 +96,7 @@ DATES = [
     ("March 3, 2024", "March third, twenty twenty-four"),
     ("Mar. 3rd", "March third"),
     ("May 5", "May fifth"),
+    ("Jan 2024", "January twenty twenty-four"),
     ("Dec 25", "December twenty-fifth"),
     ("February 31", "February thirty-one"),
     ("3 March 2024", "the third of March, twenty twenty-four"),
@@ -121,6 +123,7 @@ TIMES = [
     ("13:00 pm", "thirteen hundred hours"),
     ("3:2", "three to two"),
     ("16:9", "sixteen to nine"),
+    ("25:00", "twenty-five to zero zero"),
 ]
 MONEY = [
     ("$3.50", "three dollars and fifty cents"),
@@ -179,6 +182,7 @@ PHONES_AND_VERSIONS = [
     ("(555) 123-4567", "five five five, one two three, four five six seven"),
     ("1-800-555-0199", "one, eight zero zero, five five five, zero one nine nine"),
     ("+44 20 7946 0958", "plus four four, two zero, seven nine four six, zero nine five eight"),
+    ("+12 34", "plus twelve thirty-four"),
     ("555-1234", "five five five, one two three four"),
     ("v2.0.1", "version two point zero point one"),
     ("version 3.11.2", "version three point eleven point two"),
@@ -195,6 +199,8 @@ ABBREVIATIONS = [
     ("pears, etc. Then", "pears, et cetera. Then"),
     ("cats vs. dogs", "cats versus dogs"),
     ("St. Paul", "Saint Paul"),
+    ("St Paul", "Saint Paul"),
+    ("Dear Dr. Who", "Dear Doctor Who"),
     ("on Elm St. in", "on Elm Street in"),
     ("Main St. Then", "Main Street. Then"),
     ("123 Maple Dr. is", "one hundred twenty-three Maple Drive is"),
@@ -255,6 +261,9 @@ WEB = [
     ("#python", "hashtag python"),
     ("@user_name", "at user name"),
     ("word.Next", "word. Next"),
+    ("www.example.com", "W W W dot example dot com"),
+    ("f.x", "f x"),
+    ("a.k.a. him", "also known as him"),
     ("Call.me maybe", "Call me maybe"),
 ]
 SYMBOLS = [
@@ -285,6 +294,8 @@ SYMBOLS = [
     ("# Title\nText", "Title. Text"),
     ("a wrapped\nline", "a wrapped line"),
     ("-----", ""),
+    ("```python\nx = 1\n```", "x equals one."),
+    ("T-10", "T ten"),
     ("(yes) [no]", "yes, no,"),
 ]
 PUNCTUATION_AND_UNICODE = [

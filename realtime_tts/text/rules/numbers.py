@@ -87,8 +87,6 @@ def _decade(match: re.Match[str], scan: Scan) -> str | None:
 def _version(match: re.Match[str], scan: Scan) -> str | None:
     parts = match.group(2).split(".")
     address = len(parts) == 4 and all(int(part) < 256 for part in parts) and not match.group(1)
-    if len(parts) < 3 and not match.group(1):
-        return None
     joint, read = (" dot ", digits) if address else (" point ", cardinal)
     prefix = "version " if match.group(1) and not scan.previous_word(match.start()).lower().startswith("ver") else ""
     return prefix + joint.join(read(part) for part in parts)

@@ -42,11 +42,11 @@ _UNITS: dict[str, tuple[str, str]] = {
     )
 }  # fmt: skip
 _PER = {
-    "s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "hour", "hour": "hour", "day": "day",
-    "d": "day", "second": "second", "minute": "minute", "week": "week", "wk": "week", "month": "month",
-    "mo": "month", "year": "year", "yr": "year", "user": "user", "person": "person", "night": "night",
-    "kg": "kilogram", "g": "gram", "km": "kilometer", "m": "meter", "l": "liter", "L": "liter", "ml": "milliliter", "GB": "gigabyte",
-    "lb": "pound", "gal": "gallon", "mo.": "month", "token": "token", "request": "request", "call": "call", "seat": "seat",
+    "s": "second", "sec": "second", "second": "second", "min": "minute", "minute": "minute", "h": "hour", "hr": "hour",
+    "hour": "hour", "d": "day", "day": "day", "wk": "week", "week": "week", "mo": "month", "month": "month",
+    "yr": "year", "year": "year", "night": "night", "user": "user", "person": "person", "seat": "seat",
+    "token": "token", "request": "request", "call": "call", "g": "gram", "kg": "kilogram", "lb": "pound", "m": "meter",
+    "km": "kilometer", "l": "liter", "L": "liter", "ml": "milliliter", "gal": "gallon", "GB": "gigabyte",
 }  # fmt: skip
 _SPACED_ONLY = frozenset({"m", "K"})  # "5m" may be five million, "10K" ten thousand; "5 m" is a length
 _ANY = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
@@ -58,8 +58,6 @@ _UNIT = rf"({_ANY})([²³]|(?<=m)[23](?!\d))?(?![^\W_])(?:/({_ANY_PER})(s?²)?(?
 def _quantity(match: re.Match[str], scan: Scan) -> str | None:
     low, high, gap, symbol, power, per, _ = match.groups()
     if symbol in _SPACED_ONLY and not (gap or power or per):
-        return None
-    if symbol == "K" and not gap:
         return None
     singular = (high or low) == "1"
     unit = _POWERS.get(power or "", "") + _UNITS[symbol][0 if singular else 1]

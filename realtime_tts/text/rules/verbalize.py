@@ -42,7 +42,7 @@ def ordinal(number: str) -> str:
     """ "21" → "twenty-first"."""
     plain = number.replace(",", "")
     if len(plain) > _PLAIN_DIGITS:
-        return digits(plain) + "th"
+        return digits(plain)
     return _convert(str(int(plain)), "ordinal", "en")
 
 

@@ -1,0 +1,264 @@
+"""From deltas to speech segments: lengths, offsets, words, weights, stalls."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from realtime_tts.errors import ContextClosed
+from realtime_tts.text.normalizer import Normalizer
+from realtime_tts.text.planner import SpeechPlanner, SpeechSegment
+from realtime_tts.text.segmenter import SegmenterConfig
+
+LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz ,.?!'-")
+SPELLING = Normalizer("en", LETTERS)
+SHORT = SegmenterConfig(max_chars=70)
+
+
+def plan(text: str, normalizer: Normalizer = SPELLING, config: SegmenterConfig = SHORT) -> list[SpeechSegment]:
+    planner = SpeechPlanner(normalizer, config)
+    return [*planner.push(text, 0.0), *planner.end(0.0)]
+
+
+def word_texts(text: str, normalizer: Normalizer = SPELLING) -> list[str]:
+    return [word.text for segment in plan(text, normalizer) for word in segment.words]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Hello, big world!", ["Hello,", "big", "world!"]),
+        ("Pay $3.50 now", ["Pay", "$3.50", "now"]),
+        ("On March 3, 2024 we met", ["On", "March", "3,", "2024", "we", "met"]),
+        ("one — two", ["one", "two"]),
+        ("hi 😀 there 👍", ["hi", "there"]),
+        ("**so** “it” (is)", ["**so**", "“it”", "(is)"]),
+        ("yes—no", ["yes—no"]),
+        ("- one\n- two", ["one", "two"]),
+        ("Tom & Jerry", ["Tom", "&", "Jerry"]),
+        ("5 km away", ["5", "km", "away"]),
+    ],
+)
+def test_words_are_what_was_sent(text: str, words: list[str]) -> None:
+    assert word_texts(text) == words
+
+
+def test_cjk_characters_are_words() -> None:
+    assert word_texts("我有3个，“好”的。OK", Normalizer("zh")) == ["我", "有", "3", "个，", "“好”", "的。", "OK"]
+
+
+def test_a_word_weighs_as_much_as_its_reading() -> None:
+    (segment,) = plan("in 1999 so, on")
+    short, number, comma, last = (word.weight for word in segment.words)
+    assert number > 5 * short
+    assert comma > short
+    assert last == pytest.approx(short)
+
+
+def test_a_token_of_several_words_shares_its_weight() -> None:
+    (segment,) = plan("March 3, 2024")
+    whole = plan("2024-03-05")[0].words[0].weight
+    assert sum(word.weight for word in segment.words) == pytest.approx(whole, abs=1.5)
+    assert all(word.weight > 1 for word in segment.words)
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n\n", "!!! ???", "😀😀", "—", "\u200b", "((((", "Привет", "\x00\x01"])
+def test_what_cannot_be_spoken_gives_no_segment(text: str) -> None:
+    planner = SpeechPlanner(SPELLING, SHORT, stall_flush_s=0.5)
+    assert planner.push(text, 0.0) == []
+    assert planner.end(0.0) == []
+    assert planner.num_chars == len(text)
+    assert not planner.has_pending
+    assert planner.next_deadline() is None
+
+
+def test_offsets_count_skipped_text() -> None:
+    text = "😀 " * 100 + "Hello there. " + "🎉" * 80 + " And 1,234 more of them."
+    segments = plan(text)
+    assert [segment.index for segment in segments] == list(range(len(segments)))
+    for segment in segments:
+        assert text[segment.start : segment.end] == segment.source
+        for word in segment.words:
+            assert text[word.start : word.end] == word.text
+    assert [word.text for segment in segments for word in segment.words] == (
+        ["Hello", "there.", "And", "1,234", "more", "of", "them."]
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It was 1,234,567 against 7,654,321 in 1999 and 2,345,678 in 2001.",
+        "9" * 200,
+        "$1,234,567.89 " * 20,
+        "https://example.com/" + "/".join(f"part{n}" for n in range(60)),
+        "ＡＢＣ" * 60,
+        "x" * 1000,
+        "ß" * 300,
+    ],
+)
+def test_spoken_text_fits_however_much_it_grows(text: str) -> None:
+    segments = plan(text)
+    assert segments
+    assert max(len(segment.text) for segment in segments) <= 70
+    assert "".join(segment.source for segment in segments) == text
+    assert all(segment.words for segment in segments)
+
+
+def test_grown_text_is_divided_at_pauses_and_between_words() -> None:
+    spoken = [segment.text for segment in plan("It was 1,234,567 in 1999, but 2,345,678 in 2001.")]
+    assert spoken == [
+        "It was one million two hundred thirty-four thousand five hundred",
+        "sixty-seven in nineteen ninety-nine,",
+        "but two million three hundred forty-five thousand six hundred",
+        "seventy-eight in two thousand one.",
+    ]
+
+
+def test_a_stalled_stream_is_flushed() -> None:
+    planner = SpeechPlanner(SPELLING, SHORT, stall_flush_s=0.5)
+    planner.push("Let me check, ", 10.0)
+    assert planner.has_pending
+    assert planner.next_deadline() == 10.5
+    assert planner.tick(10.4) == []
+    assert [segment.text for segment in planner.tick(10.5)] == ["Let me check,"]
+    assert planner.next_deadline() is None
+    assert planner.tick(99.0) == []
+
+
+def test_a_stream_stalled_within_a_word_is_waited_for_twice_as_long() -> None:
+    planner = SpeechPlanner(SPELLING, SHORT, stall_flush_s=0.5)
+    planner.push("Let me che", 10.0)
+    assert planner.next_deadline() == 11.0
+    planner.push("ck", 10.7)
+    assert planner.tick(11.0) == []
+    assert [segment.text for segment in planner.tick(11.7)] == ["Let me check"]
+
+
+def test_without_a_stall_limit_pending_text_waits() -> None:
+    planner = SpeechPlanner(SPELLING, SHORT)
+    planner.push("Hello", 0.0)
+    assert planner.next_deadline() is None
+    assert planner.tick(1e9) == []
+    assert [segment.text for segment in planner.flush(1e9)] == ["Hello"]
+
+
+def test_an_empty_delta_changes_nothing() -> None:
+    planner = SpeechPlanner(SPELLING, SHORT, stall_flush_s=1.0)
+    planner.push("Hello", 0.0)
+    assert planner.push("", 5.0) == []
+    assert planner.next_deadline() == 2.0
+
+
+def test_text_after_the_end_is_refused() -> None:
+    planner = SpeechPlanner(SPELLING)
+    planner.push("Hi", 0.0)
+    assert len(planner.end(0.0)) == 1
+    assert planner.end(0.0) == []
+    with pytest.raises(ContextClosed):
+        planner.push("more", 0.0)
+
+
+def test_lone_surrogates_are_replaced_in_place() -> None:
+    segments = plan("one\ud800two é")
+    assert segments[0].source == "one\ufffdtwo é"
+    assert segments[0].source.encode()
+
+
+WRITTEN = st.sampled_from(
+    ["word", "The ", " ", ". ", ", ", "\n", "U.S. ", "Dr. ", "1,234", "$5 ", "3.14", "2024-03-05", "5 km", "March 3, ",
+     "a@b.io ", "https://a.io/b ", "x_y", "½", "API", "—", "“", "”", "(", ")", "😀", "é", "e\u0301", "你", "。", "1/2",
+     "#", "@", "&", "*", "-", "'", "12:30 pm", "v2.0.1", "\ud800", "ß", "ﬁ", "…", "VIII", "5'", "Part "]
+)  # fmt: skip
+TEXTS = st.lists(WRITTEN | st.text(max_size=6), max_size=40).map("".join)
+NORMALIZERS = st.sampled_from([SPELLING, Normalizer("en"), Normalizer("de", LETTERS), Normalizer("zh")])
+
+
+@given(text=TEXTS, normalizer=NORMALIZERS)
+@settings(max_examples=400, deadline=None)
+def test_map_is_monotone_and_exact(text: str, normalizer: Normalizer) -> None:
+    normalized = normalizer.normalize(text)
+    spoken_end = source_end = 0
+    for span in normalized.spans:
+        assert spoken_end <= span.start < span.end <= len(normalized.text)
+        assert source_end <= span.source_start < span.source_end <= len(text)
+        assert not any(char.isalnum() for char in normalized.text[spoken_end : span.start])
+        spoken_end, source_end = span.end, span.source_end
+    assert not any(char.isalnum() for char in normalized.text[spoken_end:])
+    assert normalized.source == text
+
+
+PLAIN_WORDS = st.lists(st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=9), min_size=1, max_size=60)
+
+
+@given(words=PLAIN_WORDS, stops=st.lists(st.sampled_from(["", ",", ".", "!", "?"]), min_size=60, max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_every_plain_word_is_spoken_once(words: list[str], stops: list[str]) -> None:
+    sent = [word + stop for word, stop in zip(words, stops, strict=False)]
+    assert word_texts(" ".join(sent), Normalizer("en")) == sent
+
+
+@given(text=TEXTS)
+@settings(max_examples=400, deadline=None)
+def test_a_charset_is_kept_to(text: str) -> None:
+    assert set(SPELLING.normalize(text).text.lower()) <= LETTERS
+
+
+@given(text=st.text(max_size=80))
+@settings(max_examples=400, deadline=None)
+def test_any_unicode_is_normalised(text: str) -> None:
+    for normalizer in (SPELLING, Normalizer("en")):
+        spoken = normalizer.normalize(text).text
+        assert spoken == spoken.strip()
+        assert "  " not in spoken
+        assert "\n" not in spoken
+
+
+@given(text=TEXTS, normalizer=NORMALIZERS, max_chars=st.integers(20, 120), seed=st.integers(0, 2**32))
+@settings(max_examples=300, deadline=None)
+def test_plans_are_exact_bounded_and_independent_of_the_split(
+    text: str, normalizer: Normalizer, max_chars: int, seed: int
+) -> None:
+    config = SegmenterConfig(max_chars=max_chars)
+    whole = plan(text, normalizer, config)
+    rng, planner, found, start = random.Random(seed), SpeechPlanner(normalizer, config), [], 0
+    while start < len(text):
+        end = start + rng.randint(1, 9)
+        found += planner.push(text[start:end], 0.0)
+        start = end
+    assert [*found, *planner.end(0.0)] == whole
+    sent, offset = text.replace("\ud800", "\ufffd"), 0
+    for segment in whole:
+        assert segment.text
+        assert len(segment.text) <= max_chars + 3
+        assert segment.start >= offset
+        assert sent[segment.start : segment.end] == segment.source
+        offset = segment.start
+        for word in segment.words:
+            assert offset <= word.start < word.end <= segment.end
+            assert sent[word.start : word.end] == word.text
+            assert word.weight > 0
+            offset = word.end
+        assert segment.words
+        offset = segment.end
+    assert planner.num_chars == len(text)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["a@", "1,", "(", "a.", "x_", "9", "/a", "- ", " ", "[a", "](", "<b ", "A.", "a-", "http://", "1-", "1 ", "1:",
+     "$1-", "+1", "'1", "a\u0301", "\u0301", "我", "我1", "`", '"', "—", "\n", "😀", "--a", "@a", "#a ", "U.S. ",
+     "Jan 1 ", "5'", "1/2 ", "1.1", "*", "=", "x^", "word "]
+)  # fmt: skip
+def test_twenty_thousand_hostile_characters_are_planned(unit: str) -> None:
+    """The suite's time limit is what a quadratic rule would run into."""
+    text = (unit * 20_000)[:20_000]
+    planner = SpeechPlanner(SPELLING, SHORT)
+    segments = [segment for char in text for segment in planner.push(char, 0.0)]
+    segments += planner.end(0.0)
+    assert all(len(segment.text) <= 73 for segment in segments)
+    assert planner.num_chars == 20_000
+    assert len(SPELLING.normalize(text).text) >= sum(len(segment.text) for segment in segments) * 0.5
