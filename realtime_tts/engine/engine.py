@@ -73,7 +73,7 @@ class Engine:
         self.continuity = Continuity(loaded)
         self.num_steps = 0
         self.is_draining = False
-        self._emit, self._clock = emit, clock
+        self.emit, self._clock = emit, clock
         self._inbox: queue.SimpleQueue[wire.Message | VoiceReady] = queue.SimpleQueue()
         self._jobs: dict[str, _Job] = {}
         self._speeches: dict[str, Speech] = {}  # of requests whose turn has come
@@ -157,11 +157,11 @@ class Engine:
         try:
             job = self._make_job(message)
             if job is None:  # nothing in the text can be spoken
-                self._emit(wire.Done(message.request_id, FinishReason.STOP.value))
+                self.emit(wire.Done(message.request_id, FinishReason.STOP.value))
                 return
             self.scheduler.add(job.request, self._clock())
         except RealtimeTTSError as error:
-            self._emit(wire.Failed(message.request_id, error.code, error.message))
+            self.emit(wire.Failed(message.request_id, error.code, error.message))
             return
         self._jobs[message.request_id] = job
 
@@ -218,10 +218,10 @@ class Engine:
                 error = refused
         if error is not None or ready.voice is None:
             code, text = (error.code, error.message) if error else ("internal_error", "the voice was not made")
-            self._emit(wire.VoiceFailed(ready.voice_id, code, text))
+            self.emit(wire.VoiceFailed(ready.voice_id, code, text))
             return
         recordings = [patches for patches in (ready.voice.reference, ready.voice.prompt) if patches is not None]
-        self._emit(wire.VoiceAdded(ready.voice_id, max(map(len, recordings), default=0)))
+        self.emit(wire.VoiceAdded(ready.voice_id, max(map(len, recordings), default=0)))
 
     # ---- messages out --------------------------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class Engine:
             if not result.flags[name].finite:
                 continue
             job = self._jobs[name]
-            self._emit(wire.Audio(name, len(job.patches), payload=encode_pcm(pcm, job.message.encoding)))
+            self.emit(wire.Audio(name, len(job.patches), payload=encode_pcm(pcm, job.message.encoding)))
             job.patches.append(result.patches[name].copy())  # of one step's buffer, which it would keep alive
             job.num_samples += pcm.size
 
@@ -241,13 +241,13 @@ class Engine:
         if finished.reason is FinishReason.FAILED:
             unused = [block for block in request.blocks if self.scheduler.pool.is_free(block)]
             self.runner.clear_blocks(unused)
-            self._emit(wire.Failed(request.request_id, finished.error_code, finished.error_message))
+            self.emit(wire.Failed(request.request_id, finished.error_code, finished.error_message))
             return
         if finished.reason is not FinishReason.CANCELLED:
             self.continuity.spoken(request.context_id, job.message.text, job.voice, job.patches)
         started_s = request.arrived_s if request.started_s is None else request.started_s
         first_s = request.arrived_s if request.first_audio_s is None else request.first_audio_s
-        self._emit(
+        self.emit(
             wire.Done(
                 request.request_id,
                 finished.reason.value,

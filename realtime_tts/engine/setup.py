@@ -1,0 +1,123 @@
+"""From options and a machine to a ready engine: device, threads, sizes, warm-up."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import torch
+
+from realtime_tts import wire
+from realtime_tts.engine.block_pool import BLOCK_SIZE
+from realtime_tts.engine.engine import Engine
+from realtime_tts.engine.step_draft import SchedulerConfig
+from realtime_tts.errors import ConfigError, EngineStartError
+from realtime_tts.model.checkpoint import LoadedModel
+
+_CUDA_MEMORY_SHARE = 0.7  # of what is free after loading; the rest is for activations
+_CUDA_POSITIONS_PER_STREAM = 2048
+_WARM_UP_TEXT = "Hello there."
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What the command line says; None is chosen here."""
+
+    model: str
+    device: str = "auto"
+    dtype: str | None = None
+    threads: int | None = None
+    max_streams: int | None = None
+    num_blocks: int | None = None
+    max_load: float | None = None
+
+
+def choose_device(name: str) -> torch.device:
+    """Raises ConfigError: no such device here."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device {name!r} cannot be used: {error}", field="device") from error
+    return device
+
+
+def choose_threads(threads: int | None) -> int:
+    """One core is left to the gateway; beyond eight the small matrices of a step gain nothing."""
+    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return threads if threads is not None else max(1, min(8, num_cores - 1))
+
+
+def choose_config(loaded: LoadedModel, device: torch.device, options: EngineOptions) -> SchedulerConfig:
+    """Streams and KV blocks that fit the device.
+
+    Raises:
+        EngineStartError: no memory is left for the KV cache.
+    """
+    config = loaded.config
+    is_cpu = device.type == "cpu"
+    max_streams = options.max_streams or (16 if is_cpu else 256)
+    num_blocks = options.num_blocks
+    if num_blocks is None:
+        per_stream = config.max_length if is_cpu else min(config.max_length, _CUDA_POSITIONS_PER_STREAM)
+        num_blocks = max_streams * -(-min(per_stream, 1024 if is_cpu else per_stream) // BLOCK_SIZE)
+        if not is_cpu:
+            values = config.num_kv_layers * 2 * BLOCK_SIZE * config.num_kv_heads * config.head_dim
+            free_bytes, _ = torch.cuda.mem_get_info(device)
+            block_bytes = values * loaded.model.dtype.itemsize
+            num_blocks = min(num_blocks, int(_CUDA_MEMORY_SHARE * free_bytes / block_bytes))
+    if num_blocks < 1:
+        raise EngineStartError("no device memory is left for the KV cache")
+    return SchedulerConfig(
+        num_blocks=num_blocks,
+        max_streams=max_streams,
+        max_positions=config.max_length,
+        patch_s=config.patch_samples / config.sample_rate,
+        min_patches=config.min_patches,
+        max_load=options.max_load,
+    )
+
+
+def warm_up(engine: Engine) -> None:
+    """Speak a few patches at each batch size in use: the first caller pays for nothing, and the cost is known."""
+    is_cpu = engine.runner.device.type == "cpu"
+    size, largest = 1, min(engine.config.max_streams, 2 if is_cpu else 256)
+    while size <= largest:
+        for number in range(size):
+            name = f"warm-up-{size}-{number}"
+            engine.post(wire.Generate(name, name, _WARM_UP_TEXT, seed=number, max_patches=4, paced=False))
+        while engine.step() or not engine.is_idle:
+            pass
+        for number in range(size):
+            engine.post(wire.CloseContext(f"warm-up-{size}-{number}"))
+        size *= 2
+    engine.step()
+    engine.scheduler.pool.forget(range(engine.config.num_blocks))
+    engine.num_steps = 0
+
+
+def ready_message(engine: Engine, device: torch.device, load_s: float, warmup_s: float) -> wire.Ready:
+    """What the gateway must know of this worker."""
+    loaded, config = engine.loaded, engine.config
+    voices = [
+        {"id": name, "description": voice.description, "language": voice.language}
+        for name, voice in loaded.policy.voices.items()
+    ]
+    return wire.Ready(
+        model=loaded.name,
+        device=str(device),
+        dtype=str(loaded.model.dtype).removeprefix("torch."),
+        backend=engine.runner.backend.name,
+        sample_rate=loaded.config.sample_rate,
+        patch_samples=loaded.config.patch_samples,
+        voices=voices,
+        default_voice=loaded.policy.default_voice,
+        policy=loaded.policy.to_map(),
+        num_blocks=config.num_blocks,
+        block_size=config.block_size,
+        max_streams=config.max_streams,
+        load_s=load_s,
+        warmup_s=warmup_s,
+    )

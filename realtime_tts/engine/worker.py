@@ -1,0 +1,223 @@
+"""The worker process of one device: ``python -m realtime_tts.engine.worker --model … --device … --socket PATH``.
+
+The main thread does socket I/O in asyncio; one thread runs the engine; one encodes voices. Exit status: 0 after a drain
+or when the gateway goes away, 1 if the engine failed, 3 if it could not start (the reason was sent before).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import concurrent.futures
+import contextlib
+import dataclasses
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+
+import torch
+
+from realtime_tts import wire
+from realtime_tts.engine.engine import Engine, VoiceReady
+from realtime_tts.engine.setup import (
+    EngineOptions,
+    choose_config,
+    choose_device,
+    choose_threads,
+    ready_message,
+    warm_up,
+)
+from realtime_tts.engine.voices import encode_voice
+from realtime_tts.errors import EngineError, RealtimeTTSError
+from realtime_tts.model.checkpoint import load_model
+
+logger = logging.getLogger("realtime_tts.engine.worker")
+
+HEARTBEAT_S = 0.5
+_MAX_UNSENT_BYTES = 64 * 1024 * 1024  # the gateway reads all the time; one that does not is as good as dead
+
+
+class Worker:
+    """The connection to the gateway and the threads behind it."""
+
+    def __init__(self, engine: Engine, writer: asyncio.StreamWriter) -> None:
+        self.engine, self.writer = engine, writer
+        self._loop = asyncio.get_running_loop()
+        self._wake = threading.Event()
+        self._outbox: list[wire.Message] = []
+        self._outbox_lock = threading.Lock()
+        self._finished = asyncio.Event()
+        self._stopping = False
+        self._failure: BaseException | None = None
+        self._encoder = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="voices")
+        self._thread = threading.Thread(target=self._run_engine, name="engine", daemon=True)
+
+    async def run(self, reader: asyncio.StreamReader, ready: wire.Ready) -> None:
+        """Serve until drained, disconnected or broken.
+
+        Raises:
+            EngineError: the engine's thread died.
+        """
+        self.writer.write(wire.encode(ready))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self.post, wire.Drain())
+        self._thread.start()
+        parts = (self._receive(reader), self._beat(), self._finished.wait())
+        tasks = [self._loop.create_task(part) for part in parts]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._stopping = True
+            self._wake.set()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._encoder.shutdown(wait=False, cancel_futures=True)
+        if self._failure is not None:
+            raise EngineError("the engine stopped") from self._failure
+
+    def post(self, message: wire.Message | VoiceReady) -> None:
+        """To the engine, which wakes up for it."""
+        self.engine.post(message)
+        self._wake.set()
+
+    # ---- engine thread -------------------------------------------------------------------------------------------
+
+    def _run_engine(self) -> None:
+        try:
+            while not self._stopping:
+                self._wake.clear()
+                if self.engine.step():
+                    continue
+                if self.engine.is_draining and self.engine.is_idle:
+                    break
+                self._wake.wait(self.engine.idle_s())
+        except BaseException as error:
+            logger.exception("the engine failed")
+            self._failure = error
+        with contextlib.suppress(RuntimeError):  # the loop may be gone already
+            self._loop.call_soon_threadsafe(self._finished.set)
+
+    def emit(self, message: wire.Message) -> None:
+        """From the engine's thread: hand a message to the socket without waiting. One wake-up serves a whole step."""
+        with self._outbox_lock:
+            self._outbox.append(message)
+            if len(self._outbox) > 1:
+                return
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._flush)
+
+    # ---- event loop ----------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        with self._outbox_lock:
+            messages, self._outbox = self._outbox, []
+        self.writer.write(b"".join(map(wire.encode, messages)))
+        if any(isinstance(message, (wire.Done, wire.Failed)) for message in messages):
+            self._send_stats()
+        if self.writer.transport.get_write_buffer_size() > _MAX_UNSENT_BYTES:
+            logger.error("the gateway does not read")
+            self._finished.set()
+
+    async def _receive(self, reader: asyncio.StreamReader) -> None:
+        decoder = wire.Decoder()
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(1 << 18):
+                for message in decoder.feed(data):
+                    if isinstance(message, wire.AddVoice):
+                        self._encoder.submit(self._encode, message)
+                    else:
+                        self.post(message)
+
+    def _encode(self, message: wire.AddVoice) -> None:
+        try:
+            ready = VoiceReady(message.voice_id, encode_voice(self.engine.loaded, message))
+        except RealtimeTTSError as error:
+            ready = VoiceReady(message.voice_id, None, error)
+        except Exception:
+            logger.exception("a voice could not be encoded")
+            ready = VoiceReady(message.voice_id, None, EngineError("the recording could not be encoded"))
+        self.post(ready)
+
+    async def _beat(self) -> None:
+        while True:
+            self._send_stats()
+            await asyncio.sleep(HEARTBEAT_S)
+
+    def _send_stats(self) -> None:
+        self.writer.write(wire.encode(dataclasses.replace(self.engine.stats(), rss_bytes=rss_bytes())))
+
+
+def rss_bytes() -> int:
+    """Resident memory; the peak where the current value cannot be read."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def load(options: EngineOptions) -> tuple[Engine, wire.Ready]:
+    """Load, warm up and describe an engine; its messages go nowhere until `emit` is set."""
+    started_s = time.monotonic()
+    torch.set_num_threads(choose_threads(options.threads))
+    device = choose_device(options.device)
+    loaded = load_model(options.model, device, options.dtype)
+    engine = Engine(loaded, choose_config(loaded, device, options), emit=lambda message: None)
+    loaded_s = time.monotonic()
+    warm_up(engine)
+    return engine, ready_message(engine, device, loaded_s - started_s, time.monotonic() - loaded_s)
+
+
+async def serve(options: EngineOptions, socket_path: str) -> int:
+    """Connect, load, serve; returns the exit status."""
+    reader, writer = await asyncio.open_unix_connection(socket_path)
+    try:
+        engine, ready = await asyncio.to_thread(load, options)
+    except Exception as error:
+        logger.exception("the engine could not start")
+        known = isinstance(error, RealtimeTTSError)
+        code, text = (
+            (error.code, error.message) if known else ("engine_start_error", f"{type(error).__name__}: {error}")
+        )
+        writer.write(wire.encode(wire.Failed("", code, text)))
+        await writer.drain()
+        return 3
+    worker = Worker(engine, writer)
+    engine.emit = worker.emit
+    try:
+        await worker.run(reader, ready)
+    except EngineError:
+        return 1
+    with contextlib.suppress(ConnectionError):
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+    return 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="One engine worker; started by the gateway.")
+    parser.add_argument("--model", required=True, help="checkpoint directory or hub id")
+    parser.add_argument("--socket", required=True, help="unix socket on which the gateway listens")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: float32 on the CPU, bfloat16 on CUDA)")
+    parser.add_argument("--threads", type=int, help="torch threads on the CPU")
+    parser.add_argument("--max-streams", type=int, help="streams at once")
+    parser.add_argument("--num-blocks", type=int, help="KV cache blocks of 16 positions")
+    parser.add_argument("--max-load", type=float, help="refuse new contexts above this share of real time")
+    arguments = vars(parser.parse_args())
+    socket_path = arguments.pop("socket")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    status = asyncio.run(serve(EngineOptions(**arguments), socket_path))
+    sys.stdout.flush()
+    os._exit(status)  # a thread that hangs in the device driver must not keep the process
+
+
+if __name__ == "__main__":
+    main()
