@@ -48,9 +48,6 @@ class Outflow:
         self.queued_ms = 0.0
         self.queued_bytes = 0
         self._restarted = False
-        self.playback_restarted = (
-            False  # the clock started, or went on after it had run dry; whoever reads it clears it
-        )
         self._context_id = started.context_id
         self._number = started.number
         self._rate_hz = started.audio.sample_rate

@@ -308,5 +308,5 @@ class Session:
                 self._turns.cancel(context, self._now)
             else:
                 self._turns.fail(context, error)
-        self._sender.retained.clear()
+        self._sender.retain_no_more()
         self._turns.post(CloseSession(code, reason))

@@ -48,6 +48,11 @@ class Sender:
         """Forget answers that nobody is left to read. What contexts have to say, they keep."""
         self._outbox.clear()
 
+    def retain_no_more(self) -> None:
+        """Nobody can come back."""
+        self._retains = False
+        self.retained.clear()
+
     def reconnect(self, message: SessionResumed) -> None:
         """This goes before everything else."""
         self._outbox.appendleft(message)

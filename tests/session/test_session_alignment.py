@@ -1,0 +1,154 @@
+"""Word times from weights and audio lengths."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from session_driver import FakePlanner, FakeSegment, FakeWord
+
+from realtime_tts.session.alignment import PRIOR_MS_PER_CHAR, WordAligner
+from realtime_tts.session.messages import TimedWord
+
+
+def aligner(*sentences: str) -> WordAligner:
+    made, planner = WordAligner(), FakePlanner()
+    for sentence in sentences:
+        for segment in planner.push(sentence, 0):
+            made.add_segment(segment)
+    return made
+
+
+def times(words: list[TimedWord]) -> list[tuple[str, float, float]]:
+    return [(word.text, round(word.start_ms, 3), round(word.end_ms, 3)) for word in words]
+
+
+def test_words_of_a_finished_segment_share_its_audio_by_weight() -> None:
+    words = aligner("One four, abc.")
+    words.progress(0, 1000, done=True)
+    assert times(words.commit_until(20)) == [("One", 0, 300), ("four", 300, 700), ("abc", 700, 1000)]
+    assert words.commit_until(math.inf) == []
+
+
+def test_a_word_of_an_unfinished_segment_comes_when_its_audio_is_about_to_leave() -> None:
+    words = aligner("One four, abc.")
+    words.progress(0, 500, done=False)
+    estimate = 14 * PRIOR_MS_PER_CHAR
+    assert times(words.commit_until(20)) == [("One", 0, estimate * 0.3)]
+    assert words.commit_until(estimate * 0.3) == []
+    assert [w.text for w in words.commit_until(estimate * 0.3 + 1)] == ["four"]
+
+
+def test_what_an_estimate_got_wrong_the_words_after_it_bear() -> None:
+    words = aligner("One four, abc.")
+    words.commit_until(20)
+    words.progress(0, 273 + 700, done=True)
+    assert times(words.commit_until(300)) == [("four", 273, 673), ("abc", 673, 973)]
+
+
+def test_a_segment_longer_than_its_estimate_stretches_the_rest() -> None:
+    words = aligner("One four, abc.")
+    words.commit_until(20)
+    words.progress(0, 3273, done=False)
+    assert times(words.commit_until(300)) == [("four", 273, pytest.approx(273 + 3000 * 4 / 7, abs=0.001))]
+
+
+def test_a_segment_shorter_than_what_was_promised_squeezes_the_rest_to_nothing() -> None:
+    words = aligner("One four, abc.", "Next.")
+    words.commit_until(300)
+    words.progress(0, 100, done=True)
+    words.progress(1, 900, done=True)
+    committed = words.commit_until(math.inf)
+    assert [w.text for w in committed] == ["abc", "Next"]
+    assert committed[0].start_ms == committed[0].end_ms == pytest.approx(637)
+    assert (committed[1].start_ms, committed[1].end_ms) == (pytest.approx(637), pytest.approx(1000))
+
+
+def test_segments_follow_on_each_other_at_their_real_lengths() -> None:
+    words = aligner("One.", "Two.")
+    words.progress(0, 400, done=True)
+    words.progress(1, 600, done=True)
+    assert times(words.commit_until(400)) == [("One", 0, 400)]
+    assert times(words.commit_until(401)) == [("Two", 400, 1000)]
+
+
+def test_nothing_of_a_segment_comes_before_the_one_before_it_is_done() -> None:
+    words = aligner("One.", "Two.")
+    words.progress(0, 400, done=False)
+    assert [w.text for w in words.commit_until(10_000)] == ["One"]
+    words.progress(1, 400, done=False)
+    assert words.commit_until(10_000) == []
+
+
+def test_the_rate_of_finished_segments_sets_the_estimate_of_the_next() -> None:
+    slow, planner = WordAligner(), FakePlanner()
+    for segment in planner.push("x" * 399 + "." + "One four, abc.", 0):
+        slow.add_segment(segment)
+    slow.progress(0, 400 * 130, done=True)
+    slow.commit_until(400 * 130)
+    [word] = slow.commit_until(400 * 130 + 1)
+    assert 0.3 * 14 * 115 < word.end_ms - word.start_ms < 0.3 * 14 * 130
+
+
+def test_words_without_weight_and_segments_without_audio_lose_nothing() -> None:
+    words = WordAligner()
+    words.add_segment(FakeSegment(0, "a b", 0, 3, (FakeWord("a", 0, 1, 0), FakeWord("b", 2, 3, 0))))
+    words.add_segment(FakeSegment(1, "c", 3, 4, (FakeWord("c", 3, 4, 1),)))
+    words.progress(0, 300, done=True)
+    words.progress(1, 0, done=True)
+    assert times(words.commit_until(math.inf)) == [("a", 0, 300), ("b", 300, 300), ("c", 300, 300)]
+
+
+def test_heard_is_the_last_word_that_was_heard_to_its_end() -> None:
+    words = aligner("One four, abc.")
+    words.progress(0, 1000, done=True)
+    words.commit_until(20)
+    assert [words.heard_chars(ms) for ms in (0, 299, 300, 699, 700, 999, 1000)] == [0, 0, 3, 3, 8, 8, 13]
+
+
+def test_progress_never_falls_and_stops_with_done() -> None:
+    words = aligner("One.")
+    words.progress(0, 500, done=False)
+    words.progress(0, 300, done=True)
+    words.progress(0, 900, done=True)
+    assert times(words.commit_until(1)) == [("One", 0, 500)]
+
+
+def test_finish_gives_the_words_of_segments_nobody_called_done() -> None:
+    words = aligner("One.", "Two.")
+    words.progress(0, 500, done=False)
+    words.finish()
+    assert times(words.commit_until(math.inf)) == [("One", 0, 500), ("Two", 500, 500)]
+
+
+def test_segments_out_of_order_are_a_callers_mistake() -> None:
+    words = aligner("One.")
+    with pytest.raises(ValueError, match="segment 0 after 1"):
+        words.add_segment(FakeSegment(0, "x", 0, 1, ()))
+    with pytest.raises(ValueError, match="unknown segment"):
+        words.progress(-1, 0, done=False)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_however_progress_and_sending_interleave_words_keep_their_order(seed: int) -> None:
+    source = random.Random(seed)
+    text = " ".join("x" * source.randint(1, 9) + source.choice(["", "."]) for _ in range(60)) + " end."
+    words = aligner(text)
+    lengths = [source.uniform(0, 4000) for _ in range(text.count("."))]
+    committed: list[TimedWord] = []
+    sent_ms, base_ms = 0.0, 0.0
+    for index, length in enumerate(lengths):
+        made = 0.0
+        while made < length:
+            made = min(length, made + source.uniform(10, 900))
+            words.progress(index, made, done=made == length)
+            sent_ms = max(sent_ms, min(base_ms + made, sent_ms + source.uniform(0, 1000)))
+            committed += words.commit_until(sent_ms)
+        base_ms += length
+        words.progress(index, length, done=True)
+    committed += words.commit_until(math.inf)
+    assert [w.text for w in committed] == [w.strip(".") for w in text.split() if w.strip(".")]
+    assert all(text[w.start : w.end] == w.text for w in committed)
+    edges = [ms for w in committed for ms in (w.start_ms, w.end_ms)]
+    assert edges == sorted(edges)

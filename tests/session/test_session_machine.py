@@ -1,0 +1,417 @@
+"""Whatever clients, engines, clocks and networks do, in any order, a session keeps its promises.
+
+The machine plays all of them: a client that checks every message it gets, an engine that speaks at random speeds, a
+network that loses what is in flight, and a clock. At the end everything is brought to its conclusion, and each context
+must have had exactly one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from session_driver import FakePlanner, FakeSegment
+
+from realtime_tts.audio.packetizer import Packet
+from realtime_tts.errors import EngineLost
+from realtime_tts.session.events import (
+    CancelContext,
+    CloseContext,
+    CloseSession,
+    EndOfSegments,
+    PlaybackChanged,
+    PriorityChanged,
+    StartSpeech,
+)
+from realtime_tts.session.messages import (
+    AudioPacket,
+    Cancel,
+    ContextCancelled,
+    ContextDone,
+    ContextFailed,
+    ContextStarted,
+    End,
+    ErrorMessage,
+    Flush,
+    Flushed,
+    Ping,
+    Playback,
+    Resume,
+    ServerMessage,
+    SessionResumed,
+    Text,
+    Words,
+)
+from realtime_tts.session.native import serialize
+from realtime_tts.session.protocol import Session, SessionState
+from realtime_tts.session.settings import SessionConfig
+
+FRAME_MS = 20
+NAMES = [f"c{index}" for index in range(6)]
+TEXTS = st.lists(st.sampled_from(["One", " two", " three", ".", " ", "🙂", "\n", "é,", ""]), max_size=8).map("".join)
+CONFIG = SessionConfig(max_contexts=3, max_text_chars=200, retain_max_bytes=200_000, retain_s=60)
+
+
+@dataclass
+class Heard:
+    """What the client has of one context."""
+
+    text: str = ""
+    last_sequence: int = -1
+    started: bool = False
+    num_packets: int = 0
+    word_end: int = 0
+    word_end_ms: float = 0.0
+    num_flushes: int = 0
+    num_flushed: int = 0
+    terminal: ServerMessage | None = None
+    overclaimed: bool = False  # has acknowledged more than it had: may lose what it lacks
+
+    def take(self, message: ServerMessage) -> None:
+        assert self.terminal is None, f"{message} after {self.terminal}"
+        assert message.sequence == self.last_sequence + 1
+        self.last_sequence = message.sequence
+        assert self.started == (not isinstance(message, ContextStarted))
+        self.started = True
+        if isinstance(message, AudioPacket):
+            assert message.pts_samples == self.num_packets * 960
+            assert int.from_bytes(message.payload, "big") == self.num_packets
+            self.num_packets += 1
+        elif isinstance(message, Words):
+            self._take_words(message)
+        elif isinstance(message, Flushed):
+            self.num_flushed += 1
+            assert message.flush_id == str(self.num_flushed)
+        elif isinstance(message, ContextDone | ContextCancelled | ContextFailed):
+            self._take_terminal(message)
+
+    def _take_words(self, message: Words) -> None:
+        for word in message.words:
+            assert self.text[word.start : word.end] == word.text
+            assert word.start >= self.word_end
+            assert word.start_ms >= max(self.word_end_ms, self.num_packets * FRAME_MS - FRAME_MS)
+            assert word.end_ms >= word.start_ms
+            self.word_end, self.word_end_ms = word.end, word.end_ms
+
+    def _take_terminal(self, message: ContextDone | ContextCancelled | ContextFailed) -> None:
+        self.terminal = message
+        if isinstance(message, ContextDone):
+            assert message.audio_ms == self.num_packets * FRAME_MS
+            assert message.characters == len(self.text)
+            assert self.num_flushed == self.num_flushes
+        else:
+            assert message.spoken_text == self.text[: message.spoken_chars]
+
+
+@dataclass
+class Speech:
+    """What the engine has of one context."""
+
+    segments: deque[FakeSegment] = field(default_factory=deque)
+    ended: bool = False
+    over: bool = False
+    num_started: int = 0
+    segment_ms: float = 0.0
+    made_ms: float = 0.0
+    num_packets: int = 0
+
+
+class SessionMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 50_000.0
+        self.session = Session(
+            "s",
+            CONFIG,
+            make_planner=lambda settings: FakePlanner(stall_s=0.7),
+            resolve_voice=lambda name: name or "amber",
+            seed_source=lambda: 1,
+            now=self.now,
+        )
+        self.client: dict[str, Heard] = {}
+        self.engine: dict[str, Speech] = {}
+        self.in_flight: deque[ServerMessage] = deque()
+        self.cancelled: set[str] = set()  # by the client, and the server has been told
+        self.closed: CloseSession | None = None
+        self.connected = True
+        self.writable = True
+        self.last_sent_at = self.now
+
+    # ---- plumbing ------------------------------------------------------------------------------------------------
+
+    def drain(self) -> int:
+        """Messages onto the wire, events to the engine; how many there were."""
+        messages = self.session.messages_to_send(self.now) if self.connected and self.writable else []
+        for message in messages:
+            serialize(message)
+            assert not (isinstance(message, AudioPacket) and message.context_id in self.cancelled), "audio after cancel"
+        if messages:
+            self.last_sent_at = self.now
+        self.in_flight += messages
+        events = self.session.events()
+        for event in events:
+            self.perform(event)
+        return len(messages) + len(events)
+
+    def perform(self, event: object) -> None:
+        assert self.closed is None
+        if isinstance(event, CloseSession):
+            self.closed = event
+            return
+        assert isinstance(
+            event, StartSpeech | EndOfSegments | CancelContext | CloseContext | PlaybackChanged | PriorityChanged
+        )
+        if isinstance(event, StartSpeech):
+            speech = self.engine.setdefault(event.context_id, Speech())
+            assert event.segment.index == speech.num_started
+            assert not speech.ended
+            speech.num_started += 1
+            speech.segments.append(event.segment)
+        speech = self.engine[event.context_id]
+        assert not speech.over, f"{event} for a context that is over"
+        if isinstance(event, EndOfSegments):
+            speech.ended = True
+        elif isinstance(event, CancelContext | CloseContext):
+            speech.over = True
+
+    def deliver(self) -> None:
+        while self.in_flight:
+            message = self.in_flight.popleft()
+            if isinstance(message, ErrorMessage):
+                assert message.code in ("context_closed", "too_many_contexts", "text_too_long", "invalid_request")
+            elif hasattr(message, "sequence"):
+                self.client[message.context_id].take(message)
+            elif isinstance(message, SessionResumed):
+                self.take_resumed(message)
+
+    def take_resumed(self, message: SessionResumed) -> None:
+        for found in message.contexts:
+            heard = self.client[found.context_id]
+            if found.state == "lost":
+                assert heard.overclaimed
+                del self.client[found.context_id]
+            elif found.state == "unknown":
+                assert not heard.started
+                del self.client[found.context_id]
+            else:
+                assert found.received_chars == len(heard.text)
+                assert found.num_flushes == heard.num_flushes
+
+    def say(self, *messages: Text | Flush | End | Cancel | Playback | Ping) -> None:
+        for message in messages:
+            self.session.receive(message, self.now)
+        self.drain()
+
+    def run_clock(self, seconds: float) -> None:
+        """Wake the session at its deadlines, as an event loop would; each must achieve something."""
+        end = self.now + seconds
+        for _ in range(20_000):
+            due = self.session.next_deadline()
+            if due is None or due > end:
+                break
+            self.now = max(self.now, due)
+            self.session.tick(self.now)
+            achieved = self.drain()
+            after = self.session.next_deadline()
+            assert achieved or after is None or after > self.now, "a deadline is due and stays due"
+        else:
+            raise AssertionError("too many deadlines")
+        self.now = end
+        self.session.tick(end)
+        self.drain()
+
+    @property
+    def is_open(self) -> bool:
+        return self.closed is None and self.connected
+
+    # ---- the client ----------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.is_open)
+    @rule(name=st.sampled_from(NAMES), text=TEXTS)
+    def send_text(self, name: str, text: str) -> None:
+        context = self.session._contexts.open.get(name)
+        fits = context is None or (not context.ended and context.num_chars + len(text) <= CONFIG.max_text_chars)
+        used = self.session._contexts.ended_as(name) is not None
+        if not used and fits and (context or self.session.num_open_contexts < CONFIG.max_contexts):
+            self.client.setdefault(name, Heard()).text += text
+        self.say(Text(name, text))
+
+    @precondition(lambda self: self.is_open)
+    @rule(name=st.sampled_from(NAMES))
+    def send_flush(self, name: str) -> None:
+        if name in self.session._contexts.open:
+            self.client[name].num_flushes += 1
+            self.say(Flush(name, str(self.client[name].num_flushes)))
+        else:
+            self.say(Flush(name))
+
+    @precondition(lambda self: self.is_open)
+    @rule(name=st.sampled_from(NAMES))
+    def send_end(self, name: str) -> None:
+        self.say(End(name))
+
+    @precondition(lambda self: self.is_open)
+    @rule(name=st.sampled_from([*NAMES, None]))
+    def send_cancel(self, name: str | None) -> None:
+        self.session.receive(Cancel(name), self.now)
+        self.cancelled |= {name} if name else set(self.client)
+        self.cancelled &= set(self.client)
+        assert not self.cancelled & set(self.session._contexts.open)
+        self.drain()
+
+    @precondition(lambda self: self.is_open)
+    @rule(name=st.sampled_from(NAMES), played_ms=st.one_of(st.floats(), st.floats(0, 5000)))
+    def send_playback(self, name: str, played_ms: float) -> None:
+        if name in self.client and not played_ms <= self.client[name].num_packets * FRAME_MS:
+            self.client[name].overclaimed = True
+        self.say(Playback(name, played_ms))
+
+    @precondition(lambda self: self.is_open)
+    @rule(name=st.sampled_from(NAMES))
+    def acknowledge_truthfully(self, name: str) -> None:
+        if name in self.client:
+            self.say(Playback(name, self.client[name].num_packets * FRAME_MS))
+
+    @precondition(lambda self: self.is_open)
+    @rule()
+    def receive_everything(self) -> None:
+        self.deliver()
+        self.say(Ping())
+
+    # ---- the engine ----------------------------------------------------------------------------------------------
+
+    @rule(name=st.sampled_from(NAMES), audio_ms=st.floats(1, 3000), done=st.booleans())
+    def speak(self, name: str, audio_ms: float, done: bool) -> None:
+        speech = self.engine.get(name)
+        if speech is None or not speech.segments:
+            return
+        speech.segment_ms += audio_ms
+        speech.made_ms += audio_ms
+        segment = speech.segments[0]
+        self.give_packets(name, speech, int(speech.made_ms / FRAME_MS))
+        self.session.segment_progress(name, segment.index, speech.segment_ms, done, self.now)
+        if done:
+            speech.segments.popleft()
+            speech.segment_ms = 0.0
+        self.drain()
+
+    @rule(name=st.sampled_from(NAMES))
+    def finish_speech(self, name: str) -> None:
+        speech = self.engine.get(name)
+        if speech is not None and speech.ended and not speech.segments and not speech.over:
+            self.give_packets(name, speech, -int(-speech.made_ms // FRAME_MS))
+            self.session.audio_finished(name, self.now)
+            self.drain()
+
+    @rule(name=st.sampled_from(NAMES))
+    def fail_speech(self, name: str) -> None:
+        speech = self.engine.get(name)
+        if speech is not None and not speech.over:
+            self.session.failed(name, EngineLost("the worker is gone"), self.now)
+            self.drain()
+
+    def give_packets(self, name: str, speech: Speech, num_packets: int) -> None:
+        for index in range(speech.num_packets, num_packets):
+            self.session.audio(name, Packet(index.to_bytes(4, "big"), index * 960, 960), self.now)
+        speech.num_packets = max(speech.num_packets, num_packets)
+
+    # ---- clock and network ---------------------------------------------------------------------------------------
+
+    @rule(seconds=st.floats(0, 0.9))
+    def wait_a_moment(self, seconds: float) -> None:
+        self.run_clock(seconds)
+
+    @rule(seconds=st.floats(1, 6))
+    def wait(self, seconds: float) -> None:
+        if self.connected:
+            self.deliver()
+        self.run_clock(seconds)
+
+    @precondition(lambda self: self.is_open)
+    @rule(writable=st.booleans())
+    def block_or_unblock(self, writable: bool) -> None:
+        self.writable = writable
+        (self.session.resume_writing if writable else self.session.pause_writing)(self.now)
+        self.last_sent_at = self.now
+        self.drain()
+
+    @precondition(lambda self: self.is_open)
+    @rule(data=st.data())
+    def lose_connection(self, data: st.DataObject) -> None:
+        num_arrived = data.draw(st.integers(0, len(self.in_flight)))
+        lost = len(self.in_flight) - num_arrived
+        for _ in range(lost):
+            self.in_flight.pop()
+        self.deliver()
+        self.connected = False
+        self.session.connection_lost(self.now)
+        self.drain()
+
+    @precondition(lambda self: self.closed is None and not self.connected)
+    @rule()
+    def reconnect(self) -> None:
+        wanted = {name: heard.last_sequence for name, heard in self.client.items() if heard.terminal is None}
+        self.session.resume(Resume("s", wanted), self.now)
+        self.connected = self.writable = True
+        self.last_sent_at = self.now
+        self.drain()
+        assert isinstance(self.in_flight[0], SessionResumed)
+
+    # ---- promises ------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def sends_no_further_ahead_than_allowed(self) -> None:
+        for context in self.session._contexts.sending():
+            assert context.outflow.clock.lead_ms(self.now) <= CONFIG.max_lead_s * 1000 + 0.1
+
+    @invariant()
+    def memory_is_bounded(self) -> None:
+        waiting = sum(s.num_packets for s in self.engine.values()) * 4
+        assert self.session.queued_bytes <= CONFIG.retain_max_bytes + waiting + 200_000
+        assert len(self.session._contexts.open) <= CONFIG.max_contexts
+
+    @invariant()
+    def is_never_silent_for_long_with_an_open_context(self) -> None:
+        if self.is_open and self.writable and self.session.num_open_contexts:
+            assert self.now - self.last_sent_at < 4
+
+    @invariant()
+    def closes_only_for_a_reason(self) -> None:
+        if self.closed is not None:
+            assert self.session.state is SessionState.CLOSED
+            assert self.closed.reason in ("slow_consumer", "resume_window_over", "too_many_errors")
+
+    def teardown(self) -> None:
+        """Bring everything to its end and count."""
+        if self.closed is None:
+            if not self.connected:
+                self.reconnect()
+            self.block_or_unblock(True)
+            self.say(*[End(name) for name in self.session._contexts.open])
+            for name, speech in self.engine.items():
+                while speech.segments and not speech.over:
+                    self.speak(name, 100.0, True)
+                self.finish_speech(name)
+            while self.session.num_open_contexts:
+                before = self.now
+                self.say(*[Playback(name, heard.num_packets * FRAME_MS) for name, heard in self.client.items()])
+                self.run_clock(1)
+                self.deliver()
+                assert self.now - before < 60
+                assert self.now < 60_000, "a context never ends"
+            self.run_clock(30)
+            self.deliver()
+            assert all(heard.terminal is not None for heard in self.client.values())
+        assert all(speech.over for speech in self.engine.values())
+
+
+SessionMachine.TestCase.settings = settings(
+    max_examples=120,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestSessionMachine = SessionMachine.TestCase

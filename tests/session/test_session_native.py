@@ -1,0 +1,278 @@
+"""The native wire format: what is understood, what is refused and how, and how messages look."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
+from realtime_tts.session.messages import (
+    AudioPacket,
+    Cancel,
+    CancelAcknowledged,
+    ContextCancelled,
+    ContextDone,
+    ContextFailed,
+    ContextStarted,
+    End,
+    ErrorMessage,
+    Flush,
+    Flushed,
+    KeepAlive,
+    Limits,
+    Ping,
+    Playback,
+    Pong,
+    Resume,
+    ResumedContext,
+    SessionResumed,
+    SessionStarted,
+    SpeechParams,
+    StartSession,
+    Text,
+    TimedWord,
+    Words,
+)
+from realtime_tts.session.native import AUDIO_HEADER, parse, serialize
+from realtime_tts.session.settings import SessionConfig
+
+OPUS = AudioFormat()
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        ('{"type":"session.start"}', StartSession()),
+        (
+            '{"type":"session.start","voice":"slt","audio":{"codec":"pcm_s16le","sample_rate":16000,"frame_ms":40},'
+            '"params":{"cfg":2,"steps":10,"seed":null,"language":"en"}}',
+            StartSession("slt", AudioFormat("pcm_s16le", 16_000, 40), SpeechParams(2.0, 10, None, "en")),
+        ),
+        (
+            '{"type":"session.start","audio":{"bitrate":24000,"dtx":true,"fec":true}}',
+            StartSession(audio=AudioFormat(bitrate=24_000, dtx=True, fec=True)),
+        ),
+        ('{"type":"session.start","audio":{"codec":"mulaw"}}', StartSession(audio=AudioFormat("mulaw", 8_000))),
+        ('{"type":"text","context_id":"c","text":""}', Text("c", "")),
+        (
+            '{"type":"text","context_id":"c","text":"a","voice":"v","params":{"seed":5.0}}',
+            Text("c", "a", "v", None, SpeechParams(seed=5)),
+        ),
+        ('{"type":"flush","context_id":"c"}', Flush("c")),
+        ('{"type":"flush","context_id":"c","flush_id":"f"}', Flush("c", "f")),
+        ('{"type":"end","context_id":"c"}', End("c")),
+        ('{"type":"cancel"}', Cancel(None)),
+        ('{"type":"cancel","context_id":"c"}', Cancel("c")),
+        ('{"type":"playback","context_id":"c","played_ms":1240}', Playback("c", 1240.0)),
+        ('{"type":"playback","context_id":"c","played_ms":-1e300}', Playback("c", -1e300)),
+        ('{"type":"session.resume","session_id":"s"}', Resume("s", {})),
+        (
+            '{"type":"session.resume","session_id":"s","contexts":{"a":5,"b":null,"c":-1}}',
+            Resume("s", {"a": 5, "b": -1, "c": -1}),
+        ),
+        ('{"type":"ping","id":"7"}', Ping("7")),
+    ],
+)
+def test_messages_are_understood(frame: str, message: Any) -> None:
+    assert parse(frame) == message
+    assert parse(frame.encode()) == message
+
+
+def test_unknown_fields_are_ignored_and_of_repeated_ones_the_last_counts() -> None:
+    assert parse('{"type":"end","context_id":"a","context_id":"b","x":[1,{"y":2}]}') == End("b")
+
+
+def test_text_arrives_exactly_as_sent() -> None:
+    text = 'quo"te \\ \u0000 \u200b é e\u0301 🙂 中文 \n\t {[}]'
+    assert parse(json.dumps({"type": "text", "context_id": "c", "text": text})) == Text("c", text)
+    assert parse(json.dumps({"type": "text", "context_id": "c", "text": text}, ensure_ascii=False)) == Text("c", text)
+
+
+def test_lone_surrogates_are_replaced_one_for_one_and_pairs_kept() -> None:
+    frame = r'{"type":"text","context_id":"c\udc00","text":"a\ud83d b\ude42 \ud83d\ude42"}'
+    assert parse(frame) == Text("c\ufffd", "a\ufffd b\ufffd 🙂")
+
+
+@pytest.mark.parametrize(
+    ("frame", "field"),
+    [
+        ("", None),
+        ("hello", None),
+        ("{", None),
+        ('{"type":"end"', None),
+        ('{"type":"end","context_id":"', None),
+        ('{"type":"end","context_id":"c"} x', None),
+        ("[]", None),
+        ('"text"', None),
+        ("null", None),
+        ("17", None),
+        ("{}", "type"),
+        ('{"type":null}', "type"),
+        ('{"type":5}', "type"),
+        ('{"type":["text"]}', "type"),
+        ('{"type":"speak"}', "type"),
+        ('{"type":"' + "x" * 5000 + '"}', "type"),
+        ('{"type":"text","text":"a"}', "context_id"),
+        ('{"type":"text","context_id":"c"}', "text"),
+        ('{"type":"text","context_id":7,"text":"a"}', "context_id"),
+        ('{"type":"text","context_id":"c","text":["a"]}', "text"),
+        ('{"type":"text","context_id":"c","text":"a","voice":1}', "voice"),
+        ('{"type":"text","context_id":"c","text":"a","params":[]}', "params"),
+        ('{"type":"text","context_id":"c","text":"a","params":{"cfg":"2"}}', "params.cfg"),
+        ('{"type":"text","context_id":"c","text":"a","params":{"cfg":true}}', "params.cfg"),
+        ('{"type":"text","context_id":"c","text":"a","params":{"steps":2.5}}', "params.steps"),
+        ('{"type":"text","context_id":"c","text":"a","params":{"seed":true}}', "params.seed"),
+        ('{"type":"text","context_id":"c","text":"a","params":{"seed":"1"}}', "params.seed"),
+        ('{"type":"session.start","audio":"opus"}', "audio"),
+        ('{"type":"session.start","audio":{"dtx":1}}', "audio.dtx"),
+        ('{"type":"session.start","audio":{"sample_rate":"48000"}}', "audio.sample_rate"),
+        ('{"type":"flush","context_id":"c","flush_id":3}', "flush_id"),
+        ('{"type":"cancel","context_id":{}}', "context_id"),
+        ('{"type":"playback","context_id":"c"}', "played_ms"),
+        ('{"type":"playback","context_id":"c","played_ms":"5"}', "played_ms"),
+        ('{"type":"playback","context_id":"c","played_ms":false}', "played_ms"),
+        ('{"type":"playback","context_id":"c","played_ms":NaN}', None),
+        ('{"type":"playback","context_id":"c","played_ms":-Infinity}', None),
+        ('{"type":"playback","context_id":"c","played_ms":1e999}', None),
+        ('{"type":"playback","context_id":"c","played_ms":' + "9" * 21 + "}", None),
+        ('{"type":"playback","context_id":"c","played_ms":' + "9" * 60_000 + "}", None),
+        ('{"type":"session.resume"}', "session_id"),
+        ('{"type":"session.resume","session_id":"s","contexts":["a"]}', "contexts"),
+        ('{"type":"session.resume","session_id":"s","contexts":{"a":"1"}}', "contexts.a"),
+        ('{"type":"session.resume","session_id":"s","contexts":{"\\ud800":"1"}}', "contexts.\ufffd"),
+        (json.dumps({"type": "session.resume", "session_id": "s", "contexts": dict.fromkeys(map(str, range(1025)))}),
+         "contexts"),
+        ("[" * 60_000, None),
+        ('{"a":' * 10_000, None),
+        ('{"type":"end","context_id":"c","x":' + "[" * 8 + "]" * 8 + "}", None),
+        ('[[[[[[[[["' + '\\"' * 30_000, None),
+        ("[[[[[[[[[" + '"' * 50_001, None),
+        ('[[[[[[[[["' + "\\" * 50_001, None),
+        ('{"type":"ping","id":"' + "x" * 65_536 + '"}', None),
+        ('{"type":"ping","id":"' + "中" * 30_000 + '"}', None),
+        (b'{"type":"ping","id":"\xff"}', None),
+        (b"\x00\x01\x02", None),
+    ],
+)  # fmt: skip
+def test_bad_frames_are_refused_with_the_field_at_fault(frame: str | bytes, field: str | None) -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        parse(frame)
+    assert caught.value.field == field
+    assert len(caught.value.message) < 200
+
+
+def test_brackets_within_strings_are_not_nesting() -> None:
+    text = '[{"' * 1000
+    assert parse(json.dumps({"type": "text", "context_id": "c", "text": text})) == Text("c", text)
+
+
+def test_nesting_up_to_the_limit_is_fine() -> None:
+    assert parse('{"type":"ping","x":' + "[" * 7 + "]" * 7 + ',"y":[[],[],[]]}') == Ping()
+
+
+def test_the_size_limit_counts_bytes_not_characters() -> None:
+    frame = '{"type":"ping","id":"' + "é" * 50 + '"}'
+    assert parse(frame, max_bytes=len(frame.encode())) == Ping("é" * 50)
+    with pytest.raises(InvalidMessage):
+        parse(frame, max_bytes=len(frame.encode()) - 1)
+
+
+def test_an_audio_format_that_does_not_exist_is_named() -> None:
+    with pytest.raises(UnsupportedAudioFormat) as caught:
+        parse('{"type":"session.start","audio":{"codec":"opus","sample_rate":44100}}')
+    assert caught.value.field == "audio.sample_rate"
+
+
+def test_an_audio_frame_is_a_header_and_the_packet() -> None:
+    frame = serialize(AudioPacket("c", 7, 3, 2**40, 960, b"opus"))
+    assert frame == bytes.fromhex("0101000000000003000000070000010000000000") + b"opus"
+    assert AUDIO_HEADER.size == 20
+
+
+LIMITS = SessionConfig().limits
+
+
+@pytest.mark.parametrize(
+    ("message", "rendered"),
+    [
+        (
+            SessionStarted("s", "m", "v", OPUS, SpeechParams(cfg=2.0), LIMITS),
+            {
+                "type": "session.started",
+                "session_id": "s",
+                "model": "m",
+                "voice": "v",
+                "audio": {"codec": "opus", "sample_rate": 48000, "frame_ms": 20, "bitrate": 32000, "dtx": False,
+                          "fec": False},
+                "params": {"cfg": 2.0, "steps": None, "seed": None, "language": None},
+                "limits": {"max_contexts": 16, "max_text_chars": 20_000, "max_message_bytes": 65_536,
+                           "max_lead_s": 3.0, "keepalive_s": 3.0, "idle_timeout_s": 300.0, "resume_window_s": 10.0},
+            },
+        ),
+        (
+            SessionResumed("s", (ResumedContext("c", "open", 1, 12, True, 2),)),
+            {
+                "type": "session.resumed",
+                "session_id": "s",
+                "contexts": [{"context_id": "c", "state": "open", "number": 1, "received_chars": 12, "ended": True,
+                              "num_flushes": 2}],
+            },
+        ),
+        (
+            ContextStarted("c", 0, 1, "v", 9, AudioFormat("mulaw", 8000)),
+            {"type": "context.started", "context_id": "c", "sequence": 0, "number": 1, "voice": "v", "seed": 9,
+             "audio": {"codec": "mulaw", "sample_rate": 8000, "frame_ms": 20}},
+        ),
+        (
+            Words("c", 1, (TimedWord("Hi 🙂", 0, 4, 0.0, 100 / 3),)),
+            {"type": "words", "context_id": "c", "sequence": 1,
+             "words": [{"text": "Hi 🙂", "start": 0, "end": 4, "start_ms": 0, "end_ms": 33.333}]},
+        ),
+        (
+            Flushed("c", 2, None, 20.0),
+            {"type": "flushed", "context_id": "c", "sequence": 2, "flush_id": None, "audio_ms": 20},
+        ),
+        (
+            ContextDone("c", 3, 20.0, 5, None),
+            {"type": "context.done", "context_id": "c", "sequence": 3, "audio_ms": 20, "characters": 5,
+             "ttfa_ms": None},
+        ),
+        (
+            ContextCancelled("c", 3, 0.5, "Hi", 2),
+            {"type": "context.cancelled", "context_id": "c", "sequence": 3, "played_ms": 0.5, "spoken_text": "Hi",
+             "spoken_chars": 2},
+        ),
+        (
+            ContextFailed("c", 3, "engine_lost", "gone", True, 40, "Hi", 2),
+            {"type": "context.failed", "context_id": "c", "sequence": 3, "code": "engine_lost", "message": "gone",
+             "retryable": True, "audio_ms": 40, "spoken_text": "Hi", "spoken_chars": 2},
+        ),
+        (
+            CancelAcknowledged(None, "all"),
+            {"type": "cancel.acknowledged", "context_id": None, "state": "all", "played_ms": 0, "spoken_text": "",
+             "spoken_chars": 0},
+        ),
+        (
+            ErrorMessage("invalid_message", "no", False),
+            {"type": "error", "code": "invalid_message", "message": "no", "retryable": False},
+        ),
+        (
+            ErrorMessage("text_too_long", "no", False, "c", "text"),
+            {"type": "error", "code": "text_too_long", "message": "no", "retryable": False, "context_id": "c",
+             "field": "text"},
+        ),
+        (KeepAlive(("a", "b")), {"type": "keepalive", "context_ids": ["a", "b"]}),
+        (Pong("x"), {"type": "pong", "id": "x"}),
+    ],
+)  # fmt: skip
+def test_server_messages_on_the_wire(message: Any, rendered: dict[str, Any]) -> None:
+    frame = serialize(message)
+    assert isinstance(frame, str)
+    assert json.loads(frame) == rendered
+
+
+def test_limits_are_what_the_configuration_says() -> None:
+    assert SessionConfig(max_contexts=3, max_lead_s=1).limits == Limits(3, 20_000, 65_536, 1, 3, 300, 10)
