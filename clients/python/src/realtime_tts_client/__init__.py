@@ -1,0 +1,87 @@
+"""Client of a realtime-tts server: text deltas in, packets or samples of speech out, as they are made.
+
+async with connect("ws://localhost:8000") as session:
+    async for packet in session.speak("Hello there."):
+        ...
+"""
+
+from realtime_tts_client.api import connect, synthesize
+from realtime_tts_client.context import Context
+from realtime_tts_client.errors import (
+    ConnectionFailed,
+    ConnectionLost,
+    ContextClosed,
+    Draining,
+    EngineError,
+    EngineLost,
+    EngineOutOfMemory,
+    Forbidden,
+    InvalidMessage,
+    InvalidRequest,
+    LimitExceeded,
+    MissingDependency,
+    NumericalError,
+    Overloaded,
+    ProtocolError,
+    RealtimeTTSError,
+    RequestTooLarge,
+    ResumeGap,
+    ServerError,
+    SessionClosed,
+    SessionNotFound,
+    SlowConsumer,
+    TextTooLong,
+    TooManyContexts,
+    TooManyErrors,
+    TooManySessions,
+    Unauthorized,
+    UnsupportedAudioFormat,
+    UnsupportedLanguage,
+    VoiceNotFound,
+)
+from realtime_tts_client.session import Session
+from realtime_tts_client.types import AudioFormat, Done, Packet, Spoken, Word
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AudioFormat",
+    "ConnectionFailed",
+    "ConnectionLost",
+    "Context",
+    "ContextClosed",
+    "Done",
+    "Draining",
+    "EngineError",
+    "EngineLost",
+    "EngineOutOfMemory",
+    "Forbidden",
+    "InvalidMessage",
+    "InvalidRequest",
+    "LimitExceeded",
+    "MissingDependency",
+    "NumericalError",
+    "Overloaded",
+    "Packet",
+    "ProtocolError",
+    "RealtimeTTSError",
+    "RequestTooLarge",
+    "ResumeGap",
+    "ServerError",
+    "Session",
+    "SessionClosed",
+    "SessionNotFound",
+    "SlowConsumer",
+    "Spoken",
+    "TextTooLong",
+    "TooManyContexts",
+    "TooManyErrors",
+    "TooManySessions",
+    "Unauthorized",
+    "UnsupportedAudioFormat",
+    "UnsupportedLanguage",
+    "VoiceNotFound",
+    "Word",
+    "connect",
+    "synthesize",
+]

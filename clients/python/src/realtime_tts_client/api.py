@@ -1,0 +1,98 @@
+"""The two ways in: `connect` for asyncio, `synthesize` for everybody else."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from realtime_tts_client.handshake import Endpoint, stream_url
+from realtime_tts_client.playback import PlaybackMode
+from realtime_tts_client.session import Session, opening_fields
+from realtime_tts_client.types import AudioFormat
+
+
+def connect(
+    url: str,
+    *,
+    voice: str | None = None,
+    audio: AudioFormat | None = None,
+    params: Mapping[str, Any] | None = None,
+    api_key: str | None = None,
+    playback: PlaybackMode = "realtime",
+    open_timeout_s: float = 10.0,
+    ping_interval_s: float | None = 10.0,
+) -> Session:
+    """A session: `async with connect(url) as session`.
+
+    Args:
+        url: of the server, `ws://host:port` or `https://host`; `/v1/stream` is added if there is no path.
+        voice, audio, params: defaults of the contexts (None: the server's; its audio is Opus at 48 kHz).
+            params: `cfg`, `steps`, `seed`, `language`.
+        api_key: if the server wants one.
+        playback: what the server is told of the listener, which sets the pace. `realtime`: packets are heard one
+            after the other once you have taken them. `consumed`: what you take counts as heard, as fast as you like.
+            `manual`: you call `session.played` yourself.
+        open_timeout_s: for the connection, and again for the server's first answer.
+        ping_interval_s: a connection that answers no ping for so long is given up and taken up again.
+
+    Raises (on entering):
+        ConnectionFailed: nobody answers.
+        ServerError: refused (`Unauthorized`, `VoiceNotFound`, `Overloaded` …).
+    """
+    endpoint = Endpoint(stream_url(url), api_key, open_timeout_s, ping_interval_s)
+    return Session(endpoint, opening_fields(voice, audio, params), playback)
+
+
+def synthesize(
+    url: str,
+    text: str,
+    *,
+    voice: str | None = None,
+    sample_rate: int = 24_000,
+    params: Mapping[str, Any] | None = None,
+    api_key: str | None = None,
+) -> tuple[npt.NDArray[np.float32], int]:
+    """All of a text at once, as fast as the server makes it. Blocks; works in a notebook too.
+
+    Returns:
+        [num_samples] float32 mono in -1…1, and their rate in Hz.
+
+    Raises: as `connect`, and what a context can fail with.
+    """
+
+    async def run() -> npt.NDArray[np.float32]:
+        audio = AudioFormat("pcm_s16le", sample_rate=sample_rate)
+        session = connect(url, voice=voice, audio=audio, params=params, api_key=api_key, playback="consumed")
+        async with session:
+            chunks = [chunk async for chunk in session.speak(text).pcm()]
+        return np.concatenate(chunks) if chunks else np.zeros(0, np.float32)
+
+    return _run_apart(run), sample_rate
+
+
+def _run_apart(function: Any) -> Any:
+    """Runs a coroutine function to its end, on a loop of its own, even where the calling thread has one running."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(function())
+    outcome: list[Any] = []
+
+    def work() -> None:
+        try:
+            outcome.extend((True, asyncio.run(function())))
+        except BaseException as error:
+            outcome.extend((False, error))
+
+    thread = threading.Thread(target=work, name="realtime-tts synthesize")
+    thread.start()
+    thread.join()
+    succeeded, value = outcome
+    if not succeeded:
+        raise value
+    return value

@@ -1,0 +1,267 @@
+"""One turn of speech: text goes in, packets come out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from realtime_tts_client import decoding
+from realtime_tts_client.errors import RealtimeTTSError
+from realtime_tts_client.playback import PlaybackClock, PlaybackMode
+from realtime_tts_client.types import AudioFormat, Done, Packet, Spoken, Word
+
+if TYPE_CHECKING:
+    from realtime_tts_client.session import Session
+
+
+class Context:
+    """Made by `Session.speak`. Iterate over it for packets, or over `pcm()` for samples: one consumer, once.
+
+    Iteration ends when everything was spoken or the context was cancelled, and raises the typed error if it failed
+    (after the packets that did come). Cancelling the task that waits in it cancels the context at once, as does
+    leaving `async with context:` early. To wait with a time limit without that, use `asyncio.wait`.
+
+    Attributes:
+        id: of this context in its session.
+        words: all that have come so far, in order.
+        audio, voice, seed: how it is spoken; None until the server has accepted it.
+        done: set when everything has come.
+        spoken: set when it was cancelled or has failed.
+    """
+
+    def __init__(self, session: Session, context_id: str, mode: PlaybackMode) -> None:
+        self.id = context_id
+        self.words: list[Word] = []
+        self.audio: AudioFormat | None = None
+        self.voice: str | None = None
+        self.seed: int | None = None
+        self.done: Done | None = None
+        self.spoken: Spoken | None = None
+        self.queued_ms = 0.0
+        self.clock = PlaybackClock(mode)
+        self._session = session
+        self._sent: list[str] = []
+        self._packets: deque[Packet] = deque()
+        self._pending_words: list[Word] = []
+        self._error: RealtimeTTSError | None = None
+        self._refusal: RealtimeTTSError | None = None
+        self._source_error: Exception | None = None  # of the iterable that the text came from
+        self._finished = False
+        self._cancelled = False
+        self._wakeup = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._settled = asyncio.Event()  # `spoken` is known
+        self._pump: asyncio.Task[None] | None = None
+        self._acked_ms = 0.0
+
+    # ---- text ----------------------------------------------------------------------------------------------------
+
+    async def send(self, delta: str) -> None:
+        """Text to speak, in any split. Waits while the network is slower than the text.
+
+        Raises:
+            ContextClosed: after `end`.
+            RealtimeTTSError: the server refused an earlier piece (`TextTooLong`, say), or the context has failed.
+        """
+        self._raise_refusal()
+        self._session._send_text(self, delta)
+        await self._session._drain()
+
+    async def flush(self) -> None:
+        """Speak what has been sent so far, though no sentence has ended."""
+        self._raise_refusal()
+        self._session._flush(self)
+        await self._session._drain()
+
+    async def end(self) -> None:
+        """No more text. Saying it twice does no harm."""
+        self._raise_refusal()
+        self._session._end(self)
+        await self._session._drain()
+
+    # ---- barge-in ------------------------------------------------------------------------------------------------
+
+    async def cancel(self) -> Spoken:
+        """Stop now. No packet comes out after the call, whatever has arrived.
+
+        Returns what the listener has heard, by the server's account (which knows the last `playback` report); if the
+        connection is lost meanwhile, by our own. Of a context that is done but still playing it works too.
+        """
+        self.cancel_nowait()
+        await self._settled.wait()
+        if self.spoken is None:
+            raise AssertionError("a settled context knows what was spoken")
+        return self.spoken
+
+    def cancel_nowait(self) -> None:
+        """`cancel` for callers who cannot wait, or do not want to know."""
+        if self._cancelled or self._settled.is_set():
+            self._stop()
+            return
+        self._cancelled = True
+        played_ms = self.played_ms
+        self._stop()
+        self._session._cancel(self, played_ms)
+
+    async def __aenter__(self) -> Context:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._finished or self._packets:
+            self.cancel_nowait()
+
+    # ---- audio ---------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncIterator[Packet]:
+        return self
+
+    async def __anext__(self) -> Packet:
+        while not self._packets:
+            if self._finished:
+                self._raise_end()
+            self._wakeup.clear()
+            try:
+                await self._wakeup.wait()
+            except asyncio.CancelledError:
+                self.cancel_nowait()
+                raise
+        packet = self._packets.popleft()
+        self.queued_ms -= packet.duration_ms
+        self._drained.set()
+        self.clock.take(packet.duration_ms, self._session._now())
+        self._session._taken(self)
+        return packet
+
+    @overload
+    def pcm(self, dtype: Literal["float32"] = "float32") -> AsyncIterator[npt.NDArray[np.float32]]: ...
+    @overload
+    def pcm(self, dtype: Literal["int16"]) -> AsyncIterator[npt.NDArray[np.int16]]: ...
+    def pcm(self, dtype: Literal["float32", "int16"] = "float32") -> AsyncIterator[Any]:
+        """Decoded samples, [num_samples] mono at `sample_rate`, one array for each packet.
+
+        Raises (while iterated):
+            MissingDependency: for Opus without PyAV.
+        """
+        return _Samples(self, dtype)
+
+    @property
+    def sample_rate(self) -> int:
+        """Rate of decoded samples, Hz; known once the first packet has come (48,000 for Opus, whatever was asked)."""
+        if self.audio is None:
+            raise RuntimeError("the server has not accepted the context yet: read some audio first")
+        return decoding.output_rate_hz(self.audio)
+
+    @property
+    def played_ms(self) -> float:
+        """How much the listener has heard, as far as this side knows."""
+        return self.clock.position_ms(self._session._now())
+
+    # ---- from the session ----------------------------------------------------------------------------------------
+
+    def _started(self, voice: str, seed: int, audio: AudioFormat) -> None:
+        self.voice, self.seed, self.audio = voice, seed, audio
+
+    def _add_words(self, words: tuple[Word, ...]) -> None:
+        self.words.extend(words)
+        self._pending_words.extend(words)
+
+    def _add_packet(self, packet: Packet) -> None:
+        if self._finished:
+            return
+        if self._pending_words:
+            words, self._pending_words = tuple(self._pending_words), []
+            packet = Packet(packet.payload, packet.pts_samples, packet.num_samples, packet.format, words)
+        self._packets.append(packet)
+        self.queued_ms += packet.duration_ms
+        self._wakeup.set()
+
+    def _finish(self, done: Done) -> None:
+        self.done = done
+        self._end_iteration()
+
+    def _settle(self, spoken: Spoken) -> None:
+        """Cancelled, by us or because the session ended."""
+        self.spoken = spoken
+        self._stop()
+        self._settled.set()
+
+    def _fail(self, error: RealtimeTTSError, spoken: Spoken | None) -> None:
+        self.spoken = spoken or self._estimate()
+        if not self._cancelled:
+            self._error = error
+        self._end_iteration()
+        self._settled.set()
+
+    def _source_failed(self, error: Exception) -> None:
+        """The text's source broke: nobody wants half of it."""
+        self.cancel_nowait()
+        self._cancelled = False  # not what the program asked for: iteration is to raise
+        self._source_error = error
+
+    def _refuse(self, error: RealtimeTTSError) -> None:
+        self._refusal = error
+
+    # ---- inside --------------------------------------------------------------------------------------------------
+
+    def _estimate(self) -> Spoken:
+        """What was heard, from words and playback known here."""
+        played_ms = self.played_ms
+        heard = [word for word in self.words if word.end_ms <= played_ms]
+        chars = heard[-1].end if heard else 0
+        return Spoken(played_ms, "".join(self._sent)[:chars], chars)
+
+    def _stop(self) -> None:
+        self._packets.clear()
+        self._pending_words.clear()
+        self.queued_ms = 0.0
+        self._end_iteration()
+
+    def _end_iteration(self) -> None:
+        self._finished = True
+        self._wakeup.set()
+        self._drained.set()
+        if self._pump is not None and self._pump is not asyncio.current_task():
+            self._pump.cancel()
+
+    def _raise_refusal(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._source_error is not None:
+            raise self._source_error
+        if self._refusal is not None:
+            error, self._refusal = self._refusal, None
+            raise error
+
+    def _raise_end(self) -> None:
+        if not self._cancelled:
+            self._raise_refusal()
+        raise StopAsyncIteration
+
+
+class _Samples:
+    """Decodes a context's packets as they are asked for."""
+
+    def __init__(self, context: Context, dtype: str) -> None:
+        if dtype not in ("float32", "int16"):
+            raise ValueError("dtype must be float32 or int16")
+        self._context = context
+        self._dtype = dtype
+        self._decoder: decoding.Decoder | None = None
+
+    def __aiter__(self) -> _Samples:
+        return self
+
+    async def __anext__(self) -> Any:
+        packet = await self._context.__anext__()
+        if self._decoder is None:
+            self._decoder = decoding.Decoder(packet.format)
+        samples = self._decoder.decode(packet.payload)
+        return samples if self._dtype == "float32" else decoding.to_int16(samples)

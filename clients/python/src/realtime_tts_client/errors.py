@@ -1,0 +1,203 @@
+"""Every error that the client raises on purpose, in one tree.
+
+RealtimeTTSError
+├── ConnectionFailed            the server could not be reached, or what answered is no such server
+├── ConnectionLost              the connection broke and could not be taken up again in time
+├── SessionClosed               something was asked of a session that is closed
+├── ProtocolError               the server sent what the protocol does not allow
+├── MissingDependency           decoding Opus needs the extra `realtime-tts-client[opus]`
+└── ServerError                 the server said no: `code`, `retryable`, `field`
+    ├── InvalidRequest          this program's mistake
+    │   ├── InvalidMessage  VoiceNotFound  TextTooLong  RequestTooLarge
+    │   └── UnsupportedAudioFormat  UnsupportedLanguage  ContextClosed
+    ├── Unauthorized  Forbidden
+    ├── LimitExceeded
+    │   └── TooManyContexts  TooManySessions  TooManyErrors
+    ├── SessionNotFound  ResumeGap  SlowConsumer
+    ├── Overloaded  Draining    try again later, see `retry_after_s`
+    └── EngineError
+        └── EngineLost  EngineOutOfMemory  NumericalError
+"""
+
+from __future__ import annotations
+
+
+class RealtimeTTSError(Exception):
+    """Base of the tree.
+
+    Attributes:
+        code: stable name of the kind of error, the server's own for a `ServerError`.
+        message: one sentence for a human.
+        retryable: whether the same request can succeed later.
+        field: dotted name of the input at fault, where there is one.
+        retry_after_s: how long the server asks to be left alone, where it said so.
+    """
+
+    code: str = "client_error"
+    retryable: bool = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        retryable: bool | None = None,
+        field: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = type(self).code if code is None else code
+        self.retryable = type(self).retryable if retryable is None else retryable
+        self.field = field
+        self.retry_after_s = retry_after_s
+
+
+class ConnectionFailed(RealtimeTTSError):
+    code, retryable = "connection_failed", True
+
+
+class ConnectionLost(RealtimeTTSError):
+    code, retryable = "connection_lost", True
+
+
+class SessionClosed(RealtimeTTSError):
+    code = "session_closed"
+
+
+class ProtocolError(RealtimeTTSError):
+    code = "protocol_error"
+
+
+class MissingDependency(RealtimeTTSError):
+    code = "missing_dependency"
+
+
+class ServerError(RealtimeTTSError):
+    code = "server_error"
+
+
+class InvalidRequest(ServerError):
+    code = "invalid_request"
+
+
+class InvalidMessage(InvalidRequest):
+    code = "invalid_message"
+
+
+class VoiceNotFound(InvalidRequest):
+    code = "voice_not_found"
+
+
+class TextTooLong(InvalidRequest):
+    code = "text_too_long"
+
+
+class RequestTooLarge(InvalidRequest):
+    code = "request_too_large"
+
+
+class UnsupportedAudioFormat(InvalidRequest):
+    code = "unsupported_audio_format"
+
+
+class UnsupportedLanguage(InvalidRequest):
+    code = "unsupported_language"
+
+
+class ContextClosed(InvalidRequest):
+    code = "context_closed"
+
+
+class Unauthorized(ServerError):
+    code = "unauthorized"
+
+
+class Forbidden(ServerError):
+    code = "forbidden"
+
+
+class LimitExceeded(ServerError):
+    code = "limit_exceeded"
+
+
+class TooManyContexts(LimitExceeded):
+    code = "too_many_contexts"
+
+
+class TooManySessions(LimitExceeded):
+    code, retryable = "too_many_sessions", True
+
+
+class TooManyErrors(LimitExceeded):
+    code = "too_many_errors"
+
+
+class SessionNotFound(ServerError):
+    code = "session_not_found"
+
+
+class ResumeGap(ServerError):
+    code, retryable = "resume_gap", True
+
+
+class SlowConsumer(ServerError):
+    code = "slow_consumer"
+
+
+class Overloaded(ServerError):
+    code, retryable = "overloaded", True
+
+
+class Draining(ServerError):
+    code, retryable = "draining", True
+
+
+class EngineError(ServerError):
+    code = "engine_error"
+
+
+class EngineLost(EngineError):
+    code, retryable = "engine_lost", True
+
+
+class EngineOutOfMemory(EngineError):
+    code, retryable = "engine_out_of_memory", True
+
+
+class NumericalError(EngineError):
+    code = "numerical_error"
+
+
+def _server_errors() -> dict[str, type[ServerError]]:
+    found: dict[str, type[ServerError]] = {}
+    pending: list[type[ServerError]] = [ServerError]
+    while pending:
+        cls = pending.pop(0)
+        found[cls.code] = cls
+        pending.extend(cls.__subclasses__())
+    return found
+
+
+_BY_CODE = _server_errors()
+_BY_STATUS: dict[int, type[ServerError]] = {
+    400: InvalidRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: InvalidRequest,
+    429: LimitExceeded,
+    503: Overloaded,
+}
+
+
+def error_from_code(code: str, message: str, *, retryable: bool | None = None, field: str | None = None) -> ServerError:
+    """The class for a code of the server's; a code of a later version becomes a plain `ServerError` that carries it."""
+    return _BY_CODE.get(code, ServerError)(message, code=code, retryable=retryable, field=field)
+
+
+def error_from_status(status: int, message: str) -> RealtimeTTSError:
+    """For a handshake that was answered without one of our codes (by a proxy, say)."""
+    cls = _BY_STATUS.get(status)
+    if cls is None:
+        return ConnectionFailed(message, retryable=status >= 500)
+    return cls(message, retryable=status in (429, 503))

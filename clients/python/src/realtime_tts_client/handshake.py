@@ -1,0 +1,87 @@
+"""Opening the WebSocket: addresses, credentials, refusals as typed errors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from urllib.parse import urlsplit, urlunsplit
+
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as open_websocket
+from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.http11 import Response
+from websockets.typing import Subprotocol
+
+from realtime_tts_client.errors import (
+    ConnectionFailed,
+    RealtimeTTSError,
+    error_from_code,
+    error_from_status,
+)
+from realtime_tts_client.wire import SUBPROTOCOL
+
+STREAM_PATH = "/v1/stream"
+MAX_FRAME_BYTES = 4 * 1024 * 1024
+_SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where and how to connect."""
+
+    url: str
+    api_key: str | None = None
+    open_timeout_s: float = 10.0
+    ping_interval_s: float | None = 10.0
+
+    async def open(self, timeout_s: float | None = None) -> ClientConnection:
+        """Raises:
+        ServerError: the server refused (`Unauthorized`, `Overloaded` …).
+        ConnectionFailed: it cannot be reached, or is something else.
+        """
+        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else None
+        timeout_s = self.open_timeout_s if timeout_s is None else min(timeout_s, self.open_timeout_s)
+        try:
+            return await open_websocket(
+                self.url,
+                subprotocols=[Subprotocol(SUBPROTOCOL)],
+                additional_headers=headers,
+                open_timeout=timeout_s,
+                ping_interval=self.ping_interval_s,
+                ping_timeout=self.ping_interval_s,
+                close_timeout=2,
+                max_size=MAX_FRAME_BYTES,
+                compression=None,  # audio is compressed already; deflate would only add delay
+            )
+        except InvalidStatus as error:
+            raise refusal(error.response) from error
+        except (OSError, asyncio.TimeoutError, InvalidHandshake, InvalidURI, EOFError) as error:
+            raise ConnectionFailed(f"no connection to {self.url}: {error or type(error).__name__}") from error
+
+
+def stream_url(url: str) -> str:
+    """A server's address (http, https, ws, wss; with or without a path) → that of its stream.
+
+    Raises:
+        ValueError: another scheme, or no host.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in _SCHEMES or not parts.hostname:
+        raise ValueError("the address is ws://host:port, wss://…, http://… or https://…")
+    path = STREAM_PATH if parts.path in ("", "/") else parts.path
+    return urlunsplit((_SCHEMES[parts.scheme], parts.netloc, path, parts.query, ""))
+
+
+def refusal(response: Response) -> RealtimeTTSError:
+    """The error of a handshake that was answered with something else than an upgrade."""
+    message = f"the server answered {response.status_code}"
+    try:
+        body = json.loads(response.body or b"")
+        error: RealtimeTTSError = error_from_code(str(body["code"]), str(body.get("message", message)))
+        error.retryable = body.get("retryable") is True
+    except (ValueError, TypeError, KeyError, AttributeError):
+        error = error_from_status(response.status_code, message)
+    retry_after = response.headers.get("Retry-After", "")
+    error.retry_after_s = float(retry_after) if retry_after.isdigit() else None
+    return error

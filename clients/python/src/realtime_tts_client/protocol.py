@@ -1,0 +1,393 @@
+"""The client's side of a session, without I/O: connections come and go, contexts stay.
+
+Calls of the program and frames of the server go in; frames to send (`take_outgoing`) and events come out. All that the
+program said of a context is kept until the context is over, so that after a lost connection exactly what the server
+lacks can be said again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from realtime_tts_client.errors import ConnectionLost, ContextClosed, ProtocolError, ResumeGap, error_from_code
+from realtime_tts_client.events import (
+    ContextCancelled,
+    ContextDone,
+    ContextFailed,
+    ContextStarted,
+    Event,
+    Flushed,
+    PacketReceived,
+    Refused,
+    SessionFailed,
+    SessionReady,
+    WordsReceived,
+)
+from realtime_tts_client.types import AudioFormat, Done, Packet, Spoken
+from realtime_tts_client.wire import AudioFrame, Fields, clean_text, parse_audio, render
+
+# 8,000 characters stay below the server's 64 KiB for a message, however they are escaped.
+MAX_CHARS_PER_MESSAGE = 8_000
+
+
+class State(Enum):
+    """OFFLINE → STARTING or RESUMING → READY; a lost connection leads back to OFFLINE from each of them."""
+
+    OFFLINE = "offline"
+    STARTING = "starting"
+    RESUMING = "resuming"
+    READY = "ready"
+
+
+@dataclass
+class ContextRecord:
+    """What both sides said of one context."""
+
+    opening: dict[str, Any]  # voice, audio, params of its first message
+    pieces: list[str] = field(default_factory=list)
+    num_chars: int = 0
+    flushes: list[tuple[int, str | None]] = field(default_factory=list)  # after how many characters, id
+    ended: bool = False
+    cancelled: bool = False
+    opened: bool = False
+    number: int | None = None
+    audio: AudioFormat | None = None
+    last_sequence: int = -1
+    over: bool = False  # its terminal message has come
+
+
+class ClientProtocol:
+    """One session.
+
+    Args:
+        start: fields of `session.start`.
+    """
+
+    def __init__(self, start: dict[str, Any]) -> None:
+        self.state = State.OFFLINE
+        self.session_id: str | None = None
+        self.limits: dict[str, Any] = {}
+        self.model = ""
+        self.voice = ""
+        self._start = start
+        self._contexts: dict[str, ContextRecord] = {}
+        self._by_number: dict[int, str] = {}
+        self._offered: frozenset[str] = frozenset()  # contexts that the pending resume lists
+        self._outgoing: deque[tuple[str | None, str]] = deque()  # context id, frame
+        self._events: list[Event] = []
+        self._handlers: dict[str, Callable[[Fields], None]] = {
+            "session.started": self._on_session_started,
+            "session.resumed": self._on_session_resumed,
+            "context.started": self._on_context_started,
+            "words": self._on_words,
+            "flushed": self._on_flushed,
+            "context.done": self._on_done,
+            "context.cancelled": self._on_cancelled,
+            "context.failed": self._on_failed,
+            "cancel.acknowledged": self._on_acknowledged,
+            "error": self._on_error,
+        }
+
+    # ---- the connection ------------------------------------------------------------------------------------------
+
+    def connection_made(self, *, resume: bool) -> None:
+        """A new connection; with `resume` it goes on with the session if there was one."""
+        self._outgoing.clear()
+        if resume and self.session_id is not None:
+            self.state = State.RESUMING
+            listed = {key: record.last_sequence for key, record in self._contexts.items() if not record.over}
+            self._offered = frozenset(listed)
+            self._outgoing.append((None, render("session.resume", session_id=self.session_id, contexts=listed)))
+        else:
+            self._begin_anew()
+
+    def connection_lost(self) -> None:
+        self.state = State.OFFLINE
+        self._outgoing.clear()
+
+    def take_outgoing(self) -> str | None:
+        """The next frame to send, if there is one."""
+        return self._outgoing.popleft()[1] if self._outgoing else None
+
+    @property
+    def num_outgoing(self) -> int:
+        return len(self._outgoing)
+
+    # ---- the program ---------------------------------------------------------------------------------------------
+
+    def open(self, context_id: str, opening: dict[str, Any]) -> None:
+        """A new context; its first message is sent with its first text."""
+        self._contexts[context_id] = ContextRecord(opening)
+
+    def send_text(self, context_id: str, text: str) -> None:
+        """Raises:
+        ContextClosed: after `end`. What comes after the context is over is dropped: that race cannot be won.
+        """
+        record = self._contexts.get(context_id)
+        if record is None or record.over or record.cancelled:
+            return
+        if record.ended:
+            raise ContextClosed("text after the end of the context")
+        text = clean_text(text)
+        record.pieces.append(text)
+        record.num_chars += len(text)
+        if self.state is State.READY:
+            self._write_text(context_id, record, text)
+
+    def flush(self, context_id: str, flush_id: str | None = None) -> None:
+        record = self._contexts.get(context_id)
+        if record is None or record.over or record.cancelled or record.ended:
+            return
+        record.flushes.append((record.num_chars, flush_id))
+        if self.state is State.READY:
+            self._write_text(context_id, record, "")
+            self._write(context_id, "flush", flush_id=flush_id)
+
+    def end(self, context_id: str) -> None:
+        record = self._contexts.get(context_id)
+        if record is None or record.over or record.cancelled or record.ended:
+            return
+        record.ended = True
+        if self.state is State.READY:
+            self._write_text(context_id, record, "")
+            self._write(context_id, "end")
+
+    def cancel(self, context_id: str, played_ms: float) -> None:
+        """Ahead of everything that still waits to be sent of this context."""
+        record = self._contexts.setdefault(context_id, ContextRecord({}, opened=True, over=True))
+        record.cancelled = True
+        self._outgoing = deque(entry for entry in self._outgoing if entry[0] != context_id)
+        if self.state is State.READY:
+            self.played(context_id, played_ms)
+            self._write(context_id, "cancel")
+
+    def played(self, context_id: str, played_ms: float) -> None:
+        if self.state is State.READY:
+            self._write(context_id, "playback", played_ms=round(played_ms, 3))
+
+    def ping(self) -> None:
+        if self.state is State.READY:
+            self._outgoing.append((None, render("ping")))
+
+    # ---- the server ----------------------------------------------------------------------------------------------
+
+    def receive(self, frame: str | bytes) -> list[Event]:
+        """Events of one frame.
+
+        Raises:
+            ProtocolError: the frame is malformed; the connection is of no further use.
+        """
+        self._events = []
+        if isinstance(frame, bytes):
+            audio = parse_audio(frame)
+            if audio is not None:
+                self._on_audio(audio)
+            return self._events
+        fields = Fields.parse(frame)
+        handler = self._handlers.get(fields.text("type"))
+        if handler is not None:
+            handler(fields)
+        return self._events
+
+    def _on_session_started(self, fields: Fields) -> None:
+        self.session_id = fields.text("session_id")
+        self.limits = fields.object("limits").as_map()
+        self.model, self.voice = fields.text("model"), fields.text("voice")
+        if self.state is State.STARTING:
+            self.state = State.READY
+            self._events.append(SessionReady(resumed=False))
+            for context_id in list(self._contexts):
+                self._say_again(context_id)
+
+    def _on_session_resumed(self, fields: Fields) -> None:
+        if self.state is not State.RESUMING:
+            raise ProtocolError("session.resumed without a request")
+        self.state = State.READY
+        self._events.append(SessionReady(resumed=True))
+        known = {item.text("context_id"): item for item in fields.objects("contexts")}
+        for context_id in list(self._contexts):
+            if context_id not in self._offered or context_id not in known:
+                self._say_again(context_id)
+            else:
+                self._go_on(context_id, known[context_id])
+
+    def _go_on(self, context_id: str, found: Fields) -> None:
+        record, state = self._contexts[context_id], found.text("state")
+        if state == "open":
+            num_chars, num_flushes = found.integer("received_chars"), found.integer("num_flushes")
+            self._say_again(context_id, num_chars, num_flushes, ended=found.flag("ended"))
+        elif state == "finished":
+            self._say_cancel_again(context_id, record)
+        elif state == "unknown" and record.last_sequence < 0:
+            self._say_again(context_id)
+        else:
+            self._fail(context_id, ResumeGap("the server no longer holds what was missed"))
+
+    def _on_context_started(self, fields: Fields) -> None:
+        context_id, record = self._sequenced(fields)
+        if record is None:
+            return
+        record.number, record.audio = fields.integer("number"), fields.audio_format("audio")
+        self._by_number[record.number] = context_id
+        event = ContextStarted(context_id, fields.text("voice"), fields.integer("seed"), record.audio)
+        self._events.append(event)
+
+    def _on_audio(self, frame: AudioFrame) -> None:
+        context_id = self._by_number.get(frame.number)
+        record = self._contexts.get(context_id) if context_id is not None else None
+        if context_id is None or record is None or not _is_next(record, frame.sequence):
+            return
+        if record.audio is None:
+            raise AssertionError("a context has its number and its format from one message")
+        if not record.cancelled:
+            packet = Packet(frame.payload, frame.pts_samples, record.audio.frame_samples, record.audio)
+            self._events.append(PacketReceived(context_id, packet))
+
+    def _on_words(self, fields: Fields) -> None:
+        context_id, record = self._sequenced(fields)
+        if record is not None and not record.cancelled:
+            self._events.append(WordsReceived(context_id, fields.words("words")))
+
+    def _on_flushed(self, fields: Fields) -> None:
+        context_id, record = self._sequenced(fields)
+        if record is not None and not record.cancelled:
+            self._events.append(Flushed(context_id, fields.optional_text("flush_id")))
+
+    def _on_done(self, fields: Fields) -> None:
+        context_id, record = self._sequenced(fields)
+        if record is None:
+            return
+        record.over = True
+        ttfa_ms = fields.optional_number("ttfa_ms")
+        done = Done(fields.number("audio_ms"), fields.integer("characters"), ttfa_ms)
+        self._events.append(ContextDone(context_id, done))
+        if not record.cancelled:  # else the cancel that crossed it is still to be acknowledged
+            self._forget(context_id)
+
+    def _on_cancelled(self, fields: Fields) -> None:
+        context_id, record = self._sequenced(fields)
+        if record is not None:
+            self._forget(context_id)
+            self._events.append(ContextCancelled(context_id, _spoken(fields, "played_ms")))
+
+    def _on_failed(self, fields: Fields) -> None:
+        context_id, record = self._sequenced(fields)
+        if record is not None:
+            self._forget(context_id)
+            self._events.append(ContextFailed(context_id, _error(fields), _spoken(fields, "audio_ms")))
+
+    def _on_acknowledged(self, fields: Fields) -> None:
+        context_id = fields.optional_text("context_id")
+        if context_id is not None and context_id in self._contexts:
+            self._forget(context_id)
+            self._events.append(ContextCancelled(context_id, _spoken(fields, "played_ms")))
+
+    def _on_error(self, fields: Fields) -> None:
+        error, context_id = _error(fields), fields.optional_text("context_id")
+        if self.state is State.RESUMING:
+            if error.code == "session_not_found":
+                self._begin_anew()
+            else:
+                self._events.append(SessionFailed(error))
+            return
+        if self.state is State.STARTING:
+            self._events.append(SessionFailed(error))
+            return
+        record = self._contexts.get(context_id) if context_id is not None else None
+        if context_id is None or record is None:
+            self._events.append(Refused(context_id, error))
+        elif record.number is None and not record.cancelled:
+            self._fail(context_id, error)  # it was never accepted
+        elif not isinstance(error, ContextClosed):  # that one is a lost race: the terminal message is on its way
+            self._events.append(Refused(context_id, error))
+
+    # ---- inside --------------------------------------------------------------------------------------------------
+
+    def _begin_anew(self) -> None:
+        """A new session. Contexts of which nothing has come can be said again; the others cannot go on."""
+        self.state = State.STARTING
+        self._by_number.clear()
+        for context_id, record in list(self._contexts.items()):
+            if record.last_sequence >= 0 or record.over or record.cancelled:
+                self._fail(context_id, ConnectionLost("the session could not be resumed"))
+        self._outgoing.append((None, render("session.start", **self._start)))
+
+    def _say_again(self, context_id: str, num_chars: int = 0, num_flushes: int = 0, *, ended: bool = False) -> None:
+        """What the server has not got of a context."""
+        record = self._contexts[context_id]
+        if record.over or record.cancelled:
+            self._say_cancel_again(context_id, record)
+            return
+        record.opened = record.last_sequence >= 0 or num_chars > 0 or num_flushes > 0 or ended
+        text, position = "".join(record.pieces), num_chars
+        for offset, flush_id in record.flushes[num_flushes:]:
+            self._write_text(context_id, record, text[position:offset])
+            position = max(position, offset)
+            self._write(context_id, "flush", flush_id=flush_id)
+        if position < len(text) or (record.ended and not ended):
+            self._write_text(context_id, record, text[position:])
+        if record.ended and not ended:
+            self._write(context_id, "end")
+
+    def _say_cancel_again(self, context_id: str, record: ContextRecord) -> None:
+        if record.cancelled:
+            self._write(context_id, "cancel")
+
+    def _write_text(self, context_id: str, record: ContextRecord, text: str) -> None:
+        """Nothing to say is said only to open the context."""
+        for start in range(0, max(len(text), 1), MAX_CHARS_PER_MESSAGE):
+            piece = text[start : start + MAX_CHARS_PER_MESSAGE]
+            if piece or not record.opened:
+                self._write(context_id, "text", text=piece, **({} if record.opened else record.opening))
+            record.opened = True
+
+    def _write(self, context_id: str, kind: str, **fields: Any) -> None:
+        self._outgoing.append((context_id, render(kind, context_id=context_id, **fields)))
+
+    def _sequenced(self, fields: Fields) -> tuple[str, ContextRecord | None]:
+        """The context of a message, None if it is unknown, over, or has this message already."""
+        context_id = fields.text("context_id")
+        record = self._contexts.get(context_id)
+        if record is None or record.over or not _is_next(record, fields.integer("sequence")):
+            return context_id, None
+        return context_id, record
+
+    def _forget(self, context_id: str) -> None:
+        record = self._contexts.pop(context_id)
+        if record.number is not None:
+            self._by_number.pop(record.number, None)
+
+    def _fail(self, context_id: str, error: Any) -> None:
+        self._forget(context_id)
+        self._events.append(ContextFailed(context_id, error))
+
+
+def _is_next(record: ContextRecord, sequence: int) -> bool:
+    """Notes the number of a message; False for one that came before.
+
+    Raises:
+        ProtocolError: a message is missing.
+    """
+    if sequence <= record.last_sequence:
+        return False
+    if sequence != record.last_sequence + 1:
+        raise ProtocolError(f"message {record.last_sequence + 1} of a context is missing")
+    record.last_sequence = sequence
+    return True
+
+
+def _spoken(fields: Fields, duration_name: str) -> Spoken:
+    return Spoken(fields.number(duration_name), fields.text("spoken_text"), fields.integer("spoken_chars"))
+
+
+def _error(fields: Fields) -> Any:
+    return error_from_code(
+        fields.text("code"),
+        fields.text("message"),
+        retryable=fields.flag("retryable"),
+        field=fields.optional_text("field"),
+    )

@@ -1,0 +1,131 @@
+"""The frames of `realtime-tts.v1` as a client writes and reads them. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from realtime_tts_client.errors import ProtocolError
+from realtime_tts_client.types import AudioFormat, Word
+
+SUBPROTOCOL = "realtime-tts.v1"
+AUDIO_HEADER = struct.Struct(">BBHIIQ")  # version, kind, flags, context number, sequence, pts in samples
+_VERSION = 1
+_KIND_AUDIO = 1
+
+
+@dataclass(frozen=True)
+class AudioFrame:
+    number: int
+    sequence: int
+    pts_samples: int
+    payload: bytes
+
+
+def render(kind: str, **fields: Any) -> str:
+    """A control frame; fields that are None are left out."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    return json.dumps({"type": kind, **given}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def clean_text(text: str) -> str:
+    """Text that UTF-8 can carry: halves of surrogate pairs are joined, or replaced if they are alone."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def parse_audio(frame: bytes) -> AudioFrame | None:
+    """A binary frame; None for a kind of a later version.
+
+    Raises:
+        ProtocolError: too short, empty, or another version of the header.
+    """
+    if len(frame) < AUDIO_HEADER.size:
+        raise ProtocolError(f"binary frame of {len(frame)} bytes")
+    version, kind, _, number, sequence, pts_samples = AUDIO_HEADER.unpack_from(frame)
+    if version != _VERSION:
+        raise ProtocolError(f"binary frame of version {version}")
+    if kind != _KIND_AUDIO:
+        return None
+    if len(frame) == AUDIO_HEADER.size:
+        raise ProtocolError("audio frame without a packet")
+    return AudioFrame(number, sequence, pts_samples, frame[AUDIO_HEADER.size :])
+
+
+class Fields:
+    """A server's JSON object, read field by field.
+
+    Raises (all methods):
+        ProtocolError: the field is missing or of another type.
+    """
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    @classmethod
+    def parse(cls, frame: str) -> Fields:
+        try:
+            values = json.loads(frame)
+        except (ValueError, RecursionError) as error:
+            raise ProtocolError("a text frame is not JSON") from error
+        if not isinstance(values, dict):
+            raise ProtocolError("a text frame is not a JSON object")
+        return cls(values)
+
+    def text(self, name: str) -> str:
+        value = self._values.get(name)
+        if not isinstance(value, str):
+            raise ProtocolError(f"{name} is not a string")
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        return None if self._values.get(name) is None else self.text(name)
+
+    def integer(self, name: str) -> int:
+        value = self._values.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise ProtocolError(f"{name} is not a count")
+        return value
+
+    def number(self, name: str) -> float:
+        value = self._values.get(name)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+            raise ProtocolError(f"{name} is not a number")
+        return float(value)
+
+    def optional_number(self, name: str) -> float | None:
+        return None if self._values.get(name) is None else self.number(name)
+
+    def flag(self, name: str) -> bool:
+        return self._values.get(name) is True
+
+    def object(self, name: str) -> Fields:
+        value = self._values.get(name)
+        if not isinstance(value, dict):
+            raise ProtocolError(f"{name} is not an object")
+        return Fields(value)
+
+    def objects(self, name: str) -> list[Fields]:
+        value = self._values.get(name)
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise ProtocolError(f"{name} is not a list of objects")
+        return [Fields(item) for item in value]
+
+    def audio_format(self, name: str) -> AudioFormat:
+        values = self.object(name)._values
+        try:
+            return AudioFormat.from_map(values)
+        except (TypeError, ValueError) as error:
+            raise ProtocolError(f"{name} is not an audio format") from error
+
+    def words(self, name: str) -> tuple[Word, ...]:
+        return tuple(
+            Word(w.text("text"), w.integer("start"), w.integer("end"), w.number("start_ms"), w.number("end_ms"))
+            for w in self.objects(name)
+        )
+
+    def as_map(self) -> dict[str, Any]:
+        return dict(self._values)
