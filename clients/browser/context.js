@@ -25,8 +25,8 @@ export class SpeechContext extends EventTarget {
    * Made by `RealtimeTTS.open`.
    * @param {string} contextId
    * @param {object} settings of the opening message
-   * @param {{send: (frame: string) => boolean, heardMs: (number: number) => number,
-   *          silence: (number: number) => Promise<void>}} session
+   * @param {{send: (frame: string) => boolean, heardMs: (context: SpeechContext) => number,
+   *          silence: (context: SpeechContext) => Promise<void>}} session
    */
   constructor(contextId, settings, session) {
     super();
@@ -37,6 +37,8 @@ export class SpeechContext extends EventTarget {
     this.state = 'open';
     /** Context number, once the server has given one. @type {number | null} */
     this.number = null;
+    /** What the player knows it by, once there is audio to come. @type {number | null} */
+    this.track = null;
     this.source = new SourceText();
     /** @type {Word[]} */
     this.words = [];
@@ -45,6 +47,7 @@ export class SpeechContext extends EventTarget {
     this.lastSequence = -1;
     this.audioMs = 0;
     this.finalHeardMs = null;
+    this.over = false;
     this.ended = false;
     this.silenced = false; // cancelled here: whatever of it still arrives is not for the listener
     /** @type {number[]} UTF-16 offset of every flush, for sending again after a lost connection */
@@ -68,7 +71,7 @@ export class SpeechContext extends EventTarget {
   /** How much the listener has heard; 0 without a player until `acknowledge` is called. */
   get heardMs() {
     if (this.finalHeardMs !== null) return this.finalHeardMs;
-    return this.number === null ? 0 : this.session.heardMs(this.number);
+    return this.session.heardMs(this);
   }
 
   /** @param {string} delta more text; any split of a text gives the same speech */
@@ -102,7 +105,7 @@ export class SpeechContext extends EventTarget {
    */
   async cancel() {
     this.ended = this.silenced = true;
-    if (this.number !== null) await this.session.silence(this.number);
+    await this.session.silence(this);
     if (this.finalHeardMs === null) this.finalHeardMs = this.heardMs;
     if (this.text === '' || this.state === 'failed' || this.state === 'cancelled') {
       if (this.text === '') this.#settleEmpty();
@@ -151,6 +154,8 @@ export class SpeechContext extends EventTarget {
 
   /** The listener has heard everything there is. */
   heardToTheEnd() {
+    if (this.over) return;
+    this.over = true;
     this.finalHeardMs ??= this.state === 'done' ? this.audioMs : this.heardMs;
     this.resolveFinished();
     this.#emit('finished');
@@ -192,7 +197,7 @@ export class SpeechContext extends EventTarget {
   }
 
   #started(message) {
-    this.number = message.context;
+    this.number = message.number;
     this.#emit('started');
   }
 

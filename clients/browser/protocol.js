@@ -57,8 +57,8 @@ export function buildAudioFrame({ number, sequence, pts, payload }) {
 /** What must be there, and of which type, in each server message the client acts on. */
 const SERVER_FIELDS = {
   'session.started': { session_id: 'string', audio: 'object' },
-  'session.resumed': { session_id: 'string', contexts: 'object' },
-  'context.started': { context_id: 'string', sequence: 'number', context: 'number' },
+  'session.resumed': { session_id: 'string', contexts: 'array' },
+  'context.started': { context_id: 'string', sequence: 'number', number: 'number' },
   words: { context_id: 'string', sequence: 'number', words: 'array' },
   flushed: { context_id: 'string', sequence: 'number' },
   'context.done': { context_id: 'string', sequence: 'number', audio_ms: 'number' },

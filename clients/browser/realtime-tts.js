@@ -9,10 +9,10 @@
  *     const { spokenText } = await context.cancel();
  */
 
+import { AudioPath } from './audio-path.js';
 import { SpeechContext } from './context.js';
-import { createDecoder, negotiateFormat } from './decoder.js';
+import { negotiateFormat } from './decoder.js';
 import { ConnectionLost, ProtocolError, RealtimeTTSError, ServerError } from './errors.js';
-import { Player } from './player.js';
 import * as protocol from './protocol.js';
 import { SessionLink } from './session-link.js';
 
@@ -20,7 +20,6 @@ export * from './errors.js';
 export { SpeechContext } from './context.js';
 export { Player } from './player.js';
 
-const ACKNOWLEDGE_EVERY_MS = 250;
 
 /** @typedef {import('./session-link.js').LinkState} ConnectionState */
 /**
@@ -56,12 +55,14 @@ export class RealtimeTTS extends EventTarget {
     this.options = options;
     /** @type {Map<string, SpeechContext>} */
     this.contexts = new Map();
-    /** @type {Map<number, {context: SpeechContext, decoder: import('./decoder.js').PacketDecoder}>} */
-    this.streams = new Map();
-    this.player = null;
     this.nextId = 1;
+    this.closing = false;
     /** The server's `session.started`: session_id, model, voice, audio, params, limits. */
     this.session = null;
+    this.path = new AudioPath({
+      error: (error) => this.#emit('error', error),
+      finished: (context) => this.#forget(context),
+    });
     this.link = new SessionLink(url, () => this.#hello(), {
       frame: (frame) => this.#frame(frame),
       state: (state) => this.#emit('state', state),
@@ -70,6 +71,11 @@ export class RealtimeTTS extends EventTarget {
       resumed: (contexts) => this.#resumed(contexts),
       lost: (error) => this.#sessionLost(error),
     });
+  }
+
+  /** The player, unless `playback: false`. @returns {import('./player.js').Player | null} */
+  get player() {
+    return this.path.player;
   }
 
   /** @returns {ConnectionState} */
@@ -89,8 +95,8 @@ export class RealtimeTTS extends EventTarget {
     this.resumeAudio().catch(() => {}); // refused without a user's gesture: silent until the next one
     const context = new SpeechContext(contextId, settings, {
       send: (frame) => this.link.send(frame), // while reconnecting it is not sent: `resend` makes up for it
-      heardMs: (number) => this.player?.heardMs(number) ?? 0,
-      silence: (number) => this.#silence(number),
+      heardMs: (each) => this.path.heardMs(each),
+      silence: (each) => this.path.silence(each),
     });
     this.contexts.set(contextId, context);
     return context;
@@ -116,15 +122,17 @@ export class RealtimeTTS extends EventTarget {
 
   /** End the session; open contexts fail with ConnectionLost. */
   async close() {
+    this.closing = true;
     this.link.close(new ConnectionLost('The session was closed'));
-    await this.player?.close();
+    await this.path.close();
   }
 
   async #start() {
     this.format = await negotiateFormat(this.options.audio);
     await this.link.start();
-    if (this.options.playback !== false) await this.#startPlayer().catch((error) => this.#abandon(error));
-    this.acknowledging = setInterval(() => this.#acknowledge(), ACKNOWLEDGE_EVERY_MS);
+    if (this.options.playback === false) return;
+    const options = { ...this.options.player, sampleRate: this.format.sample_rate };
+    await this.path.startPlayer(options).catch((error) => this.#abandon(error));
   }
 
   #hello() {
@@ -135,16 +143,8 @@ export class RealtimeTTS extends EventTarget {
   #started(session) {
     this.session = session;
     this.format = session.audio;
+    this.path.renumber();
     this.#emit('session', session);
-  }
-
-  async #startPlayer() {
-    this.player = await Player.create({ ...this.options.player, sampleRate: this.format.sample_rate });
-    this.player.addEventListener('audible', ({ detail }) => {
-      const context = this.#byNumber(detail.number);
-      if (context) context.timing.audibleAt ??= detail.at;
-    });
-    this.player.addEventListener('finished', ({ detail }) => this.#finished(this.#byNumber(detail.number)));
   }
 
   async #abandon(error) {
@@ -169,17 +169,16 @@ export class RealtimeTTS extends EventTarget {
     if (message.type === 'error') return this.#errorMessage(message, context);
     if (!context || !this.#inOrder(context, message.sequence)) return undefined;
     context.receive(message);
-    if (message.type === 'context.started') this.#openStream(context, message.audio ?? this.format);
-    else if (message.type === 'context.done') this.#endStream(context);
-    else if (message.type === 'context.cancelled') this.#silence(context.number);
+    if (message.type === 'context.started') this.path.open(context, message.audio ?? this.format);
+    else if (message.type === 'context.done') this.path.end(context);
+    else if (message.type === 'context.cancelled') this.path.silence(context);
     else if (message.type === 'context.failed') this.#failed(context);
     return undefined;
   }
 
   #audio(packet) {
-    const stream = packet && this.streams.get(packet.number);
-    if (!stream || !this.#inOrder(stream.context, packet.sequence) || stream.context.silenced) return;
-    stream.decoder.decode(packet.payload, packet.pts);
+    const context = packet && this.path.contextOf(packet.number);
+    if (context && this.#inOrder(context, packet.sequence)) this.path.decode(packet);
   }
 
   /** False for what was received before the connection broke and is repeated. */
@@ -195,6 +194,7 @@ export class RealtimeTTS extends EventTarget {
 
   #errorMessage(message, context) {
     const error = ServerError.fromWire(message);
+    if (error.code === 'context_closed' && context?.state !== 'open') return; // our text crossed its end on the wire
     this.#emit('error', error);
     // Refused at its opening: no terminal message will follow. Later errors leave the context as it is.
     if (context && context.number === null) this.#failed(context, error);
@@ -202,68 +202,12 @@ export class RealtimeTTS extends EventTarget {
 
   #failed(context, error = null) {
     if (error) context.fail(error);
-    if (context.number === null) this.#finished(context);
-    else this.#endStream(context); // what has arrived is still heard
+    this.path.end(context); // what has arrived is still heard
   }
 
-  #openStream(context, format) {
-    if (context.silenced) return;
-    const { number } = context;
-    const deliver = (samples, position) => {
-      context.decoded(samples, position, format.sample_rate);
-      this.player?.push(number, samples, position);
-    };
-    const decoder = createDecoder(format, deliver, (error) => {
-      error.contextId = context.contextId;
-      this.#emit('error', error);
-    });
-    this.streams.set(number, { context, decoder });
-  }
-
-  async #endStream(context) {
-    const stream = this.streams.get(context.number);
-    if (!stream) return;
-    await stream.decoder.flush();
-    stream.decoder.close();
-    if (this.player && !context.silenced) this.player.end(context.number);
-    if (!this.player) this.#finished(context);
-  }
-
-  /** Nothing more of this context is decoded or played. */
-  async #silence(number) {
-    const stream = this.streams.get(number);
-    if (!stream) return;
-    stream.context.silenced = true;
-    stream.decoder.close();
-    await this.player?.clear(number);
-    if (!this.player) this.#finished(stream.context);
-  }
-
-  #finished(context) {
-    if (!context) return;
-    context.heardToTheEnd();
-    if (context.number !== null && context.state === 'done') this.#acknowledgeOne(context);
-    this.streams.delete(context.number);
+  #forget(context) {
     if (context.state !== 'open') this.contexts.delete(context.contextId);
-    else context.done.catch(() => {}).finally(() => this.contexts.delete(context.contextId));
-  }
-
-  #byNumber(number) {
-    return this.streams.get(number)?.context;
-  }
-
-  // ---- playback acknowledgements --------------------------------------------------------------------------------
-
-  #acknowledge() {
-    if (!this.player || this.state !== 'open') return;
-    for (const { context } of this.streams.values()) if (!context.silenced) this.#acknowledgeOne(context);
-  }
-
-  #acknowledgeOne(context) {
-    const heardMs = context.heardMs;
-    if (heardMs <= (context.acknowledgedMs ?? 0)) return;
-    context.acknowledgedMs = heardMs;
-    context.acknowledge(heardMs);
+    else context.done.catch(() => {}).finally(() => this.contexts.delete(context.contextId)); // cancelled, not yet confirmed
   }
 
   // ---- reconnecting ----------------------------------------------------------------------------------------------
@@ -273,18 +217,19 @@ export class RealtimeTTS extends EventTarget {
     return Object.fromEntries(open.map((context) => [context.contextId, context.lastSequence]));
   }
 
-  #resumed(known) {
+  #resumed(contexts) {
+    const known = new Map(contexts.map((each) => [each.context_id, each]));
     for (const context of this.contexts.values()) {
       if (context.state !== 'open' || context.text === '') continue;
-      const there = known[context.contextId] ?? { state: 'unknown', received_chars: 0, num_flushes: 0, ended: false };
-      if (there.state === 'lost') this.#failed(context, new ConnectionLost('Part of the answer was lost with the connection'));
+      const there = known.get(context.contextId) ?? { state: 'unknown', received_chars: 0, num_flushes: 0, ended: false };
+      const forgotten = there.state === 'unknown' && context.number !== null; // from its start it would be heard twice
+      if (forgotten || there.state === 'lost') this.#failed(context, new ConnectionLost('Part of the answer was lost with the connection'));
       else if (there.state !== 'finished') context.resend(there);
     }
   }
 
   #sessionLost(error) {
-    if (this.state === 'closed') clearInterval(this.acknowledging);
-    this.#emit('error', error);
+    if (!this.closing) this.#emit('error', error);
     for (const context of [...this.contexts.values()]) if (context.state === 'open') this.#failed(context, error);
   }
 

@@ -15,7 +15,7 @@ const RESUME_WINDOW_S = 10; // where the server does not say
  * @property {(state: LinkState) => void} state
  * @property {(session: object) => void} started a session began: the server's `session.started`
  * @property {() => Record<string, number>} lastSequences of the contexts to go on with, asked when resuming
- * @property {(contexts: Record<string, object>) => void} resumed what the server knows of them
+ * @property {(contexts: {context_id: string, [field: string]: any}[]) => void} resumed what the server knows of them
  * @property {(error: RealtimeTTSError) => void} lost the session cannot be resumed; its open contexts are gone
  */
 

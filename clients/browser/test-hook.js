@@ -17,7 +17,7 @@ export function tap({ number, samples, position, time }) {
 export function watch(context) {
   last = context;
   context.addEventListener('audio', ({ detail: { samples, position } }) =>
-    append(decoded, context.number, { samples: samples.slice(), position }),
+    append(decoded, context.track, { samples: samples.slice(), position }),
   );
 }
 
@@ -29,8 +29,8 @@ function joined(chunks = []) {
 export function expose(session) {
   window.__playground = {
     session,
-    /** The context spoken last: number, state, heardMs, text. */
-    last: () => last && { id: last.contextId, number: last.number, state: last.state, heardMs: last.heardMs, text: last.text, timing: last.timing },
+    /** The context spoken last: number (the player's own: one for each context of this page), state, heardMs, text. */
+    last: () => last && { id: last.contextId, number: last.track, state: last.state, heardMs: last.heardMs, text: last.text, timing: last.timing },
     /** How many samples of a context have left for the loudspeaker. */
     samplesPlayed: (number) => (played.get(number) ?? []).reduce((sum, { samples }) => sum + samples.length, 0),
     samplesDecoded: (number) => (decoded.get(number) ?? []).reduce((sum, { samples }) => sum + samples.length, 0),

@@ -34,6 +34,7 @@ PAGE = Path(__file__).parents[2] / "clients" / "browser"
 MS_PER_CHAR = 60
 FRAME_MS = 20
 MAX_LEAD_S = 1.0
+CONTENT_POLICY = "default-src 'self'; connect-src 'self' ws:"  # the page needs nothing from elsewhere, nothing inline
 HEADER = struct.Struct(">BBHIIQ")
 VOICES = [
     {"id": "slt", "name": "slt", "description": "US English, higher pitch", "language": "en"},
@@ -191,21 +192,16 @@ class FakeGateway:
             await _send(socket, type="error", code="session_not_found", message="No such session", retryable=False)
             await socket.close(1008, "session_not_found")
             return None
-        known = {}
+        known = []
         for context_id in message["contexts"]:
             context = session.contexts.get(context_id)
             if context is None:
-                known[context_id] = {
-                    "state": "unknown",
-                    "context": 0,
-                    "received_chars": 0,
-                    "ended": False,
-                    "num_flushes": 0,
-                }
+                nothing = {"number": 0, "received_chars": 0, "ended": False, "num_flushes": 0}
+                known.append({"context_id": context_id, "state": "unknown", **nothing})
                 continue
             state = "finished" if context.terminal else "open"
-            facts = {"context": context.number, "received_chars": len(context.text), "ended": context.ended.is_set()}
-            known[context_id] = {"state": state, "num_flushes": 0, **facts}
+            facts = {"number": context.number, "received_chars": len(context.text), "ended": context.ended.is_set()}
+            known.append({"context_id": context_id, "state": state, "num_flushes": 0, **facts})
         await _send(socket, type="session.resumed", session_id=session.session_id, contexts=known)
         await self._replay(session, socket, dict(message["contexts"]))
         return session
@@ -245,7 +241,7 @@ class FakeGateway:
         session.contexts[context.context_id] = context
         voice = message.get("voice") or session.voice
         await self._log(
-            session, context, type="context.started", context=number, voice=voice, seed=1, audio=session.audio
+            session, context, type="context.started", number=number, voice=voice, seed=1, audio=session.audio
         )
         context.task = asyncio.create_task(self._speak(session, context))
         return context
@@ -329,4 +325,9 @@ async def _send(socket: ServerConnection | None, **message: Any) -> None:
 def _response(body: bytes, content_type: str) -> Response:
     if content_type.startswith("text/"):
         content_type += "; charset=utf-8"
-    return Response(200, "OK", Headers({"Content-Type": content_type, "Content-Length": str(len(body))}), body)
+    headers = {
+        "Content-Type": content_type,
+        "Content-Length": str(len(body)),
+        "Content-Security-Policy": CONTENT_POLICY,
+    }
+    return Response(200, "OK", Headers(headers), body)

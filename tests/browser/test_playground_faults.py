@@ -101,7 +101,7 @@ def test_a_session_that_cannot_be_resumed_says_so_and_a_new_one_speaks(page: Pla
     page.wait(lambda: page.connection() == "open", "connected again")
     number = page.speak(TEXT)
     finish(page)
-    assert len(page.samples("played", number)) > 0
+    assert len(page.samples("played", number)) == len(TEXT) * MS_PER_CHAR * 48
     assert page.notice() == "", "an old error does not stay on show"
 
 
@@ -146,7 +146,7 @@ def test_playback_is_acknowledged_as_it_is_heard(page: PlaygroundPage, gateway: 
     page.wait(lambda: gateway.messages("playback")[-1]["played_ms"] == len(TEXT) * MS_PER_CHAR, "heard to the end")
     played = [message["played_ms"] for message in gateway.messages("playback")]
     assert played == sorted(played)
-    assert len(played) >= len(TEXT) * MS_PER_CHAR / 1000 * 2, "a few times a second"
+    assert len(set(played)) >= len(TEXT) * MS_PER_CHAR / 1000 * 2, "a few times a second"
 
 
 def test_interrupting_a_writing_model_stops_its_writing(page: PlaygroundPage, gateway: FakeGateway) -> None:

@@ -10,7 +10,7 @@ function make({ online = true, settings = {} } = {}) {
   const context = new SpeechContext('c', settings, {
     send: (frame) => line.online && sent.push(JSON.parse(frame)) > 0,
     heardMs: () => line.heard,
-    silence: async (number) => line.silenced.push(number),
+    silence: async ({ number }) => line.silenced.push(number),
   });
   const receive = (type, fields = {}) => context.receive({ type, context_id: 'c', ...fields });
   return { context, sent, line, receive };
@@ -62,7 +62,7 @@ test('words are offsets into the text as JavaScript counts', () => {
 test('cancel silences first, tells what was heard, and gives the server’s account of it', async () => {
   const { context, sent, line, receive } = make();
   context.send('Hello there you');
-  receive('context.started', { context: 4 });
+  receive('context.started', { number: 4 });
   line.heard = 640;
   const spoken = context.cancel();
   await Promise.resolve();
@@ -81,7 +81,7 @@ test('cancel silences first, tells what was heard, and gives the server’s acco
 test('interrupting speech that the server has finished gives what was heard of it', async () => {
   const { context, line, receive } = make();
   context.send('Hello there');
-  receive('context.started', { context: 1 });
+  receive('context.started', { number: 1 });
   receive('context.done', { audio_ms: 900, characters: 11, ttfa_ms: 8 });
   line.heard = 300;
   const spoken = context.cancel();
@@ -93,7 +93,7 @@ test('interrupting speech that the server has finished gives what was heard of i
 test('without a server to ask, cancel answers from the words’ times', async () => {
   const { context, line, receive } = make();
   context.send('Hello there');
-  receive('context.started', { context: 1 });
+  receive('context.started', { number: 1 });
   receive('words', { words: [
     { text: 'Hello', start: 0, end: 5, start_ms: 0, end_ms: 300 },
     { text: 'there', start: 6, end: 11, start_ms: 350, end_ms: 700 },
@@ -107,7 +107,7 @@ test('without a server to ask, cancel answers from the words’ times', async ()
 test('a lost connection ends a cancel that waits for its answer', async () => {
   const { context, receive } = make();
   context.send('Hello');
-  receive('context.started', { context: 1 });
+  receive('context.started', { number: 1 });
   const spoken = context.cancel();
   await new Promise(setImmediate);
   context.fail(new ConnectionLost('gone'));
@@ -142,7 +142,7 @@ test('a context the server never heard of is opened again with its settings', ()
 test('a cancel made while the line was down is repeated, an end is not', async () => {
   const { context, sent, line, receive } = make();
   context.send('One.');
-  receive('context.started', { context: 1 });
+  receive('context.started', { number: 1 });
   line.online = false;
   context.cancel();
   await new Promise(setImmediate);

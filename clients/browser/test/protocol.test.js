@@ -49,9 +49,9 @@ for (const frame of ['', '{', 'null', '[]', '"text"', '3', '{}', '{"type":3}']) 
 }
 
 test('a known message lacking a field, or with one of another type, is refused and the field named', () => {
-  const started = { type: 'context.started', context_id: 'c', sequence: 0, context: 1 };
-  assert.equal(protocol.parseMessage(JSON.stringify(started)).context, 1);
-  assert.throws(() => protocol.parseMessage(JSON.stringify({ ...started, context: '1' })), /context of type string/);
+  const started = { type: 'context.started', context_id: 'c', sequence: 0, number: 1 };
+  assert.equal(protocol.parseMessage(JSON.stringify(started)).number, 1);
+  assert.throws(() => protocol.parseMessage(JSON.stringify({ ...started, number: '1' })), /number of type string/);
   assert.throws(() => protocol.parseMessage(JSON.stringify({ ...started, context_id: undefined })), /context_id/);
 });
 

@@ -1,0 +1,120 @@
+/** From packets to the ear: a decoder for each context, the player behind them, and the account of what was heard. */
+
+import { createDecoder } from './decoder.js';
+import { Player } from './player.js';
+
+const ACKNOWLEDGE_EVERY_MS = 250;
+
+/** @typedef {import('./context.js').SpeechContext} SpeechContext */
+/**
+ * @typedef {object} AudioPathHandlers
+ * @property {(error: import('./errors.js').RealtimeTTSError) => void} error a packet that could not be decoded
+ * @property {(context: SpeechContext) => void} finished heard to the end, or dropped
+ */
+
+/** @typedef {{context: SpeechContext, decoder: import('./decoder.js').PacketDecoder, ended: boolean}} Stream */
+
+export class AudioPath {
+  /** @param {AudioPathHandlers} handlers */
+  constructor(handlers) {
+    this.handlers = handlers;
+    /** @type {Player | null} null: samples go to the contexts' `audio` events only */
+    this.player = null;
+    /** @type {Map<number, Stream>} by track: a number that is never used twice, as the server's are in a new session */
+    this.tracks = new Map();
+    /** @type {Map<number, Stream>} by the context number in this session's audio frames */
+    this.numbers = new Map();
+    this.nextTrack = 1;
+  }
+
+  /** Play, from now on. @param {import('./player.js').PlayerOptions} options @throws {AudioUnsupported} */
+  async startPlayer(options) {
+    this.player = await Player.create(options);
+    this.player.addEventListener('audible', ({ detail }) => {
+      const stream = this.tracks.get(detail.number);
+      if (stream) stream.context.timing.audibleAt ??= detail.at;
+    });
+    this.player.addEventListener('finished', ({ detail }) => {
+      const stream = this.tracks.get(detail.number);
+      if (stream) this.#finish(stream.context);
+    });
+    this.acknowledging = setInterval(() => this.#acknowledge(), ACKNOWLEDGE_EVERY_MS);
+  }
+
+  /** A new session has begun: it numbers its contexts anew. What still sounds of the old one is heard to its end. */
+  renumber() {
+    this.numbers.clear();
+  }
+
+  /** @param {number} number in an audio frame */
+  contextOf(number) {
+    return this.numbers.get(number)?.context;
+  }
+
+  /** @param {SpeechContext} context @param {import('./protocol.js').AudioFormat} format */
+  open(context, format) {
+    if (context.silenced) return;
+    context.track = this.nextTrack++;
+    const deliver = (samples, position) => {
+      context.decoded(samples, position, format.sample_rate);
+      this.player?.push(context.track, samples, position);
+    };
+    const decoder = createDecoder(format, deliver, (error) => {
+      error.contextId = context.contextId;
+      this.handlers.error(error);
+    });
+    const stream = { context, decoder, ended: false };
+    this.tracks.set(context.track, stream);
+    this.numbers.set(context.number, stream);
+  }
+
+  /** @param {import('./protocol.js').AudioPacket} packet */
+  decode({ number, payload, pts }) {
+    const stream = this.numbers.get(number);
+    if (stream && !stream.ended && !stream.context.silenced) stream.decoder.decode(payload, pts);
+  }
+
+  /** @param {SpeechContext} context @returns {number} how much of it has been heard, ms */
+  heardMs(context) {
+    return this.player?.heardMs(context.track) ?? 0;
+  }
+
+  /** No more packets of it follow; what has arrived is still heard. @param {SpeechContext} context */
+  async end(context) {
+    const stream = this.tracks.get(context.track);
+    if (!stream) return this.#finish(context);
+    stream.ended = true;
+    await stream.decoder.flush();
+    stream.decoder.close();
+    if (!this.player) this.#finish(context);
+    else if (!context.silenced) this.player.end(context.track);
+    return undefined;
+  }
+
+  /** Nothing more of it is decoded or played. @param {SpeechContext} context */
+  async silence(context) {
+    context.silenced = true;
+    const stream = this.tracks.get(context.track);
+    stream?.decoder.close();
+    if (stream && this.player) await this.player.clear(context.track);
+    else this.#finish(context);
+  }
+
+  async close() {
+    clearInterval(this.acknowledging);
+    for (const { decoder } of this.tracks.values()) decoder.close();
+    await this.player?.close();
+  }
+
+  #finish(context) {
+    context.heardToTheEnd();
+    if (context.state === 'done' && !context.silenced) context.acknowledge(context.heardMs);
+    this.tracks.delete(context.track);
+    this.handlers.finished(context);
+  }
+
+  /** Also while nothing moves: a figure that stands still is how the server learns of a pause. */
+  #acknowledge() {
+    for (const { context } of this.tracks.values()) if (!context.silenced) context.acknowledge(context.heardMs);
+  }
+}
