@@ -113,6 +113,7 @@ class FakeGateway:
         self.ready = threading.Event()
         self.down = False  # while True, new connections are refused
         self.port = 0
+        self.pages: dict[str, bytes] = {}  # further pages to serve, by path
 
     @property
     def url(self) -> str:
@@ -157,6 +158,8 @@ class FakeGateway:
             return Response(503, "Service Unavailable", Headers()) if self.down else None
         if path == "/v1/voices":
             return _response(json.dumps({"voices": VOICES}).encode(), "application/json")
+        if path in self.pages:
+            return _response(self.pages[path], "text/html", policy="")
         file = (PAGE / (path.strip("/") or "index.html")).resolve()
         if not file.is_relative_to(PAGE) or not file.is_file():
             return Response(404, "Not Found", Headers({"Content-Length": "0"}))
@@ -322,7 +325,7 @@ async def _send(socket: ServerConnection | None, **message: Any) -> None:
         await socket.send(json.dumps(message))
 
 
-def _response(body: bytes, content_type: str) -> Response:
+def _response(body: bytes, content_type: str, policy: str = CONTENT_POLICY) -> Response:
     if content_type.startswith("text/"):
         content_type += "; charset=utf-8"
     headers = {

@@ -59,7 +59,7 @@ class PlaygroundPage:
     # ---- what a visitor sees
 
     def text_of(self, element_id: str) -> str:
-        return str(self.script("return document.getElementById(arguments[0]).textContent", element_id))
+        return str(self.script("return document.getElementById(arguments[0])?.textContent ?? ''", element_id))
 
     def phase(self) -> str:
         return str(self.script("return document.getElementById('stage').dataset.phase"))
@@ -69,7 +69,9 @@ class PlaygroundPage:
 
     def notice(self) -> str:
         """The error on show, or an empty string."""
-        return str(self.script("const n = document.getElementById('notice'); return n.hidden ? '' : n.textContent"))
+        return str(
+            self.script("const n = document.getElementById('notice'); return !n || n.hidden ? '' : n.textContent")
+        )
 
     def lit_words(self) -> list[str]:
         return list(self.script("return [...document.querySelectorAll('.word.heard')].map((e) => e.textContent)"))
