@@ -262,6 +262,11 @@ class EngineClient:
         worker.supervisor.send(voice)
         return answer
 
+    @property
+    def added_voices(self) -> list[str]:
+        """Ids of the voices added and not removed."""
+        return list(self._voices)
+
     def remove_voice(self, voice_id: str) -> None:
         """Forget a voice, its audio and its cached KV everywhere. Unknown ids are ignored."""
         self._voices.pop(voice_id, None)
@@ -282,11 +287,13 @@ class EngineClient:
         elif isinstance(message, (wire.Done, wire.Failed)):
             if stream := worker.requests.pop(message.request_id, None):
                 stream.put(message)
-        elif isinstance(message, wire.VoiceAdded):
-            if (answer := worker.voices.pop(message.voice_id, None)) and not answer.done():
+        elif isinstance(message, (wire.VoiceAdded, wire.VoiceFailed)):
+            answer = worker.voices.pop(message.voice_id, None)
+            if answer is None or answer.done():
+                return
+            if isinstance(message, wire.VoiceAdded):
                 answer.set_result(message)
-        elif isinstance(message, wire.VoiceFailed):
-            if (answer := worker.voices.pop(message.voice_id, None)) and not answer.done():
+            else:
                 answer.set_exception(error_from_code(message.code, message.message))
 
     def _fail(self, worker: _Worker, request_id: str, error: RealtimeTTSError) -> None:

@@ -58,11 +58,11 @@ def worker_command(
     max_streams: int | None = None,
     num_blocks: int | None = None,
 ) -> tuple[str, ...]:
-    """The command line of a real worker; what is None is left to the worker."""
+    """The command line of a real worker; what is None, 0 or "auto" is left to the worker."""
     command = [sys.executable, "-m", "realtime_tts.engine.worker", "--model", model, "--device", device]
     options = {"--dtype": dtype, "--threads": threads, "--max-streams": max_streams, "--num-blocks": num_blocks}
     for flag, value in options.items():
-        if value is not None:
+        if value and value != "auto":
             command += [flag, str(value)]
     return tuple(command)
 
@@ -215,14 +215,14 @@ class Supervisor:
         """Return when the worker did not get ready, or stood still with work running, or fell silent."""
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + self.config.ready_timeout_s
-        while self.ready is None:
-            if loop.time() > give_up_s:
+        while True:
+            if self.ready is None and loop.time() > give_up_s:
                 logger.error("worker %s was not ready after %.0f s", self.spec.name, self.config.ready_timeout_s)
                 return
+            if self.ready is not None and loop.time() - self._progress[1] > self.config.hang_s:
+                logger.error("worker %s made no step for %.1f s", self.spec.name, self.config.hang_s)
+                return
             await asyncio.sleep(min(0.25, self.config.hang_s / 4))
-        while loop.time() - self._progress[1] < self.config.hang_s:
-            await asyncio.sleep(min(0.25, self.config.hang_s / 4))
-        logger.error("worker %s made no step for %.1f s", self.spec.name, self.config.hang_s)
 
     def _lose(self) -> None:
         self.ready, self.stats = None, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from pathlib import Path
 
 import torch
 
@@ -15,7 +16,8 @@ from realtime_tts.errors import ConfigError, EngineStartError
 from realtime_tts.model.checkpoint import LoadedModel
 
 _CUDA_MEMORY_SHARE = 0.7  # of what is free after loading; the rest is for activations
-_CUDA_POSITIONS_PER_STREAM = 2048
+_CUDA_POSITIONS_PER_STREAM, _CPU_POSITIONS_PER_STREAM = 2048, 1024
+_STARTER_VOICE = "starter-voice"
 _WARM_UP_TEXT = "Hello there."
 
 
@@ -23,13 +25,18 @@ _WARM_UP_TEXT = "Hello there."
 class EngineOptions:
     """What the command line says; None is chosen here."""
 
-    model: str
+    model: str = _STARTER_VOICE
     device: str = "auto"
     dtype: str | None = None
     threads: int | None = None
     max_streams: int | None = None
     num_blocks: int | None = None
     max_load: float | None = None
+
+
+def model_path(model: str) -> str:
+    """The bundled checkpoint by its name; everything else as it is."""
+    return str(Path(__file__).parents[1] / "starter_voice") if model == _STARTER_VOICE else model
 
 
 def choose_device(name: str) -> torch.device:
@@ -47,7 +54,7 @@ def choose_device(name: str) -> torch.device:
 def choose_threads(threads: int | None) -> int:
     """One core is left to the gateway; beyond eight the small matrices of a step gain nothing."""
     num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return threads if threads is not None else max(1, min(8, num_cores - 1))
+    return threads if threads else max(1, min(8, num_cores - 1))
 
 
 def choose_config(loaded: LoadedModel, device: torch.device, options: EngineOptions) -> SchedulerConfig:
@@ -59,10 +66,10 @@ def choose_config(loaded: LoadedModel, device: torch.device, options: EngineOpti
     config = loaded.config
     is_cpu = device.type == "cpu"
     max_streams = options.max_streams or (16 if is_cpu else 256)
-    num_blocks = options.num_blocks
-    if num_blocks is None:
-        per_stream = config.max_length if is_cpu else min(config.max_length, _CUDA_POSITIONS_PER_STREAM)
-        num_blocks = max_streams * -(-min(per_stream, 1024 if is_cpu else per_stream) // BLOCK_SIZE)
+    num_blocks = options.num_blocks or 0
+    if not num_blocks:
+        per_stream = min(config.max_length, _CPU_POSITIONS_PER_STREAM if is_cpu else _CUDA_POSITIONS_PER_STREAM)
+        num_blocks = max_streams * -(-per_stream // BLOCK_SIZE)
         if not is_cpu:
             values = config.num_kv_layers * 2 * BLOCK_SIZE * config.num_kv_heads * config.head_dim
             free_bytes, _ = torch.cuda.mem_get_info(device)

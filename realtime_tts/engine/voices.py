@@ -84,20 +84,26 @@ def encode_voice(loaded: LoadedModel, message: wire.AddVoice) -> Voice:
     Raises:
         AudioDecodeError: empty, too short or too long. InvalidRequest: the model cannot use it as it is asked to.
     """
-    config, rate_hz = loaded.config, message.sample_rate
-    if not 8_000 <= rate_hz <= 192_000 or len(message.payload) % 2:
-        raise AudioDecodeError("a recording must be s16le at 8 to 192 kHz", field="sample_rate")
-    pcm = np.frombuffer(message.payload, dtype="<i2").astype(np.float32) / 32768.0
-    if not MIN_RECORDING_S <= pcm.size / rate_hz <= MAX_RECORDING_S:
-        raise AudioDecodeError(f"a recording must last {MIN_RECORDING_S} to {MAX_RECORDING_S:.0f} s")
-    as_reference = message.as_reference
-    if message.prompt_text is None and (not as_reference or not config.supports_reference):
+    config = loaded.config
+    if message.prompt_text is None and not (message.as_reference and config.supports_reference):
         raise InvalidRequest("this model needs the text of the recording, to continue from it", field="prompt_text")
-    samples = torch.from_numpy(soxr.resample(pcm, rate_hz, config.encode_rate_hz))
+    reference_pcm = message.payload[: message.prompt_offset] if message.prompt_offset else message.payload
+    prompt_pcm = message.payload[message.prompt_offset :]
     voice = Voice(message.voice_id, message.tenant, is_added=True)
-    if as_reference and config.supports_reference:
+    if message.as_reference and config.supports_reference:
+        samples = _samples(reference_pcm, message.sample_rate, config.encode_rate_hz)
         voice.reference = loaded.model.encode_recording(samples).numpy()
     if message.prompt_text is not None:
+        samples = _samples(prompt_pcm, message.sample_rate, config.encode_rate_hz)
         voice.prompt = loaded.model.encode_recording(samples, pad="left").numpy()
         voice.prompt_text = message.prompt_text
     return voice
+
+
+def _samples(pcm_s16le: bytes, from_hz: int, to_hz: int) -> torch.Tensor:
+    if not 8_000 <= from_hz <= 192_000 or len(pcm_s16le) % 2:
+        raise AudioDecodeError("a recording must be s16le at 8 to 192 kHz", field="sample_rate")
+    pcm = np.frombuffer(pcm_s16le, dtype="<i2").astype(np.float32) / 32768.0
+    if not MIN_RECORDING_S <= pcm.size / from_hz <= MAX_RECORDING_S:
+        raise AudioDecodeError(f"a recording must last {MIN_RECORDING_S} to {MAX_RECORDING_S:.0f} s")
+    return torch.from_numpy(soxr.resample(pcm, from_hz, to_hz))

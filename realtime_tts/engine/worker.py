@@ -28,6 +28,7 @@ from realtime_tts.engine.setup import (
     choose_config,
     choose_device,
     choose_threads,
+    model_path,
     ready_message,
     warm_up,
 )
@@ -167,7 +168,7 @@ def load(options: EngineOptions) -> tuple[Engine, wire.Ready]:
     started_s = time.monotonic()
     torch.set_num_threads(choose_threads(options.threads))
     device = choose_device(options.device)
-    loaded = load_model(options.model, device, options.dtype)
+    loaded = load_model(model_path(options.model), device, options.dtype)
     engine = Engine(loaded, choose_config(loaded, device, options), emit=lambda message: None)
     loaded_s = time.monotonic()
     warm_up(engine)
@@ -203,7 +204,7 @@ async def serve(options: EngineOptions, socket_path: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="One engine worker; started by the gateway.")
-    parser.add_argument("--model", required=True, help="checkpoint directory or hub id")
+    parser.add_argument("--model", required=True, help="checkpoint directory, hub id, or starter-voice")
     parser.add_argument("--socket", required=True, help="unix socket on which the gateway listens")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: float32 on the CPU, bfloat16 on CUDA)")

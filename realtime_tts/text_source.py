@@ -1,0 +1,86 @@
+"""Text as callers hand it over (a string, an iterable, an async iterable), read piece by piece with a time limit."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+
+_PIECES_AHEAD = 64  # that a blocking iterable is read ahead of the planner
+
+
+class TextSource:
+    """`next` gives the next piece and None at the end; a time-out loses nothing.
+
+    A plain iterable may block (an LLM client's stream), so a thread of its own reads it.
+    """
+
+    def __init__(self, text: str | Iterable[str] | AsyncIterable[str]) -> None:
+        if isinstance(text, (str, list, tuple)):
+            pieces = _whole([text] if isinstance(text, str) else text)
+        elif isinstance(text, AsyncIterable):
+            pieces = aiter(text)
+        else:
+            pieces = _threaded(text)
+        self._pieces: AsyncIterator[str] = pieces
+        self._pending: asyncio.Future[str | None] | None = None
+
+    async def next(self, wait_s: float | None) -> str | None:
+        """Raises asyncio.TimeoutError after `wait_s` seconds without a piece, and whatever the iterable raises."""
+        if self._pending is None:
+            self._pending = asyncio.ensure_future(self._advance())
+        done, _ = await asyncio.wait([self._pending], timeout=wait_s)
+        if not done:
+            raise asyncio.TimeoutError
+        piece, self._pending = self._pending.result(), None
+        return piece
+
+    async def _advance(self) -> str | None:
+        return await anext(self._pieces, None)
+
+    async def close(self) -> None:
+        """Stop reading."""
+        if self._pending is not None:
+            self._pending.cancel()
+            await asyncio.gather(self._pending, return_exceptions=True)
+        close = getattr(self._pieces, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def _whole(pieces: Iterable[str]) -> AsyncIterator[str]:
+    for piece in pieces:
+        yield piece
+
+
+async def _threaded(pieces: Iterable[str]) -> AsyncIterator[str]:
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[str | BaseException | None] = asyncio.Queue()
+    room = threading.Semaphore(_PIECES_AHEAD)
+    stopped = threading.Event()
+
+    def put(item: str | BaseException | None) -> None:
+        if not stopped.is_set() and not loop.is_closed():
+            loop.call_soon_threadsafe(arrived.put_nowait, item)
+
+    def read() -> None:
+        try:
+            for piece in pieces:
+                room.acquire()
+                if stopped.is_set():
+                    return
+                put(piece)
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    threading.Thread(target=read, name="text", daemon=True).start()
+    try:
+        while (item := await arrived.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            room.release()
+            yield item
+    finally:
+        stopped.set()
+        room.release()
