@@ -48,7 +48,10 @@ class EngineConfig:
     num_blocks: int = setting(
         0, "KV cache of one worker, blocks of 16 positions; 0: chosen from the device.", minimum=0
     )
-    threads: int = setting(0, "CPU threads of a worker; 0: all cores.", minimum=0, maximum=1024)
+    threads: int = setting(0, "CPU threads of a worker; 0: chosen from the machine.", minimum=0, maximum=1024)
+    max_load: float = setting(
+        0.0, "Share of real time beyond which a worker takes no new context; 0: it takes all.", minimum=0, maximum=1
+    )
     worker_start_timeout_s: float = setting(600.0, "A worker that is not ready after this is started anew.", minimum=1)
     worker_hang_timeout_s: float = setting(
         5.0, "A worker that stands still for this long with work to do is ended.", minimum=0.5

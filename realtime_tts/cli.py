@@ -1,0 +1,70 @@
+"""The command line: ``realtime-tts serve | say | voices | doctor | keys``. Commands are loaded when they are called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from realtime_tts import __version__
+from realtime_tts.errors import ConfigError, RealtimeTTSError
+
+# Name → module with a `command` of that name, and the line shown in the list. Loading them all would take a second.
+COMMANDS = {
+    "serve": ("realtime_tts.cli_serve", "Start the server and the playground."),
+    "say": ("realtime_tts.cli_say", "Speak text: to the speaker, a file or a pipe."),
+    "voices": ("realtime_tts.cli_voices", "List the voices of a model or a server."),
+    "doctor": ("realtime_tts.cli_doctor", "Say what this machine gives, and why."),
+    "keys": ("realtime_tts.cli_keys", "Make API keys for the server."),
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Start with `realtime-tts serve` and open the address that it prints, or with "
+    '`realtime-tts say "Hello there."`. Each command has its own --help.',
+)
+@click.version_option(__version__, prog_name="realtime-tts")
+def cli() -> None:
+    """Real-time speech: text goes in while it is written, sound comes out while it is made."""
+
+
+def main() -> None:
+    """Entry point: errors of ours end with one line and a status, not with a traceback."""
+    try:
+        status = cli.main(standalone_mode=False)
+    except RealtimeTTSError as error:
+        click.secho(f"Error: {error.message}", fg="red", err=True)
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our pipe is gone; Python would complain once more at exit
+        sys.exit(141)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

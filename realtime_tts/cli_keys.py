@@ -1,0 +1,45 @@
+"""``realtime-tts keys``"""
+
+from __future__ import annotations
+
+import click
+
+_EPILOG = """\b
+Example:
+  realtime-tts keys create --name "phone app"
+Give the key to the client, who sends it as `Authorization: Bearer <key>` (a browser's page: `?api_key=<key>`). Append
+the hash to a file and start the server with `--api-key-file FILE`. A file may hold many hashes, one a line; to replace
+a key, add the new hash, move the client over, then take the old hash out.
+"""
+
+
+@click.group("keys")
+def command() -> None:
+    """Make API keys for the server. The server stores only their hashes."""
+
+
+@command.command("create", epilog=_EPILOG)
+@click.option("--name", default="", help="What the key is for; written behind its hash as a comment.")
+@click.option("--append", type=click.Path(dir_okay=False), help="Also append the hash to this file.")
+def create(name: str, append: str | None) -> None:
+    """Make a key. It is shown this one time."""
+    from realtime_tts.server.auth import create_key
+
+    if "\n" in name or "\r" in name:
+        raise click.BadParameter("must be one line", param_hint="--name")
+    key, key_hash = create_key()
+    line = f"{key_hash}  # {name}" if name else key_hash
+    click.echo(f"key:  {key}")
+    click.echo(f"hash: {line}")
+    if append:
+        with click.open_file(append, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+
+@command.command("hash")
+@click.argument("key", required=False)
+def hash_(key: str | None) -> None:
+    """Print the hash of a KEY that exists already (asked for if it is not given, so that no shell remembers it)."""
+    from realtime_tts.server.auth import hash_key
+
+    click.echo(hash_key(key or click.prompt("key", hide_input=True)))

@@ -1,0 +1,94 @@
+"""Flags of the command line, made from the table of settings."""
+
+from __future__ import annotations
+
+import os
+import typing
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from realtime_tts.config import Setting, Settings, settings_table
+from realtime_tts.config_loader import load_settings
+from realtime_tts.errors import ConfigError
+
+Command = Callable[..., Any]
+
+
+def setting_options(rows: Iterable[Setting], shown: Iterable[str]) -> Callable[[Command], Command]:
+    """A decorator that adds a flag for each setting. Only those in `shown` are in ``--help``."""
+    shown_names = frozenset(shown)
+
+    def decorate(command: Command) -> Command:
+        for row in reversed(list(rows)):
+            command = _option(row, hidden=row.name not in shown_names)(command)
+        return command
+
+    return decorate
+
+
+def _option(row: Setting, hidden: bool) -> Callable[[Command], Command]:
+    # Flags have no default of their own: what is not given comes from the environment, the file or the table.
+    shown_default = ",".join(row.default) if isinstance(row.default, tuple) else row.default
+    text = row.help + (f"  [default: {shown_default}]" if shown_default not in ("", False) else "")
+    name = f"{row.flag}/--no-{row.flag[2:]}" if row.type is bool else row.flag
+    return click.option(
+        name, row.name, default=None, type=_click_type(row), metavar=_metavar(row), help=text, hidden=hidden
+    )
+
+
+def _click_type(row: Setting) -> click.ParamType | type | None:
+    if row.choices:
+        return click.Choice(row.choices)
+    # Numbers are parsed by the loader, which knows the bounds and says where a value came from.
+    return bool if row.type is bool else click.UNPROCESSED
+
+
+def _metavar(row: Setting) -> str | None:
+    kind = typing.get_origin(row.type) or row.type
+    return None if row.choices else {str: "TEXT", int: "N", float: "X", bool: None, tuple: "A,B"}[kind]
+
+
+def config_option(command: Command) -> Command:
+    return click.option(
+        "--config",
+        "config_path",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        envvar="REALTIME_TTS_CONFIG",
+        help="TOML file with the tables [engine] and [server].",
+    )(command)
+
+
+def all_settings_option(command: Command) -> Command:
+    """``--help-all``: every flag, also those that few people need."""
+
+    def show(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value:
+            for other in ctx.command.params:
+                if isinstance(other, click.Option):
+                    other.hidden = False
+            click.echo(ctx.get_help())
+            ctx.exit()
+
+    return click.option(
+        "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=show, help="Show every setting."
+    )(command)
+
+
+def read_settings(flags: dict[str, Any], config_path: Path | None) -> Settings:
+    """Flags over the environment over the file.
+
+    Raises:
+        ConfigError: see `load_settings`; or the file cannot be read.
+    """
+    try:
+        text = config_path.read_text(encoding="utf-8") if config_path else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the config file cannot be read: {error}", field="config") from error
+    return load_settings(flags, os.environ, text)
+
+
+ENGINE_ROWS = tuple(settings_table("engine"))
+SERVER_ROWS = tuple(settings_table("server"))
