@@ -18,7 +18,7 @@ class SpeechSegment:
 
     Args:
         index: 0 for the first segment of the context that is spoken, then upwards without a hole.
-        text: normalised, to be spoken; not empty, at most `max_chars` long.
+        text: normalised, to be spoken; not empty, at most `max_chars` long but for a pause mark or two.
         source: what it stands for, exactly as sent.
         start, end: `source` is the context's text from `start` to `end`, in characters.
         words: the speakable words of `source` in order; each at least has a letter, digit or spoken symbol.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from realtime_tts.text.characters import is_cjk, is_cjk_punctuation
 from realtime_tts.text.folding import fit
+from realtime_tts.text.rules.base import POSSESSIVE
 
 _STRENGTH = {",": 1, "，": 1, "、": 1, ":": 2, "：": 2, ";": 2, "；": 2, "—": 2, "...": 3, ".": 4, "。": 4, "｡": 4}
 _STRONGEST = 5  # ! and ?
@@ -38,6 +39,9 @@ class SpokenText:
         """Spoken form of one source token; `spaced` keeps it apart from its neighbours even without white space."""
         words = " ".join(fit(text, self._charset).split()).strip("' ")
         words = words if words[1:2].isdigit() else words.lstrip("-' ")  # "-5" stays where numbers are not read
+        if text == POSSESSIVE and self.spans and not self._pause:
+            self._extend(fit(text, self._charset), source_end)
+            return
         if not any(char.isalnum() for char in words):
             self._space = True
             return
@@ -48,6 +52,13 @@ class SpokenText:
         self._write(words)
         self.spans.append((start, self._length, source_start, source_end))
         self._space = spaced
+
+    def _extend(self, ending: str, source_end: int) -> None:
+        """Add to the last word without a space."""
+        self._write(ending)
+        start, _, source_start, _ = self.spans.pop()
+        self.spans.append((start, self._length, source_start, source_end))
+        self._space = True
 
     def close(self) -> None:
         """Write the pause at the end, if any."""

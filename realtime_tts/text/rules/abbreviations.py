@@ -22,18 +22,19 @@ _DOTTED = {
     "tel": "telephone", "ext": "extension", "temp": "temperature", "univ": "university", "assn": "association",
     "a.k.a": "also known as", "p.s": "P S", "ph.d": "P H D", "m.d": "M D", "b.a": "B A", "m.a": "M A", "a.m": "A M",
     "p.m": "P M", "et al": "and others", "hrs": "hours", "mins": "minutes", "secs": "seconds",
+    "incl": "including", "excl": "excluding", "apt": "apartment", "bldg": "building", "messrs": "messieurs",
 }  # fmt: skip
 _PLAIN = {"tsp": "teaspoon", "tbsp": "tablespoon", "vs": "versus", "aka": "also known as", "approx": "approximately",
           "Dr": "Doctor", "Mr": "Mister", "Mrs": "Missus", "Ms": "Miz", "Prof": "Professor", "PhD": "P H D",
           "Jr": "Junior", "Sr": "Senior"}  # fmt: skip
 _TITLES = word_set("dr mr mrs ms prof rev hon gen col lt sgt capt gov sen rep mt ft")
 _NEEDS_NUMBER = {"no": "number", "nos": "numbers", "p": "page", "pp": "pages", "fig": "figure", "ch": "chapter",
-                 "vol": "volume", "sec": "section", "art": "article", "pg": "page"}  # fmt: skip
+                 "vol": "volume", "sec": "section", "c": "circa", "art": "article", "pg": "page"}  # fmt: skip
 _STREETS = {"st": "Street", "dr": "Drive"}
 # Words of their own that end sentences: only a following number or name makes them abbreviations.
 _WORDS_TOO = word_set(
     """
-    co max min rep gen col ft fig mt temp est ext ms misc rev hon sec cf
+    co max min rep gen col ft fig mt est ext ms misc rev hon sec cf
     """
 )
 

@@ -13,6 +13,8 @@ _PREVIOUS_WORD = re.compile(r"([^\W\d_]+(?:['.][^\W\d_]+)*)\W*\Z")
 
 _NEXT_WORD = re.compile(r"[ ]{1,3}[\"'(]?([^\W_][\w']{0,20})")
 
+POSSESSIVE = "'s"  # joins the word before it: "2025's"
+
 
 @dataclass(frozen=True, slots=True)
 class Token:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import re
 
 from realtime_tts.text.rules.base import Rule, Scan
-from realtime_tts.text.rules.numbers import END
+from realtime_tts.text.rules.numbers import END, MONTHS
 from realtime_tts.text.rules.verbalize import ordinal, year
 
-MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-    "December",
-)  # fmt: skip
 _DAYS_OF_WEEK = {
     "mon": "Monday", "tue": "Tuesday", "tues": "Tuesday", "wed": "Wednesday", "thu": "Thursday", "thur": "Thursday",
     "thurs": "Thursday", "fri": "Friday", "sat": "Saturday", "sun": "Sunday",

@@ -11,13 +11,17 @@ from realtime_tts.text.rules.verbalize import cardinal, digits, number, ordinal,
 NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,5}(?![\d,]\d)|\d{1,40})(?:\.\d{1,20})?"
 END = r"(?![^\W_])"  # no letter or digit follows
 
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
 _FRACTION_NAMES = {2: "half", 3: "third", 4: "quarter", 100: "hundredth", 1000: "thousandth"}
 _VULGAR = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
            "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8"}  # fmt: skip
 _FIXED_FRACTIONS = {"24/7": "twenty-four seven", "9/11": "nine eleven", "50/50": "fifty fifty"}
 _YEAR_PREPOSITIONS = word_set(
     """
-    in since from by until till of year years before after around circa during between to through and
+    in since from by until till of c year years before after around circa during between to through and
     """
 )
 _BEFORE_DECADES = word_set("the early late mid her his their my your our")
@@ -52,10 +56,17 @@ def fraction(numerator: int, denominator: int) -> str:
 
 def _fraction(match: re.Match[str], scan: Scan) -> str | None:
     whole, numerator, denominator = match.group(1), match.group(2), match.group(3)
+    if not whole and int(numerator) <= 12 and int(denominator) <= 31 and _names_a_day(scan, match.start()):
+        return f"{MONTHS[int(numerator) - 1]} {ordinal(denominator)}"
     fixed = _FIXED_FRACTIONS.get(f"{numerator}/{denominator}")
     if fixed and not whole:
         return fixed
     return _mixed(whole, int(numerator), int(denominator))
+
+
+def _names_a_day(scan: Scan, index: int) -> bool:
+    before = scan.previous_word(index).lower()
+    return before in ("on", "until", "since") or before.endswith("day")
 
 
 def _vulgar(match: re.Match[str], scan: Scan) -> str | None:
@@ -111,6 +122,8 @@ def _year(match: re.Match[str], scan: Scan) -> str | None:
 
 
 def _number(match: re.Match[str], scan: Scan) -> str | None:
+    if match.group().isdigit() and scan.previous_word(match.start()).lower() in ("call", "dial"):
+        return digits(match.group())  # 911
     return number(match.group())
 
 
@@ -142,7 +155,7 @@ def _roman(match: re.Match[str], scan: Scan) -> str | None:
 _MAGNITUDES = {"k": "thousand", "K": "thousand", "m": "million", "M": "million", "bn": "billion", "B": "billion"}
 _LENGTH_WORDS = word_set(
     """
-    tall long wide deep high away race sprint dash from of above below to and or in at by apart thick up down
+    tall long wide deep high away race sprint dash from of above below to and or in at by apart thick up down run
     """
 )
 
@@ -150,14 +163,24 @@ _LENGTH_WORDS = word_set(
 def _magnitude(match: re.Match[str], scan: Scan) -> str | None:
     """ "3.5m people", "10k users": a noun follows; "5m tall" is a length."""
     following = scan.next_word(match.end())
+    if match.group(2) == "M":
+        return f"{number(match.group(1))} million"
     if not following[:1].islower() or following in _LENGTH_WORDS:
         return None
     return f"{number(match.group(1))} {_MAGNITUDES[match.group(2)]}"
 
 
-DECADE_RULES = (Rule(re.compile(r"([12]\d\d0|[2-9]0)'?s" + END), _decade),)
-DIGIT_RULES = (
+def _scientific(match: re.Match[str], scan: Scan) -> str | None:
+    mantissa, sign, exponent = match.groups()
+    return f"{number(mantissa)} times ten to the {'minus ' * (sign == '-')}{cardinal(str(int(exponent)))}"
+
+
+EARLY_DIGIT_RULES = (
     Rule(re.compile(rf"({NUMBER})(k|K|m|M|bn|B)" + END), _magnitude),
+    Rule(re.compile(r"(\d(?:\.\d{1,12})?)[eE]([-+]?)(\d{1,3})" + END), _scientific),
+    Rule(re.compile(r"([12]\d\d0|[2-9]0)'?s" + END), _decade),
+)
+DIGIT_RULES = (
     Rule(re.compile(r"()(\d{1,5}(?:\.\d{1,5}){2,5})(?!\.?\d)"), _version),
     Rule(re.compile(r"\d{1,6}(?:-\d{1,6}){2,8}" + END), _serial),
     Rule(re.compile(r"(?:(\d{1,3}) )?(\d{1,3})/(?!0)(\d{1,4})(?![\w/])"), _fraction),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from realtime_tts.text.rules.acronyms import spell
-from realtime_tts.text.rules.base import Rule, Scan
+from realtime_tts.text.rules.base import POSSESSIVE, Rule, Scan
 from realtime_tts.text.rules.numbers import END
 
 _OPERATORS = {
@@ -26,6 +26,7 @@ _NAMES = {
 }  # fmt: skip
 _EMOTICON = r"(?:[:;=8][-o]?[)(\]\[DPp/\\|3*]{1,3}|<3|</3|\^_\^|:'\(|xD|XD)(?=[\s.,!?]|$)"
 
+_CODE = re.compile(r"[A-Za-z-]\d{1,20}\Z")
 _TAGS = "b|i|u|p|a|s|br|hr|em|strong|div|span|h[1-6]|ul|ol|li|code|pre|sup|sub|table|tr|td|th|img"
 
 
@@ -46,7 +47,13 @@ def _prefix(match: re.Match[str], scan: Scan) -> str | None:
 
 
 def _to(match: re.Match[str], scan: Scan) -> str | None:
-    return "to"
+    """A range, but not within a code such as "A1234-56"."""
+    before = scan.text[max(0, match.start() - 24) : match.start()]
+    return "" if _CODE.search(before) else "to"
+
+
+def _possessive(match: re.Match[str], scan: Scan) -> str | None:
+    return POSSESSIVE
 
 
 def _by(match: re.Match[str], scan: Scan) -> str | None:
@@ -90,6 +97,7 @@ LETTER_RULES = (
     Rule(re.compile(r"[xX](?<=\d[xX])" + END), _times),
 )
 SYMBOL_RULES = (
+    Rule(re.compile(r"(?<=[\w.])'s(?!\w)"), _possessive),
     Rule(re.compile(_EMOTICON), _silent),
     Rule(re.compile(rf"</?(?:{_TAGS})(?: [^<>]{{0,200}})?/?>", re.IGNORECASE), _silent),
     Rule(re.compile(r"\[(?=[^\[\]]{1,200}\]\()|\[\d{1,3}\](?!\()"), _silent),
@@ -98,12 +106,12 @@ SYMBOL_RULES = (
     Rule(re.compile(r"([-=_*~#])\1{2,}"), _silent),
     Rule(re.compile(r"-(?<=\d-)(?=\d{1,15} ?=)|-(?<=\d -)(?= \d{1,15} ?=)"), _minus),
     Rule(re.compile(r"[-–](?<=[\d%°][-–])(?=[$€£¥]?\d)|[-–](?<=[\d%°] [-–])(?= [$€£¥]?\d)"), _to),
-    Rule(re.compile(r"×(?<=\d×)(?=\d)"), _by),
-    Rule(re.compile(r"\*(?=\d)(?<=\d\*)|\*(?= \d)(?<=\d \*)|/(?= \d)(?<=\d /)|\^(?=\w)(?<=\w\^)"), _operator),
+    Rule(re.compile(r"×(?<=\d×)(?=\d)(?!10\^)"), _by),
+    Rule(re.compile(r"\*(?=\d)(?<=\d\*)|\*(?= \d)(?<=\d \*)|×(?=10\^)|/(?= \d)(?<=\d /)|\^(?=\w)(?<=\w\^)"), _operator),
     Rule(re.compile(r"(?:==|!=|<=|>=|[<>≤≥≈≠])(?= )(?<= .)|(?:==|!=|<=|>=)(?= )"), _operator),
     Rule(re.compile(r"[-+~±<>≤≥≈](?=[$€£¥]?\.?\d)(?<![\w.)].)"), _prefix),
     Rule(re.compile(r"(?<![\w#])#(?=\d)"), _number),
     Rule(re.compile(r"/(?<=[^\W_]/)(?=[^\W_])"), _slash),
-    Rule(re.compile(r"=(?<=[\w)] =)(?= )|[=+](?<=\w.)(?=\w)|\+(?<=[\w)] \+)(?= )|\+(?<=[\d\w]\+)(?![\w+])"), _operator),
+    Rule(re.compile(r"=(?<=\S =)(?= )|[=+](?<=\w.)(?=\w)|\+(?<=[\w)] \+)(?= )|\+(?<=[\d\w]\+)(?![\w+])"), _operator),
     Rule(re.compile(r"[&@%°§×÷±≈≠√∞π²³\\€£$¥](?![&@%\\])"), _name),
 )

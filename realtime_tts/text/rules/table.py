@@ -20,7 +20,7 @@ DIGIT_RULES: tuple[Rule, ...] = (
     *times.DIGIT_RULES,
     *phones.DIGIT_RULES,
     *money.DIGIT_RULES,
-    *numbers.DECADE_RULES,
+    *numbers.EARLY_DIGIT_RULES,
     *units.DIGIT_RULES,
     *numbers.DIGIT_RULES,
 )

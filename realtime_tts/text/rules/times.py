@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from realtime_tts.text.rules.base import Rule, Scan
-from realtime_tts.text.rules.verbalize import cardinal
+from realtime_tts.text.rules.verbalize import cardinal, number
 
 _HALF = r"(?: ?(?:([aApP])\.?[mM]\b|([ap])\.m)(?:\.(?= ?[a-z,;:!?)]))?)"
 
@@ -40,7 +40,7 @@ def _full_hour(match: re.Match[str], scan: Scan) -> str | None:
 
 
 def _ratio(match: re.Match[str], scan: Scan) -> str | None:
-    return f"{cardinal(match.group(1))} to {cardinal(match.group(2))}"
+    return f"{number(match.group(1))} to {number(match.group(2))}"
 
 
 def _iso_joint(match: re.Match[str], scan: Scan) -> str | None:
@@ -50,6 +50,6 @@ def _iso_joint(match: re.Match[str], scan: Scan) -> str | None:
 DIGIT_RULES = (
     Rule(re.compile(r"(\d{1,2}):(\d\d)(?::([0-5]\d))?(?:\.\d{1,9}(?=Z))?(?!\d|[:.]\d)" + _HALF + "?(?:Z\\b)?"), _clock),
     Rule(re.compile(r"(\d{1,2})" + _HALF), _full_hour),
-    Rule(re.compile(r"(\d{1,4}):(\d{1,4})(?![\w:])"), _ratio),
+    Rule(re.compile(r"(\d{1,4}(?:\.\d{1,4})?):(\d{1,4}(?:\.\d{1,4})?)(?![\w:])"), _ratio),
 )
 LETTER_RULES = (Rule(re.compile(r"(?<=\d)T(?=\d\d:\d\d)"), _iso_joint),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from realtime_tts.text.rules.base import Rule, Scan
-from realtime_tts.text.rules.numbers import NUMBER
+from realtime_tts.text.rules.numbers import END, NUMBER
 from realtime_tts.text.rules.verbalize import number
 
 # Symbol → (singular, plural).
@@ -38,6 +38,7 @@ _UNITS: dict[str, tuple[str, str]] = {
         ("h", "hour", ""), ("hr", "hour", ""), ("hrs", "hour", "hours"), ("ha", "hectare", ""),
         ("°C", "degree Celsius", "degrees Celsius"), ("°F", "degree Fahrenheit", "degrees Fahrenheit"),
         ("°", "degree", ""), ("K", "K", "K"), ("%", "percent", "percent"), ("‰", "per mille", "per mille"),
+        ("tsp", "teaspoon", ""), ("tbsp", "tablespoon", ""),
         ("sqft", "square foot", "square feet"), ("sq ft", "square foot", "square feet"),
     )
 }  # fmt: skip
@@ -48,7 +49,7 @@ _PER = {
     "token": "token", "request": "request", "call": "call", "g": "gram", "kg": "kilogram", "lb": "pound", "m": "meter",
     "km": "kilometer", "l": "liter", "L": "liter", "ml": "milliliter", "gal": "gallon", "GB": "gigabyte",
 }  # fmt: skip
-_SPACED_ONLY = frozenset({"m", "K"})  # "5m" may be five million, "10K" ten thousand; "5 m" is a length
+_SPACED_ONLY = frozenset({"K"})  # "10K" is ten thousand
 _ANY = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
 _ANY_PER = "|".join(sorted(map(re.escape, _PER), key=len, reverse=True))
 _POWERS = {"²": "square ", "2": "square ", "³": "cubic ", "3": "cubic "}
@@ -76,11 +77,17 @@ def _inches(match: re.Match[str], scan: Scan) -> str | None:
     return f"{number(feet)} {'foot' if feet == '1' else 'feet'} {number(inches)}"
 
 
+def _duration(match: re.Match[str], scan: Scan) -> str | None:
+    hours, minutes = match.groups()
+    return f"{number(hours)} hour{'s' * (hours != '1')} {number(minutes)} minute{'s' * (minutes != '1')}"
+
+
 def _per(match: re.Match[str], scan: Scan) -> str | None:
     return f"per {_PER[match.group(1)]}"
 
 
 DIGIT_RULES = (
+    Rule(re.compile(r"(\d{1,3}) ?h(?:rs?)? ?(\d{1,2}) ?m(?:ins?)?" + END), _duration),
     Rule(re.compile(r"(\d{1,2})'(\d{1,2})\"?(?!\w)"), _inches),
     Rule(re.compile(rf"({NUMBER})(?:-(?=[^\d])|(?: ?[-–] ?({NUMBER}))?)( ?){_UNIT}"), _quantity),
 )

@@ -125,6 +125,8 @@ def _handle(match: re.Match[str], scan: Scan) -> str | None:
 
 
 def _hashtag(match: re.Match[str], scan: Scan) -> str | None:
+    if match.group(1)[1].isdigit():
+        return "number " + read_name(match.group(1), scan)  # an order's, say: "#A1234"
     return f"hashtag {read_name(match.group(1).replace('_', ' '), scan)}"
 
 
