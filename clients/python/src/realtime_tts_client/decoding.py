@@ -82,7 +82,7 @@ def _open_opus() -> Any:
 def _decode_plain(codec: str, payload: bytes) -> FloatSamples:
     if codec in ("mulaw", "alaw"):
         table = _MULAW if codec == "mulaw" else _ALAW
-        return table[np.frombuffer(payload, np.uint8)].astype(np.float32)
+        return np.asarray(table[np.frombuffer(payload, np.uint8)], np.float32)
     sample_type = "<i2" if codec == "pcm_s16le" else "<f4"
     if len(payload) % np.dtype(sample_type).itemsize:
         raise ProtocolError(f"a {codec} packet of {len(payload)} bytes")
@@ -90,9 +90,10 @@ def _decode_plain(codec: str, payload: bytes) -> FloatSamples:
 
 
 def _as_float(samples: npt.NDArray[Any]) -> FloatSamples:
+    floats = samples.astype(np.float32)
     if samples.dtype.kind == "i":
-        return samples.astype(np.float32) / np.float32(32_768)
-    return samples.astype(np.float32)
+        floats /= 32_768
+    return floats
 
 
 def _mulaw_table() -> FloatSamples:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 import uuid
 import weakref
@@ -13,21 +12,12 @@ from types import TracebackType
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
 
 from realtime_tts_client import events
 from realtime_tts_client.context import Context
-from realtime_tts_client.errors import (
-    ConnectionFailed,
-    ConnectionLost,
-    Forbidden,
-    ProtocolError,
-    RealtimeTTSError,
-    SessionClosed,
-    Unauthorized,
-    error_from_code,
-)
+from realtime_tts_client.errors import ConnectionFailed, RealtimeTTSError, SessionClosed
 from realtime_tts_client.handshake import Endpoint
+from realtime_tts_client.link import Link
 from realtime_tts_client.playback import PlaybackMode
 from realtime_tts_client.protocol import ClientProtocol
 from realtime_tts_client.types import AudioFormat
@@ -38,14 +28,9 @@ logger = logging.getLogger(__name__)
 REPORT_INTERVAL_S = 0.25
 CONSUMED_STEP_MS = 500.0
 PING_INTERVAL_S = 60.0
-RESUME_WINDOW_S = 10.0
-FIRST_DELAY_S, MAX_DELAY_S = 0.1, 2.0
-HIGH_MARK_FRAMES, LOW_MARK_FRAMES = 64, 16
 # Beyond what the server sends ahead of playback, so that reading only stops for a program that reports playback which
 # does not happen.
 HIGH_MARK_MS, LOW_MARK_MS = 10_000.0, 5_000.0
-_CLEAN_CODES = (1000, 1001)
-_FATAL_CODES = (1002, 1003, 1007, 1008, 1009)
 
 Text = str | Iterable[str] | AsyncIterable[str]
 
@@ -61,17 +46,13 @@ class Session:
         self._endpoint = endpoint
         self._playback = playback
         self._protocol = ClientProtocol(start)
+        self._link = Link(endpoint, self._protocol, self._on_event)
         self._contexts: weakref.WeakValueDictionary[str, Context] = weakref.WeakValueDictionary()
         self._live: set[Context] = set()  # not over, or still being heard
         self._awaited: set[Context] = set()  # cancelled, the answer is to come
-        self._runner: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._ready: asyncio.Future[None] | None = None
-        self._has_outgoing = asyncio.Event()
-        self._can_send = asyncio.Event()
-        self._can_send.set()
         self._error: RealtimeTTSError | None = None
-        self._lost_at: float | None = None
-        self._num_attempts = 0
 
     # ---- life ----------------------------------------------------------------------------------------------------
 
@@ -87,9 +68,9 @@ class Session:
     async def close(self) -> None:
         """Ends the session; contexts that are still open are cancelled."""
         self._shut(SessionClosed("the session was closed"))
-        if self._runner is not None and self._runner is not asyncio.current_task():
-            self._runner.cancel()
-            await asyncio.gather(self._runner, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
     def id(self) -> str | None:
@@ -152,7 +133,7 @@ class Session:
         context.clock.mode = "manual"
         context.clock.report(played_ms, self._now())
         self._protocol.played(context.id, played_ms)
-        self._wake()
+        self._link.wake()
 
     async def _pump(self, context: Context, text: Iterable[str] | AsyncIterable[str]) -> None:
         try:
@@ -177,15 +158,15 @@ class Session:
     def _send_text(self, context: Context, text: str) -> None:
         self._protocol.send_text(context.id, text)
         context._sent.append(clean_text(text))
-        self._wake()
+        self._link.wake()
 
     def _flush(self, context: Context) -> None:
         self._protocol.flush(context.id)
-        self._wake()
+        self._link.wake()
 
     def _end(self, context: Context) -> None:
         self._protocol.end(context.id)
-        self._wake()
+        self._link.wake()
 
     def _cancel(self, context: Context, played_ms: float) -> None:
         if self._error is not None:
@@ -194,7 +175,7 @@ class Session:
         self._protocol.cancel(context.id, played_ms)
         self._live.discard(context)
         self._awaited.add(context)
-        self._wake()
+        self._link.wake()
 
     def _taken(self, context: Context) -> None:
         clock = context.clock
@@ -204,26 +185,21 @@ class Session:
     def _report(self, context: Context) -> None:
         context._acked_ms = context.played_ms
         self._protocol.played(context.id, context._acked_ms)
-        self._wake()
+        self._link.wake()
 
     async def _drain(self) -> None:
-        await self._can_send.wait()
+        await self._link.drain()
 
-    def _wake(self) -> None:
-        if self._protocol.num_outgoing:
-            self._has_outgoing.set()
-        if self._protocol.num_outgoing >= HIGH_MARK_FRAMES:
-            self._can_send.clear()
-
-    # ---- the connection ------------------------------------------------------------------------------------------
+    # ---- in the background --------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
         """Raises: as `connect`."""
-        if self._runner is not None:
+        if self._ready is not None:
             raise RuntimeError("a session is entered once")
         websocket = await self._endpoint.open()
-        self._ready = asyncio.get_running_loop().create_future()
-        self._runner = asyncio.get_running_loop().create_task(self._run(websocket), name="realtime-tts session")
+        loop = asyncio.get_running_loop()
+        self._ready = loop.create_future()
+        self._tasks = [loop.create_task(self._run(websocket)), loop.create_task(self._report_regularly())]
         try:
             await asyncio.wait_for(asyncio.shield(self._ready), self._endpoint.open_timeout_s)
         except asyncio.TimeoutError:
@@ -237,57 +213,9 @@ class Session:
 
     async def _run(self, websocket: ClientConnection) -> None:
         try:
-            self._protocol.connection_made(resume=False)
-            while True:
-                code, reason = await self._serve(websocket)
-                self._protocol.connection_lost()
-                self._can_send.set()
-                if code in _FATAL_CODES:
-                    raise error_from_code(reason, f"the server closed the connection: {code} {reason}")
-                if self._ready is not None and not self._ready.done():
-                    raise ConnectionFailed(f"the server closed the connection: {code} {reason}")
-                websocket = await self._reconnect()
-                self._protocol.connection_made(resume=code not in _CLEAN_CODES)
+            await self._link.run(websocket)
         except RealtimeTTSError as error:
             self._shut(error)
-
-    async def _serve(self, websocket: ClientConnection) -> tuple[int, str]:
-        """Until the connection ends: its close code and reason."""
-        loop = asyncio.get_running_loop()
-        helpers = [loop.create_task(self._write(websocket)), loop.create_task(self._report_regularly())]
-        self._wake()
-        try:
-            async for frame in websocket:
-                self._lost_at, self._num_attempts = None, 0
-                await self._receive(frame)
-        except ConnectionClosed:
-            pass
-        except ProtocolError:
-            await websocket.close(1002, "malformed frame")
-            raise
-        except asyncio.CancelledError:
-            await websocket.close(1000)
-            raise
-        finally:
-            for helper in helpers:
-                helper.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
-            await websocket.close()
-        return websocket.close_code or 1006, websocket.close_reason or ""
-
-    async def _write(self, websocket: ClientConnection) -> None:
-        while True:
-            await self._has_outgoing.wait()
-            frame = self._protocol.take_outgoing()
-            if self._protocol.num_outgoing <= LOW_MARK_FRAMES:
-                self._can_send.set()
-            if frame is None:
-                self._has_outgoing.clear()
-                continue
-            try:
-                await websocket.send(frame)
-            except ConnectionClosed:
-                return  # the reader notices too, and what was not sent is known to the protocol
 
     async def _report_regularly(self) -> None:
         """Playback while there is some, and a sign of life now and then so that the session is not taken for idle."""
@@ -299,7 +227,7 @@ class Session:
             if self._now() >= next_ping:
                 next_ping = self._now() + PING_INTERVAL_S
                 self._protocol.ping()
-                self._wake()
+                self._link.wake()
 
     def _report_one(self, context: Context) -> None:
         if context.clock.mode != "manual" and context.audio is not None:
@@ -312,37 +240,21 @@ class Session:
         ):
             self._live.discard(context)
 
-    async def _reconnect(self) -> ClientConnection:
-        """A new connection, tried with growing, jittered delays for as long as the server keeps the session.
-
-        Raises:
-            ConnectionLost: it took too long.
-            Unauthorized, Forbidden: trying again is of no use.
-        """
-        window_s = float(self._protocol.limits.get("resume_window_s") or RESUME_WINDOW_S)
-        self._lost_at = self._now() if self._lost_at is None else self._lost_at
-        while True:
-            await asyncio.sleep(reconnect_delay_s(self._num_attempts))
-            self._num_attempts += 1
-            remaining_s = self._lost_at + window_s - self._now()
-            if remaining_s <= 0:
-                raise ConnectionLost(f"the connection broke and could not be taken up again within {window_s:g} s")
-            try:
-                return await self._endpoint.open(remaining_s)
-            except (Unauthorized, Forbidden):
-                raise
-            except RealtimeTTSError as error:
-                logger.debug("reconnecting failed: %s", error.code)
-
     # ---- what arrives --------------------------------------------------------------------------------------------
 
-    async def _receive(self, frame: str | bytes) -> None:
-        for event in self._protocol.receive(frame):
-            if isinstance(event, events.PacketReceived):
-                await self._on_packet(event)
-            else:
-                self._on_event(event)
-        self._wake()
+    async def _on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.PacketReceived):
+            await self._on_packet(event)
+        elif isinstance(event, events.SessionReady):
+            self._link.established = True
+            if self._ready is not None and not self._ready.done():
+                self._ready.set_result(None)
+        elif isinstance(event, events.SessionFailed):
+            raise event.error
+        elif isinstance(event, events.Refused) and event.context_id is None:
+            logger.warning("the server refused a message: %s: %s", event.error.code, event.error.message)
+        elif (context := self._contexts.get(event.context_id or "")) is not None:
+            self._on_context_event(context, event)
 
     async def _on_packet(self, event: events.PacketReceived) -> None:
         context = self._contexts.get(event.context_id)
@@ -359,17 +271,6 @@ class Session:
     def _abandoned(self, context_id: str) -> None:
         """Nobody holds the context any more."""
         self._protocol.cancel(context_id, 0.0)
-
-    def _on_event(self, event: events.Event) -> None:
-        if isinstance(event, events.SessionReady):
-            if self._ready is not None and not self._ready.done():
-                self._ready.set_result(None)
-        elif isinstance(event, events.SessionFailed):
-            raise event.error
-        elif isinstance(event, events.Refused) and event.context_id is None:
-            logger.warning("the server refused a message: %s: %s", event.error.code, event.error.message)
-        elif (context := self._contexts.get(event.context_id or "")) is not None:
-            self._on_context_event(context, event)
 
     def _on_context_event(self, context: Context, event: events.Event) -> None:
         if isinstance(event, events.ContextStarted):
@@ -392,7 +293,6 @@ class Session:
         if self._error is not None:
             return
         self._error = error
-        self._can_send.set()
         for context in [*self._live, *self._awaited]:
             if not context._finished or context in self._awaited:
                 context._fail(error, None)
@@ -410,11 +310,3 @@ def opening_fields(voice: str | None, audio: AudioFormat | None, params: Mapping
         "params": dict(params) if params else None,
     }
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def reconnect_delay_s(num_attempts: int) -> float:
-    """At once, then twice as long each time, spread by half so that clients of a server do not come back as one."""
-    if num_attempts == 0:
-        return 0.0
-    delay_s = min(MAX_DELAY_S, FIRST_DELAY_S * 2.0 ** (num_attempts - 1))
-    return delay_s * random.uniform(0.5, 1.5)

@@ -1,0 +1,85 @@
+"""Addresses, credentials and refusals before there is a session."""
+
+from __future__ import annotations
+
+import http
+
+import pytest
+import realtime_tts_client as client
+from realtime_tts_client import connect
+from realtime_tts_client.errors import error_from_code
+from realtime_tts_client.handshake import stream_url
+from realtime_tts_client.link import FIRST_DELAY_S, MAX_DELAY_S, reconnect_delay_s
+from websockets.asyncio.server import serve
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("ws://localhost:8000", "ws://localhost:8000/v1/stream"),
+        ("http://localhost:8000/", "ws://localhost:8000/v1/stream"),
+        ("https://speech.example/tts/v1/stream?x=1#y", "wss://speech.example/tts/v1/stream?x=1"),
+        ("wss://[::1]:9", "wss://[::1]:9/v1/stream"),
+    ],
+)
+def test_a_servers_address_leads_to_its_stream(given: str, used: str) -> None:
+    assert stream_url(given) == used
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://host", "ws://", ""])
+def test_other_addresses_are_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="address"):
+        connect(url)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected", "retryable", "retry_after_s"),
+    [
+        (401, b'{"code":"unauthorized","message":"no key","retryable":false}', client.Unauthorized, False, None),
+        (503, b'{"code":"draining","message":"later","retryable":true}', client.Draining, True, 2.0),
+        (429, b'{"code":"too_many_sessions","message":"x","retryable":true}', client.TooManySessions, True, 2.0),
+        (503, b"<html>bad gateway</html>", client.Overloaded, True, 2.0),
+        (403, b"[]", client.Forbidden, False, None),
+        (502, b"", client.ConnectionFailed, True, None),
+        (404, b'{"detail":"Not Found"}', client.InvalidRequest, False, None),
+    ],
+)
+async def test_a_refused_handshake_is_a_typed_error(status, body, expected, retryable, retry_after_s) -> None:
+    def refuse(connection, request):
+        assert request.headers["Authorization"] == "Bearer k1"
+        assert request.headers["Sec-WebSocket-Protocol"] == "realtime-tts.v1"
+        response = connection.respond(http.HTTPStatus(status), body.decode())
+        if retry_after_s:
+            response.headers["Retry-After"] = "2"
+        return response
+
+    async with serve(lambda _: None, "127.0.0.1", 0, process_request=refuse) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(expected) as caught:
+            async with connect(f"ws://127.0.0.1:{port}", api_key="k1"):
+                pass
+    assert (caught.value.retryable, caught.value.retry_after_s) == (retryable, retry_after_s)
+
+
+def test_a_code_of_a_later_version_keeps_its_name() -> None:
+    error = error_from_code("moon_phase", "wait", retryable=True)
+    assert type(error) is client.ServerError
+    assert (error.code, error.retryable) == ("moon_phase", True)
+
+
+def test_every_code_of_the_server_has_its_class_here() -> None:
+    from realtime_tts.errors import error_classes
+
+    ours_only_at_home = {"config_error", "checkpoint_error", "engine_start_error", "wire_error", "internal_error"}
+    never_over_this_protocol = {"audio_decode_error"}
+    for code in set(error_classes()) - ours_only_at_home - never_over_this_protocol:
+        assert type(error_from_code(code, "x")) is not client.ServerError, code
+
+
+def test_delays_grow_are_spread_and_bounded() -> None:
+    assert reconnect_delay_s(0) == 0.0
+    for attempt in range(1, 30):
+        delays = {reconnect_delay_s(attempt) for _ in range(50)}
+        middle = min(MAX_DELAY_S, FIRST_DELAY_S * 2 ** (attempt - 1))
+        assert all(0.5 * middle <= delay <= 1.5 * middle for delay in delays)
+        assert len(delays) > 1
