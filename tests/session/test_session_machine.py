@@ -184,8 +184,6 @@ class SessionMachine(RuleBasedStateMachine):
                 assert message.code in ("context_closed", "too_many_contexts", "text_too_long", "invalid_request")
             elif hasattr(message, "sequence"):
                 self.client[message.context_id].take(message)
-            elif isinstance(message, SessionResumed):
-                self.take_resumed(message)
 
     def take_resumed(self, message: SessionResumed) -> None:
         for found in message.contexts:
@@ -358,7 +356,9 @@ class SessionMachine(RuleBasedStateMachine):
         self.connected = self.writable = True
         self.last_sent_at = self.now
         self.drain()
-        assert isinstance(self.in_flight[0], SessionResumed)
+        resumed = self.in_flight.popleft()
+        assert isinstance(resumed, SessionResumed)
+        self.take_resumed(resumed)
 
     # ---- promises ------------------------------------------------------------------------------------------------
 
