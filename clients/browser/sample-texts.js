@@ -1,17 +1,17 @@
 /** Something worth hearing for the playground, plain enough for a voice with a small alphabet. */
 export const SAMPLES = [
   {
-    name: 'A greeting',
+    name: 'Greeting',
     text: 'Good morning. I can hear you well. What would you like to talk about today?',
   },
   {
-    name: 'An answer',
+    name: 'Answer',
     text:
       'Your train leaves at ten past nine from platform four. It is about six minutes late, so there is time for a coffee. ' +
       'Shall I send the ticket to your phone, or would you rather have it on paper?',
   },
   {
-    name: 'A story',
+    name: 'Story',
     text:
       'The keeper of the light had one rule, and it was a simple one. When the fog came in, you talked. ' +
       'You told the sea about your day, about the bread and the broken gate and the letter from your sister. ' +

@@ -159,7 +159,7 @@ class FakeGateway:
         if path == "/v1/voices":
             return _response(json.dumps({"voices": VOICES}).encode(), "application/json")
         if path in self.pages:
-            return _response(self.pages[path], "text/html", policy="")
+            return _response(self.pages[path], mimetypes.guess_type(path)[0] or "text/html")
         file = (PAGE / (path.strip("/") or "index.html")).resolve()
         if not file.is_relative_to(PAGE) or not file.is_file():
             return Response(404, "Not Found", Headers({"Content-Length": "0"}))
@@ -325,7 +325,7 @@ async def _send(socket: ServerConnection | None, **message: Any) -> None:
         await socket.send(json.dumps(message))
 
 
-def _response(body: bytes, content_type: str, policy: str = CONTENT_POLICY) -> Response:
+def _response(body: bytes, content_type: str) -> Response:
     if content_type.startswith("text/"):
         content_type += "; charset=utf-8"
     headers = {
