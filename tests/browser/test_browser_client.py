@@ -47,7 +47,7 @@ def test_the_snippet_of_the_readme_works_as_pasted(blank: PlaygroundPage, gatewa
     blank.click("stop")
     blank.wait(lambda: blank.text_of("heard"), "what was heard is shown")
     assert re.fullmatch(r"You heard: Hello there\..{5,60}", blank.text_of("heard"))
-    assert len(gateway.messages("text")) == 13
+    assert len(gateway.messages("text")) == 12
 
 
 def test_without_playback_the_samples_are_the_callers(blank: PlaygroundPage, gateway: FakeGateway) -> None:
