@@ -5,21 +5,22 @@ from __future__ import annotations
 from realtime_tts.config import EngineConfig
 from realtime_tts.engine_client import EngineClient
 from realtime_tts.engine_supervisor import SupervisorConfig, WorkerSpec, worker_command
-from realtime_tts.model_location import model_location
 
 
 def make_engine(config: EngineConfig) -> EngineClient:
     """One worker for each device; not started yet."""
+    extra = ("--max-load", str(config.max_load)) if config.max_load else ()
     specs = [
         WorkerSpec(
             worker_command(
-                model_location(config.model),
+                config.model,
                 device,
                 dtype=None if config.dtype == "auto" else config.dtype,
                 threads=config.threads or None,
                 max_streams=config.max_streams or None,
                 num_blocks=config.num_blocks or None,
-            ),
+            )
+            + extra,
             name=f"worker-{index}",
         )
         for index, device in enumerate(config.devices)

@@ -1,0 +1,191 @@
+"""``realtime-tts doctor``"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import sys
+import time
+from typing import Any
+
+import click
+
+from realtime_tts import __version__
+
+_EPILOG = """\b
+Examples:
+  realtime-tts doctor
+  realtime-tts doctor --model openbmb/VoxCPM2 --devices cuda:0
+"""
+_TEXT = "this sentence tells how fast the machine speaks."
+Report = dict[str, dict[str, str]]
+
+
+@click.command("doctor", epilog=_EPILOG)
+@click.option("--model", help="The model to look at and to measure.  [default: starter-voice]")
+@click.option("--devices", help="The device to measure.  [default: auto]")
+@click.option("--measure/--no-measure", default=True, help="Load the model and measure how fast it speaks.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(model: str | None, devices: str | None, measure: bool, as_json: bool) -> None:
+    """Say what this machine gives: device, torch build, model, limits, optional packages, and how fast it speaks."""
+    from realtime_tts.cli_options import read_settings
+
+    settings = read_settings({"model": model, "devices": devices}, None)
+    report: Report = {
+        "Machine": machine(),
+        "Compute": compute(),
+        "Model": describe_model(settings.engine.model),
+        "Limits": limits(settings.server.max_contexts),
+        "Packages": packages(),
+    }
+    if not as_json:
+        print_report(report)
+    if measure:
+        if not as_json:
+            click.echo("Measuring …", err=True)
+        report["Speed"] = asyncio.run(measured(settings))
+        if not as_json:
+            print_report({"Speed": report["Speed"]})
+    if as_json:
+        click.echo(json.dumps(report, indent=2))
+
+
+def print_report(report: Report) -> None:
+    for title, rows in report.items():
+        click.secho(title, bold=True)
+        width = max(map(len, rows))
+        for name, value in rows.items():
+            click.echo(f"  {name:<{width}}  {value}")
+
+
+def machine() -> dict[str, str]:
+    """What the process may use; a container may be allowed less than the machine has."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    rows = {
+        "realtime-tts": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu cores": f"{allowed} usable of {os.cpu_count()}",
+    }
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        rows["memory"] = f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB"
+    return rows
+
+
+def compute() -> dict[str, str]:
+    """The device that 'auto' takes, and the reason."""
+    import torch
+
+    rows = {"torch": f"{torch.__version__}, {torch.get_num_threads()} threads"}
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            properties = torch.cuda.get_device_properties(index)
+            rows[f"cuda:{index}"] = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+        rows["device"] = "cuda:0, the first one; for more workers name them: --devices cuda:0,cuda:1"
+        rows["number format"] = "bfloat16"
+    else:
+        reason = (
+            "no NVIDIA driver or device was found" if torch.version.cuda else "this build of torch is for CPUs only"
+        )
+        rows["device"] = f"cpu: {reason}"
+        rows["number format"] = "float32"
+    rows["attention"] = "sdpa, torch's own; it works on every device"
+    return rows
+
+
+def describe_model(model: str) -> dict[str, str]:
+    from realtime_tts.model.serving import ServingPolicy
+    from realtime_tts.model_location import local_directory
+
+    directory = local_directory(model)
+    if directory is None:
+        return {"model": model, "files": "not a directory here: they come from the Hugging Face hub or its cache"}
+    policy = ServingPolicy.load(directory)
+    size = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+    return {
+        "model": policy.name or model,
+        "files": f"{directory} ({size / 1e6:.0f} MB)",
+        "voices": ", ".join(policy.voices) or "zero-shot",
+        "languages": ", ".join(policy.languages),
+        "defaults": f"{policy.default_steps} steps, cfg {policy.default_cfg:g}",
+    }
+
+
+def limits(max_contexts: int) -> dict[str, str]:
+    rows = {"contexts in a session": str(max_contexts)}
+    if sys.platform != "win32":
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        rows["open files"] = f"{soft} (at most {hard}); each session takes one: `ulimit -n` raises it"
+    return rows
+
+
+def packages() -> dict[str, str]:
+    """Optional ones, and what each is for."""
+    rows = {
+        "sounddevice": _package("sounddevice", "`say` to the speaker: pip install 'realtime-tts[speaker]'"),
+        "flash-attn": _package("flash_attn", "optional on CUDA, not needed"),
+    }
+    import av
+
+    has_opus = "libopus" in av.codecs_available
+    rows["opus encoder"] = f"libopus of PyAV {av.__version__}" if has_opus else "missing from this PyAV: reinstall av"
+    from realtime_tts.server.http import PLAYGROUND_DIRECTORIES
+
+    found = [str(path) for path in PLAYGROUND_DIRECTORIES if (path / "index.html").is_file()]
+    rows["playground"] = found[0] if found else "not part of this installation"
+    return rows
+
+
+def _package(module: str, purpose: str) -> str:
+    if importlib.util.find_spec(module) is None:
+        return f"not installed ({purpose})"
+    try:
+        version = importlib.metadata.version(module.replace("_", "-"))
+        importlib.import_module(module)
+    except (ImportError, OSError) as error:
+        return f"installed but unusable: {error}"
+    return version
+
+
+async def measured(settings: Any) -> dict[str, str]:
+    """Load the model as a server would, speak two sentences, time the second.
+
+    Raises:
+        RealtimeTTSError: it cannot be loaded, or it fails.
+    """
+    from realtime_tts import wire
+    from realtime_tts.cli_engine import make_engine
+    from realtime_tts.errors import error_from_code
+
+    engine = make_engine(settings.engine)
+    begun = time.monotonic()
+    try:
+        await engine.start()
+        ready = engine.ready
+        assert ready is not None
+        load_s = time.monotonic() - begun
+        for name in ("first", "second"):
+            begun, first_s, num_samples = time.monotonic(), None, 0
+            async for message in engine.submit(wire.Generate(name, name, _TEXT, ready.default_voice, paced=False)):
+                if isinstance(message, wire.Audio):
+                    first_s = first_s or time.monotonic() - begun
+                    num_samples += len(message.payload) // 2
+                elif isinstance(message, wire.Failed):
+                    raise error_from_code(message.code, message.message)
+            total_s = time.monotonic() - begun
+            engine.close_context(name)
+    finally:
+        await engine.close()
+    audio_s = num_samples / ready.sample_rate
+    return {
+        "device": f"{ready.device}, {ready.dtype}, attention {ready.backend}, up to {ready.max_streams} streams",
+        "start to ready": f"{load_s:.1f} s",
+        "first audio": f"{1000 * (first_s or 0):.0f} ms after the text",
+        "real-time factor": f"{total_s / audio_s:.2f} ({audio_s:.1f} s of speech in {total_s:.2f} s; one stream)",
+    }

@@ -1,0 +1,253 @@
+"""``realtime-tts say``"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from realtime_tts.cli_sinks import FORMATS, Sink, format_of, open_sink
+
+_EPILOG = """\b
+Examples:
+  realtime-tts say "Hello. I am speaking while I am still thinking."
+  realtime-tts say "Your order is on its way." -o order.wav
+  realtime-tts say --file story.txt -o story.ogg
+  some-program | realtime-tts say                 # spoken while the program writes
+  realtime-tts say "Hello." -o - --format raw | aplay -f S16_LE -r 16000
+  realtime-tts say --url http://127.0.0.1:8000 "Through a running server."
+  realtime-tts say --model openbmb/VoxCPM2 --reference speaker.wav "In the voice of this recording."
+"""
+_READ_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to say, and how."""
+
+    text: str | None  # None: standard input
+    voice: str | None
+    reference: Path | None
+    prompt_audio: Path | None
+    prompt_text: str | None
+    seed: int | None
+    steps: int | None
+    cfg: float | None
+
+
+@click.command("say", epilog=_EPILOG)
+@click.argument("text", required=False)
+@click.option(
+    "--file",
+    "text_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Read the text from a file.",
+)
+@click.option(
+    "-o", "--output", help="Write to a file (.wav, .ogg, .raw), or with - to standard output.  [default: the speaker]"
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(FORMATS),
+    help="Format of the output.  [default: by its name; wav for -]",
+)
+@click.option("--voice", help="A voice's name; see `realtime-tts voices`.")
+@click.option(
+    "--reference", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Speak like this recording."
+)
+@click.option(
+    "--prompt-audio",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Continue from this recording …",
+)
+@click.option("--prompt-text", help="… in which this was said.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), help="The same seed gives the same speech.  [default: 0; a server chooses]"
+)
+@click.option(
+    "--steps", type=click.IntRange(min=1), help="Flow steps: more is better and slower.  [default: the model's]"
+)
+@click.option("--cfg", type=click.FloatRange(min=0), help="How closely to keep to the text.  [default: the model's]")
+@click.option("--model", help="A directory, a Hugging Face id, or 'starter-voice'.  [default: starter-voice]")
+@click.option("--device", help="auto, cpu, cuda, cuda:1 …  [default: auto]")
+@click.option("--url", envvar="REALTIME_TTS_URL", help="Use this running server; nothing is loaded here.")
+@click.option("--api-key", envvar="REALTIME_TTS_API_KEY", help="The server's API key.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but the text.")
+def command(
+    text: str | None,
+    text_file: Path | None,
+    output: str | None,
+    output_format: str | None,
+    model: str | None,
+    device: str | None,
+    url: str | None,
+    api_key: str | None,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Speak TEXT. Without TEXT, or with -, it is read from standard input and spoken while it arrives."""
+    request = Request(text=_given_text(text, text_file), **options)
+    _check(request, url, model, device)
+    if output is not None:
+        format_of(output, output_format)  # a wrong name is told before a model is loaded
+    progress = Progress(shown=not quiet and sys.stderr.isatty(), summary=not quiet)
+    speech = _remote(request, url, api_key) if url else _local(request, model, device, progress)
+    asyncio.run(_play(speech, output, output_format, progress))
+
+
+def _given_text(text: str | None, text_file: Path | None) -> str | None:
+    if text_file is not None:
+        if text is not None:
+            raise click.UsageError("give TEXT or --file, not both")
+        try:
+            return text_file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise click.BadParameter("is not UTF-8 text", param_hint="--file") from error
+    if text in (None, "-"):
+        if sys.stdin.isatty() and text is None:
+            raise click.UsageError("what shall I say? Give TEXT, --file, or pipe something in")
+        return None
+    return text
+
+
+def _check(request: Request, url: str | None, model: str | None, device: str | None) -> None:
+    if (request.prompt_audio is None) != (request.prompt_text is None):
+        raise click.UsageError("--prompt-audio and --prompt-text belong together")
+    recordings = request.reference is not None or request.prompt_audio is not None
+    if request.voice is not None and recordings:
+        raise click.UsageError("give --voice or a recording, not both")
+    if url and (recordings or model or device):
+        raise click.UsageError("--reference, --prompt-audio, --model and --device need the model here: leave --url out")
+
+
+Speech = AsyncIterator["tuple[int, bytes]"]  # sample rate in Hz, s16le mono PCM
+
+
+async def _local(request: Request, model: str | None, device: str | None, progress: Progress) -> Speech:
+    from realtime_tts.api import AsyncTTS
+    from realtime_tts.cli_options import read_settings
+
+    engine = read_settings({"model": model, "devices": device}, None).engine
+    progress.note(f"Loading {engine.model} …")
+    options: dict[str, Any] = {"dtype": None if engine.dtype == "auto" else engine.dtype}
+    options |= {name: getattr(engine, name) or None for name in ("threads", "max_streams", "num_blocks")}
+    async with AsyncTTS(engine.model, engine.devices[0], **options) as tts:
+        progress.start()
+        chunks = tts.generate(
+            request.text if request.text is not None else read_standard_input(),
+            voice=request.voice,
+            reference_audio=request.reference,
+            prompt_audio=request.prompt_audio,
+            prompt_text=request.prompt_text,
+            seed=request.seed or 0,
+            steps=request.steps,
+            cfg=request.cfg,
+        )
+        async with contextlib.aclosing(chunks) as generated:  # type: ignore[type-var]
+            async for chunk in generated:
+                yield tts.sample_rate, (chunk.clip(-1, 1) * 32767).round().astype("<i2").tobytes()
+
+
+async def _remote(request: Request, url: str, api_key: str | None) -> Speech:
+    from realtime_tts.cli_remote import SAMPLE_RATE_HZ, remote_speech
+
+    params = {name: getattr(request, name) for name in ("seed", "steps", "cfg") if getattr(request, name) is not None}
+    deltas = _once(request.text) if request.text is not None else read_standard_input()
+    async with contextlib.aclosing(remote_speech(url, api_key, deltas, request.voice, params)) as speech:  # type: ignore[type-var]
+        async for pcm in speech:
+            yield SAMPLE_RATE_HZ, pcm
+
+
+async def _once(text: str) -> AsyncIterator[str]:
+    yield text
+
+
+async def read_standard_input() -> AsyncIterator[str]:
+    """Whatever a pipe holds, as soon as it holds it; broken UTF-8 is replaced."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    while data := await asyncio.to_thread(os.read, sys.stdin.fileno(), _READ_BYTES):
+        if text := decoder.decode(data):
+            yield text
+    if text := decoder.decode(b"", final=True):
+        yield text
+
+
+async def _play(speech: Speech, output: str | None, output_format: str | None, progress: Progress) -> None:
+    """Generation and sink run side by side: a speaker that plays must not hold up what is made next."""
+    queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+    sink: Sink | None = None
+    writer: asyncio.Task[None] | None = None
+    progress.start()
+    try:
+        async with contextlib.aclosing(speech) as chunks:  # type: ignore[type-var]
+            async for rate_hz, pcm in chunks:
+                if sink is None:
+                    sink = await asyncio.to_thread(open_sink, output, output_format, rate_hz)
+                    writer = asyncio.create_task(_write_all(sink, queue))
+                progress.audio(len(pcm) / 2 / rate_hz)
+                queue.put_nowait(pcm)
+        progress.done(output)
+        if sink is not None and writer is not None:
+            queue.put_nowait(None)
+            await writer
+            await asyncio.to_thread(sink.close)
+            sink = None
+    finally:
+        if writer is not None:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+        if sink is not None:
+            sink.abort()
+
+
+async def _write_all(sink: Sink, queue: asyncio.Queue[bytes | None]) -> None:
+    while (pcm := await queue.get()) is not None:
+        await asyncio.to_thread(sink.write, pcm)
+
+
+class Progress:
+    """One line at the terminal while it speaks, and a summary at the end; nothing else ever goes to stderr."""
+
+    def __init__(self, shown: bool, summary: bool) -> None:
+        self._shown, self._summary = shown, summary
+        self._begun = time.monotonic()
+        self._first_s: float | None = None
+        self._audio_s = 0.0
+
+    def note(self, text: str) -> None:
+        if self._shown:
+            click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+
+    def start(self) -> None:
+        """Count from here."""
+        self._begun = time.monotonic()
+
+    def audio(self, duration_s: float) -> None:
+        if self._first_s is None:
+            self._first_s = time.monotonic() - self._begun
+        self._audio_s += duration_s
+        self.note(f"{self._audio_s:6.1f} s of speech")
+
+    def done(self, output: str | None) -> None:
+        if not self._summary:
+            return
+        self.note("")
+        if self._first_s is None:
+            click.echo("There was nothing to say in this text.", err=True)
+            return
+        took_s = time.monotonic() - self._begun
+        target = f" → {output}" if output not in (None, "-") else ""
+        click.echo(
+            f"{self._audio_s:.1f} s of speech in {took_s:.1f} s, the first after {1000 * self._first_s:.0f} ms{target}",
+            err=True,
+        )

@@ -1,0 +1,163 @@
+"""Where `say` puts the sound: a speaker, a file, a pipe. Each takes s16le mono PCM as it is made."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from realtime_tts.audio.codecs import OPUS_RATES_HZ
+from realtime_tts.audio.containers import OggOpusStream, wav_header
+from realtime_tts.errors import ConfigError
+
+FORMATS = ("wav", "ogg", "raw")
+_SUFFIXES = {".wav": "wav", ".wave": "wav", ".ogg": "ogg", ".opus": "ogg", ".oga": "ogg", ".pcm": "raw", ".raw": "raw"}
+_OGG_RATE_HZ = 48_000
+
+
+class Sink(Protocol):
+    """`write` may block for as long as the sound plays; call it in a thread."""
+
+    def write(self, pcm: bytes) -> None: ...
+
+    def close(self) -> None:
+        """Finish: play or write what is left."""
+
+    def abort(self) -> None:
+        """Stop now; what was written stays."""
+
+
+def format_of(output: str, explicit: str | None) -> str:
+    """The format of an output file, by its name unless it is given.
+
+    Raises:
+        ConfigError: a name without a known ending.
+    """
+    if explicit is not None:
+        return explicit
+    if output == "-":
+        return "wav"
+    found = _SUFFIXES.get(Path(output).suffix.lower())
+    if found is None:
+        raise ConfigError(f"{output}: the name must end in {', '.join(_SUFFIXES)}, or give --format", field="output")
+    return found
+
+
+def open_sink(output: str | None, explicit_format: str | None, sample_rate_hz: int) -> Sink:
+    """A speaker for None, standard output for ``-``, else a file.
+
+    Raises:
+        ConfigError: no speaker, or the file cannot be written.
+    """
+    if output is None:
+        return SpeakerSink(sample_rate_hz)
+    kind = format_of(output, explicit_format)
+    try:
+        file = sys.stdout.buffer if output == "-" else open(output, "wb")  # noqa: SIM115 - the sink closes it
+    except OSError as error:
+        raise ConfigError(f"{output} cannot be written: {error.strerror}", field="output") from error
+    if kind == "ogg":
+        return OggSink(file, sample_rate_hz)
+    return WavSink(file, sample_rate_hz) if kind == "wav" else RawSink(file)
+
+
+class RawSink:
+    """Samples and nothing else. Each write is flushed: a player may be reading."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def write(self, pcm: bytes) -> None:
+        self._file.write(pcm)
+        self._file.flush()
+
+    def close(self) -> None:
+        if self._file is not sys.stdout.buffer:
+            self._file.close()
+
+    abort = close
+
+
+class WavSink(RawSink):
+    """A WAV file. Its length is written at the end if the file can be rewound, else it stays "until the end"."""
+
+    def __init__(self, file: BinaryIO, sample_rate_hz: int) -> None:
+        super().__init__(file)
+        self._sample_rate_hz = sample_rate_hz
+        self._num_samples = 0
+        self._file.write(wav_header(sample_rate_hz))
+
+    def write(self, pcm: bytes) -> None:
+        super().write(pcm)
+        self._num_samples += len(pcm) // 2
+
+    def close(self) -> None:
+        if self._file is not sys.stdout.buffer and self._file.seekable():
+            self._file.seek(0)
+            self._file.write(wav_header(self._sample_rate_hz, num_samples=self._num_samples))
+        super().close()
+
+    abort = close
+
+
+class OggSink(RawSink):
+    """Ogg Opus, page by page."""
+
+    def __init__(self, file: BinaryIO, sample_rate_hz: int) -> None:
+        super().__init__(file)
+        self._resampler: Any = None
+        if sample_rate_hz not in OPUS_RATES_HZ:
+            from realtime_tts.audio.resample import StreamResampler
+
+            self._resampler = StreamResampler(sample_rate_hz, _OGG_RATE_HZ)
+        self._stream = OggOpusStream(_OGG_RATE_HZ if self._resampler else sample_rate_hz)
+
+    def write(self, pcm: bytes) -> None:
+        super().write(self._stream.push(self._resampler.push(pcm) if self._resampler else pcm))
+
+    def close(self) -> None:
+        if self._resampler:
+            super().write(self._stream.push(self._resampler.finish()))
+        super().write(self._stream.finish())
+        super().close()
+
+    abort = close
+
+
+class SpeakerSink:
+    """The default output device, through the optional package sounddevice.
+
+    Raises:
+        ConfigError: the package or a device is missing; the message says what to do.
+    """
+
+    def __init__(self, sample_rate_hz: int) -> None:
+        try:
+            import sounddevice
+        except (ImportError, OSError) as error:  # OSError: the package is there, the PortAudio library is not
+            raise ConfigError(
+                "the speaker needs the package sounddevice and the PortAudio library: "
+                "pip install 'realtime-tts[speaker]' (Debian, Ubuntu: apt install libportaudio2). "
+                "Without them, write a file with -o hello.wav, or pipe: -o - | aplay",
+                field="output",
+            ) from error
+        try:
+            self._stream = sounddevice.RawOutputStream(sample_rate_hz, channels=1, dtype="int16", latency="low")
+            self._stream.start()
+        except sounddevice.PortAudioError as error:
+            raise ConfigError(
+                f"no speaker can be opened ({error}); write a file with -o hello.wav", field="output"
+            ) from error
+
+    def write(self, pcm: bytes) -> None:
+        self._stream.write(pcm)
+
+    def close(self) -> None:
+        self._stream.stop()  # waits until the last sample was heard
+        self._stream.close()
+
+    def abort(self) -> None:
+        with contextlib.suppress(Exception):
+            self._stream.abort()
+            self._stream.close()

@@ -1,0 +1,227 @@
+"""The commands as a user runs them, with a fake worker where a model would be loaded."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from gateway_harness import GatewayHarness
+
+from realtime_tts import cli_sinks
+from realtime_tts.cli import COMMANDS, cli
+from realtime_tts.cli_sinks import OggSink, WavSink, format_of
+from realtime_tts.errors import ConfigError
+from realtime_tts.server.auth import hash_key, load_hashes
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[GatewayHarness]:
+    with GatewayHarness() as harness:
+        yield harness
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(cli, arguments, input=stdin)
+
+
+def in_process(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([sys.executable, "-m", "realtime_tts.cli", *arguments], input=stdin, capture_output=True)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    result = run(command, "--help") if command != "keys" else run("keys", "create", "--help")
+    assert result.exit_code == 0
+    assert "Example" in result.output
+    assert "realtime-tts " in result.output
+
+
+def test_the_help_lists_the_commands_without_loading_them() -> None:
+    code = "import sys, realtime_tts.cli as c; sys.argv = ['x', '--help']\ntry: c.main()\nexcept SystemExit: pass\n"
+    code += "print([m for m in ('torch', 'numpy', 'fastapi', 'av') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert all(command in result.stdout for command in COMMANDS)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_serve_shows_every_setting_when_asked() -> None:
+    assert "--slow-consumer-timeout-s" not in run("serve", "--help").output
+    assert "--slow-consumer-timeout-s" in run("serve", "--help-all").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["serve", "--port", "x"], b"--port: 'x' is not a whole number"),
+        (["serve", "--host", "0.0.0.0"], b"needs an API key"),
+        (["serve", "--api-key-file", "/nowhere/keys"], b"cannot be read"),
+        (["say", "hi", "-o", "x.mp4"], b"must end in"),
+        (["say", "hi", "-o", "/nowhere/x.wav", "--url", "{url}"], b"cannot be written"),
+        (["say", "hi", "-o", "x.wav", "--url", "ftp://a"], b"looks like http://127.0.0.1:8000"),
+        (["say", "hi", "-o", "x.wav", "--url", "http://127.0.0.1:1"], b"no server answers"),
+        (["voices", "--url", "http://127.0.0.1:1"], b"no server answers"),
+        (["voices", "--model", "some/model"], b"no directory here"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(server: GatewayHarness, arguments: list[str], said: bytes) -> None:
+    result = in_process(*(argument.replace("{url}", server.url) for argument in arguments))
+    assert result.returncode == 2
+    last_line = result.stderr.splitlines()[-1]
+    assert last_line.startswith(b"Error: ")
+    assert said in last_line
+    assert b"Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["hi", "--file", __file__],
+        ["hi", "--prompt-text", "said"],
+        ["hi", "--voice", "a", "--reference", __file__],
+        ["hi", "--url", "http://x", "--reference", __file__],
+        ["hi", "--url", "http://x", "--model", "m"],
+        ["hi", "--seed", "-1"],
+        ["hi", "--reference", "/nowhere.wav"],
+    ],
+)
+def test_flags_that_contradict_each_other_are_refused(arguments: list[str]) -> None:
+    result = run("say", *arguments)
+    assert result.exit_code == 2
+    assert "Error" in result.output
+
+
+def test_say_writes_a_wav_file_through_a_server(server: GatewayHarness, tmp_path: Path) -> None:
+    path = tmp_path / "out.wav"
+    result = run("say", "Hello there, you.", "-o", str(path), "--url", server.url)
+    assert result.exit_code == 0, result.output
+    assert "of speech" in result.stderr
+    with wave.open(str(path)) as file:
+        assert (file.getframerate(), file.getnchannels()) == (48_000, 1)
+        assert file.getnframes() / 48_000 == pytest.approx(4 * 0.16, abs=0.05)  # 16 characters are spoken
+
+
+def test_say_takes_more_than_the_server_would_send_ahead(server: GatewayHarness, tmp_path: Path) -> None:
+    path = tmp_path / "long.wav"
+    result = run("say", "And so it went on and on. " * 12, "-o", str(path), "--url", server.url, "-q")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    with wave.open(str(path)) as file:
+        assert file.getnframes() / 48_000 > 10
+
+
+def test_say_reads_a_pipe_and_writes_to_one(server: GatewayHarness) -> None:
+    result = in_process("say", "--url", server.url, "-o", "-", "--format", "raw", "-q", stdin=b"Hello there.")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == b""
+    assert len(result.stdout) / 2 / 48_000 == pytest.approx(3 * 0.16, abs=0.05)
+
+
+def test_say_tells_a_servers_refusal(server: GatewayHarness) -> None:
+    result = in_process("say", "hi", "--url", server.url, "-o", "-", "--steps", "5000")
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith(b"Error: steps must be within")
+
+
+def test_say_without_words_says_so(server: GatewayHarness) -> None:
+    result = run("say", "😀", "--url", server.url, "-o", "-")
+    assert result.exit_code == 0
+    assert "nothing to say" in result.stderr
+
+
+def test_say_without_a_speaker_says_what_to_do(server: GatewayHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    result = run("say", "Hello.", "--url", server.url)
+    assert isinstance(result.exception, ConfigError)
+    assert "pip install 'realtime-tts[speaker]'" in result.exception.message
+    assert "-o hello.wav" in result.exception.message
+
+
+def test_voices_of_the_bundled_model_and_of_a_server(server: GatewayHarness) -> None:
+    local = json.loads(run("voices", "--json").stdout)
+    assert [voice["id"] for voice in local] == ["slt", "rms", "awb"]
+    remote = run("voices", "--url", server.url)
+    assert remote.stdout.splitlines()[0].startswith("* slt")
+
+
+def test_a_new_key_opens_the_server_through_its_hash(tmp_path: Path) -> None:
+    from realtime_tts.config import ServerConfig
+
+    path = tmp_path / "hashes"
+    output = run("keys", "create", "--name", "phone app", "--append", str(path)).stdout
+    key = output.splitlines()[0].removeprefix("key:").strip()
+    assert load_hashes(ServerConfig(api_key_file=str(path))) == (hash_key(key),)
+    assert run("keys", "hash", stdin=f"{key}\n").stdout.splitlines()[-1] == hash_key(key)
+    assert run("keys", "create", "--name", "two\nlines").exit_code == 2
+
+
+def test_doctor_explains_this_machine() -> None:
+    result = run("doctor", "--no-measure", "--json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert set(report) == {"Machine", "Compute", "Model", "Limits", "Packages"}
+    assert report["Compute"]["device"].startswith(("cpu: ", "cuda:0"))
+    assert report["Model"]["voices"] == "slt, rms, awb"
+    assert "libopus" in report["Packages"]["opus encoder"]
+
+
+@pytest.mark.parametrize(
+    ("name", "explicit", "kind"),
+    [
+        ("a.wav", None, "wav"),
+        ("A.OGG", None, "ogg"),
+        ("a.opus", None, "ogg"),
+        ("-", None, "wav"),
+        ("a.x", "raw", "raw"),
+    ],
+)
+def test_the_format_follows_the_name(name: str, explicit: str | None, kind: str) -> None:
+    assert format_of(name, explicit) == kind
+
+
+def test_a_wav_file_that_was_cut_off_is_still_whole(tmp_path: Path) -> None:
+    path = tmp_path / "cut.wav"
+    sink = WavSink(path.open("wb"), 16_000)
+    sink.write(struct.pack("<3h", 1, 2, 3))
+    sink.abort()
+    with wave.open(str(path)) as file:
+        assert file.readframes(10) == struct.pack("<3h", 1, 2, 3)
+
+
+@pytest.mark.parametrize("rate_hz", [16_000, 22_050, 48_000])
+def test_ogg_holds_every_sample(tmp_path: Path, rate_hz: int) -> None:
+    import av
+
+    path = tmp_path / "out.ogg"
+    sink = OggSink(path.open("wb"), rate_hz)
+    for _ in range(10):
+        sink.write(bytes(2 * rate_hz // 10))
+    sink.close()
+    with av.open(str(path)) as container:
+        num_samples = sum(frame.samples for frame in container.decode(audio=0))
+    assert num_samples == pytest.approx(48_000, abs=960)
+
+
+def test_a_speaker_plays_to_the_end_and_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    class Stream:
+        def __init__(self, rate: int, **options: object) -> None:
+            calls.append(f"open {rate}")
+
+        def __getattr__(self, name: str) -> object:
+            return lambda *args: calls.append(name)
+
+    fake = type("sounddevice", (), {"RawOutputStream": Stream, "PortAudioError": RuntimeError})
+    monkeypatch.setitem(sys.modules, "sounddevice", fake)
+    sink = cli_sinks.open_sink(None, None, 16_000)
+    sink.write(b"\0\0")
+    sink.close()
+    cli_sinks.open_sink(None, None, 16_000).abort()
+    assert calls == ["open 16000", "start", "write", "stop", "close", "open 16000", "start", "abort", "close"]

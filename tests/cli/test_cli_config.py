@@ -1,0 +1,93 @@
+"""Settings: where they come from, and what is said about wrong ones."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from realtime_tts.config import EngineConfig, ServerConfig, Settings, settings_table
+from realtime_tts.config_loader import load_settings
+from realtime_tts.errors import ConfigError
+
+
+def test_defaults_are_valid_settings() -> None:
+    assert load_settings() == Settings()
+    defaults = {row.name: row.default for row in settings_table()}
+    assert load_settings(defaults) == Settings()
+
+
+def test_flags_win_over_the_environment_over_the_file() -> None:
+    toml = '[server]\nport = 1\nhost = "::1"\nlog_level = "debug"\n[engine]\nthreads = 3\n'
+    settings = load_settings({"port": "3"}, {"REALTIME_TTS_PORT": "2", "REALTIME_TTS_HOST": "127.0.0.2"}, toml)
+    assert (settings.server.port, settings.server.host, settings.server.log_level) == (3, "127.0.0.2", "debug")
+    assert settings.engine.threads == 3
+
+
+def test_values_that_were_not_given_are_left_alone() -> None:
+    assert load_settings({"port": None}, {"REALTIME_TTS_PORT": "5"}).server.port == 5
+
+
+def test_lists_come_as_lists_or_with_commas() -> None:
+    expected = ("cuda:0", "cuda:1")
+    for flags, toml in (({"devices": "cuda:0, cuda:1,"}, ""), ({}, '[engine]\ndevices = ["cuda:0", "cuda:1"]')):
+        assert load_settings(flags, {}, toml).engine.devices == expected
+
+
+@pytest.mark.parametrize("word", ["1", "true", "YES", "on"])
+def test_words_for_true(word: str) -> None:
+    assert load_settings({}, {"REALTIME_TTS_STRICT_IDS": word}).server.strict_ids is True
+
+
+@pytest.mark.parametrize("word", ["0", "False", "no", "off"])
+def test_words_for_false(word: str) -> None:
+    assert (
+        load_settings({}, {"REALTIME_TTS_STRICT_IDS": word}, "[server]\nstrict_ids = true").server.strict_ids is False
+    )
+
+
+def test_environment_names_of_others_are_ignored() -> None:
+    load_settings({}, {"PORT": "x", "REALTIME_TTS_API_KEY": "k", "REALTIME_TTS_URL": "u", "REALTIME_TTS_CONFIG": "c"})
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "toml", "said"),
+    [
+        ({"prot": 1}, {}, "", "--prot is not a setting; did you mean port?"),
+        ({}, {"REALTIME_TTS_PROT": "1"}, "", "environment variable REALTIME_TTS_PROT is not a setting"),
+        ({}, {}, "[server]\nprot = 1", "'prot' in [server] of the config file is not a setting"),
+        ({}, {}, "[server]\ndevices = ['cpu']", "'devices' belongs into [engine], not [server]"),
+        ({}, {}, "port = 1", "not 'port'"),
+        ({}, {}, "[gateway]\nport = 1", "not 'gateway'"),
+        ({}, {}, "[server", "is not TOML"),
+        ({"port": "many"}, {}, "", "--port: 'many' is not a whole number"),
+        ({"port": True}, {}, "", "is not a whole number"),
+        ({"port": 1.5}, {}, "", "is not a whole number"),
+        ({"port": 70_000}, {}, "", "is above 65535"),
+        ({"port": -1}, {}, "", "is below 0"),
+        ({"max_lead_s": "nan"}, {}, "", "is below 0.2"),
+        ({"max_lead_s": "soon"}, {}, "", "is not a number"),
+        ({"max_lead_s": False}, {}, "", "is not a number"),
+        ({"host": 5}, {}, "", "is not text"),
+        ({"devices": [5]}, {}, "", "is not a list of text"),
+        ({"devices": 5}, {}, "", "is not a list of text"),
+        ({"strict_ids": "maybe"}, {}, "", "is not true or false"),
+        ({"log_level": "loud"}, {}, "", "is none of debug, info, warning, error"),
+    ],
+)
+def test_a_wrong_setting_is_named(flags: dict[str, object], env: dict[str, str], toml: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(flags, env, toml)
+    assert said in caught.value.message
+
+
+def test_names_are_unique_so_that_one_environment_variable_means_one_thing() -> None:
+    names = [field.name for cls in (EngineConfig, ServerConfig) for field in dataclasses.fields(cls)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("row", list(settings_table()), ids=lambda row: row.name)
+def test_every_setting_explains_itself(row: object) -> None:
+    assert row.help.endswith(".")  # type: ignore[attr-defined]
+    assert row.flag.startswith("--")  # type: ignore[attr-defined]
+    assert row.env_name.startswith("REALTIME_TTS_")  # type: ignore[attr-defined]
