@@ -1,0 +1,394 @@
+"""The engine with a small random model: what a stream sounds like depends on itself alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from engine_harness import EngineHarness
+
+from realtime_tts import wire
+from realtime_tts.engine import engine as engine_module
+from realtime_tts.engine.continuity import join_text
+from realtime_tts.engine.engine import VoiceReady
+from realtime_tts.engine.voices import encode_voice
+from realtime_tts.errors import AudioDecodeError, EngineOutOfMemory, InvalidRequest
+from realtime_tts.model.checkpoint import LoadedModel
+
+TEXTS = ["hello", "theweatherisnicetoday", "yes", "onetwothreefourfivesixseven", "abc", "quick", "brownfox", "zz"]
+
+
+@pytest.fixture(autouse=True)
+def short_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A patch of the random model is 1.5 ms; a tenth of a second would fill its context."""
+    monkeypatch.setattr("realtime_tts.engine.voices.MIN_RECORDING_S", 0.005)
+
+
+def recording(seconds: float = 0.05, rate_hz: int = 16000, seed: int = 0) -> bytes:
+    noise = np.random.RandomState(seed).uniform(-0.5, 0.5, int(seconds * rate_hz))
+    return (noise * 32767).astype("<i2").tobytes()
+
+
+def add_voice(harness: EngineHarness, voice_id: str, **fields: Any) -> None:
+    message = wire.AddVoice(voice_id, 16000, payload=recording(0.012, seed=len(voice_id)), **fields)
+    harness.engine.post(VoiceReady(voice_id, encode_voice(harness.engine.loaded, message)))
+
+
+def alone(loaded: LoadedModel, text: str, **fields: Any) -> np.ndarray[Any, Any]:
+    harness = EngineHarness(loaded)
+    harness.say("x", text, **fields)
+    harness.run()
+    return harness.pcm("x")
+
+
+def test_eight_ragged_streams_that_join_and_leave_equal_eight_runs_alone(tiny: LoadedModel) -> None:
+    harness = EngineHarness(tiny, max_prefill_positions=16)
+    for number, text in enumerate(TEXTS):
+        steps, cfg = (3, 1.5) if number % 3 == 0 else (4, 2.0)
+        harness.say(f"r{number}", text, seed=number, max_patches=4 + number, steps=steps, cfg=cfg)
+        harness.engine.step()
+    harness.run()
+    for number, text in enumerate(TEXTS):
+        steps, cfg = (3, 1.5) if number % 3 == 0 else (4, 2.0)
+        expected = alone(tiny, text, seed=number, max_patches=4 + number, steps=steps, cfg=cfg)
+        actual = harness.pcm(f"r{number}")
+        assert actual.shape == expected.shape
+        np.testing.assert_allclose(actual, expected, atol=1e-4 * np.abs(expected).max())
+    harness.assert_nothing_leaked()
+
+
+def test_streamed_audio_is_the_whole_decode_of_its_patches(tiny: LoadedModel) -> None:
+    harness = EngineHarness(tiny)
+    harness.say("x", "hello", max_patches=6)
+    while not harness.sent or isinstance(harness.sent[-1], wire.Audio):
+        jobs = dict(harness.engine._jobs)
+        harness.engine.step()
+    patches = np.stack(jobs["x"].patches)
+    whole = tiny.model.vae.decode(torch.from_numpy(patches).flatten(0, 1)[None])[0]
+    np.testing.assert_allclose(harness.pcm("x"), whole.numpy(), atol=1e-5)
+    done = harness.end("x")
+    assert isinstance(done, wire.Done)
+    assert done.num_samples == len(harness.pcm("x")) == done.num_patches * tiny.config.patch_samples
+
+
+def test_a_seed_decides_and_nothing_else_does(tiny: LoadedModel) -> None:
+    one, again, other = (alone(tiny, "hello", seed=seed) for seed in (1, 1, 2))
+    assert np.array_equal(one, again)
+    assert not np.allclose(one[: other.size], other[: one.size], atol=1e-3)
+
+
+def test_a_cached_prefix_sounds_like_a_cold_one(tiny: LoadedModel) -> None:
+    text = "abcdefghij" * 5
+    cold = alone(tiny, text, seed=3)
+    harness = EngineHarness(tiny)
+    for name in ("first", "second"):
+        harness.say(name, text, seed=3)
+        harness.run()
+    done = harness.end("second")
+    assert isinstance(done, wire.Done)
+    assert done.cached_positions == 48
+    np.testing.assert_allclose(harness.pcm("second"), cold, atol=1e-4 * np.abs(cold).max())
+
+
+def test_tenants_share_no_prefix(tiny: LoadedModel) -> None:
+    harness = EngineHarness(tiny)
+    for tenant in "ab":
+        harness.say(tenant, "abcdefghij" * 5, tenant=tenant)
+        harness.run()
+        done = harness.end(tenant)
+        assert isinstance(done, wire.Done)
+        assert done.cached_positions == 0
+
+
+def test_s16_is_the_same_audio_rounded(tiny: LoadedModel) -> None:
+    harness = EngineHarness(tiny)
+    harness.say("f", "hello")
+    harness.say("s", "hello", encoding="s16le")
+    harness.run()
+    samples = b"".join(m.payload for m in harness.sent if isinstance(m, wire.Audio) and m.request_id == "s")
+    np.testing.assert_allclose(np.frombuffer(samples, "<i2") / 32767, np.clip(harness.pcm("f"), -1, 1), atol=1e-4)
+
+
+@pytest.mark.parametrize("num_steps", range(6))
+def test_a_cancel_at_any_step_ends_at_once_and_leaks_nothing(tiny: LoadedModel, num_steps: int) -> None:
+    harness = EngineHarness(tiny, max_prefill_positions=16)
+    harness.say("victim", "abcdefghij" * 4, max_patches=30)
+    harness.say("other", "hello")
+    for _ in range(num_steps):
+        harness.engine.step()
+    harness.engine.post(wire.Cancel("victim"))
+    harness.engine.step()
+    end = harness.end("victim")
+    assert isinstance(end, wire.Done)
+    assert end.finish_reason == "cancelled"
+    harness.engine.post(wire.Cancel("victim"))
+    harness.run()
+    np.testing.assert_allclose(harness.pcm("other"), alone(tiny, "hello"), atol=1e-4)
+    harness.assert_nothing_leaked()
+
+
+def test_nan_in_one_stream_fails_it_and_leaves_its_neighbours_as_they_are(tiny: LoadedModel) -> None:
+    def run(poison: bool) -> EngineHarness:
+        harness = EngineHarness(tiny, num_blocks=16)
+        harness.say("bad", "abcdefghij" * 3, seed=1)
+        harness.say("good", "hello", seed=2)
+        harness.engine.step()
+        harness.engine.step()
+        if poison:
+            slot = harness.engine.scheduler._requests["bad"].slot
+            harness.engine.runner.state.last_patch[slot] = float("nan")
+        harness.engine.step()
+        harness.engine.post(wire.Cancel("bad"))  # so that both runs go on with the same batch
+        harness.run()
+        return harness
+
+    healthy, poisoned = run(False), run(True)
+    failed = poisoned.end("bad")
+    assert isinstance(failed, wire.Failed)
+    assert failed.code == "numerical_error"
+    assert np.isfinite(poisoned.pcm("bad")).all()
+    assert np.array_equal(poisoned.pcm("good"), healthy.pcm("good"))  # bit for bit
+    pool = poisoned.engine.scheduler.pool
+    assert pool.num_cached == 0  # "hello" fills no block
+    # whoever gets the failed stream's blocks and slot is not touched by what it left there
+    for number in range(4):
+        poisoned.say(f"next{number}", "abcdefghij" * 3, seed=number, max_patches=20)
+    poisoned.run()
+    for number in range(4):
+        expected = alone(tiny, "abcdefghij" * 3, seed=number, max_patches=20)
+        np.testing.assert_allclose(poisoned.pcm(f"next{number}"), expected, atol=1e-4 * np.abs(expected).max())
+    poisoned.assert_nothing_leaked()
+
+
+def test_out_of_memory_fails_the_batch_and_the_third_in_a_minute_the_worker(
+    tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = EngineHarness(tiny)
+    run_step = harness.engine.runner._step
+
+    def no_memory(batch: Any) -> Any:
+        raise torch.OutOfMemoryError("asked to")
+
+    for number in range(2):
+        monkeypatch.setattr(harness.engine.runner, "_step", no_memory)
+        harness.say(f"r{number}", "hello")
+        assert harness.engine.step()
+        failed = harness.end(f"r{number}")
+        assert isinstance(failed, wire.Failed)
+        assert failed.code == "engine_out_of_memory"
+        monkeypatch.setattr(harness.engine.runner, "_step", run_step)
+        harness.say(f"ok{number}", "hello")
+        harness.run()
+        assert isinstance(harness.end(f"ok{number}"), wire.Done)
+    harness.now += 61.0
+    monkeypatch.setattr(harness.engine.runner, "_step", no_memory)
+    harness.say("late", "hello")
+    assert harness.engine.step()  # the first two are too long ago
+    harness.say("r3", "hello")
+    harness.engine.step()
+    harness.say("r4", "hello")
+    with pytest.raises(EngineOutOfMemory):
+        harness.engine.step()
+    harness.assert_nothing_leaked()
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"voice": "nobody"}, "voice_not_found"),
+        ({"encoding": "mp3"}, "invalid_request"),
+        ({"steps": 1}, "invalid_request"),
+        ({"steps": 1000}, "invalid_request"),
+        ({"text": "a" * 300}, "request_too_large"),
+    ],
+)
+def test_a_bad_request_fails_typed_and_costs_nothing(tiny: LoadedModel, fields: dict[str, Any], code: str) -> None:
+    harness = EngineHarness(tiny)
+    harness.say("x", **{"text": "hello", "max_patches": None, **fields})
+    harness.run()
+    failed = harness.end("x")
+    assert isinstance(failed, wire.Failed)
+    assert failed.code == code
+    harness.assert_nothing_leaked()
+
+
+@pytest.mark.parametrize("text", ["", " ", "123", "🙂", "\x00"])
+def test_a_text_without_a_known_character_is_done_at_once(tiny: LoadedModel, text: str) -> None:
+    harness = EngineHarness(tiny)
+    harness.say("x", text)
+    harness.run()
+    done = harness.end("x")
+    assert isinstance(done, wire.Done)
+    assert (done.finish_reason, done.num_patches) == ("stop", 0)
+
+
+def test_a_request_id_in_use_is_refused_and_the_first_goes_on(tiny: LoadedModel) -> None:
+    harness = EngineHarness(tiny)
+    harness.say("x", "hello")
+    harness.engine.step()
+    harness.say("x", "again")
+    harness.run()
+    assert [type(m) for m in harness.sent if isinstance(m, wire.Failed)] == [wire.Failed]
+    assert len(harness.pcm("x")) == len(alone(tiny, "hello"))
+
+
+def inputs_of(harness: EngineHarness, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Record what each request's input was."""
+    found: dict[str, Any] = {}
+
+    def record(source: Any) -> list[bytes]:
+        name = next(name for name, job in harness.engine._jobs.items() if name not in found)
+        found[name] = source
+        return content(source)
+
+    content = engine_module.content_of
+    monkeypatch.setattr(engine_module, "content_of", record)
+    return found
+
+
+def test_a_zero_shot_voice_becomes_the_reference_of_its_context(
+    tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = EngineHarness(tiny, policy={"continuity": "reference"})
+    inputs = inputs_of(harness, monkeypatch)
+    for number in range(3):
+        harness.say(f"c{number}", "hello", context="c", max_patches=12 - number)
+    harness.run()
+    assert len(inputs["c0"].features) == 0
+    assert len(inputs["c1"].features) == 10  # the first ten patches, and the same ones for ever
+    assert np.array_equal(inputs["c1"].features, inputs["c2"].features)
+    assert inputs["c1"].token_ids[0] == 103
+    harness.engine.post(wire.CloseContext("c"))
+    harness.run()
+    assert len(harness.engine.continuity) == 0
+    assert harness.engine.scheduler.num_contexts == 0
+
+
+def test_a_continued_context_goes_on_from_its_last_segment(
+    tiny_first: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = EngineHarness(tiny_first, policy={"max_prompt_patches": 8})
+    inputs = inputs_of(harness, monkeypatch)
+    harness.say("a", "hello", context="c", max_patches=6)
+    harness.say("b", "world", context="c", max_patches=8)
+    harness.run()
+    expected = tiny_first.tokenizer.encode("hello world")
+    first = harness.end("a")
+    assert isinstance(first, wire.Done)
+    assert inputs["b"].token_ids == [*expected, 101, *[0] * first.num_patches]
+    assert len(inputs["b"].context) == tiny_first.config.num_context_patches
+    assert isinstance(harness.end("b"), wire.Done)
+
+
+def test_a_prompt_that_is_too_long_is_cut_at_a_word(tiny: LoadedModel) -> None:
+    harness = EngineHarness(tiny, policy={"max_prompt_patches": 4})
+    speech = np.arange(8, dtype=np.float32)[:, None, None] * np.ones((1, 4, 8), np.float32)
+    text, patches = harness.engine.continuity._prompt("one two three four", speech)
+    assert text == "four"
+    assert patches[:, 0, 0].tolist() == [6.0, 7.0]
+    text, patches = harness.engine.continuity._prompt("oneword", speech)
+    assert (text, len(patches)) == ("oneword", 4)
+
+
+def test_continuity_gives_way_when_there_is_no_room_for_it(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = EngineHarness(tiny, num_blocks=2)
+    inputs = inputs_of(harness, monkeypatch)
+    harness.say("a", "hello", context="c", max_patches=8)
+    harness.say("b", "abcdefghijklmnop", context="c", max_patches=12)
+    harness.run()
+    assert len(inputs["b"].features) == 0
+    assert isinstance(harness.end("b"), wire.Done)
+
+
+def test_texts_are_joined_as_their_script_joins_them() -> None:
+    assert join_text("Hello.", "World") == "Hello. World"
+    assert join_text("Hello. ", "World") == "Hello. World"
+    assert join_text("你好。", "世界") == "你好。世界"
+    assert join_text("", "x") == "x"
+
+
+def test_an_added_voice_changes_the_sound_belongs_to_its_tenant_and_goes_with_its_cache(tiny: LoadedModel) -> None:
+    harness = EngineHarness(tiny)
+    add_voice(harness, "mine", tenant="t")
+    harness.run()
+    assert isinstance(harness.sent[-1], wire.VoiceAdded)
+    assert harness.sent[-1].num_patches > 1
+    harness.say("spoken", "hello", voice="mine", tenant="t")
+    harness.say("stolen", "hello", voice="mine", tenant="other")
+    harness.run()
+    assert isinstance(harness.end("stolen"), wire.Failed)
+    assert not np.allclose(harness.pcm("spoken")[:100], alone(tiny, "hello")[:100], atol=1e-3)
+    assert harness.engine.scheduler.pool.num_cached > 0
+    harness.engine.post(wire.RemoveVoice("mine"))
+    harness.engine.post(wire.RemoveVoice("unknown"))
+    harness.say("after", "hello", voice="mine", tenant="t")
+    harness.run()
+    assert isinstance(harness.end("after"), wire.Failed)
+    assert harness.engine.scheduler.pool.num_cached == 0
+
+
+@pytest.mark.parametrize("fields", [{}, {"prompt_text": "abc"}, {"prompt_text": "abc", "as_reference": False}])
+def test_every_way_to_make_a_voice_speaks(tiny: LoadedModel, fields: dict[str, Any]) -> None:
+    harness = EngineHarness(tiny)
+    add_voice(harness, "v", **fields)
+    harness.say("x", "hello", voice="v")
+    harness.run()
+    assert isinstance(harness.end("x"), wire.Done)
+    assert np.abs(harness.pcm("x")).max() > 0
+
+
+def test_reference_and_prompt_can_be_two_recordings(tiny: LoadedModel) -> None:
+    first, second = recording(0.01, seed=1), recording(0.02, seed=2)
+    message = wire.AddVoice("v", 16000, prompt_text="abc", prompt_offset=len(first), payload=first + second)
+    voice = encode_voice(tiny, message)
+    reference = encode_voice(tiny, wire.AddVoice("v", 16000, payload=first)).reference
+    assert voice.reference is not None
+    assert voice.prompt is not None
+    assert np.array_equal(voice.reference, reference)
+    assert len(voice.prompt) > len(voice.reference)
+
+
+def test_a_bad_recording_is_refused(tiny: LoadedModel, tiny_first: LoadedModel) -> None:
+    for message in (
+        wire.AddVoice("v", 16000),
+        wire.AddVoice("v", 100, payload=recording()),
+        wire.AddVoice("v", 16000, payload=b"\0" * 4001),
+        wire.AddVoice("v", 16000, payload=b"\0" * 2 * 16000 * 61),
+    ):
+        with pytest.raises(AudioDecodeError):
+            encode_voice(tiny, message)
+    with pytest.raises(InvalidRequest):
+        encode_voice(tiny_first, wire.AddVoice("v", 16000, payload=recording(1.0)))
+
+
+def test_a_paced_context_waits_for_its_listener(tiny: LoadedModel) -> None:
+    patch_s = tiny.config.patch_samples / tiny.config.sample_rate
+    harness = EngineHarness(tiny, park_high_s=4.5 * patch_s, park_low_s=2.5 * patch_s)
+    harness.say("x", "hello", paced=True, max_patches=12)
+    while harness.engine.step():
+        pass
+    assert len(harness.pcm("x")) == 5 * tiny.config.patch_samples
+    stats = harness.engine.stats()
+    assert (stats.parked, stats.running) == (1, 0)
+    harness.now += harness.engine.idle_s() or 0.0
+    assert harness.engine.step()
+    harness.engine.post(wire.Playback("x", 1e9))
+    while harness.engine.step():
+        harness.engine.post(wire.Playback("x", 1e9))
+    assert isinstance(harness.end("x"), wire.Done)
+
+
+def test_a_drain_refuses_new_contexts_and_goes_on_with_old_ones(tiny: LoadedModel) -> None:
+    harness = EngineHarness(tiny)
+    harness.say("a", "hello", context="c")
+    harness.engine.step()
+    harness.engine.post(wire.Drain())
+    harness.say("b", "world", context="c")
+    harness.say("new", "hello")
+    harness.run()
+    assert isinstance(harness.end("b"), wire.Done)
+    refused = harness.end("new")
+    assert isinstance(refused, wire.Failed)
+    assert refused.code == "draining"

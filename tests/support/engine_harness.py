@@ -1,0 +1,67 @@
+"""An engine driven by hand, step by step, with what it sends collected by request."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from realtime_tts import wire
+from realtime_tts.engine.engine import Engine
+from realtime_tts.engine.step_draft import SchedulerConfig
+from realtime_tts.model.checkpoint import LoadedModel
+
+
+class EngineHarness:
+    """Requests are unpaced and float32 unless asked otherwise; `now` is the engine's clock."""
+
+    def __init__(self, loaded: LoadedModel, policy: dict[str, Any] | None = None, **limits: Any) -> None:
+        self.now = 0.0
+        self.sent: list[wire.Message] = []
+        loaded = dataclasses.replace(loaded, policy=dataclasses.replace(loaded.policy, **(policy or {})))
+        config = loaded.config
+        values = {
+            "num_blocks": 96,
+            "max_streams": 16,
+            "max_positions": min(256, config.max_length),
+            "patch_s": config.patch_samples / config.sample_rate,
+            "min_patches": config.min_patches,
+            **limits,
+        }
+        self.engine = Engine(loaded, SchedulerConfig(**values), self.sent.append, clock=lambda: self.now)
+
+    def say(self, name: str, text: str, context: str | None = None, **fields: Any) -> None:
+        defaults = {"paced": False, "encoding": "f32le", "max_patches": 8, "steps": 4}
+        self.engine.post(wire.Generate(name, context or name, text, **{**defaults, **fields}))
+
+    def run(self, max_steps: int = 500) -> None:
+        """Until nothing is left to do."""
+        for _ in range(max_steps):
+            if not self.engine.step() and self.engine.is_idle:
+                return
+            self.now += 0.01
+        raise AssertionError("the engine did not come to an end")
+
+    def pcm(self, name: str) -> np.ndarray[Any, Any]:
+        """All samples of a request; checks that sequence numbers have no hole."""
+        audio = [m for m in self.sent if isinstance(m, wire.Audio) and m.request_id == name]
+        assert [m.sequence for m in audio] == list(range(len(audio)))
+        return np.frombuffer(b"".join(m.payload for m in audio), dtype="<f4")
+
+    def end(self, name: str) -> wire.Done | wire.Failed:
+        """The one terminal message of a request, which must be its last message."""
+        mine = [m for m in self.sent if getattr(m, "request_id", None) == name]
+        ends = [m for m in mine if isinstance(m, (wire.Done, wire.Failed))]
+        assert len(ends) == 1, f"{len(ends)} terminal messages"
+        assert mine[-1] is ends[0], "audio after the terminal message"
+        return ends[0]
+
+    def assert_nothing_leaked(self) -> None:
+        scheduler = self.engine.scheduler
+        scheduler.pool.check()
+        assert scheduler.pool.num_available == scheduler.pool.num_blocks
+        assert scheduler.num_free_slots == self.engine.config.max_streams
+        assert (scheduler.num_waiting, scheduler.num_active) == (0, 0)
+        assert not self.engine._jobs
+        assert not self.engine._speeches
