@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -27,11 +26,9 @@ from realtime_tts_client.events import (
     SessionReady,
     WordsReceived,
 )
-from realtime_tts_client.types import AudioFormat, Done, Packet, Spoken
+from realtime_tts_client.record import ContextRecord
+from realtime_tts_client.types import Done, Packet, Spoken
 from realtime_tts_client.wire import AudioFrame, Fields, clean_text, parse_audio, render
-
-# 8,000 characters stay below the server's 64 KiB for a message, however they are escaped.
-MAX_CHARS_PER_MESSAGE = 8_000
 
 
 class State(Enum):
@@ -41,23 +38,6 @@ class State(Enum):
     STARTING = "starting"
     RESUMING = "resuming"
     READY = "ready"
-
-
-@dataclass
-class ContextRecord:
-    """What both sides said of one context."""
-
-    opening: dict[str, Any]  # voice, audio, params of its first message
-    pieces: list[str] = field(default_factory=list)
-    num_chars: int = 0
-    flushes: list[tuple[int, str | None]] = field(default_factory=list)  # after how many characters, id
-    ended: bool = False
-    cancelled: bool = False
-    opened: bool = False
-    number: int | None = None
-    audio: AudioFormat | None = None
-    last_sequence: int = -1
-    over: bool = False  # its terminal message has come
 
 
 class ClientProtocol:
@@ -121,53 +101,54 @@ class ClientProtocol:
 
     def open(self, context_id: str, opening: dict[str, Any]) -> None:
         """A new context; its first message is sent with its first text."""
-        self._contexts[context_id] = ContextRecord(opening)
+        self._contexts[context_id] = ContextRecord(context_id, opening)
 
     def send_text(self, context_id: str, text: str) -> None:
-        """Raises:
-        ContextClosed: after `end`. What comes after the context is over is dropped: that race cannot be won.
+        """What comes after the context is over is dropped: that race cannot be won.
+
+        Raises:
+            ContextClosed: after `end`.
         """
         record = self._contexts.get(context_id)
-        if record is None or record.over or record.cancelled:
-            return
-        if record.ended:
+        if record is not None and record.ended and not record.over and not record.cancelled:
             raise ContextClosed("text after the end of the context")
+        if record is None or not record.takes_text:
+            return
         text = clean_text(text)
         record.pieces.append(text)
         record.num_chars += len(text)
         if self.state is State.READY:
-            self._write_text(context_id, record, text)
+            self._write(record, *record.text_frames(text))
 
     def flush(self, context_id: str, flush_id: str | None = None) -> None:
         record = self._contexts.get(context_id)
-        if record is None or record.over or record.cancelled or record.ended:
+        if record is None or not record.takes_text:
             return
         record.flushes.append((record.num_chars, flush_id))
         if self.state is State.READY:
-            self._write_text(context_id, record, "")
-            self._write(context_id, "flush", flush_id=flush_id)
+            self._write(record, *record.text_frames(""), record.frame("flush", flush_id=flush_id))
 
     def end(self, context_id: str) -> None:
         record = self._contexts.get(context_id)
-        if record is None or record.over or record.cancelled or record.ended:
+        if record is None or not record.takes_text:
             return
         record.ended = True
         if self.state is State.READY:
-            self._write_text(context_id, record, "")
-            self._write(context_id, "end")
+            self._write(record, *record.text_frames(""), record.frame("end"))
 
     def cancel(self, context_id: str, played_ms: float) -> None:
         """Ahead of everything that still waits to be sent of this context."""
-        record = self._contexts.setdefault(context_id, ContextRecord({}, opened=True, over=True))
+        record = self._contexts.setdefault(context_id, ContextRecord(context_id, {}, over=True))
         record.cancelled = True
         self._outgoing = deque(entry for entry in self._outgoing if entry[0] != context_id)
         if self.state is State.READY:
             self.played(context_id, played_ms)
-            self._write(context_id, "cancel")
+            self._write(record, record.frame("cancel"))
 
     def played(self, context_id: str, played_ms: float) -> None:
         if self.state is State.READY:
-            self._write(context_id, "playback", played_ms=round(played_ms, 3))
+            frame = render("playback", context_id=context_id, played_ms=round(played_ms, 3))
+            self._outgoing.append((context_id, frame))
 
     def ping(self) -> None:
         if self.state is State.READY:
@@ -221,7 +202,7 @@ class ClientProtocol:
             num_chars, num_flushes = found.integer("received_chars"), found.integer("num_flushes")
             self._say_again(context_id, num_chars, num_flushes, ended=found.flag("ended"))
         elif state == "finished":
-            self._say_cancel_again(context_id, record)
+            self._say_cancel_again(record)
         elif state == "unknown" and record.last_sequence < 0:
             self._say_again(context_id)
         else:
@@ -239,7 +220,7 @@ class ClientProtocol:
     def _on_audio(self, frame: AudioFrame) -> None:
         context_id = self._by_number.get(frame.number)
         record = self._contexts.get(context_id) if context_id is not None else None
-        if context_id is None or record is None or not _is_next(record, frame.sequence):
+        if context_id is None or record is None or not record.is_next(frame.sequence):
             return
         if record.audio is None:
             raise AssertionError("a context has its number and its format from one message")
@@ -320,39 +301,22 @@ class ClientProtocol:
         """What the server has not got of a context."""
         record = self._contexts[context_id]
         if record.over or record.cancelled:
-            self._say_cancel_again(context_id, record)
-            return
-        record.opened = record.last_sequence >= 0 or num_chars > 0 or num_flushes > 0 or ended
-        text, position = "".join(record.pieces), num_chars
-        for offset, flush_id in record.flushes[num_flushes:]:
-            self._write_text(context_id, record, text[position:offset])
-            position = max(position, offset)
-            self._write(context_id, "flush", flush_id=flush_id)
-        if position < len(text) or (record.ended and not ended):
-            self._write_text(context_id, record, text[position:])
-        if record.ended and not ended:
-            self._write(context_id, "end")
+            self._say_cancel_again(record)
+        else:
+            self._write(record, *record.missing_frames(num_chars, num_flushes, ended))
 
-    def _say_cancel_again(self, context_id: str, record: ContextRecord) -> None:
+    def _say_cancel_again(self, record: ContextRecord) -> None:
         if record.cancelled:
-            self._write(context_id, "cancel")
+            self._write(record, record.frame("cancel"))
 
-    def _write_text(self, context_id: str, record: ContextRecord, text: str) -> None:
-        """Nothing to say is said only to open the context."""
-        for start in range(0, max(len(text), 1), MAX_CHARS_PER_MESSAGE):
-            piece = text[start : start + MAX_CHARS_PER_MESSAGE]
-            if piece or not record.opened:
-                self._write(context_id, "text", text=piece, **({} if record.opened else record.opening))
-            record.opened = True
-
-    def _write(self, context_id: str, kind: str, **fields: Any) -> None:
-        self._outgoing.append((context_id, render(kind, context_id=context_id, **fields)))
+    def _write(self, record: ContextRecord, *frames: str) -> None:
+        self._outgoing.extend((record.context_id, frame) for frame in frames)
 
     def _sequenced(self, fields: Fields) -> tuple[str, ContextRecord | None]:
         """The context of a message, None if it is unknown, over, or has this message already."""
         context_id = fields.text("context_id")
         record = self._contexts.get(context_id)
-        if record is None or record.over or not _is_next(record, fields.integer("sequence")):
+        if record is None or record.over or not record.is_next(fields.integer("sequence")):
             return context_id, None
         return context_id, record
 
@@ -364,20 +328,6 @@ class ClientProtocol:
     def _fail(self, context_id: str, error: Any) -> None:
         self._forget(context_id)
         self._events.append(ContextFailed(context_id, error))
-
-
-def _is_next(record: ContextRecord, sequence: int) -> bool:
-    """Notes the number of a message; False for one that came before.
-
-    Raises:
-        ProtocolError: a message is missing.
-    """
-    if sequence <= record.last_sequence:
-        return False
-    if sequence != record.last_sequence + 1:
-        raise ProtocolError(f"message {record.last_sequence + 1} of a context is missing")
-    record.last_sequence = sequence
-    return True
 
 
 def _spoken(fields: Fields, duration_name: str) -> Spoken:

@@ -1,0 +1,85 @@
+"""What both sides have said of one context, so that after a lost connection the rest can be said again. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from realtime_tts_client.errors import ProtocolError
+from realtime_tts_client.types import AudioFormat
+from realtime_tts_client.wire import render
+
+# 8,000 characters stay below the server's 64 KiB for a message, however they are escaped.
+MAX_CHARS_PER_MESSAGE = 8_000
+
+
+@dataclass
+class ContextRecord:
+    """One context.
+
+    Attributes:
+        opening: voice, audio and params of its first message.
+        pieces, num_chars: its text so far.
+        flushes: after how many characters, and with which id.
+        opened: its first message is on the way.
+        last_sequence: of the last message that came.
+        over: its terminal message has come.
+    """
+
+    context_id: str
+    opening: dict[str, Any]
+    pieces: list[str] = field(default_factory=list)
+    num_chars: int = 0
+    flushes: list[tuple[int, str | None]] = field(default_factory=list)
+    ended: bool = False
+    cancelled: bool = False
+    opened: bool = False
+    number: int | None = None
+    audio: AudioFormat | None = None
+    last_sequence: int = -1
+    over: bool = False
+
+    @property
+    def takes_text(self) -> bool:
+        return not (self.over or self.cancelled or self.ended)
+
+    def frame(self, kind: str, **fields: Any) -> str:
+        return render(kind, context_id=self.context_id, **fields)
+
+    def text_frames(self, text: str) -> list[str]:
+        """Messages that say `text`; nothing to say is said only to open the context."""
+        frames = []
+        for start in range(0, max(len(text), 1), MAX_CHARS_PER_MESSAGE):
+            piece = text[start : start + MAX_CHARS_PER_MESSAGE]
+            if piece or not self.opened:
+                frames.append(self.frame("text", text=piece, **({} if self.opened else self.opening)))
+            self.opened = True
+        return frames
+
+    def missing_frames(self, num_chars: int, num_flushes: int, ended: bool) -> list[str]:
+        """Messages that a server has not got which knows so much."""
+        self.opened = self.last_sequence >= 0 or num_chars > 0 or num_flushes > 0 or ended
+        text, position, frames = "".join(self.pieces), num_chars, []
+        for offset, flush_id in self.flushes[num_flushes:]:
+            frames += self.text_frames(text[position:offset])
+            frames.append(self.frame("flush", flush_id=flush_id))
+            position = max(position, offset)
+        to_end = self.ended and not ended
+        if position < len(text) or to_end:
+            frames += self.text_frames(text[position:])
+        if to_end:
+            frames.append(self.frame("end"))
+        return frames
+
+    def is_next(self, sequence: int) -> bool:
+        """Notes the number of a message; False for one that came before.
+
+        Raises:
+            ProtocolError: a message is missing.
+        """
+        if sequence <= self.last_sequence:
+            return False
+        if sequence != self.last_sequence + 1:
+            raise ProtocolError(f"message {self.last_sequence + 1} of a context is missing")
+        self.last_sequence = sequence
+        return True
