@@ -50,9 +50,9 @@ from realtime_tts.session.protocol import Session, SessionState
 from realtime_tts.session.settings import SessionConfig
 
 FRAME_MS = 20
-NAMES = [f"c{index}" for index in range(6)]
+NAMES = [f"c{index}" for index in range(4)]
 TEXTS = st.lists(st.sampled_from(["One", " two", " three", ".", " ", "🙂", "\n", "é,", ""]), max_size=8).map("".join)
-CONFIG = SessionConfig(max_contexts=3, max_text_chars=200, retain_max_bytes=200_000, retain_s=60)
+CONFIG = SessionConfig(max_contexts=2, max_text_chars=200, retain_max_bytes=200_000, retain_s=60)
 
 
 @dataclass
