@@ -628,8 +628,23 @@ async def test_nothing_stays_behind() -> None:
     assert asyncio.all_tasks() <= before
 
 
-async def test_synthesize_blocks_and_returns_everything_even_inside_a_running_loop() -> None:
+@pytest.mark.parametrize("inside_a_loop", [False, True])
+async def test_synthesize_blocks_and_returns_everything(inside_a_loop: bool) -> None:
+    async def as_in_a_notebook(url: str) -> tuple[np.ndarray, int]:
+        return client.synthesize(url, "Hello.", sample_rate=8000)
+
     async with scripted(Voice(num_frames=5)) as (url, _):
-        samples, rate = await asyncio.to_thread(client.synthesize, url, "Hello.", sample_rate=8000)
+        if inside_a_loop:
+            samples, rate = await asyncio.to_thread(asyncio.run, as_in_a_notebook(url))
+        else:
+            samples, rate = await asyncio.to_thread(client.synthesize, url, "Hello.", sample_rate=8000)
         assert rate == 8000
         assert np.array_equal(samples, whole_ramp(5).astype(np.float32) / 32_768)
+
+
+async def test_what_goes_wrong_in_a_notebook_is_raised_there() -> None:
+    async def as_in_a_notebook() -> None:
+        client.synthesize("ws://127.0.0.1:9", "Hello.")
+
+    with pytest.raises(client.ConnectionFailed):
+        await asyncio.to_thread(asyncio.run, as_in_a_notebook())

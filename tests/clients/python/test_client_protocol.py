@@ -1,0 +1,226 @@
+"""The client's protocol without sockets: what is said again after a lost connection, and what is not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from realtime_tts_client import events
+from realtime_tts_client.errors import ConnectionLost, ContextClosed, Overloaded, ProtocolError, ResumeGap
+from realtime_tts_client.protocol import ClientProtocol, State
+
+AUDIO = {"codec": "opus", "sample_rate": 48000, "frame_ms": 20}
+
+
+def said(protocol: ClientProtocol) -> list[dict[str, Any]]:
+    frames = []
+    while (frame := protocol.take_outgoing()) is not None:
+        frames.append(json.loads(frame))
+    return frames
+
+
+def hear(protocol: ClientProtocol, kind: str, **fields: Any) -> list[events.Event]:
+    return protocol.receive(json.dumps({"type": kind, **fields}))
+
+
+def started(protocol: ClientProtocol) -> list[events.Event]:
+    return hear(protocol, "session.started", session_id="s", limits={}, model="m", voice="v")
+
+
+def accepted(protocol: ClientProtocol, context_id: str = "c", number: int = 1) -> None:
+    hear(protocol, "context.started", context_id=context_id, sequence=0, number=number, voice="v", seed=1, audio=AUDIO)
+
+
+def resumed(protocol: ClientProtocol, **states: dict[str, Any]) -> list[events.Event]:
+    contexts = [
+        {"context_id": key, "number": 1, "received_chars": 0, "ended": False, "num_flushes": 0, **state}
+        for key, state in states.items()
+    ]
+    return hear(protocol, "session.resumed", session_id="s", contexts=contexts)
+
+
+@pytest.fixture
+def protocol() -> ClientProtocol:
+    made = ClientProtocol({})
+    made.connection_made(resume=False)
+    started(made)
+    said(made)
+    return made
+
+
+def reconnect(protocol: ClientProtocol) -> dict[str, Any]:
+    protocol.connection_lost()
+    protocol.connection_made(resume=True)
+    (resume,) = said(protocol)
+    return resume
+
+
+def test_nothing_but_the_start_is_said_before_the_session_is_ready() -> None:
+    protocol = ClientProtocol({"voice": "v"})
+    protocol.open("c", {})
+    protocol.send_text("c", "early")
+    protocol.connection_made(resume=True)  # nothing to resume yet: a start
+    protocol.send_text("c", " bird")
+    assert said(protocol) == [{"type": "session.start", "voice": "v"}]
+    started(protocol)
+    assert said(protocol) == [{"type": "text", "context_id": "c", "text": "early bird"}]
+
+
+@given(
+    actions=st.lists(st.one_of(st.text("ab 👋", min_size=1, max_size=5), st.none()), max_size=12),
+    received=st.integers(0, 60),
+    ends=st.booleans(),
+)
+def test_resuming_makes_the_server_whole_wherever_it_stopped(
+    actions: list[str | None], received: int, ends: bool
+) -> None:
+    """None flushes. The server got a prefix of the messages; with the rest it has each of them once."""
+    protocol = ClientProtocol({})
+    protocol.connection_made(resume=False)
+    started(protocol)
+    protocol.open("c", {"voice": "x"})
+    for action in actions:
+        if action is None:
+            protocol.flush("c")
+        else:
+            protocol.send_text("c", action)
+    if ends:
+        protocol.end("c")
+    everything = said(protocol)[1:]
+    before = everything[:received]
+    if before:
+        accepted(protocol)
+    resume = reconnect(protocol)
+    assert resume["contexts"] == {"c": 0 if before else -1}
+    if before:
+        chars = sum(len(m["text"]) for m in before if m["type"] == "text")
+        flushes = sum(m["type"] == "flush" for m in before)
+        ended = any(m["type"] == "end" for m in before)
+        resumed(protocol, c={"state": "open", "received_chars": chars, "num_flushes": flushes, "ended": ended})
+    else:
+        resumed(protocol, c={"state": "unknown"})
+    assert meaning(before + said(protocol)) == meaning(everything)
+
+
+def meaning(messages: list[dict[str, Any]]) -> list[str]:
+    """Text joined, flushes and ends in their places, and the voice where it was said."""
+    result: list[str] = []
+    for message in messages:
+        result += [f"voice {message['voice']}"] if "voice" in message else []
+        result += list(message["text"]) if message["type"] == "text" else [message["type"]]
+    return result
+
+
+def test_what_was_opened_while_resuming_is_said_afterwards(protocol: ClientProtocol) -> None:
+    reconnect(protocol)
+    protocol.open("new", {})
+    protocol.send_text("new", "Hi.")
+    protocol.end("new")
+    assert said(protocol) == []
+    resumed(protocol)
+    assert [m["type"] for m in said(protocol)] == ["text", "end"]
+
+
+def test_a_finished_context_is_only_listened_to(protocol: ClientProtocol) -> None:
+    protocol.open("c", {})
+    protocol.send_text("c", "Hi.")
+    accepted(protocol)
+    reconnect(protocol)
+    assert resumed(protocol, c={"state": "finished"}) == [events.SessionReady(resumed=True)]
+    assert said(protocol) == []
+    (done,) = hear(protocol, "context.done", context_id="c", sequence=1, audio_ms=0, characters=3, ttfa_ms=1.5)
+    assert isinstance(done, events.ContextDone)
+    assert reconnect(protocol)["contexts"] == {}
+
+
+def test_a_cancel_whose_answer_was_lost_is_said_again(protocol: ClientProtocol) -> None:
+    protocol.open("c", {})
+    protocol.send_text("c", "Hi.")
+    accepted(protocol)
+    hear(protocol, "context.done", context_id="c", sequence=1, audio_ms=0, characters=3)
+    protocol.cancel("c", 12.5)
+    assert [m["type"] for m in said(protocol)] == ["playback", "cancel"]
+    assert reconnect(protocol)["contexts"] == {}
+    resumed(protocol)
+    assert [m["type"] for m in said(protocol)] == ["cancel"]
+    heard = {"played_ms": 12.5, "spoken_text": "Hi.", "spoken_chars": 3}
+    (event,) = hear(protocol, "cancel.acknowledged", context_id="c", state="done", **heard)
+    assert isinstance(event, events.ContextCancelled)
+    assert hear(protocol, "cancel.acknowledged", context_id="c", state="done", **heard) == []
+
+
+@pytest.mark.parametrize("state", ["lost", "unknown", "a later state"])
+def test_what_the_server_cannot_continue_fails(protocol: ClientProtocol, state: str) -> None:
+    protocol.open("c", {})
+    protocol.send_text("c", "Hi.")
+    accepted(protocol)
+    reconnect(protocol)
+    _, failed = resumed(protocol, c={"state": state})
+    assert isinstance(failed, events.ContextFailed)
+    assert isinstance(failed.error, ResumeGap)
+    assert hear(protocol, "context.done", context_id="c", sequence=1, audio_ms=0, characters=3) == []
+
+
+def test_a_forgotten_session_is_begun_anew(protocol: ClientProtocol) -> None:
+    for context_id in ("spoken", "unheard", "cancelled"):
+        protocol.open(context_id, {})
+        protocol.send_text(context_id, "Hi.")
+    accepted(protocol, "spoken")
+    protocol.cancel("cancelled", 0.0)
+    reconnect(protocol)
+    failed = hear(protocol, "error", code="session_not_found", message="gone", retryable=False)
+    assert {event.context_id for event in failed} == {"spoken", "cancelled"}
+    assert all(isinstance(event.error, ConnectionLost) for event in failed)
+    assert [m["type"] for m in said(protocol)] == ["session.start"]
+    started(protocol)
+    assert [(m["type"], m["context_id"]) for m in said(protocol)] == [("text", "unheard")]
+
+
+def test_a_resume_refused_for_another_reason_fails_the_session(protocol: ClientProtocol) -> None:
+    reconnect(protocol)
+    (event,) = hear(protocol, "error", code="overloaded", message="full", retryable=True)
+    assert isinstance(event, events.SessionFailed)
+    assert isinstance(event.error, Overloaded)
+
+
+def test_messages_that_came_before_are_not_taken_twice(protocol: ClientProtocol) -> None:
+    protocol.open("c", {})
+    protocol.send_text("c", "Hi.")
+    accepted(protocol)
+    assert len(hear(protocol, "flushed", context_id="c", sequence=1, flush_id="f", audio_ms=0)) == 1
+    assert hear(protocol, "flushed", context_id="c", sequence=1, flush_id="f", audio_ms=0) == []
+    with pytest.raises(ProtocolError, match="missing"):
+        hear(protocol, "flushed", context_id="c", sequence=3, audio_ms=0)
+
+
+def test_unasked_answers(protocol: ClientProtocol) -> None:
+    with pytest.raises(ProtocolError):
+        resumed(protocol)
+    assert hear(protocol, "context.done", context_id="nobody", sequence=5, audio_ms=0, characters=0) == []
+    (refused,) = hear(protocol, "error", code="invalid_message", message="what?", retryable=False)
+    assert isinstance(refused, events.Refused)
+
+
+def test_a_lost_race_is_no_error(protocol: ClientProtocol) -> None:
+    protocol.open("c", {})
+    protocol.send_text("c", "Hi.")
+    accepted(protocol)
+    assert hear(protocol, "error", code="context_closed", message="late", retryable=False, context_id="c") == []
+    protocol.end("c")
+    with pytest.raises(ContextClosed):
+        protocol.send_text("c", "more")
+
+
+def test_offline_nothing_is_queued(protocol: ClientProtocol) -> None:
+    protocol.open("c", {})
+    protocol.connection_lost()
+    protocol.send_text("c", "Hi.")
+    protocol.flush("c")
+    protocol.end("c")
+    protocol.played("c", 1.0)
+    protocol.ping()
+    protocol.cancel("c", 1.0)
+    assert (protocol.state, protocol.num_outgoing) == (State.OFFLINE, 0)
