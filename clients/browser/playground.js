@@ -230,6 +230,10 @@ document.addEventListener('keydown', (event) => {
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) speak();
 });
 
+// A page kept for "back" would keep its session and its speech on the server; a clean close frees both at once.
+addEventListener('pagehide', () => tts?.close());
+addEventListener('pageshow', ({ persisted }) => persisted && reconnect());
+
 loadVoices();
 await connect();
 hook?.expose(() => tts);

@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import json
 import mimetypes
+import re
 import struct
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,23 +47,32 @@ def tone_hz(number: int) -> float:
     return 300.0 + 150.0 * (number % 8)
 
 
-def tone_packets(number: int, num_ms: int, audio: dict[str, Any]) -> Iterator[tuple[bytes, int]]:
-    """`(payload, pts in samples)` for `num_ms` of a context's tone in its session's format."""
-    rate = audio["sample_rate"]
-    time_s = np.arange(num_ms * rate // 1000) / rate
-    pcm = (12_000 * np.sin(2 * np.pi * tone_hz(number) * time_s)).astype("<i2")
-    size = rate * FRAME_MS // 1000
-    if audio["codec"] == "pcm_s16le":
-        yield from ((pcm[at : at + size].tobytes(), at) for at in range(0, len(pcm), size))
-        return
-    encoder = av.CodecContext.create("libopus", "w")
-    encoder.sample_rate, encoder.layout, encoder.format = rate, "mono", "s16"
-    encoder.options = {"frame_duration": str(FRAME_MS)}
-    for at in range(0, len(pcm), size):
-        frame = av.AudioFrame.from_ndarray(pcm[None, at : at + size], format="s16", layout="mono")
-        frame.sample_rate = rate
-        for packet in encoder.encode(frame):
-            yield bytes(packet), at
+class Tone:
+    """A context's tone as packets in its session's format, frame after frame without a seam."""
+
+    def __init__(self, number: int, audio: dict[str, Any]) -> None:
+        self.hz, self.rate, self.pts = tone_hz(number), audio["sample_rate"], 0
+        self.encoder = None
+        if audio["codec"] == "opus":
+            self.encoder = av.CodecContext.create("libopus", "w")
+            self.encoder.sample_rate, self.encoder.layout, self.encoder.format = self.rate, "mono", "s16"
+            self.encoder.options = {"frame_duration": str(FRAME_MS)}
+
+    @property
+    def made_ms(self) -> int:
+        return self.pts * 1000 // self.rate
+
+    def next_packet(self) -> tuple[bytes, int]:
+        """`(payload, pts in samples)` of the next frame."""
+        pts, size = self.pts, self.rate * FRAME_MS // 1000
+        self.pts += size
+        pcm = (12_000 * np.sin(2 * np.pi * self.hz * np.arange(pts, self.pts) / self.rate)).astype("<i2")
+        if self.encoder is None:
+            return pcm.tobytes(), pts
+        frame = av.AudioFrame.from_ndarray(pcm[None, :], format="s16", layout="mono")
+        frame.sample_rate = self.rate
+        [packet] = self.encoder.encode(frame)
+        return bytes(packet), pts
 
 
 @dataclass
@@ -75,21 +84,25 @@ class FakeContext:
     settings: dict[str, Any]
     text: str = ""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    num_timed: int = 0
     log: list[str | bytes] = field(default_factory=list)
     played_ms: float = 0.0
     audio_ms: float = 0.0
     task: asyncio.Task[None] | None = None
     terminal: bool = False
-    started_at: float | None = None
 
-    def words(self) -> list[dict[str, Any]]:
-        found, start = [], 0
-        for word in self.text.split():
-            start = self.text.index(word, start)
-            end = start + len(word)
+    def num_speakable(self) -> int:
+        """Characters that can be spoken: whole words, and the rest once the text has ended."""
+        return len(self.text) if self.ended.is_set() else self.text.rfind(" ") + 1
+
+    def new_words(self) -> list[dict[str, Any]]:
+        """The words that have become speakable since the last call, with their times."""
+        found, limit = [], self.num_speakable()
+        for match in re.finditer(r"\S+", self.text[self.num_timed : limit]):
+            start, end = self.num_timed + match.start(), self.num_timed + match.end()
             times = {"start_ms": start * MS_PER_CHAR, "end_ms": end * MS_PER_CHAR}
-            found.append({"text": word, "start": start, "end": end, **times})
-            start = end
+            found.append({"text": match.group(), "start": start, "end": end, **times})
+        self.num_timed = limit
         return found
 
 
@@ -267,24 +280,35 @@ class FakeGateway:
         await self._log(session, context, type="context.cancelled", **spoken)
 
     async def _speak(self, session: FakeSession, context: FakeContext) -> None:
-        await context.ended.wait()
-        if "[malformed]" in context.text and session.socket is not None:
-            await session.socket.send("{not json")
-            await session.socket.send(b"\x01\x01\x00")
-            await _send(session.socket, type="words", context_id=context.context_id, sequence=1, words="none")
-        await self._log(session, context, type="words", words=context.words())
-        num_ms = len(context.text) * MS_PER_CHAR
+        tone = Tone(context.number, session.audio)
         begin = self.loop.time()
-        for payload, pts in tone_packets(context.number, num_ms, session.audio):
-            context.audio_ms = 1000 * pts / session.audio["sample_rate"]
+        while True:
+            while tone.made_ms >= context.num_speakable() * MS_PER_CHAR:
+                if context.ended.is_set():
+                    await self._done(session, context)
+                    return
+                await asyncio.sleep(0.005)
+            if tone.made_ms == 0 and "[malformed]" in context.text:
+                await self._send_malformed(session, context)
+            if words := context.new_words():
+                await self._log(session, context, type="words", words=words)
+            context.audio_ms = tone.made_ms
             if await self._direction(session, context):
                 return
             await asyncio.sleep(max(0.0, begin + context.audio_ms / 1000 - MAX_LEAD_S - self.loop.time()))
+            payload, pts = tone.next_packet()
             await self._log_frame(session, context, self._frame(context, pts, payload))
+
+    async def _done(self, session: FakeSession, context: FakeContext) -> None:
         context.terminal = True
-        await self._log(
-            session, context, type="context.done", audio_ms=num_ms, characters=len(context.text), ttfa_ms=12.5
-        )
+        facts = {"audio_ms": len(context.text) * MS_PER_CHAR, "characters": len(context.text), "ttfa_ms": 12.5}
+        await self._log(session, context, type="context.done", **facts)
+
+    async def _send_malformed(self, session: FakeSession, context: FakeContext) -> None:
+        assert session.socket is not None
+        await session.socket.send("{not json")
+        await session.socket.send(b"\x01\x01\x00")
+        await _send(session.socket, type="words", context_id=context.context_id, sequence=1, words="none")
 
     async def _direction(self, session: FakeSession, context: FakeContext) -> bool:
         """Act on a stage direction that is due; True if the speech is over."""

@@ -108,3 +108,16 @@ def test_times_to_first_audio_are_shown(any_page: PlaygroundPage) -> None:
     )
     assert 0 <= int(decoded) < int(audible)
     assert int(server) >= 0
+
+
+def test_it_speaks_while_the_model_is_still_writing(any_page: PlaygroundPage) -> None:
+    page = any_page
+    page.let_a_model_write(12)
+    number = page.speak(STORY)
+    page.wait(lambda: page.num_played(number) > page.sample_rate() // 2, "half a second was heard", 60)
+    written = page.last()["text"]
+    assert STORY.startswith(written)
+    assert len(written) < len(STORY), "the model has not finished"
+    assert 0 < len(page.lit_words()) <= len(written.split())
+    page.press_escape()
+    page.wait(lambda: page.phase() == "interrupted", "interrupted")
