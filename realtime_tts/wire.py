@@ -67,7 +67,7 @@ class CloseContext(Message):
 @dataclasses.dataclass(frozen=True, slots=True)
 class Playback(Message):
     """How much of a context its listener has heard, ms. Between two of these the worker extrapolates in real time,
-    unless `paused`."""
+    unless `paused`. Paused at a large negative position it makes nothing more until the next of these."""
 
     type: ClassVar[str] = "playback"
     context_id: str

@@ -152,9 +152,12 @@ class PlaybackClock:
         self.runs_dry_s = now + self.produced_s - self.played_s
 
     def report(self, played_s: float, paused: bool, now: float) -> None:
-        """Take over what the listener's side says; more than was made counts as all of it."""
+        """Take over what the listener's side says; more than was made counts as all of it.
+
+        A negative position means that nobody listens for now: with it the lead is such that nothing more is made.
+        """
         self.advance(now)
-        self.played_s = min(max(0.0, played_s), self.produced_s)
+        self.played_s = min(played_s, self.produced_s)
         self.paused = paused
         lead_s = self.produced_s - self.played_s
         self.runs_dry_s = now + lead_s if lead_s > 0 else min(now, self.runs_dry_s)  # dry stays dry since then

@@ -164,6 +164,16 @@ def test_a_stream_that_is_ahead_is_parked_until_playback_catches_up() -> None:
     scheduler.playback("unknown", 1.0, False, 60.0)
 
 
+def test_a_context_whose_listener_is_gone_is_parked_at_once() -> None:
+    scheduler = make()
+    add(scheduler, "a", max_patches=100)
+    run(scheduler, 0.0)
+    scheduler.playback("a", -1e6, True, 0.1)
+    assert not scheduler.schedule(0.1)
+    scheduler.playback("a", 0.1, False, 5.0)
+    assert scheduler.schedule(5.0)
+
+
 def test_an_unpaced_request_is_never_parked() -> None:
     scheduler = make()
     add(scheduler, "a", max_patches=100, paced=False)
