@@ -1,0 +1,170 @@
+"""The real worker process with the starter voice, through the client that the gateway uses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from realtime_tts import wire
+from realtime_tts.engine_client import EngineClient, EngineState, RequestStream
+from realtime_tts.engine_supervisor import SupervisorConfig, WorkerSpec, worker_command
+from realtime_tts.errors import AudioDecodeError, CheckpointError, ConfigError, EngineLost
+
+LONG = "this is a sentence of some length, which takes a while to speak."
+CONFIG = SupervisorConfig(ready_timeout_s=90, hang_s=2.0, backoff_s=0.05, stop_s=5)
+
+
+def make(model: str = "starter-voice", device: str = "cpu", **options: int) -> EngineClient:
+    command = worker_command(model, device, threads=1, max_streams=16, **options)
+    return EngineClient([WorkerSpec(command)], CONFIG)
+
+
+@pytest_asyncio.fixture
+async def client() -> AsyncIterator[EngineClient]:
+    client = make()
+    await client.start()
+    yield client
+    await client.close()
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
+
+
+async def collect(stream: RequestStream) -> tuple[np.ndarray, wire.Message]:
+    messages = [message async for message in stream]
+    pcm = np.frombuffer(b"".join(message.payload for message in messages), "<i2")
+    return pcm, messages[-1]
+
+
+def speak(client: EngineClient, text: str = LONG, name: str = "r", **fields: object) -> RequestStream:
+    values = {"context_id": name, "voice": "slt", "paced": False, **fields}
+    return client.submit(wire.Generate(name, text=text, **values))  # type: ignore[arg-type]
+
+
+async def test_it_says_what_it_is_and_speaks(client: EngineClient) -> None:
+    ready = client.ready
+    assert ready is not None
+    assert (ready.model, ready.device, ready.dtype, ready.backend) == ("starter-voice", "cpu", "float32", "sdpa")
+    assert (ready.sample_rate, ready.patch_samples, ready.default_voice) == (16000, 2560, "slt")
+    assert {voice["id"] for voice in ready.voices} == {"slt", "rms", "awb"}
+    pcm, done = await collect(speak(client))
+    assert isinstance(done, wire.Done)
+    assert done.finish_reason == "stop"
+    assert len(pcm) == done.num_samples == done.num_patches * 2560
+    assert 2.0 < len(pcm) / 16000 < 7.0
+    assert np.abs(pcm).max() > 3000
+
+
+async def test_the_same_speech_alone_and_among_others(client: EngineClient) -> None:
+    alone, _ = await collect(speak(client, "good morning to you.", "alone", seed=5))
+    crowd = [speak(client, LONG, f"x{n}", voice=("slt", "rms", "awb")[n], seed=n) for n in range(3)]
+    among, _ = await collect(speak(client, "good morning to you.", "among", seed=5))
+    await asyncio.gather(*map(collect, crowd))
+    assert np.abs(among.astype(int) - alone).max() < 33  # 1e-3 of full scale
+
+
+async def test_cancel_at_any_await_leaves_no_block_slot_or_stream(client: EngineClient) -> None:
+    await until(lambda: bool(client.stats))
+    before = client.stats[0]
+    for num_messages in range(4):
+        streams = [speak(client, name=f"{num_messages}-{n}") for n in range(2)]
+        for _ in range(num_messages):
+            await anext(streams[0])
+        client.cancel(streams[0].request_id)
+        await streams[1].aclose()
+        for stream in streams:
+            client.close_context(stream.context_id)
+    await until(lambda: client.stats[0].contexts == 0)
+    after = client.stats[0]
+    assert (after.free_slots, after.running, after.waiting) == (before.free_slots, 0, 0)
+    assert after.free_blocks == before.free_blocks
+    assert client.num_requests == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
+async def test_a_worker_killed_or_stopped_in_mid_speech_is_replaced_and_speaks(
+    client: EngineClient, number: signal.Signals
+) -> None:
+    stream = speak(client)
+    await anext(stream)
+    os.kill(client.worker_pids[0], number)
+    _, failed = await asyncio.wait_for(collect(stream), 20)
+    assert isinstance(failed, wire.Failed)
+    assert failed.code == "engine_lost"
+    with pytest.raises(EngineLost):
+        speak(client, name="during")
+    await until(lambda: client.state is EngineState.READY, 60)
+    _, done = await collect(speak(client, "hello again.", "after"))
+    assert isinstance(done, wire.Done)
+
+
+async def test_sigterm_drains(client: EngineClient) -> None:
+    stream = speak(client)
+    await anext(stream)
+    os.kill(client.worker_pids[0], signal.SIGTERM)
+    refused = speak(client, "hello", "new")
+    _, done = await collect(stream)
+    assert isinstance(done, wire.Done)
+    assert done.finish_reason == "stop"
+    _, failed = await collect(refused)
+    assert isinstance(failed, wire.Failed)
+    assert failed.code in ("draining", "engine_lost")
+
+
+async def test_a_drain_by_the_gateway_ends_the_worker_by_itself() -> None:
+    client = make()
+    await client.start()
+    stream = speak(client)
+    await anext(stream)
+    (worker,) = client._workers
+    await client.close(drain_s=30)
+    _, done = await collect(stream)
+    assert isinstance(done, wire.Done)
+    assert worker.supervisor.last_exit == 0
+
+
+async def test_a_worker_whose_gateway_is_gone_exits() -> None:
+    client = make()
+    await client.start()
+    (pid,) = client.worker_pids
+    (worker,) = client._workers
+    worker.supervisor._stopping = True  # no respawn, and SIGTERM instead of SIGKILL
+    stream = speak(client)
+    await anext(stream)
+    assert worker.supervisor._writer is not None
+    worker.supervisor._writer.close()
+    await until(lambda: worker.supervisor.pid is None)
+    assert worker.supervisor.last_exit in (0, -signal.SIGTERM)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    await client.close()
+
+
+async def test_a_voice_is_made_from_a_recording_while_others_speak(client: EngineClient) -> None:
+    talking = speak(client)
+    tone = (8000 * np.sin(np.arange(2 * 24000) * 0.05)).astype("<i2").tobytes()
+    added = await client.add_voice(wire.AddVoice("mine", 24000, payload=tone))
+    assert added.num_patches == 13
+    with pytest.raises(AudioDecodeError):
+        await client.add_voice(wire.AddVoice("short", 24000, payload=tone[:100]))
+    _, done = await collect(speak(client, "hello there.", "cloned", voice="mine"))
+    assert isinstance(done, wire.Done)
+    assert isinstance((await collect(talking))[1], wire.Done)
+
+
+async def test_a_model_or_device_that_cannot_be_used_says_why() -> None:
+    with pytest.raises(CheckpointError):
+        await make("/nonexistent").start()
+    with pytest.raises(ConfigError, match="cuda:99"):
+        await make(device="cuda:99").start()
