@@ -39,7 +39,7 @@ def _option(row: Setting, hidden: bool) -> Callable[[Command], Command]:
     )
 
 
-def _click_type(row: Setting) -> click.ParamType | type | None:
+def _click_type(row: Setting) -> Any:
     if row.choices:
         return click.Choice(row.choices)
     # Numbers are parsed by the loader, which knows the bounds and says where a value came from.

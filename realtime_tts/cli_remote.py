@@ -71,7 +71,7 @@ async def remote_speech(
                 sender.cancel()
                 await asyncio.gather(sender, return_exceptions=True)
     except InvalidStatus as error:
-        raise _refused(error.response.body or b"", error.response.status_code) from error
+        raise _refused(bytes(error.response.body or b""), error.response.status_code) from error
     except ConnectionClosed as error:
         raise ConfigError("the server closed the connection in mid-speech", field="url") from error
     except OSError as error:

@@ -89,8 +89,8 @@ class Gateway:
             self.state = GatewayState.FAILED if self.start_error else GatewayState.RUNNING
         self.started.set()
         if ready := self.engine.ready:
-            fields = {"model": ready.model, "device": ready.device, "seconds": time.monotonic() - begun}
-            log_event(logger, logging.INFO, "ready", **fields)
+            seconds = time.monotonic() - begun
+            log_event(logger, logging.INFO, "ready", model=ready.model, device=ready.device, seconds=seconds)
 
     async def drain(self, timeout_s: float) -> None:
         """Let nobody in, let running speech end, close the sessions; those still speaking at the end are cut off."""

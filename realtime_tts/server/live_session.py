@@ -16,8 +16,9 @@ from realtime_tts.audio.packetizer import Packet
 from realtime_tts.engine_client import EngineClient
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.encoding import Encoders
+from realtime_tts.server.ledger import Ledger
 from realtime_tts.server.logs import log_event
-from realtime_tts.server.metrics import Metrics, PlaybackEstimate
+from realtime_tts.server.metrics import Metrics
 from realtime_tts.server.speech import ContextSpeech
 from realtime_tts.session import events, messages, native
 from realtime_tts.session.protocol import Session, SessionState
@@ -61,14 +62,14 @@ class LiveSession:
         self._outlet: Outlet | None = None
         self._speeches: dict[str, ContextSpeech] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._open: dict[str, tuple[messages.ContextStarted, PlaybackEstimate]] = {}
+        self._ledger = Ledger(services.metrics, session.session_id)
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
 
     @property
     def num_unfinished(self) -> int:
         """Contexts that were announced to the client and whose terminal message was not sent yet."""
-        return len(self._open)
+        return self._ledger.num_unfinished
 
     @property
     def num_speaking(self) -> int:
@@ -118,7 +119,7 @@ class LiveSession:
             for speech in self._speeches.values():
                 speech.park()
             if self._over:
-                self._count_abandoned()
+                self._ledger.abandoned()
 
     def drain(self) -> None:
         self.session.drain(time.monotonic())
@@ -133,7 +134,7 @@ class LiveSession:
         now = time.monotonic()
         taken = self.session.messages_to_send(now, max_bytes)
         for message in taken:
-            self._count(message, now)
+            self._ledger.sent(message, now)
         self._perform_events(now)  # what has been sent may start a clock or end a context
         self._arm()
         return [native.serialize(message) for message in taken]
@@ -238,40 +239,5 @@ class LiveSession:
         for context_id in list(self._speeches):
             self._stop(context_id)
         if self._outlet is None:
-            self._count_abandoned()
+            self._ledger.abandoned()
         self._on_closed(self)
-
-    def _count_abandoned(self) -> None:
-        """Contexts whose terminal message nobody was left to take."""
-        self._services.metrics.contexts.labels("abandoned").inc(len(self._open))
-        self._open.clear()
-
-    def _count(self, message: messages.ServerMessage, now: float) -> None:
-        metrics = self._services.metrics
-        if isinstance(message, messages.AudioPacket):
-            if entry := self._open.get(message.context_id):
-                started, estimate = entry
-                duration_s = message.num_samples / started.audio.sample_rate
-                metrics.sent_packet(started.audio.codec, duration_s, estimate.packet(duration_s, now))
-            return
-        metrics.sent(message)
-        if isinstance(message, messages.ContextStarted):
-            self._open[message.context_id] = (message, PlaybackEstimate())
-        elif isinstance(message, messages.ContextDone | messages.ContextCancelled | messages.ContextFailed):
-            self._open.pop(message.context_id, None)
-            self._log_context(message)
-
-    def _log_context(self, message: messages.TerminalMessage) -> None:
-        outcome = {messages.ContextDone: "done", messages.ContextCancelled: "cancelled"}.get(type(message), "failed")
-        log_event(
-            logger,
-            logging.INFO,
-            "context_ended",
-            session=self.session.session_id,
-            outcome=outcome,
-            characters=getattr(message, "characters", None),
-            audio_ms=getattr(message, "audio_ms", None),
-            ttfa_ms=getattr(message, "ttfa_ms", None),
-            played_ms=getattr(message, "played_ms", None),
-            code=getattr(message, "code", None),
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -50,7 +51,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        named = {"registry": self.registry, "namespace": "realtime_tts"}
+        named: dict[str, Any] = {"registry": self.registry, "namespace": "realtime_tts"}
         self.sessions = Gauge("sessions", "Sessions alive, those waiting for their client included", **named)
         self.sessions_total = Counter("sessions_opened", "Sessions opened", **named)
         self.refused = Counter("handshakes_refused", "Connections refused at the handshake", ["code"], **named)

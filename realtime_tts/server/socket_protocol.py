@@ -21,6 +21,8 @@ SOCKET_EXTENSION = "realtime_tts.socket"
 # back, yet enough for 16 contexts of 48 kHz PCM over a path of 100 ms.
 SEND_BUFFER_BYTES = 64 * 1024
 WRITE_HIGH_BYTES = 32 * 1024
+# asyncio reads 256 KiB at a time; thousands of tiny messages would be parsed before anybody else gets a turn.
+READ_BYTES = 16 * 1024
 
 
 class StreamProtocol(WebSocketsSansIOProtocol):
@@ -37,6 +39,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
         self.transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        if hasattr(self.transport, "max_size"):
+            self.transport.max_size = READ_BYTES
         sock: socket.socket | None = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -45,7 +49,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
         if hasattr(self, "scope"):  # the application starts with the next turn of the loop
-            self.scope["extensions"][SOCKET_EXTENSION] = self  # type: ignore[index, typeddict-item]
+            extensions: dict[str, Any] = self.scope["extensions"]
+            extensions[SOCKET_EXTENSION] = self
 
     def eof_received(self) -> None:
         # Without this asyncio would flush to a peer that is gone before it tells anybody.
@@ -103,6 +108,8 @@ class RequestProtocol(H11Protocol):
     """HTTP/1.1. A connection that does not send a whole request head in time is dropped."""
 
     handshake_timeout_s: float = 10.0
+
+    cycle: Any  # None until a request has begun
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

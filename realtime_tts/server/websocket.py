@@ -12,6 +12,7 @@ import logging
 import time
 
 from fastapi import WebSocket
+from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError, SessionNotFound
@@ -116,7 +117,7 @@ class Connection:
                 await asyncio.sleep(0)
                 slice_end = time.monotonic() + _READ_SLICE_S
 
-    async def _receive_first(self) -> dict[str, object]:
+    async def _receive_first(self) -> Message:
         """Without a session there is nobody else to notice a silent client."""
         try:
             return await asyncio.wait_for(self._websocket.receive(), self._gateway.settings.server.idle_timeout_s)

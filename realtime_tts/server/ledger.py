@@ -1,0 +1,66 @@
+"""Counts and logs what a session's client is sent: contexts opened and ended, packets, errors."""
+
+from __future__ import annotations
+
+import logging
+
+from realtime_tts.server.logs import log_event
+from realtime_tts.server.metrics import Metrics, PlaybackEstimate
+from realtime_tts.session import messages
+
+logger = logging.getLogger(__name__)
+_OUTCOMES = {
+    messages.ContextDone: "done",
+    messages.ContextCancelled: "cancelled",
+    messages.ContextFailed: "failed",
+}
+
+
+class Ledger:
+    """One session's account."""
+
+    def __init__(self, metrics: Metrics, session_id: str) -> None:
+        self._metrics, self._session_id = metrics, session_id
+        self._open: dict[str, tuple[messages.ContextStarted, PlaybackEstimate]] = {}
+
+    @property
+    def num_unfinished(self) -> int:
+        """Contexts that were announced to the client and whose terminal message was not sent yet."""
+        return len(self._open)
+
+    def sent(self, message: messages.ServerMessage, now: float) -> None:
+        """Enter a message that leaves at `now`."""
+        if isinstance(message, messages.AudioPacket):
+            self._sent_packet(message, now)
+            return
+        self._metrics.sent(message)
+        if isinstance(message, messages.ContextStarted):
+            self._open[message.context_id] = (message, PlaybackEstimate())
+        elif isinstance(message, messages.ContextDone | messages.ContextCancelled | messages.ContextFailed):
+            self._open.pop(message.context_id, None)
+            self._log_end(message)
+
+    def abandoned(self) -> None:
+        """Nobody is left to take the terminal messages of what is open."""
+        self._metrics.contexts.labels("abandoned").inc(len(self._open))
+        self._open.clear()
+
+    def _sent_packet(self, packet: messages.AudioPacket, now: float) -> None:
+        if entry := self._open.get(packet.context_id):
+            started, estimate = entry
+            duration_s = packet.num_samples / started.audio.sample_rate
+            self._metrics.sent_packet(started.audio.codec, duration_s, estimate.packet(duration_s, now))
+
+    def _log_end(self, message: messages.TerminalMessage) -> None:
+        log_event(
+            logger,
+            logging.INFO,
+            "context_ended",
+            session=self._session_id,
+            outcome=_OUTCOMES[type(message)],
+            characters=getattr(message, "characters", None),
+            audio_ms=getattr(message, "audio_ms", None),
+            ttfa_ms=getattr(message, "ttfa_ms", None),
+            played_ms=getattr(message, "played_ms", None),
+            code=getattr(message, "code", None),
+        )
