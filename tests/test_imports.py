@@ -20,7 +20,8 @@ ALLOWED = {
     "model": set(),
     "engine": {"model", "config"},
     "engine_supervisor": set(),
-    "engine_client": {"config", "model.serving", "engine_supervisor"},
+    "request_stream": set(),
+    "engine_client": {"config", "model.serving", "engine_supervisor", "request_stream"},
     "server": {"session", "text", "audio", "config", "engine_client", "engine_supervisor", "model.serving"},
 }
 EVERYBODY = {"errors", "wire", "__version__"}

@@ -1,0 +1,265 @@
+"""The Python API for asyncio; `api` has the blocking one.
+
+The model runs in a worker process per device, as it does behind the server; chunks are float32 arrays in −1…1, handed
+out as they are made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import uuid
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from realtime_tts import wire
+from realtime_tts.engine_client import EngineClient, RequestStream
+from realtime_tts.engine_supervisor import WorkerSpec, worker_command
+from realtime_tts.errors import EngineStartError, InvalidRequest, error_from_code
+from realtime_tts.model.serving import ServingPolicy
+from realtime_tts.recordings import RecordingLike, voice_from_recordings
+from realtime_tts.text.normalizer import Normalizer
+from realtime_tts.text.planner import SpeechPlanner, SpeechSegment
+from realtime_tts.text.segmenter import SegmenterConfig
+from realtime_tts.text_source import TextSource
+
+Chunk = np.ndarray[Any, np.dtype[np.float32]]
+ZERO_SHOT_VOICE = "zero-shot"
+_SEGMENTS_AHEAD = 8  # submitted before the first of them has been read
+_STALL_FLUSH_S = 1.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Options:
+    voice: str | None
+    seed: int
+    cfg: float | None
+    steps: int | None
+    max_length_s: float | None
+
+
+class AsyncTTS:
+    """A loaded model. ``async with AsyncTTS() as tts: async for chunk in tts.generate("Hello"): …``
+
+    Args:
+        model: a checkpoint directory, a hub id such as ``openbmb/VoxCPM2``, or ``starter-voice``, which is included.
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` …, or several of them, each with a worker of its own.
+        dtype, threads, max_streams, num_blocks: None lets the worker choose.
+        language: in which numbers, dates and the like are read.
+        workers: start these instead (tests, other machines' launchers).
+    """
+
+    def __init__(
+        self,
+        model: str = "starter-voice",
+        device: str | Sequence[str] = "auto",
+        *,
+        dtype: str | None = None,
+        threads: int | None = None,
+        max_streams: int | None = None,
+        num_blocks: int | None = None,
+        language: str = "en",
+        workers: Sequence[WorkerSpec] | None = None,
+    ) -> None:
+        devices = [device] if isinstance(device, str) else list(device)
+        options = {"dtype": dtype, "threads": threads, "max_streams": max_streams, "num_blocks": num_blocks}
+        if workers is None:
+            workers = [WorkerSpec(worker_command(str(model), name, **options), name) for name in devices]  # type: ignore[arg-type]
+        self._client = EngineClient(workers)
+        self._language = language
+
+    async def start(self) -> None:
+        """Load the model; returns when it is warm. Called by ``async with``.
+
+        Raises:
+            CheckpointError, ConfigError, EngineStartError: it cannot be loaded.
+        """
+        await self._client.start()
+
+    async def close(self) -> None:
+        """End the workers; running generations end with EngineLost. Idempotent."""
+        await self._client.close()
+
+    async def __aenter__(self) -> AsyncTTS:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    @property
+    def sample_rate(self) -> int:
+        """Of the chunks, Hz."""
+        return self._ready.sample_rate
+
+    @property
+    def voices(self) -> list[str]:
+        """Names for `generate`'s `voice`, those added included; ``zero-shot`` is always one."""
+        return [*(voice["id"] for voice in self._ready.voices), *self._client.added_voices, ZERO_SHOT_VOICE]
+
+    @property
+    def _ready(self) -> wire.Ready:
+        if self._client.ready is None:
+            raise EngineStartError("the model is not loaded; use `async with` or call start()")
+        return self._client.ready
+
+    async def add_voice(
+        self,
+        name: str,
+        *,
+        reference_audio: RecordingLike | None = None,
+        prompt_audio: RecordingLike | None = None,
+        prompt_text: str | None = None,
+    ) -> None:
+        """Keep a voice under a name until `remove_voice`; see `generate` for the recordings."""
+        await self._client.add_voice(await voice_from_recordings(name, reference_audio, prompt_audio, prompt_text))
+
+    def remove_voice(self, name: str) -> None:
+        """Forget an added voice."""
+        self._client.remove_voice(name)
+
+    async def generate(
+        self,
+        text: str | Iterable[str] | AsyncIterable[str],
+        *,
+        voice: str | None = None,
+        reference_audio: RecordingLike | None = None,
+        prompt_audio: RecordingLike | None = None,
+        prompt_text: str | None = None,
+        seed: int = 0,
+        cfg: float | None = None,
+        steps: int | None = None,
+        max_length_s: float | None = None,
+    ) -> AsyncIterator[Chunk]:
+        """Speak a text, or a stream of pieces of one (an LLM's deltas) while it is being written.
+
+        Leaving the iteration (break, aclose, cancelling the task) cancels at once.
+
+        Args:
+            voice: a name of `voices`; None is the model's default, ``zero-shot`` one that the model makes up.
+            reference_audio: speak like this recording: a path, or (samples, rate in Hz).
+            prompt_audio, prompt_text: continue from this recording of this text.
+            seed: the same seed, text and voice give the same samples.
+            cfg, steps: guidance and flow steps; None is the checkpoint's choice.
+            max_length_s: stop after so much audio.
+
+        Raises:
+            InvalidRequest, EngineError and others of `realtime_tts.errors`.
+        """
+        context_id = uuid.uuid4().hex
+        recordings = (reference_audio, prompt_audio, prompt_text)
+        temporary = context_id if any(recording is not None for recording in recordings) else None
+        if temporary and voice is not None:
+            raise InvalidRequest("give a voice or recordings, not both", field="voice")
+        streams: asyncio.Queue[RequestStream | BaseException | None] = asyncio.Queue(_SEGMENTS_AHEAD)
+        feeder = None
+        try:
+            if temporary:
+                await self._client.add_voice(await voice_from_recordings(temporary, *recordings))
+            options = _Options(temporary or self._voice(voice), seed, cfg, steps, max_length_s)
+            feeder = asyncio.ensure_future(self._feed(text, context_id, options, streams))
+            async for chunk in self._read(streams, max_length_s):
+                yield chunk
+        finally:
+            if feeder is not None:
+                feeder.cancel()
+                await asyncio.gather(feeder, return_exceptions=True)
+            self._client.close_context(context_id)
+            if temporary:
+                self._client.remove_voice(temporary)
+
+    def _voice(self, voice: str | None) -> str | None:
+        if voice is None:
+            return self._ready.default_voice
+        return None if voice == ZERO_SHOT_VOICE else voice
+
+    async def _feed(
+        self,
+        text: str | Iterable[str] | AsyncIterable[str],
+        context_id: str,
+        options: _Options,
+        streams: asyncio.Queue[RequestStream | BaseException | None],
+    ) -> None:
+        """Plan the text and submit segments, a few ahead of what is read; ends the queue with None or an error."""
+        clock = asyncio.get_running_loop().time
+        planner = SpeechPlanner(self._normalizer, self._segmenter, _STALL_FLUSH_S)
+        source = TextSource(text)
+
+        async def submit(segments: list[SpeechSegment]) -> None:
+            for segment in segments:
+                request = self._request(segment, context_id, options)
+                await streams.put(self._client.submit(request))
+
+        try:
+            while True:
+                deadline_s = planner.next_deadline()
+                wait_s = None if deadline_s is None else max(0.0, deadline_s - clock())
+                try:
+                    delta = await source.next(wait_s)
+                except asyncio.TimeoutError:
+                    await submit(planner.tick(clock()))
+                    continue
+                if delta is None:
+                    break
+                await submit(planner.push(delta, clock()))
+            await submit(planner.end(clock()))
+            await streams.put(None)
+        except Exception as error:
+            await streams.put(error)
+        finally:
+            await source.close()
+
+    def _request(self, segment: SpeechSegment, context_id: str, options: _Options) -> wire.Generate:
+        max_patches = None
+        if options.max_length_s is not None:
+            patch_s = self._ready.patch_samples / self._ready.sample_rate
+            max_patches = max(1, -int(-options.max_length_s // patch_s))
+        return wire.Generate(
+            f"{context_id}-{segment.index}",
+            context_id,
+            segment.text,
+            voice=options.voice,
+            seed=options.seed,
+            cfg=options.cfg,
+            steps=options.steps,
+            max_patches=max_patches,
+            encoding="f32le",
+            paced=False,
+        )
+
+    async def _read(
+        self, streams: asyncio.Queue[RequestStream | BaseException | None], max_length_s: float | None
+    ) -> AsyncIterator[Chunk]:
+        left = None if max_length_s is None else round(max_length_s * self.sample_rate)
+        while (stream := await streams.get()) is not None:
+            if isinstance(stream, BaseException):
+                raise stream
+            async for message in stream:
+                if isinstance(message, wire.Failed):
+                    raise error_from_code(message.code, message.message)
+                if not isinstance(message, wire.Audio):
+                    continue
+                chunk = np.frombuffer(message.payload, dtype="<f4")
+                if left is not None:
+                    chunk, left = chunk[:left], left - len(chunk)
+                if len(chunk):
+                    yield chunk
+                if left is not None and left <= 0:
+                    return
+
+    @functools.cached_property
+    def _policy(self) -> ServingPolicy:
+        return ServingPolicy.from_map(self._ready.policy)
+
+    @functools.cached_property
+    def _normalizer(self) -> Normalizer:
+        charset = self._policy.charset
+        return Normalizer(self._language, None if charset is None else frozenset(charset))
+
+    @property
+    def _segmenter(self) -> SegmenterConfig:
+        default = SegmenterConfig()
+        return dataclasses.replace(default, max_chars=min(default.max_chars, self._policy.max_segment_chars))

@@ -1,0 +1,59 @@
+"""What one request to the engine yields, as an async iterator."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Callable
+
+from realtime_tts import wire
+
+
+class RequestStream:
+    """What one request yields: `Audio` frames, then exactly one `Done` or `Failed`.
+
+    Bounded: a reader that leaves more than `max_buffered_bytes` unread loses the request (`slow_consumer`).
+    """
+
+    def __init__(self, request_id: str, context_id: str, cancel: Callable[[str], None]) -> None:
+        self.request_id, self.context_id = request_id, context_id
+        self.buffered_bytes = 0
+        self.ended = False  # the terminal message has been put
+        self._cancel = cancel
+        self._messages: collections.deque[wire.Message] = collections.deque()
+        self._arrived = asyncio.Event()
+        self._read_all = False
+
+    def __aiter__(self) -> RequestStream:
+        return self
+
+    async def __anext__(self) -> wire.Message:
+        if self._read_all:
+            raise StopAsyncIteration
+        while not self._messages:
+            self._arrived.clear()
+            await self._arrived.wait()
+        message = self._messages.popleft()
+        self.buffered_bytes -= len(message.payload)
+        self._read_all = isinstance(message, (wire.Done, wire.Failed))
+        return message
+
+    async def aclose(self) -> None:
+        """Cancel the request unless it has ended; later reads end at once."""
+        if not self.ended:
+            self._cancel(self.request_id)
+        self._messages.clear()
+        self.buffered_bytes = 0
+        self._read_all = True
+
+    def put(self, message: wire.Message) -> None:
+        """Called by the client only."""
+        self.ended = isinstance(message, (wire.Done, wire.Failed))
+        self.buffered_bytes += len(message.payload)
+        self._messages.append(message)
+        self._arrived.set()
+
+    def drop_audio(self) -> None:
+        """Forget what has not been read, as a cancel demands."""
+        self._messages.clear()
+        self.buffered_bytes = 0

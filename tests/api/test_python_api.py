@@ -1,0 +1,251 @@
+"""`TTS` and `AsyncTTS`: chunks as they are made, every way to leave is clean."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+import wave
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from fake_worker import fake_worker_command
+
+import realtime_tts
+from realtime_tts import TTS, AsyncTTS
+from realtime_tts.engine_supervisor import WorkerSpec
+from realtime_tts.errors import AudioDecodeError, CheckpointError, EngineStartError, InvalidRequest, VoiceNotFound
+from realtime_tts.text_source import TextSource
+
+
+def fake(**options: object) -> list[WorkerSpec]:
+    return [WorkerSpec(fake_worker_command(**options))]
+
+
+@pytest_asyncio.fixture
+async def tts() -> AsyncIterator[AsyncTTS]:
+    async with AsyncTTS(workers=fake(patch_delay_s=0.002)) as tts:
+        yield tts
+        assert tts._client.num_requests == 0, "a request outlived its iteration"
+        assert not tts._client._context_workers
+
+
+async def speak(tts: AsyncTTS, text: Any, **options: Any) -> np.ndarray[Any, Any]:
+    chunks = [chunk async for chunk in tts.generate(text, **options)]
+    assert all(chunk.dtype == np.float32 for chunk in chunks)
+    return np.concatenate(chunks) if chunks else np.zeros(0, np.float32)
+
+
+async def test_any_split_of_the_text_gives_the_same_samples(tts: AsyncTTS) -> None:
+    text = "Hello there. The total is $5.50, and that is all. Is it not? " * 2
+
+    async def one_by_one() -> AsyncIterator[str]:
+        for character in text:
+            yield character
+
+    whole = await speak(tts, text)
+    assert whole.size > 20 * 2560
+    assert np.array_equal(whole, await speak(tts, list(text)))
+    assert np.array_equal(whole, await speak(tts, iter(text.partition("total"))))
+    assert np.array_equal(whole, await speak(tts, one_by_one()))
+
+
+@pytest.mark.parametrize("text", ["", "   ", "🙂", "...", []])
+async def test_nothing_to_say_is_no_chunk_and_no_error(tts: AsyncTTS, text: Any) -> None:
+    assert (await speak(tts, text)).size == 0
+
+
+async def test_the_first_chunk_comes_before_the_text_has_ended(tts: AsyncTTS) -> None:
+    heard = asyncio.Event()
+
+    async def text() -> AsyncIterator[str]:
+        yield "This is the first sentence. "
+        await asyncio.wait_for(heard.wait(), 10)
+        yield "And this the second."
+
+    chunks = 0
+    async for _ in tts.generate(text()):
+        chunks += 1
+        heard.set()
+    assert chunks > 5
+
+
+async def test_a_stalled_stream_is_spoken_up_to_where_it_is(tts: AsyncTTS) -> None:
+    go_on = asyncio.Event()
+
+    async def text() -> AsyncIterator[str]:
+        yield "Hello and "
+        await asyncio.wait_for(go_on.wait(), 10)
+        yield "goodbye."
+
+    async for _ in tts.generate(text()):
+        go_on.set()
+    assert go_on.is_set()
+
+
+async def test_breaking_out_cancels_at_once(tts: AsyncTTS) -> None:
+    chunks = tts.generate("[never] this goes on for a long time.")
+    await anext(chunks)
+    await chunks.aclose()
+    assert tts._client.num_requests == 0
+
+
+async def test_cancelling_the_task_cancels_the_speech(tts: AsyncTTS) -> None:
+    task = asyncio.create_task(speak(tts, "[never] " * 20))
+    while tts._client.num_requests == 0:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert tts._client.num_requests == 0
+
+
+async def test_max_length_is_exact(tts: AsyncTTS) -> None:
+    samples = await speak(tts, "This is a sentence. And this is another one, which is longer. " * 3, max_length_s=1.5)
+    assert samples.size == 24000
+
+
+async def test_errors_are_typed_and_leave_nothing_behind(tts: AsyncTTS) -> None:
+    with pytest.raises(VoiceNotFound):
+        await speak(tts, "hello", voice="nobody")
+    with pytest.raises(InvalidRequest):
+        await speak(tts, "hello", voice="slt", reference_audio="x.wav")
+    with pytest.raises(AudioDecodeError):
+        await speak(tts, "hello", reference_audio="/nonexistent.wav")
+    with pytest.raises(AudioDecodeError, match="both"):
+        await speak(tts, "hello", prompt_text="hello")
+    with pytest.raises(AudioDecodeError):
+        await speak(tts, "hello", reference_audio=(np.zeros(0), 16000))
+    assert tts._client.added_voices == []
+
+
+async def test_an_error_of_the_text_stream_reaches_the_caller(tts: AsyncTTS) -> None:
+    def broken() -> Iterator[str]:
+        yield "Hello there. "
+        raise KeyError("the LLM failed")
+
+    with pytest.raises(KeyError):
+        await speak(tts, broken())
+
+
+async def test_recordings_make_a_voice_for_one_call_or_for_good(tts: AsyncTTS, tmp_path: Path) -> None:
+    tone = (0.3 * np.sin(np.arange(16000) * 0.1)).astype(np.float32)
+    path = tmp_path / "tone.wav"
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16000)
+        file.writeframes((tone * 32767).astype("<i2").tobytes())
+    stereo = (np.stack((tone, tone), axis=1) * 32767).astype(np.int16)
+    assert (await speak(tts, "hello", reference_audio=path)).size
+    assert (await speak(tts, "hello", prompt_audio=(stereo, 16000), prompt_text="a tone")).size
+    assert (await speak(tts, "hello", reference_audio=(tone, 16000), prompt_audio=path, prompt_text="a tone")).size
+    assert tts._client.added_voices == []
+    await tts.add_voice("mine", reference_audio=(tone, 16000))
+    assert tts.voices == ["slt", "rms", "mine", "zero-shot"]
+    assert (await speak(tts, "hello", voice="mine")).size
+    tts.remove_voice("mine")
+    with pytest.raises(VoiceNotFound):
+        await speak(tts, "hello", voice="mine")
+
+
+async def test_many_speak_at_once(tts: AsyncTTS) -> None:
+    results = await asyncio.gather(*(speak(tts, "hello there, you.", seed=seed) for seed in range(6)))
+    assert [round(float(samples[0]) * 32768) for samples in results] == [1000 * seed - 1000 for seed in range(6)]
+
+
+async def test_use_before_start_and_a_bad_model_say_what_is_wrong() -> None:
+    with pytest.raises(EngineStartError, match="start"):
+        _ = AsyncTTS(workers=fake()).sample_rate
+    with pytest.raises(CheckpointError):
+        await AsyncTTS(workers=fake(fail_start=True)).start()
+
+
+def test_blocking_use_breaking_out_and_threads() -> None:
+    with TTS(workers=fake(patch_delay_s=0.002)) as tts:
+        assert tts.sample_rate == 16000
+        for _ in tts.generate("[never] is a long time"):
+            break
+        samples = np.concatenate(list(tts.generate("Hello there.")))
+        assert np.array_equal(samples[:2560] * 32768, np.arange(2560) % 2000 - 1000)
+        results: list[int] = []
+
+        def run() -> None:
+            results.append(sum(chunk.size for chunk in tts.generate("Hello there.")))
+
+        threads = [threading.Thread(target=run) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert results == [samples.size] * 3
+        end = time.monotonic() + 5
+        while tts._tts._client.num_requests and time.monotonic() < end:
+            time.sleep(0.01)
+        assert tts._tts._client.num_requests == 0
+    tts.close()
+    with pytest.raises(CheckpointError):
+        TTS(workers=fake(fail_start=True))
+
+
+async def test_a_time_out_of_the_text_loses_nothing() -> None:
+    def slow() -> Iterator[str]:
+        yield "a"
+        time.sleep(0.2)
+        yield "b"
+
+    source = TextSource(slow())
+    pieces: list[str] = []
+    num_timeouts = 0
+    while True:
+        try:
+            piece = await source.next(0.05)
+        except asyncio.TimeoutError:
+            num_timeouts += 1
+            continue
+        if piece is None:
+            break
+        pieces.append(piece)
+    await source.close()
+    assert pieces == ["a", "b"]
+    assert num_timeouts > 0
+
+
+async def test_an_endless_text_is_read_only_a_little_ahead() -> None:
+    num_read = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal num_read
+        while True:
+            num_read += 1
+            yield "x"
+
+    source = TextSource(endless())
+    await source.next(5)
+    await asyncio.sleep(0.1)
+    await source.close()
+    assert num_read < 100
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = "import sys, realtime_tts; print({'torch', 'numpy', 'asyncio'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"
+    with pytest.raises(AttributeError):
+        _ = realtime_tts.nothing
+
+
+def test_three_lines_speak_with_the_starter_voice() -> None:
+    tts = TTS(device="cpu", threads=1)
+    try:
+        samples = np.concatenate(list(tts.generate("Hello, how are you today?")))
+        assert 0.8 < samples.size / tts.sample_rate < 5
+        assert 0.05 < np.abs(samples).max() <= 1.0
+    finally:
+        tts.close()
