@@ -20,6 +20,7 @@ let tts = null;
 /** @type {import('./context.js').SpeechContext | null} */
 let context = null;
 let writing = new AbortController();
+let underrunsBefore = 0; // of earlier contexts
 
 // ---- connection ---------------------------------------------------------------------------------------------------
 
@@ -93,6 +94,7 @@ async function write(target, text) {
 
 function begin(next) {
   context = next;
+  underrunsBefore = tts.player.underruns;
   hook?.watch(next);
   transcript.clear();
   waveform.clear();
@@ -120,12 +122,13 @@ async function interrupt() {
   waveform.draw();
   transcript.write(target.text);
   transcript.cut(spoken.spokenChars, 'interrupted');
-  setPhase('interrupted', `Interrupted. You heard ${seconds(spoken.playedMs)}${heardWords(spoken.spokenText)}`);
+  setPhase('interrupted', `Interrupted after ${seconds(spoken.playedMs)}: ${heardWords(spoken.spokenText)} heard`);
 }
 
 function heardWords(text) {
   const words = text.trim().split(/\s+/).filter(Boolean).length;
-  return words === 0 ? ' and no whole word.' : `, ${words} ${words === 1 ? 'word' : 'words'}.`;
+  if (words === 0) return 'no whole word';
+  return `${words} ${words === 1 ? 'word' : 'words'}`;
 }
 
 function finish(target) {
@@ -162,7 +165,7 @@ function showProgressOnce(target) {
   $('m-server').textContent = milliseconds(target.serverMs);
   if (tts?.player) {
     $('m-buffer').textContent = `${Math.round(tts.player.targetMs)} ms`;
-    $('m-underruns').textContent = tts.player.underruns;
+    $('m-underruns').textContent = tts.player.underruns - underrunsBefore;
   }
 }
 
@@ -205,7 +208,7 @@ function bringStageIntoView() {
   if (matchMedia('(max-width: 56rem)').matches) $('stage').scrollIntoView({ behavior: calm ? 'auto' : 'smooth' });
 }
 
-const seconds = (ms) => `${(ms / 1000).toFixed(1)} seconds`;
+const seconds = (ms) => `${(ms / 1000).toFixed(1)} s`;
 const milliseconds = (ms) => (ms === null || ms === undefined ? '–' : `${Math.round(ms)} ms`);
 const clock = (ms) => `${Math.floor(ms / 60_000)}:${((ms % 60_000) / 1000).toFixed(1).padStart(4, '0')}`;
 

@@ -229,8 +229,10 @@ export class RealtimeTTS extends EventTarget {
   }
 
   #sessionLost(error) {
-    if (!this.closing) this.#emit('error', error);
-    for (const context of [...this.contexts.values()]) if (context.state === 'open') this.#failed(context, error);
+    const open = [...this.contexts.values()].filter((context) => context.state === 'open');
+    // An idle session that the server let go of is replaced without a word.
+    if (!this.closing && (open.length > 0 || this.state === 'closed')) this.#emit('error', error);
+    for (const context of open) this.#failed(context, error);
   }
 
   #emit(type, detail) {

@@ -223,7 +223,8 @@ class FakeGateway:
         return session
 
     async def _replay(self, session: FakeSession, socket: ServerConnection, last: dict[str, int]) -> None:
-        """Send what each context lacks; live frames go to the new socket only when nothing older is left."""
+        """Send what each context lacks, and three frames again; live frames follow when nothing older is left."""
+        last = {context_id: max(-1, sequence - 3) for context_id, sequence in last.items()}
         contexts = [session.contexts[context_id] for context_id in last if context_id in session.contexts]
         while late := [context for context in contexts if last[context.context_id] + 1 < len(context.log)]:
             for context in late:

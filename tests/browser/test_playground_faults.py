@@ -125,6 +125,16 @@ def test_a_refused_context_is_explained_and_leaves_nothing_hanging(page: Playgro
     assert page.driver.find_element("id", "interrupt").is_enabled() is False
 
 
+def test_an_idle_session_that_ends_is_replaced_without_a_word(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    for session in gateway.sessions.values():
+        session.forgotten = True
+    gateway.cut()
+    page.wait(lambda: len(gateway.sessions) == 2 and page.connection() == "open", "a new session")
+    assert page.notice() == ""
+    page.speak(TEXT)
+    finish(page)
+
+
 def test_malformed_frames_are_reported_and_survived(page: PlaygroundPage) -> None:
     number = page.speak(f"[malformed] {TEXT}")
     page.wait(lambda: "protocol_error" in page.notice(), "told")
