@@ -13,7 +13,7 @@ const $ = (id) => document.getElementById(id);
 
 const transcript = new Transcript($('transcript-text'));
 const waveform = new Waveform($('wave'));
-const hook = new URLSearchParams(location.search).get('test') === '1' ? await import('./test-hook.js') : null;
+const hook = new URLSearchParams(location.search).get('test') === '1' ? await import('./probe.js') : null;
 
 /** @type {RealtimeTTS | null} */
 let tts = null;
