@@ -54,7 +54,7 @@ class TTS:
         try:
             while True:
                 try:
-                    chunk = self._wait(anext(chunks))  # type: ignore[arg-type]
+                    chunk: Chunk = self._wait(anext(chunks))  # type: ignore[arg-type]
                 except StopAsyncIteration:
                     return
                 yield chunk

@@ -222,7 +222,7 @@ class AsyncTTS:
             context_id,
             segment.text,
             voice=options.voice,
-            seed=options.seed,
+            seed=options.seed % 2**64,  # what a frame can carry; noise takes seeds modulo this anyway
             cfg=options.cfg,
             steps=options.steps,
             max_patches=max_patches,

@@ -45,7 +45,7 @@ def _from_samples(samples: np.ndarray[Any, Any], rate_hz: int, field: str) -> by
     if pcm.ndim != 1 or pcm.size == 0 or not np.isfinite(pcm).all():
         raise AudioDecodeError("samples must be a finite array [samples] or [samples, channels]", field=field)
     resampled = soxr.resample(pcm, rate_hz, _RATE_HZ)
-    return (np.clip(resampled, -1.0, 1.0) * 32767.0).round().astype("<i2").tobytes()
+    return bytes((np.clip(resampled, -1.0, 1.0) * 32767.0).round().astype("<i2").tobytes())
 
 
 async def voice_from_recordings(

@@ -85,7 +85,8 @@ class SetPriority(Message):
 @dataclasses.dataclass(frozen=True, slots=True)
 class AddVoice(Message):
     """Encode a recording (payload: s16le mono at `sample_rate` Hz) into a voice. With `prompt_text` it is continued
-    from; with `as_reference` it is an isolated reference; both may hold, also of two recordings. Answered by `VoiceAdded` or `VoiceFailed`."""
+    from; with `as_reference` it is an isolated reference; both may hold, also of two recordings. Answered by
+    `VoiceAdded` or `VoiceFailed`."""
 
     type: ClassVar[str] = "add_voice"
     voice_id: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from realtime_tts.engine.noise import noise_key
 from realtime_tts.engine.request import DecodeItem, PrefillItem, StepPlan
 from realtime_tts.model.attention import AttentionMetadata
 from realtime_tts.model.sequence import Sequence as ModelInput
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclasses.dataclass(slots=True)
@@ -57,16 +60,16 @@ class _Packer:
     """Collects int64 and float32 arrays; `send` copies them as one buffer and gives views of it."""
 
     def __init__(self) -> None:
-        self._parts: list[np.ndarray] = []
+        self._parts: list[Array] = []
         self._shapes: list[tuple[bool, tuple[int, ...]]] = []
 
-    def ints(self, values: Sequence[object]) -> None:
+    def ints(self, values: Any) -> None:
         self._add(np.asarray(values, dtype=np.int64), is_float=False)
 
-    def floats(self, values: np.ndarray | Sequence[float]) -> None:
+    def floats(self, values: Array | Sequence[float]) -> None:
         self._add(np.asarray(values, dtype=np.float32), is_float=True)
 
-    def _add(self, array: np.ndarray, *, is_float: bool) -> None:
+    def _add(self, array: Array, *, is_float: bool) -> None:
         self._shapes.append((is_float, array.shape))
         flat = np.ascontiguousarray(array).reshape(-1)
         if is_float:
@@ -123,7 +126,11 @@ def build_batch(plan: StepPlan, speeches: Mapping[str, Speech], block_size: int,
     pack.floats(_stack([source.context for source in inputs], patch_shape))
     tensors = pack.send(device)
     meta = AttentionMetadata(
-        *tensors[1:6],
+        positions=tensors[1],
+        slot_mapping=tensors[2],
+        block_tables=tensors[3],
+        context_lens=tensors[4],
+        last_index=tensors[5],
         prefill_lens=tuple(zip(lens[:num_multi], contexts[:num_multi], strict=True)),
         max_context_len=max(contexts[num_multi:], default=0),
     )
@@ -165,14 +172,14 @@ def _start(item: PrefillItem | DecodeItem) -> int:
 
 def _positions(
     items: Sequence[PrefillItem | DecodeItem], speeches: Mapping[str, Speech], block_size: int
-) -> tuple[list[int], list[int], list[int], list[int], list[int], list[np.ndarray]]:
+) -> tuple[list[int], list[int], list[int], list[int], list[int], list[Array]]:
     """Per new position: token, position, KV slot; then which rows are audio from the host, which fed back, and what."""
     tokens: list[int] = []
     positions: list[int] = []
     kv_slots: list[int] = []
     audio_rows: list[int] = []
     decode_rows: list[int] = []
-    features: list[np.ndarray] = []
+    features: list[Array] = []
     for item in items:
         first_row, start, num = len(tokens), _start(item), _num_positions(item)
         span = range(start, start + num)
@@ -200,7 +207,7 @@ def _padded_tables(
     return [[*table, *[table[0]] * (width - len(table))] for table in tables]
 
 
-def _stack(arrays: Sequence[np.ndarray], empty_shape: tuple[int, ...]) -> np.ndarray:
+def _stack(arrays: Sequence[Array], empty_shape: tuple[int, ...]) -> Array:
     return np.concatenate(arrays) if arrays else np.zeros(empty_shape, np.float32)
 
 

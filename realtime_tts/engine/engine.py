@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import hashlib
 import logging
 import queue
 import time
 from collections.abc import Callable
 
-import numpy as np
-
 from realtime_tts import wire
 from realtime_tts.engine.batch import Speech
 from realtime_tts.engine.block_pool import BLOCK_SIZE, chain_hashes, prefix_root
 from realtime_tts.engine.continuity import Continuity
-from realtime_tts.engine.model_runner import Array, ModelRunner, StepResult
-from realtime_tts.engine.request import Finished, FinishReason, Request, StepPlan, length_guard
+from realtime_tts.engine.jobs import Job, content_of, encode_pcm, make_job
+from realtime_tts.engine.model_runner import ModelRunner, StepResult
+from realtime_tts.engine.request import Finished, FinishReason, Request, StepPlan
 from realtime_tts.engine.scheduler import Scheduler
 from realtime_tts.engine.step_draft import SchedulerConfig
 from realtime_tts.engine.voices import Voice, VoiceStore
 from realtime_tts.errors import Draining, EngineOutOfMemory, InvalidRequest, RealtimeTTSError
 from realtime_tts.model.checkpoint import LoadedModel
-from realtime_tts.model.sequence import Patches, Sequence
 
 logger = logging.getLogger(__name__)
 
-MAX_STEPS = 100  # of the flow; more would only hold up the others
 _OOM_LIMIT, _OOM_WINDOW_S = 3, 60.0
 
 
@@ -38,17 +34,6 @@ class VoiceReady:
     voice_id: str
     voice: Voice | None
     error: RealtimeTTSError | None = None
-
-
-@dataclasses.dataclass(slots=True)
-class _Job:
-    """A request between its `Generate` and its terminal message."""
-
-    message: wire.Generate
-    voice: Voice
-    request: Request
-    patches: list[Patches] = dataclasses.field(default_factory=list)
-    num_samples: int = 0
 
 
 class Engine:
@@ -75,7 +60,7 @@ class Engine:
         self.is_draining = False
         self.emit, self._clock = emit, clock
         self._inbox: queue.SimpleQueue[wire.Message | VoiceReady] = queue.SimpleQueue()
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, Job] = {}
         self._speeches: dict[str, Speech] = {}  # of requests whose turn has come
         self._step_times_s: collections.deque[float] = collections.deque(maxlen=256)
         self._out_of_memory_s: collections.deque[float] = collections.deque(maxlen=_OOM_LIMIT)
@@ -155,7 +140,11 @@ class Engine:
 
     def _submit(self, message: wire.Generate) -> None:
         try:
-            job = self._make_job(message)
+            if message.request_id in self._jobs:
+                raise InvalidRequest("the request id is in use", field="request_id")
+            if self.is_draining and not self.scheduler.has_context(message.context_id):
+                raise Draining("the worker is shutting down")
+            job = make_job(message, self.loaded, self.voices, self.continuity)
             if job is None:  # nothing in the text can be spoken
                 self.emit(wire.Done(message.request_id, FinishReason.STOP.value))
                 return
@@ -163,34 +152,11 @@ class Engine:
         except RealtimeTTSError as error:
             self.emit(wire.Failed(message.request_id, error.code, error.message))
             return
+        except Exception:  # one odd text must not end the speech of all others
+            logger.exception("a request could not be taken")
+            self.emit(wire.Failed(message.request_id, "internal_error", "the request could not be taken"))
+            return
         self._jobs[message.request_id] = job
-
-    def _make_job(self, message: wire.Generate) -> _Job | None:
-        if message.request_id in self._jobs:
-            raise InvalidRequest("the request id is in use", field="request_id")
-        if self.is_draining and not self.scheduler.has_context(message.context_id):
-            raise Draining("the worker is shutting down")
-        policy = self.loaded.policy
-        if message.encoding not in ("s16le", "f32le"):
-            raise InvalidRequest("encoding must be s16le or f32le", field="encoding")
-        if message.steps is not None and not 2 <= message.steps <= MAX_STEPS:
-            raise InvalidRequest(f"steps must be 2 to {MAX_STEPS}", field="steps")
-        voice = self.voices.get(message.voice, message.tenant)
-        num_tokens = len(self.loaded.tokenizer.encode(message.text))
-        if num_tokens == 0:
-            return None
-        alone = self.continuity.first_input(message.text, voice)
-        limit = message.max_patches if message.max_patches is not None else self.loaded.config.max_length
-        guard = length_guard(num_tokens, len(message.text), policy.max_patches_per_char, limit)
-        request = Request(
-            message.request_id,
-            message.context_id,
-            min_prefill=alone.num_positions,
-            max_patches=guard,
-            priority=message.priority,
-            paced=message.paced,
-        )
-        return _Job(message, voice, request)
 
     def _prepare(self, request: Request) -> None:
         """The scheduler's call when a request's predecessor has ended: now it is known what it continues from."""
@@ -262,8 +228,8 @@ class Engine:
 
     def _fail_step(self, plan: StepPlan, error: EngineOutOfMemory) -> None:
         """No memory for a step: its requests end, the others go on; three in a minute are more than bad luck."""
-        logger.error("out of memory in a step over %d streams", len(plan.prefill) + len(plan.decode))
-        names = [item.request_id for item in (*plan.prefill, *plan.decode)]
+        logger.error("out of memory in a step over %d streams", len(plan.request_ids))
+        names = plan.request_ids
         for finished in self.scheduler.fail(names, error.code, error.message):
             self._end(finished)
         now = self._clock()
@@ -287,18 +253,3 @@ class Engine:
             contexts=scheduler.num_contexts,
             step_ms=1000 * sum(times_s) / len(times_s) if times_s else 0.0,
         )
-
-
-def content_of(source: Sequence) -> list[bytes]:
-    """What each position holds, for the prefix cache: a token's bytes, or a hash of a patch."""
-    content = [b"t" + token.to_bytes(4, "big") for token in source.token_ids]
-    for position, patch in zip(source.audio_index, source.features, strict=True):
-        content[position] = b"a" + hashlib.blake2b(np.ascontiguousarray(patch).tobytes(), digest_size=16).digest()
-    return content
-
-
-def encode_pcm(pcm: Array, encoding: str) -> bytes:
-    """[samples] float32 in −1…1 → little-endian bytes."""
-    if encoding == "f32le":
-        return pcm.astype("<f4").tobytes()
-    return (np.clip(pcm, -1.0, 1.0) * 32767.0).round().astype("<i2").tobytes()

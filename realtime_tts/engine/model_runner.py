@@ -60,7 +60,9 @@ class ModelRunner:
         try:
             batch = build_batch(plan, speeches, self.block_size, self.device)
             return self._unpack(batch, self._step(batch).cpu().numpy())
-        except (torch.OutOfMemoryError, MemoryError) as error:
+        except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError, the CPU's has no class
+            if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and "can't allocate" not in str(error):
+                raise
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
             raise EngineOutOfMemory("the device had no memory for a step") from error
@@ -127,7 +129,7 @@ class ModelRunner:
         finite, stop, patches, pcm = np.split(flat, np.cumsum(sizes))
         patches = patches.reshape(num_speaking, config.patch_size, config.latent_dim)
         pcm = pcm.reshape(num_speaking, config.patch_samples)
-        good = np.isfinite(patches).all(axis=(1, 2)) & np.isfinite(pcm).all(axis=1)
+        good = np.logical_and(np.isfinite(patches).all(axis=(1, 2)), np.isfinite(pcm).all(axis=1)).tolist()
         flags = {name: StepFlags(finite=bool(ok)) for name, ok in zip(batch.names, finite, strict=True)}
         for name, stops, ok in zip(batch.speaking, stop, good, strict=True):
             flags[name] = StepFlags(stop=bool(stops), finite=bool(ok) and flags[name].finite)

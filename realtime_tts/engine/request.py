@@ -102,6 +102,11 @@ class StepPlan:
         return sum(item.num_positions for item in self.prefill)
 
     @property
+    def request_ids(self) -> list[str]:
+        """Everybody in the step."""
+        return [item.request_id for item in self.prefill] + [item.request_id for item in self.decode]
+
+    @property
     def speaking(self) -> list[str]:
         """Requests that get a patch from this step, in the order of the results."""
         return [item.request_id for item in self.prefill if item.is_last] + [item.request_id for item in self.decode]

@@ -8,17 +8,16 @@ are parked. A request enters only with blocks for the longest it can become, so 
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
 
 from realtime_tts.engine.block_pool import BlockPool
+from realtime_tts.engine.context import Context
 from realtime_tts.engine.request import (
     DecodeItem,
     Finished,
     FinishReason,
-    PlaybackClock,
     PrefillItem,
     Request,
     Status,
@@ -28,14 +27,6 @@ from realtime_tts.engine.request import (
 from realtime_tts.engine.step_cost import StepCost
 from realtime_tts.engine.step_draft import SchedulerConfig, StepDraft
 from realtime_tts.errors import Overloaded, RequestTooLarge
-
-
-@dataclasses.dataclass(slots=True)
-class _Context:
-    queue: collections.deque[Request] = dataclasses.field(default_factory=collections.deque)  # the first one may run
-    clock: PlaybackClock = dataclasses.field(default_factory=PlaybackClock)
-    parked: bool = False
-    priority: int | None = None  # overrides that of its requests
 
 
 class Scheduler:
@@ -56,7 +47,7 @@ class Scheduler:
         self.pool = BlockPool(config.num_blocks, config.block_size)
         self.cost = cost or StepCost()
         self._prepare = prepare
-        self._contexts: dict[str, _Context] = {}
+        self._contexts: dict[str, Context] = {}
         self._requests: dict[str, Request] = {}
         self._active: dict[str, Request] = {}  # those with blocks and a slot
         self._free_slots = list(range(config.max_streams - 1, -1, -1))
@@ -81,7 +72,7 @@ class Scheduler:
             raise AssertionError(f"request id {request.request_id!r} is in use")
         request.arrived_s = now
         self._requests[request.request_id] = request
-        self._contexts.setdefault(request.context_id, _Context()).queue.append(request)
+        self._contexts.setdefault(request.context_id, Context(self.config)).queue.append(request)
 
     def has_context(self, context_id: str) -> bool:
         """Whether a request of it was ever taken and it has not been closed."""
@@ -127,7 +118,7 @@ class Scheduler:
     def schedule(self, now: float) -> StepPlan:
         """The next step; empty if nobody has anything to do yet."""
         for context in self._contexts.values():
-            self._update_parking(context, now)
+            context.update_parking(now)
         self._admit(now)
         ready = [request for request in self._active.values() if not self._is_parked(request)]
         one_s, all_s = self.cost.step_s(1, 0), self.cost.step_s(len(ready), 0)
@@ -234,24 +225,7 @@ class Scheduler:
     # ---- urgency -------------------------------------------------------------------------------------------------
 
     def _deadline_s(self, request: Request, now: float) -> float:
-        context, config = self._contexts[request.context_id], self.config
-        priority = request.priority if context.priority is None else context.priority
-        offset_s = max(-8, min(8, priority)) * config.priority_step_s
-        if request.num_patches == 0:
-            due_s = request.arrived_s + config.first_audio_s
-            if request.paced and context.clock.produced_s > 0:
-                due_s = max(due_s, context.clock.runs_dry_s)
-        elif request.paced:
-            due_s = context.clock.runs_dry_s
-        else:
-            due_s = request.last_step_s + config.unpaced_slack_s
-        if context.clock.paused and request.paced:
-            due_s = max(due_s, now + config.paused_slack_s)
-        return due_s + offset_s
-
-    def _update_parking(self, context: _Context, now: float) -> None:
-        limit_s = self.config.park_low_s if context.parked else self.config.park_high_s
-        context.parked = context.clock.lead_s(now) > limit_s
+        return self._contexts[request.context_id].deadline_s(request, now)
 
     def _is_parked(self, request: Request) -> bool:
         return request.paced and self._contexts[request.context_id].parked

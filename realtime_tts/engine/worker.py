@@ -33,7 +33,7 @@ from realtime_tts.engine.setup import (
     warm_up,
 )
 from realtime_tts.engine.voices import encode_voice
-from realtime_tts.errors import EngineError, RealtimeTTSError
+from realtime_tts.errors import EngineError, EngineStartError, RealtimeTTSError
 from realtime_tts.model.checkpoint import load_model
 
 logger = logging.getLogger("realtime_tts.engine.worker")
@@ -182,10 +182,9 @@ async def serve(options: EngineOptions, socket_path: str) -> int:
         engine, ready = await asyncio.to_thread(load, options)
     except Exception as error:
         logger.exception("the engine could not start")
-        known = isinstance(error, RealtimeTTSError)
-        code, text = (
-            (error.code, error.message) if known else ("engine_start_error", f"{type(error).__name__}: {error}")
-        )
+        code, text = EngineStartError.code, f"{type(error).__name__}: {error}"
+        if isinstance(error, RealtimeTTSError):
+            code, text = error.code, error.message
         writer.write(wire.encode(wire.Failed("", code, text)))
         await writer.drain()
         return 3

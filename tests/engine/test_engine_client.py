@@ -125,7 +125,7 @@ async def test_cancel_ends_the_stream_at_once_and_nothing_follows(make_client: M
     assert rest[0].finish_reason == "cancelled"
     client.cancel("r")
     client.cancel("unknown")
-    await until(lambda: client.stats[0].running == 0)
+    await until(lambda: bool(client.stats) and client.stats[0].running == 0)
     assert client.num_requests == 0
 
 
@@ -139,7 +139,7 @@ async def test_closing_a_stream_or_its_context_cancels(make_client: MakeClient) 
     _, done = await collect(second)
     assert isinstance(done, wire.Done)
     assert done.finish_reason == "cancelled"
-    await until(lambda: client.stats[0].running == 0)
+    await until(lambda: bool(client.stats) and client.stats[0].running == 0)
 
 
 async def test_an_unknown_voice_fails_typed(make_client: MakeClient) -> None:

@@ -1,0 +1,74 @@
+"""A request's way from `Generate` to what the scheduler and the runner need of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+
+import numpy as np
+
+from realtime_tts import wire
+from realtime_tts.engine.continuity import Continuity
+from realtime_tts.engine.model_runner import Array
+from realtime_tts.engine.request import Request, length_guard
+from realtime_tts.engine.voices import Voice, VoiceStore
+from realtime_tts.errors import InvalidRequest
+from realtime_tts.model.checkpoint import LoadedModel
+from realtime_tts.model.sequence import Patches, Sequence
+
+MAX_STEPS = 100  # of the flow; more would only hold up the others
+MAX_CFG = 20.0
+
+
+@dataclasses.dataclass(slots=True)
+class Job:
+    """A request between its `Generate` and its terminal message."""
+
+    message: wire.Generate
+    voice: Voice
+    request: Request
+    patches: list[Patches] = dataclasses.field(default_factory=list)
+    num_samples: int = 0
+
+
+def make_job(message: wire.Generate, loaded: LoadedModel, voices: VoiceStore, continuity: Continuity) -> Job | None:
+    """Check a request and bound its length; None if nothing in its text can be spoken.
+
+    Raises:
+        VoiceNotFound, InvalidRequest.
+    """
+    if message.encoding not in ("s16le", "f32le"):
+        raise InvalidRequest("encoding must be s16le or f32le", field="encoding")
+    if message.steps is not None and not 2 <= message.steps <= MAX_STEPS:
+        raise InvalidRequest(f"steps must be 2 to {MAX_STEPS}", field="steps")
+    if message.cfg is not None and not 0.0 <= message.cfg <= MAX_CFG:
+        raise InvalidRequest(f"cfg must be 0 to {MAX_CFG:.0f}", field="cfg")
+    voice = voices.get(message.voice, message.tenant)
+    num_tokens = len(loaded.tokenizer.encode(message.text))
+    if num_tokens == 0:
+        return None
+    limit = message.max_patches if message.max_patches is not None else loaded.config.max_length
+    request = Request(
+        message.request_id,
+        message.context_id,
+        min_prefill=continuity.first_input(message.text, voice).num_positions,
+        max_patches=length_guard(num_tokens, len(message.text), loaded.policy.max_patches_per_char, limit),
+        priority=message.priority,
+        paced=message.paced,
+    )
+    return Job(message, voice, request)
+
+
+def content_of(source: Sequence) -> list[bytes]:
+    """What each position holds, for the prefix cache: a token's bytes, or a hash of a patch."""
+    content = [b"t" + token.to_bytes(4, "big") for token in source.token_ids]
+    for position, patch in zip(source.audio_index, source.features, strict=True):
+        content[position] = b"a" + hashlib.blake2b(np.ascontiguousarray(patch).tobytes(), digest_size=16).digest()
+    return content
+
+
+def encode_pcm(pcm: Array, encoding: str) -> bytes:
+    """[samples] float32 in −1…1 → little-endian bytes."""
+    if encoding == "f32le":
+        return bytes(pcm.astype("<f4").tobytes())
+    return bytes((np.clip(pcm, -1.0, 1.0) * 32767.0).round().astype("<i2").tobytes())
