@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -75,8 +76,16 @@ def running_server(*arguments: str, timeout_s: float = 300.0) -> Iterator[Runnin
         "error",
         *arguments,
     ]
+    with tempfile.TemporaryDirectory(prefix="server-") as temporary:
+        yield from _run(command, port, {**os.environ, "TMPDIR": temporary}, timeout_s)
+        left_over = [name for name in os.listdir(temporary) if name.startswith("realtime-tts")]
+    if left_over:
+        raise RuntimeError(f"the server left {left_over} in its temporary directory")
+
+
+def _run(command: list[str], port: int, environment: dict[str, str], timeout_s: float) -> Iterator[RunningServer]:
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     try:
         while not is_ready(port):
             if process.poll() is not None:

@@ -1,0 +1,28 @@
+"""The real thing: `realtime-tts serve` with the starter voice in a process of its own, and the Python API beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.recognition import Recogniser
+from benchmarks.server_process import RunningServer, running_server
+from realtime_tts import TTS
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[RunningServer]:
+    with running_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def tts() -> Iterator[TTS]:
+    with TTS() as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="session")
+def recogniser() -> Recogniser:
+    return Recogniser()

@@ -1,0 +1,92 @@
+"""What is heard is what was written: recognised by PocketSphinx, streamed against whole-utterance decode."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.offline import OfflineModel
+from benchmarks.recognition import Recogniser, word_error_rate
+from realtime_tts import TTS
+
+SENTENCES = Path(__file__).parents[2] / "training/texts/evaluation_sentences.txt"
+VOICES = ("slt", "rms", "awb")
+
+
+def held_out(count: int) -> list[str]:
+    lines = [line.strip() for line in SENTENCES.read_text(encoding="utf-8").splitlines()]
+    sentences = [line for line in lines if line and not line.startswith("#")]
+    return sentences[:: max(1, len(sentences) // count)][:count]
+
+
+def spoken(tts: TTS, text: str, **options: object) -> np.ndarray:
+    return np.concatenate([*tts.generate(text, **options), np.zeros(0, np.float32)])  # type: ignore[arg-type]
+
+
+def compare_with_offline(tts: TTS, recogniser: Recogniser, sentences: Sequence[str]) -> tuple[float, float]:
+    offline = OfflineModel()
+    streamed = [recogniser.transcribe(spoken(tts, text, seed=i), tts.sample_rate) for i, text in enumerate(sentences)]
+    whole = [recogniser.transcribe(offline.speak(text, seed=i), tts.sample_rate) for i, text in enumerate(sentences)]
+    return word_error_rate(sentences, streamed), word_error_rate(sentences, whole)
+
+
+def test_short_sentences_stream_sample_for_sample_as_they_decode_offline(tts: TTS) -> None:
+    offline = OfflineModel()
+    for seed, text in enumerate(("How are you this morning?", "The keys are on the table.")):
+        streamed, whole = spoken(tts, text, seed=seed), offline.speak(text, seed=seed)
+        assert len(streamed) == len(whole)
+        np.testing.assert_allclose(streamed, whole, atol=2e-3)
+
+
+def test_a_recogniser_understands_streamed_speech_as_well_as_offline_speech(tts: TTS, recogniser: Recogniser) -> None:
+    streamed, whole = compare_with_offline(tts, recogniser, held_out(12))
+    assert streamed < 0.35
+    assert streamed <= whole + 0.08  # twelve sentences are about a hundred words; the slow test has the real bar
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_word_error_rate_streamed_is_within_two_points_of_offline(
+    tts: TTS, recogniser: Recogniser, record_property: Callable[[str, object], None]
+) -> None:
+    streamed, whole = compare_with_offline(tts, recogniser, held_out(300))
+    record_property("word_error_rate", {"streamed": streamed, "offline": whole})
+    assert streamed <= whole + 0.02
+
+
+def test_sixteen_staggered_streams_are_each_their_own(tts: TTS, recogniser: Recogniser) -> None:
+    texts = held_out(16)
+    together: dict[int, np.ndarray] = {}
+
+    def speak(index: int) -> None:
+        threading.Event().wait(0.15 * index)
+        together[index] = spoken(tts, texts[index], seed=index, voice=VOICES[index % 3])
+
+    threads = [threading.Thread(target=speak, args=(index,)) for index in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    differing = []
+    for index, text in enumerate(texts):
+        alone = spoken(tts, text, seed=index, voice=VOICES[index % 3])
+        if len(alone) != len(together[index]) or not np.allclose(alone, together[index], atol=0.01):
+            differing.append(index)
+        heard = recogniser.transcribe(together[index], tts.sample_rate)
+        rates = [word_error_rate([other], [heard]) for other in texts]
+        assert int(np.argmin(rates)) == index, "recognised as its own text"
+    assert differing == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_ten_thousand_deltas_of_one_character_are_one_message(tts: TTS) -> None:
+    sentences = held_out(300)
+    text = (" ".join(sentences * 2))[:10_000]
+    whole = spoken(tts, text, seed=3)
+    np.testing.assert_array_equal(spoken(tts, iter(text), seed=3), whole)
+    assert len(whole) / tts.sample_rate > 300
