@@ -11,11 +11,12 @@ from engine_harness import EngineHarness
 
 from realtime_tts import wire
 from realtime_tts.engine import engine as engine_module
-from realtime_tts.engine.continuity import join_text
+from realtime_tts.engine.continuity import Continuity, join_text
 from realtime_tts.engine.engine import VoiceReady
-from realtime_tts.engine.voices import encode_voice
+from realtime_tts.engine.voices import ZERO_SHOT, encode_voice
 from realtime_tts.errors import AudioDecodeError, EngineOutOfMemory, InvalidRequest
 from realtime_tts.model.checkpoint import LoadedModel
+from realtime_tts.model.serving import VoicePolicy
 
 TEXTS = ["hello", "theweatherisnicetoday", "yes", "onetwothreefourfivesixseven", "abc", "quick", "brownfox", "zz"]
 
@@ -394,3 +395,54 @@ def test_a_drain_refuses_new_contexts_and_goes_on_with_old_ones(tiny: LoadedMode
     refused = harness.end("new")
     assert isinstance(refused, wire.Failed)
     assert refused.code == "draining"
+
+
+def test_an_odd_request_that_breaks_the_front_fails_alone(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = EngineHarness(tiny)
+    harness.say("good", "hello")
+    harness.engine.step()
+    with monkeypatch.context() as patch:
+        patch.setattr("realtime_tts.engine.engine.make_job", lambda *args: 1 / 0)
+        harness.say("odd", "hello")
+        harness.engine.step()
+    failed = harness.end("odd")
+    assert isinstance(failed, wire.Failed)
+    assert failed.code == "internal_error"
+    harness.run()
+    assert isinstance(harness.end("good"), wire.Done)
+
+
+def test_a_voice_that_cannot_be_added_is_answered(tiny: LoadedModel) -> None:
+    voices = {"own": VoicePolicy(text_prefix="a")}
+    harness = EngineHarness(tiny, policy={"voices": voices})
+    add_voice(harness, "own")
+    harness.engine.post(VoiceReady("broken", None, AudioDecodeError("damaged")))
+    harness.run()
+    assert [(m.voice_id, m.code) for m in harness.sent if isinstance(m, wire.VoiceFailed)] == [
+        ("own", "invalid_request"),
+        ("broken", "audio_decode_error"),
+    ]
+    harness.say("x", "hello", voice="own")
+    harness.run()
+    assert isinstance(harness.end("x"), wire.Done)
+
+
+def test_the_memory_of_contexts_that_were_never_closed_is_bounded(tiny: LoadedModel) -> None:
+    continuity = Continuity(tiny, max_contexts=2)
+    patches = [np.zeros((4, 8), np.float32)]
+    for context in "abcb":
+        continuity.spoken(context, "hello", ZERO_SHOT, patches)
+    assert len(continuity) == 2
+    continuity.spoken("empty", "hello", ZERO_SHOT, [])
+    continuity.forget("unknown")
+    assert len(continuity) == 2
+
+
+def test_a_context_with_priority_goes_first(tiny: LoadedModel) -> None:
+    harness = EngineHarness(tiny, max_streams=1)
+    for name in ("running", "old", "new"):
+        harness.say(name, "hello", max_patches=4)
+    harness.engine.post(wire.SetPriority("old", 8))
+    harness.run()
+    ends = [m.request_id for m in harness.sent if isinstance(m, wire.Done)]
+    assert ends == ["running", "new", "old"]

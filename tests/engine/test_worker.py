@@ -110,16 +110,17 @@ async def test_a_worker_killed_or_stopped_in_mid_speech_is_replaced_and_speaks(
 
 
 async def test_sigterm_drains(client: EngineClient) -> None:
-    stream = speak(client)
+    stream = speak(client, LONG * 3)
     await anext(stream)
     os.kill(client.worker_pids[0], signal.SIGTERM)
-    refused = speak(client, "hello", "new")
+    answers: list[wire.Message] = []
+    while not answers or isinstance(answers[-1], wire.Done):  # the signal may arrive after the first of them
+        answers.append((await collect(speak(client, "hello", f"new-{len(answers)}")))[1])
+    assert isinstance(answers[-1], wire.Failed)
+    assert answers[-1].code == "draining"
     _, done = await collect(stream)
     assert isinstance(done, wire.Done)
     assert done.finish_reason == "stop"
-    _, failed = await collect(refused)
-    assert isinstance(failed, wire.Failed)
-    assert failed.code in ("draining", "engine_lost")
 
 
 async def test_a_drain_by_the_gateway_ends_the_worker_by_itself() -> None:

@@ -1,0 +1,67 @@
+"""What a worker chooses when it is told nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from realtime_tts import wire
+from realtime_tts.engine.engine import Engine
+from realtime_tts.engine.setup import (
+    EngineOptions,
+    choose_config,
+    choose_device,
+    choose_threads,
+    model_path,
+    ready_message,
+    warm_up,
+)
+from realtime_tts.errors import ConfigError
+from realtime_tts.model.checkpoint import LoadedModel
+
+CPU = torch.device("cpu")
+
+
+def test_every_stream_has_blocks_for_the_longest_request(tiny: LoadedModel) -> None:
+    config = choose_config(tiny, CPU, EngineOptions())
+    assert config.num_blocks * config.block_size >= config.max_streams * config.max_positions
+    assert config.patch_s == tiny.config.patch_samples / tiny.config.sample_rate
+
+
+@pytest.mark.parametrize(("max_streams", "num_blocks"), [(3, 7), (0, 0), (None, None)])
+def test_options_are_kept_and_zero_means_choose(
+    tiny: LoadedModel, max_streams: int | None, num_blocks: int | None
+) -> None:
+    config = choose_config(tiny, CPU, EngineOptions(max_streams=max_streams, num_blocks=num_blocks))
+    assert config.max_streams == (max_streams or 16)
+    assert config.num_blocks == (num_blocks or 16 * 8)
+
+
+def test_devices_threads_and_models_by_name() -> None:
+    assert choose_device("cpu") == CPU
+    assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    for name in ("nonsense", "cuda:99"):
+        with pytest.raises(ConfigError):
+            choose_device(name)
+    assert choose_threads(3) == 3
+    assert 1 <= choose_threads(None) <= 8
+    assert choose_threads(0) == choose_threads(None)
+    assert (Path(model_path("starter-voice")) / "config.json").exists()
+    assert model_path("owner/name") == "owner/name"
+
+
+def test_warming_up_leaves_no_trace_but_knowledge_of_the_cost(tiny: LoadedModel) -> None:
+    engine = Engine(tiny, choose_config(tiny, CPU, EngineOptions(max_streams=2)), emit=lambda message: None)
+    before_s = engine.scheduler.cost.step_s(1, 0)
+    warm_up(engine)
+    pool = engine.scheduler.pool
+    pool.check()
+    assert (pool.num_available, pool.num_cached) == (pool.num_blocks, 0)
+    assert (engine.scheduler.num_contexts, engine.num_steps, len(engine.continuity)) == (0, 0, 0)
+    assert engine.scheduler.cost.step_s(1, 0) != before_s
+    ready = ready_message(engine, CPU, 1.0, 2.0)
+    assert dataclasses.asdict(ready)["policy"] == tiny.policy.to_map()
+    assert wire.Decoder().feed(wire.encode(ready)) == [ready]
