@@ -38,31 +38,35 @@ class Encoders:
 class ContextEncoder:
     """One context's way from PCM to packets. One call at a time.
 
+    The codec is set up at once, in a thread: it takes milliseconds, which pass while the engine makes the first patch.
+
     Args:
         input_rate_hz: of the s16le mono PCM.
     """
 
     def __init__(self, encoders: Encoders, input_rate_hz: int, fmt: AudioFormat) -> None:
         self._encoders, self._input_rate_hz, self._format = encoders, input_rate_hz, fmt
-        self._pipeline: pipeline.AudioPipeline | None = None
+        self._is_first = True
+        self._pipeline = asyncio.ensure_future(encoders.run(lambda: pipeline.AudioPipeline(input_rate_hz, fmt)))
 
     async def push(self, pcm: bytes) -> list[Packet]:
-        return await self._run(lambda: self._ready_pipeline().push(pcm))
+        ready = await self._pipeline
+        return await self._run(lambda: ready.push(pcm))
 
     async def finish(self) -> list[Packet]:
-        return await self._run(lambda: self._ready_pipeline().finish())
+        ready = await self._pipeline
+        return await self._run(ready.finish)
+
+    def close(self) -> None:
+        self._pipeline.cancel()
 
     def slices(self, pcm: bytes) -> list[bytes]:
         """The pieces in which to push a chunk: many for the first, one for each later one."""
-        if self._pipeline is not None:
+        if not self._is_first:
             return [pcm]
+        self._is_first = False
         num_bytes = 2 * (self._input_rate_hz * FIRST_SLICE_MS // 1000)
         return [pcm[start : start + num_bytes] for start in range(0, len(pcm), num_bytes)]
-
-    def _ready_pipeline(self) -> pipeline.AudioPipeline:
-        if self._pipeline is None:
-            self._pipeline = pipeline.AudioPipeline(self._input_rate_hz, self._format)
-        return self._pipeline
 
     async def _run(self, job: Callable[[], list[Packet]]) -> list[Packet]:
         # PCM and mu-law cost less than the way to a thread and back.

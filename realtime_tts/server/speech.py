@@ -100,6 +100,7 @@ class ContextSpeech:
     def close(self) -> asyncio.Task[None]:
         """Stop whatever still runs and forget the context at the engine. Returns the task that is ending."""
         self._waiting.clear()
+        self._encoder.close()
         self._engine.close_context(self._engine_context_id)
         self._task.cancel()
         return self._task

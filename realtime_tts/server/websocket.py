@@ -164,6 +164,8 @@ class Connection:
                 if self._live is not None and self._live.closing is not None:
                     self._log_close(*self._live.closing)
                     await self._websocket.close(*self._live.closing)
+                    if self._socket is not None:
+                        self._socket.abort_later()  # uvicorn gives a peer ten seconds to answer a close
                     return
 
     async def _send_frames(self) -> None:

@@ -147,10 +147,11 @@ def test_a_connection_that_asks_for_nothing_is_dropped(make_gateway: MakeGateway
 
 @pytest.mark.parametrize("first", [[], ['{"type":"ping"}']])
 def test_an_idle_session_is_closed(make_gateway: MakeGateway, raw_client: MakeClient, first: list[str]) -> None:
-    gateway = make_gateway(idle_timeout_s=0.3)
+    gateway = make_gateway(idle_timeout_s=0.3, close_timeout_s=0.3)
     client = raw_client(gateway.ws_url)
     client.send(*first)
-    assert client.read_to_end() == 1000
+    client.socket.settimeout(3)
+    assert client.read_to_end() == 1000  # and the end comes although this client never answers the close
 
 
 def test_a_slow_reader_pauses_its_speech_and_is_closed(make_gateway: MakeGateway, raw_client: MakeClient) -> None:
