@@ -1,8 +1,4 @@
-"""Headless Chromium, and the two things it can talk to: the scripted gateway, or a real one.
-
-`REALTIME_TTS_URL=http://127.0.0.1:8000/` runs the end-to-end tests of test_playground_speech.py against a gateway that
-is already up; without it they run against the scripted one.
-"""
+"""Headless Chromium, and the two things it can talk to: the scripted gateway, and a real one with the starter voice."""
 
 from __future__ import annotations
 
@@ -17,6 +13,8 @@ from playground_page import PlaygroundPage
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
+
+from benchmarks.server_process import running_server
 
 FLAGS = (
     "--headless=new",
@@ -75,11 +73,19 @@ def page(chromium: webdriver.Chrome, gateway: FakeGateway) -> Iterator[Playgroun
     assert errors == []
 
 
-@pytest.fixture
-def any_page(chromium: webdriver.Chrome, request: pytest.FixtureRequest) -> Iterator[PlaygroundPage]:
-    """The playground of a real gateway (REALTIME_TTS_URL), or of the scripted one."""
-    url = os.environ.get("REALTIME_TTS_URL") or request.getfixturevalue("gateway").url
-    playground = PlaygroundPage(chromium, url)
+@pytest.fixture(scope="session")
+def starter_voice_url() -> Iterator[str]:
+    """`realtime-tts serve` with the starter voice."""
+    with running_server() as server:
+        yield f"http://127.0.0.1:{server.port}/"
+
+
+@pytest.fixture(params=["scripted", "starter-voice"])
+def any_page(
+    chromium: webdriver.Chrome, starter_voice_url: str, gateway: FakeGateway, request: pytest.FixtureRequest
+) -> Iterator[PlaygroundPage]:
+    """The playground of the scripted gateway, then of the real one with its real voice."""
+    playground = PlaygroundPage(chromium, gateway.url if request.param == "scripted" else starter_voice_url)
     playground.open()
     yield playground
     errors = playground.console_errors()

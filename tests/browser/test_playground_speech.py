@@ -1,4 +1,4 @@
-"""Text in, sound out, stopped when the visitor interrupts: against a real gateway as well (REALTIME_TTS_URL)."""
+"""Text in, sound out, stopped when the visitor interrupts: with the scripted gateway and with the real one."""
 
 from __future__ import annotations
 
