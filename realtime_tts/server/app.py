@@ -17,7 +17,7 @@ from realtime_tts.engine_client import EngineClient
 from realtime_tts.server import http
 from realtime_tts.server.auth import is_loopback
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.problems import install_problem_handlers
+from realtime_tts.server.problems import install_problem_handlers, not_found_response
 from realtime_tts.server.websocket import serve_stream
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -74,6 +74,10 @@ def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
     @app.websocket("/v1/stream")
     async def stream(websocket: WebSocket) -> None:
         await serve_stream(websocket, gateway)
+
+    @app.websocket("/{path:path}")
+    async def elsewhere(websocket: WebSocket) -> None:
+        await websocket.send_denial_response(not_found_response())
 
     http.mount_playground(app)
     return app

@@ -101,7 +101,7 @@ class Gateway:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._until_empty(), timeout_s)
         for live in list(self.sessions.values()):
-            live.close(GOING_AWAY, "server shut down")
+            live.close(GOING_AWAY, "draining")
 
     async def _until_empty(self) -> None:
         while self.sessions:
@@ -112,7 +112,7 @@ class Gateway:
         """End the engine and all that runs. Idempotent."""
         self.state = GatewayState.CLOSED
         for live in list(self.sessions.values()):
-            live.close(GOING_AWAY, "server shut down")
+            live.close(GOING_AWAY, "draining")
         if self._start_task is not None:
             self._start_task.cancel()
             await asyncio.wait([self._start_task])

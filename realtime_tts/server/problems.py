@@ -31,6 +31,11 @@ def problem_response(error: RealtimeTTSError) -> JSONResponse:
     return JSONResponse(content, error.http_status, headers)
 
 
+def not_found_response() -> JSONResponse:
+    """For an address that nothing answers at."""
+    return JSONResponse({"code": "not_found", "message": "Not Found", "retryable": False}, HTTPStatus.NOT_FOUND)
+
+
 def install_problem_handlers(app: FastAPI) -> None:
     """Make every failure of `app` a typed one."""
 

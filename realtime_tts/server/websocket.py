@@ -97,7 +97,7 @@ class Connection:
 
     def supersede(self) -> None:
         self._live = None
-        self._close_now(_POLICY_VIOLATION, "session resumed elsewhere")
+        self._close_now(_POLICY_VIOLATION, "resumed_elsewhere")
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class Connection:
         try:
             return await asyncio.wait_for(self._websocket.receive(), self._gateway.settings.server.idle_timeout_s)
         except asyncio.TimeoutError:
-            self._close_now(1000, "idle")
+            self._close_now(1000, "idle_timeout")
             return {"type": "websocket.disconnect", "code": 1000}
 
     def _take(self, frame: str | bytes) -> None:

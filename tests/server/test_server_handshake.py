@@ -95,6 +95,12 @@ async def test_no_subprotocol_is_fine(gateway: GatewayHarness) -> None:
             assert client.socket.subprotocol is None
 
 
+@pytest.mark.parametrize("path", ["/", "/nowhere", "/healthz", "/v1/stream/more"])
+async def test_a_socket_to_another_address_is_not_found(gateway: GatewayHarness, path: str) -> None:
+    status, body, _ = await refusal(gateway.url.replace("http", "ws", 1) + path)
+    assert (status, body["code"]) == (404, "not_found")
+
+
 async def test_overload_is_refused_at_the_handshake(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_sessions=2)
     async with open_stream(gateway.ws_url), open_stream(gateway.ws_url):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import httpx
@@ -91,3 +93,21 @@ async def test_metrics_have_their_own_port_beyond_loopback(make_gateway: Callabl
         assert (await http.get(f"{gateway.url}/metrics")).status_code == 404
         port = gateway.server.metrics_port
         assert "realtime_tts_sessions" in (await http.get(f"http://127.0.0.1:{port}/metrics")).text
+
+
+def test_the_playground_is_served_and_locked_down(http: httpx.Client) -> None:
+    page = http.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    assert page.headers["cache-control"] == "no-cache"
+    script = http.get("/realtime-tts.js")
+    assert "javascript" in script.headers["content-type"]
+    assert http.get("/", headers={"if-none-match": page.headers["etag"]}).status_code == 304
+
+
+def test_the_gateway_is_imported_without_codecs_and_tensors() -> None:
+    code = (
+        "import sys, realtime_tts.server.run; print([m for m in ('torch', 'av', 'soxr', 'numpy') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
