@@ -120,6 +120,8 @@ class ContextSpeech:
             text=segment.text,
             voice=None if self._settings.voice == ZERO_SHOT_VOICE else self._settings.voice,
             seed=self._settings.seed,
+            segment=segment.index,
+            instructions=self._settings.instructions,
             cfg=self._settings.cfg,
             steps=self._settings.steps,
             tenant=self._tenant,

@@ -161,7 +161,7 @@ class Connection:
                 await self._wake.wait()
                 self._wake.clear()
                 await self._send_frames()
-                if self._live is not None and self._live.closing is not None:
+                if not self._over and self._live is not None and self._live.closing is not None:
                     self._log_close(*self._live.closing)
                     await self._websocket.close(*self._live.closing)
                     if self._socket is not None:
