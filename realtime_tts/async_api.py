@@ -36,6 +36,7 @@ _STALL_FLUSH_S = 1.0
 class _Options:
     voice: str | None
     seed: int
+    instructions: str | None
     cfg: float | None
     steps: int | None
     max_length_s: float | None
@@ -130,6 +131,7 @@ class AsyncTTS:
         prompt_audio: RecordingLike | None = None,
         prompt_text: str | None = None,
         seed: int = 0,
+        instructions: str | None = None,
         cfg: float | None = None,
         steps: int | None = None,
         max_length_s: float | None = None,
@@ -143,6 +145,7 @@ class AsyncTTS:
             reference_audio: speak like this recording: a path, or (samples, rate in Hz).
             prompt_audio, prompt_text: continue from this recording of this text.
             seed: the same seed, text and voice give the same samples.
+            instructions: voice design, how to speak in words ("an old man, slow and warm"); VoxCPM2 only.
             cfg, steps: guidance and flow steps; None is the checkpoint's choice.
             max_length_s: stop after so much audio.
 
@@ -159,7 +162,7 @@ class AsyncTTS:
         try:
             if temporary:
                 await self._client.add_voice(await voice_from_recordings(temporary, *recordings))
-            options = _Options(temporary or self._voice(voice), seed, cfg, steps, max_length_s)
+            options = _Options(temporary or self._voice(voice), seed, instructions, cfg, steps, max_length_s)
             feeder = asyncio.ensure_future(self._feed(text, context_id, options, streams))
             async for chunk in self._read(streams, max_length_s):
                 yield chunk
@@ -223,6 +226,8 @@ class AsyncTTS:
             segment.text,
             voice=options.voice,
             seed=options.seed % 2**64,  # what a frame can carry; noise takes seeds modulo this anyway
+            segment=segment.index,
+            instructions=options.instructions,
             cfg=options.cfg,
             steps=options.steps,
             max_patches=max_patches,

@@ -39,6 +39,7 @@ class Request:
     reference: Path | None
     prompt_audio: Path | None
     prompt_text: str | None
+    instructions: str | None
     seed: int | None
     steps: int | None
     cfg: float | None
@@ -71,11 +72,12 @@ class Request:
     help="Continue from this recording …",
 )
 @click.option("--prompt-text", help="… in which this was said.")
+@click.option("--instructions", help='Describe the voice: "an old man, slow and warm" (VoxCPM2).')
 @click.option(
     "--seed", type=click.IntRange(min=0), help="The same seed gives the same speech.  [default: 0; a server chooses]"
 )
 @click.option(
-    "--steps", type=click.IntRange(min=1), help="Flow steps: more is better and slower.  [default: the model's]"
+    "--steps", type=click.IntRange(min=2), help="Flow steps: more is better and slower.  [default: the model's]"
 )
 @click.option("--cfg", type=click.FloatRange(min=0), help="How closely to keep to the text.  [default: the model's]")
 @click.option("--model", help="A directory, a Hugging Face id, or 'starter-voice'.  [default: starter-voice]")
@@ -149,6 +151,7 @@ async def _local(request: Request, model: str | None, device: str | None, progre
             reference_audio=request.reference,
             prompt_audio=request.prompt_audio,
             prompt_text=request.prompt_text,
+            instructions=request.instructions,
             seed=request.seed or 0,
             steps=request.steps,
             cfg=request.cfg,
@@ -161,7 +164,11 @@ async def _local(request: Request, model: str | None, device: str | None, progre
 async def _remote(request: Request, url: str, api_key: str | None) -> Speech:
     from realtime_tts.cli_remote import SAMPLE_RATE_HZ, remote_speech
 
-    params = {name: getattr(request, name) for name in ("seed", "steps", "cfg") if getattr(request, name) is not None}
+    params = {
+        name: getattr(request, name)
+        for name in ("instructions", "seed", "steps", "cfg")
+        if getattr(request, name) is not None
+    }
     deltas = _once(request.text) if request.text is not None else read_standard_input()
     async with contextlib.aclosing(remote_speech(url, api_key, deltas, request.voice, params)) as speech:  # type: ignore[type-var]
         async for pcm in speech:

@@ -39,6 +39,8 @@ class Generate(Message):
     text: str  # normalised
     voice: str | None = None  # a named voice, an added voice id, or None: zero-shot
     seed: int = 0
+    segment: int = 0  # counts within the context; each segment draws noise of its own from the seed
+    instructions: str | None = None  # voice design: how to speak, in words
     cfg: float | None = None  # None: the model's default
     steps: int | None = None
     max_patches: int | None = None  # lowers the length guard, never raises it

@@ -109,7 +109,7 @@ function typeOf(value) {
  * @property {number} [frame_ms]
  * @property {number} [bitrate] bits per second, Opus only
  */
-/** @typedef {{cfg?: number, steps?: number, seed?: number, language?: string}} SpeechParams */
+/** @typedef {{cfg?: number, steps?: number, seed?: number, language?: string, instructions?: string}} SpeechParams */
 
 const build = (type, fields) => JSON.stringify({ type, ...fields }); // undefined fields do not get onto the wire
 

@@ -24,6 +24,7 @@ class Speech:
 
     input: ModelInput
     seed: int
+    segment: int
     cfg: float
     steps: int
 
@@ -117,7 +118,7 @@ def build_batch(plan: StepPlan, speeches: Mapping[str, Speech], block_size: int,
     pack.ints([item.slot for item in items if isinstance(item, DecodeItem)])
     pack.ints(rows)
     pack.ints([item.slot for item in speaking])
-    pack.ints([noise_key(speech.seed) for speech in spoken])
+    pack.ints([noise_key(speech.seed, speech.segment) for speech in spoken])
     pack.ints([item.patch_index if isinstance(item, DecodeItem) else 0 for item in speaking])
     pack.ints([item.slot for item in starting])
     pack.floats([speech.cfg for speech in spoken])

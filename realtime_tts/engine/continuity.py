@@ -40,21 +40,23 @@ class Continuity:
     def __len__(self) -> int:
         return len(self._memories)
 
-    def first_input(self, text: str, voice: Voice) -> Sequence:
-        """The input of a context's first segment: voice and text alone."""
-        return self._lay_out(text, voice, voice.reference, voice.prompt, voice.prompt_text)
+    def first_input(self, text: str, voice: Voice, instructions: str = "") -> Sequence:
+        """The input of a context's first segment: voice, instructions and text alone."""
+        return self._lay_out(instructions + text, voice, voice.reference, voice.prompt, voice.prompt_text)
 
-    def next_input(self, text: str, voice: Voice, context_id: str, max_positions: int) -> Sequence:
+    def next_input(
+        self, text: str, voice: Voice, context_id: str, max_positions: int, instructions: str = ""
+    ) -> Sequence:
         """The input of a segment in its context; without what continuity adds if that has no room."""
         memory = self._memories.get(context_id)
         if memory is None:
-            return self.first_input(text, voice)
+            return self.first_input(text, voice, instructions)
         reference = voice.reference if voice.reference is not None else memory.reference
         if memory.prompt is not None:
             whole = self._lay_out(text, voice, reference, memory.prompt, memory.prompt_text)
         else:
             whole = self._lay_out(text, voice, reference, voice.prompt, voice.prompt_text)
-        return whole if whole.num_positions <= max_positions else self.first_input(text, voice)
+        return whole if whole.num_positions <= max_positions else self.first_input(text, voice, instructions)
 
     def spoken(self, context_id: str, text: str, voice: Voice, patches: list[Patches]) -> None:
         """Remember a segment that was spoken to its end."""

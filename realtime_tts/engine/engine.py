@@ -163,7 +163,7 @@ class Engine:
         job = self._jobs[request.request_id]
         message, policy = job.message, self.loaded.policy
         room = self.config.max_request_positions - request.max_patches + 1
-        source = self.continuity.next_input(message.text, job.voice, message.context_id, room)
+        source = self.continuity.next_input(message.text, job.voice, message.context_id, room, job.instructions)
         request.num_prefill = source.num_positions
         hashes = chain_hashes(prefix_root(self.loaded.name, "", message.tenant), content_of(source), BLOCK_SIZE)
         request.hashes = hashes
@@ -171,6 +171,7 @@ class Engine:
         self._speeches[request.request_id] = Speech(
             source,
             message.seed,
+            message.segment,
             policy.default_cfg if message.cfg is None else message.cfg,
             policy.default_steps if message.steps is None else message.steps,
         )

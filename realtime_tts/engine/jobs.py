@@ -18,6 +18,8 @@ from realtime_tts.model.sequence import Patches, Sequence
 
 MAX_STEPS = 100  # of the flow; more would only hold up the others
 MAX_CFG = 20.0
+MAX_INSTRUCTION_CHARS = 500
+_BRACKETS = str.maketrans("()（）", "    ")
 
 
 @dataclasses.dataclass(slots=True)
@@ -27,6 +29,7 @@ class Job:
     message: wire.Generate
     voice: Voice
     request: Request
+    instructions: str = ""
     patches: list[Patches] = dataclasses.field(default_factory=list)
     num_samples: int = 0
 
@@ -37,6 +40,7 @@ def make_job(message: wire.Generate, loaded: LoadedModel, voices: VoiceStore, co
     Raises:
         VoiceNotFound, InvalidRequest.
     """
+    instructions = _instructions(message, loaded)
     if message.encoding not in ("s16le", "f32le"):
         raise InvalidRequest("encoding must be s16le or f32le", field="encoding")
     if message.steps is not None and not 2 <= message.steps <= MAX_STEPS:
@@ -51,12 +55,23 @@ def make_job(message: wire.Generate, loaded: LoadedModel, voices: VoiceStore, co
     request = Request(
         message.request_id,
         message.context_id,
-        min_prefill=continuity.first_input(message.text, voice).num_positions,
+        min_prefill=continuity.first_input(message.text, voice, instructions).num_positions,
         max_patches=length_guard(num_tokens, len(message.text), loaded.policy.max_patches_per_char, limit),
         priority=message.priority,
         paced=message.paced,
     )
-    return Job(message, voice, request)
+    return Job(message, voice, request, instructions)
+
+
+def _instructions(message: wire.Generate, loaded: LoadedModel) -> str:
+    """Voice design as the model reads it, "(an old man, slow)" before the text; "" without."""
+    if not message.instructions or not message.instructions.strip():
+        return ""
+    if not loaded.supports_instructions:
+        raise InvalidRequest("this model takes no instructions", field="instructions")
+    if len(message.instructions) > MAX_INSTRUCTION_CHARS:
+        raise InvalidRequest(f"instructions may have {MAX_INSTRUCTION_CHARS} characters", field="instructions")
+    return "(" + " ".join(message.instructions.translate(_BRACKETS).split()) + ")"
 
 
 def content_of(source: Sequence) -> list[bytes]:

@@ -16,12 +16,18 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
-def noise_key(seed: int) -> int:
-    """A seed (any integer) → the stream's key, a signed 64-bit integer; nearby seeds give unrelated keys."""
+def noise_key(seed: int, segment: int = 0) -> int:
+    """A seed (any integer) and a segment's number → the stream's key, a signed 64-bit integer; nearby ones are
+    unrelated."""
+    key = _mixed(seed)
+    return _signed(key if segment == 0 else _mixed(key + segment))
+
+
+def _mixed(seed: int) -> int:
     value = (seed + 1) * _GOLDEN & _MASK
     value = (value ^ (value >> 30)) * _MIX[0] & _MASK
     value = (value ^ (value >> 27)) * _MIX[1] & _MASK
-    return _signed(value ^ (value >> 31))
+    return value ^ (value >> 31)
 
 
 def patch_noise(keys: Tensor, patch_index: Tensor, patch_size: int, latent_dim: int) -> Tensor:

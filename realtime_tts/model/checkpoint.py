@@ -42,6 +42,11 @@ class LoadedModel:
     name: str
     path: Path
 
+    @property
+    def supports_instructions(self) -> bool:
+        """Voice design, "(description)text": VoxCPM2's vocabulary has it, a small character set has not."""
+        return self.config.supports_reference and self.policy.charset is None
+
 
 def load_model(
     path_or_id: str | Path,

@@ -25,6 +25,7 @@ class SpeechParams:
     steps: int | None = None
     seed: int | None = None
     language: str | None = None
+    instructions: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import struct
 from collections.abc import Callable, Mapping
@@ -125,6 +126,7 @@ def _parse_params(fields: Fields) -> SpeechParams:
         steps=params.optional_integer("steps"),
         seed=params.optional_integer("seed"),
         language=params.optional_text("language"),
+        instructions=params.optional_text("instructions"),
     )
 
 
@@ -161,7 +163,7 @@ def _render_started(m: SessionStarted) -> dict[str, Any]:
         "model": m.model,
         "voice": m.voice,
         "audio": _audio(m.audio),
-        "params": {"cfg": params.cfg, "steps": params.steps, "seed": params.seed, "language": params.language},
+        "params": dataclasses.asdict(params),
         "limits": {name: getattr(limits, name) for name in limits.__slots__},
     }
 

@@ -83,4 +83,5 @@ class ContextFactory:
             cfg=params.cfg,
             steps=params.steps,
             language=params.language,
+            instructions=params.instructions,
         )

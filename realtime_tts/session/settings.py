@@ -9,6 +9,7 @@ from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.session.messages import Limits, SpeechParams
 
+MAX_INSTRUCTION_CHARS = 500
 MAX_SEED = 2**53 - 1  # the largest integer that every JSON reader keeps exact
 
 
@@ -71,6 +72,7 @@ class ContextSettings:
     cfg: float | None = None
     steps: int | None = None
     language: str | None = None
+    instructions: str | None = None
 
 
 def merge_params(over: SpeechParams, under: SpeechParams) -> SpeechParams:
@@ -80,6 +82,7 @@ def merge_params(over: SpeechParams, under: SpeechParams) -> SpeechParams:
         steps=under.steps if over.steps is None else over.steps,
         seed=under.seed if over.seed is None else over.seed,
         language=under.language if over.language is None else over.language,
+        instructions=under.instructions if over.instructions is None else over.instructions,
     )
 
 
@@ -89,7 +92,9 @@ def check_params(params: SpeechParams, config: SessionConfig) -> None:
     """
     if params.cfg is not None and not (math.isfinite(params.cfg) and 0.0 <= params.cfg <= config.max_cfg):
         raise InvalidRequest(f"cfg must be within 0 and {config.max_cfg:g}", field="params.cfg")
-    if params.steps is not None and not 1 <= params.steps <= config.max_steps:
-        raise InvalidRequest(f"steps must be within 1 and {config.max_steps}", field="params.steps")
+    if params.steps is not None and not 2 <= params.steps <= config.max_steps:
+        raise InvalidRequest(f"steps must be within 2 and {config.max_steps}", field="params.steps")
     if params.seed is not None and not 0 <= params.seed <= MAX_SEED:
         raise InvalidRequest(f"seed must be within 0 and {MAX_SEED}", field="params.seed")
+    if params.instructions is not None and len(params.instructions) > MAX_INSTRUCTION_CHARS:
+        raise InvalidRequest(f"instructions may have {MAX_INSTRUCTION_CHARS} characters", field="params.instructions")

@@ -446,3 +446,35 @@ def test_a_context_with_priority_goes_first(tiny: LoadedModel) -> None:
     harness.run()
     ends = [m.request_id for m in harness.sent if isinstance(m, wire.Done)]
     assert ends == ["running", "new", "old"]
+
+
+def test_instructions_are_read_before_the_first_segment_only(tiny: LoadedModel) -> None:
+    harness = EngineHarness(tiny, {"continuity": "continuation"})
+    harness.say("plain", "hello", seed=1)
+    harness.say("designed", "hello", seed=1, instructions="a (very) old man ")
+    harness.say("written", "(a very old man)hello", seed=1)
+    harness.say("next", "and on", "designed", seed=1, segment=1, instructions="a (very) old man ")
+    harness.run()
+    np.testing.assert_allclose(harness.pcm("designed"), harness.pcm("written"), atol=1e-4)
+    assert not np.allclose(harness.pcm("designed"), harness.pcm("plain"), atol=1e-2)
+    done = harness.end("next")
+    assert isinstance(done, wire.Done)
+    num_carried = len(tiny.tokenizer.encode("hello and on")) + harness.end("designed").num_patches  # type: ignore[union-attr]
+    assert done.prefill_positions == num_carried + 1
+
+
+def test_a_model_without_instructions_says_so(tiny_first: LoadedModel) -> None:
+    harness = EngineHarness(tiny_first)
+    harness.say("x", "hello", instructions="an old man")
+    harness.run()
+    failed = harness.end("x")
+    assert isinstance(failed, wire.Failed)
+    assert failed.code == "invalid_request"
+
+
+def test_segments_of_one_seed_draw_noise_of_their_own(tiny: LoadedModel) -> None:
+    harness = EngineHarness(tiny)
+    harness.say("first", "hello", seed=1, segment=0)
+    harness.say("second", "hello", seed=1, segment=1)
+    harness.run()
+    assert not np.array_equal(harness.pcm("first"), harness.pcm("second"))
