@@ -456,7 +456,7 @@ def test_instructions_are_read_before_the_first_segment_only(tiny: LoadedModel) 
     harness.say("next", "and on", "designed", seed=1, segment=1, instructions="a (very) old man ")
     harness.run()
     np.testing.assert_allclose(harness.pcm("designed"), harness.pcm("written"), atol=1e-4)
-    assert not np.allclose(harness.pcm("designed"), harness.pcm("plain"), atol=1e-2)
+    assert not np.array_equal(harness.pcm("designed"), harness.pcm("plain"))
     done = harness.end("next")
     assert isinstance(done, wire.Done)
     num_carried = len(tiny.tokenizer.encode("hello and on")) + harness.end("designed").num_patches  # type: ignore[union-attr]
