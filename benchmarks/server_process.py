@@ -68,7 +68,7 @@ def running_server(*arguments: str, timeout_s: float = 300.0) -> Iterator[Runnin
     command = [
         sys.executable,
         "-m",
-        "realtime_tts.cli",
+        "realtime_tts",
         "serve",
         "--port",
         str(port),

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 from gateway_harness import GatewayHarness
 
 from realtime_tts import cli_sinks
-from realtime_tts.cli import COMMANDS, cli
-from realtime_tts.cli_sinks import OggSink, WavSink, format_of
+from realtime_tts.cli.main import COMMANDS, cli
+from realtime_tts.cli.sinks import OggSink, WavSink, format_of
 from realtime_tts.errors import ConfigError
 from realtime_tts.server.auth import hash_key, load_hashes
 
@@ -32,7 +32,7 @@ def run(*arguments: str, stdin: str | None = None) -> Result:
 
 
 def in_process(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-m", "realtime_tts.cli", *arguments], input=stdin, capture_output=True)
+    return subprocess.run([sys.executable, "-m", "realtime_tts", *arguments], input=stdin, capture_output=True)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -44,7 +44,9 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
 
 
 def test_the_help_lists_the_commands_without_loading_them() -> None:
-    code = "import sys, realtime_tts.cli as c; sys.argv = ['x', '--help']\ntry: c.main()\nexcept SystemExit: pass\n"
+    code = (
+        "import sys, realtime_tts.cli.main as c; sys.argv = ['x', '--help']\ntry: c.main()\nexcept SystemExit: pass\n"
+    )
     code += "print([m for m in ('torch', 'numpy', 'fastapi', 'av') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert all(command in result.stdout for command in COMMANDS)

@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from realtime_tts.cli_progress import Progress
-from realtime_tts.cli_sinks import FORMATS, Sink, format_of, open_sink
+from realtime_tts.cli.progress import Progress
+from realtime_tts.cli.sinks import FORMATS, Sink, format_of, open_sink
 
 _EPILOG = """\b
 Examples:
@@ -137,7 +137,7 @@ Speech = AsyncIterator["tuple[int, bytes]"]  # sample rate in Hz, s16le mono PCM
 
 async def _local(request: Request, model: str | None, device: str | None, progress: Progress) -> Speech:
     from realtime_tts.api import AsyncTTS
-    from realtime_tts.cli_options import read_settings
+    from realtime_tts.cli.options import read_settings
 
     engine = read_settings({"model": model, "devices": device}, None).engine
     progress.note(f"Loading {engine.model} …")
@@ -162,7 +162,7 @@ async def _local(request: Request, model: str | None, device: str | None, progre
 
 
 async def _remote(request: Request, url: str, api_key: str | None) -> Speech:
-    from realtime_tts.cli_remote import SAMPLE_RATE_HZ, remote_speech
+    from realtime_tts.cli.remote import SAMPLE_RATE_HZ, remote_speech
 
     params = {
         name: getattr(request, name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from realtime_tts.cli_options import (
+from realtime_tts.cli.options import (
     ENGINE_ROWS,
     SERVER_ROWS,
     all_settings_option,
@@ -43,7 +43,7 @@ Each setting is also an environment variable (--log-level: REALTIME_TTS_LOG_LEVE
 def command(config_path: Path | None, **flags: Any) -> None:
     """Start the server: the playground page, the WebSocket API, health and metrics."""
     settings = read_settings(flags, config_path)
-    from realtime_tts.cli_engine import make_engine
+    from realtime_tts.cli.engine import make_engine
     from realtime_tts.server.logs import configure_logging
     from realtime_tts.server.run import serve
 

@@ -22,7 +22,7 @@ Examples:
 def command(model: str, url: str | None, api_key: str | None, as_json: bool) -> None:
     """List the voices of a model or of a running server."""
     if url:
-        from realtime_tts.cli_remote import get_json
+        from realtime_tts.cli.remote import get_json
 
         voices = get_json(url, "/v1/voices", api_key)["voices"]
     else:

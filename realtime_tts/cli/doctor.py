@@ -32,7 +32,7 @@ Report = dict[str, dict[str, str]]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(model: str | None, devices: str | None, measure: bool, as_json: bool) -> None:
     """Say what this machine gives: device, torch build, model, limits, optional packages, and how fast it speaks."""
-    from realtime_tts.cli_options import read_settings
+    from realtime_tts.cli.options import read_settings
 
     settings = read_settings({"model": model, "devices": devices}, None)
     report: Report = {
@@ -160,7 +160,7 @@ async def measured(settings: Any) -> dict[str, str]:
         RealtimeTTSError: it cannot be loaded, or it fails.
     """
     from realtime_tts import wire
-    from realtime_tts.cli_engine import make_engine
+    from realtime_tts.cli.engine import make_engine
     from realtime_tts.errors import error_from_code
 
     engine = make_engine(settings.engine)

@@ -12,11 +12,11 @@ from realtime_tts.errors import ConfigError, RealtimeTTSError
 
 # Name → module with a `command` of that name, and the line shown in the list. Loading them all would take a second.
 COMMANDS = {
-    "serve": ("realtime_tts.cli_serve", "Start the server and the playground."),
-    "say": ("realtime_tts.cli_say", "Speak text: to the speaker, a file or a pipe."),
-    "voices": ("realtime_tts.cli_voices", "List the voices of a model or a server."),
-    "doctor": ("realtime_tts.cli_doctor", "Say what this machine gives, and why."),
-    "keys": ("realtime_tts.cli_keys", "Make API keys for the server."),
+    "serve": ("realtime_tts.cli.serve", "Start the server and the playground."),
+    "say": ("realtime_tts.cli.say", "Speak text: to the speaker, a file or a pipe."),
+    "voices": ("realtime_tts.cli.voices", "List the voices of a model or a server."),
+    "doctor": ("realtime_tts.cli.doctor", "Say what this machine gives, and why."),
+    "keys": ("realtime_tts.cli.keys", "Make API keys for the server."),
 }
 
 
@@ -64,7 +64,3 @@ def main() -> None:
         sys.stderr.close()  # the reader of our pipe is gone; Python would complain once more at exit
         sys.exit(141)
     sys.exit(status if isinstance(status, int) else 0)
-
-
-if __name__ == "__main__":
-    main()
