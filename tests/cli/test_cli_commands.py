@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 from gateway_harness import GatewayHarness
 
-from realtime_tts import cli_sinks
+from realtime_tts.cli import sinks as cli_sinks
 from realtime_tts.cli.main import COMMANDS, cli
 from realtime_tts.cli.sinks import OggSink, WavSink, format_of
 from realtime_tts.errors import ConfigError
