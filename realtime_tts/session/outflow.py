@@ -69,7 +69,12 @@ class Outflow:
         self._count(packet.num_samples, len(packet.payload))
 
     def add_flushed(self, flush_id: str | None) -> None:
-        self._queue.append(_FlushMark(flush_id))
+        mark = _FlushMark(flush_id)
+        # A flush may come when all audio is there but not yet sent: nothing follows `ContextDone`.
+        if self._queue and isinstance(self._queue[-1], _DoneMark):
+            self._queue.insert(len(self._queue) - 1, mark)
+        else:
+            self._queue.append(mark)
 
     def add_done(self, characters: int, text_at: float | None) -> None:
         self._queue.append(_DoneMark(characters, text_at))
