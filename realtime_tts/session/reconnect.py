@@ -55,6 +55,8 @@ def _resend_finished(context: Context, missing: list[ContextMessage], first: int
     context.outflow.resend(missing, now)
     if context.is_unwanted or has_gap:
         context.outflow.drop(next_sequence=first)
-    if has_gap and not (context.is_unwanted and context.outflow.has_ready):
+    # Of a context that the client has cancelled, nothing but the start and the end can be missed.
+    has_ends = first > 0 and context.is_unwanted and context.outflow.has_ready
+    if has_gap and not has_ends:
         return "lost"
     return "finished"

@@ -52,6 +52,7 @@ from realtime_tts.session.settings import SessionConfig
 FRAME_MS = 20
 PICKS = st.integers(0, 4)
 TEXTS = st.lists(st.sampled_from(["One", " two", " three", ".", " ", "🙂", "\n", "é,", ""]), max_size=8).map("".join)
+REFUSALS = {"context_closed", "too_many_contexts", "text_too_long", "invalid_request", "too_many_errors"}
 CONFIG = SessionConfig(max_contexts=2, max_text_chars=200, retain_max_bytes=200_000, retain_s=60)
 
 
@@ -197,7 +198,7 @@ class SessionMachine(RuleBasedStateMachine):
         while self.in_flight:
             message = self.in_flight.popleft()
             if isinstance(message, ErrorMessage):
-                assert message.code in ("context_closed", "too_many_contexts", "text_too_long", "invalid_request")
+                assert message.code in REFUSALS
             elif hasattr(message, "sequence"):
                 self.client[message.context_id].take(message)
 
