@@ -1,0 +1,233 @@
+"""TTS training at toy size: rows as served, the training forward is the serving forward, the loss falls."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
+from realtime_tts.model.checkpoint import LoadedModel, load_model
+from realtime_tts.model.sequence import build_sequence
+from realtime_tts.model.voxcpm import VoxCPM
+from training.export import export, serving_map
+from training.generation import Utterance, decode, generate
+from training.latents import LatentCorpus
+from training.run_state import Ema, Run, cosine_rate
+from training.starter_config import LETTER_IDS, VOICE_IDS, config_map, starter_config, toy_config_map
+from training.tts_batches import Conditioning, RowMaker, collate
+from training.tts_losses import LossSettings, hidden_states, losses, quantise
+from training.tts_training import TrainingData, TtsSettings, TtsTrainer, initialise
+
+NEVER = Conditioning(voice_token=0, reference=0, pseudo_reference=0, prompt=0)
+
+
+@pytest.fixture
+def corpus() -> LatentCorpus:
+    """Twelve utterances of four speakers (three named) whose patches spell their text: value = letter / 10."""
+    texts = ["abc", "badge.", "face", "a bed", "dab!", "cab", "fade", "bag?", "decaf", "ace", "gab", "fed"] * 2
+    patches = [
+        torch.tensor([LETTER_IDS[c] / 10 - 1 for c in text]).view(-1, 1, 1).expand(-1, 4, 8).half() for text in texts
+    ]
+    return LatentCorpus.build(patches, [n % 4 for n in range(len(texts))], texts)
+
+
+@pytest.fixture
+def model() -> VoxCPM:
+    torch.manual_seed(0)
+    model = VoxCPM(starter_config(toy=True))
+    initialise(model)
+    return model
+
+
+def maker(corpus: LatentCorpus, conditioning: Conditioning) -> RowMaker:
+    return RowMaker(corpus, conditioning, np.random.default_rng(0))
+
+
+def test_an_unconditioned_row_is_text_then_audio(corpus: LatentCorpus) -> None:
+    row = maker(corpus, NEVER).row(0)
+    assert row.tokens == [3, 4, 5, 101, 0, 0, 0]
+    assert row.patches.tolist() == [-1, -1, -1, -1, 0, 1, 2]
+    assert row.first_target == 4
+
+
+def test_a_named_voice_is_its_token(corpus: LatentCorpus) -> None:
+    row = maker(corpus, dataclasses.replace(NEVER, voice_token=1)).row(1)
+    assert row.tokens[0] == VOICE_IDS["<rms>"]
+    assert row.patches[0] == -1
+
+
+def test_a_reference_comes_from_another_utterance_of_the_speaker(corpus: LatentCorpus) -> None:
+    always = dataclasses.replace(NEVER, pseudo_reference=1, min_reference_patches=2, max_reference_patches=3)
+    rows = maker(corpus, always)
+    for _ in range(20):
+        row = rows.row(3)
+        end = row.tokens.index(104)
+        assert row.tokens[0] == 103
+        reference = row.patches[1:end]
+        owner = int(np.searchsorted(corpus.starts, reference[0], side="right")) - 1
+        assert corpus.speakers[owner] == 3
+        assert owner != 3
+        assert 2 <= len(reference) <= 3
+
+
+def test_a_prompt_joins_its_text_and_its_audio(corpus: LatentCorpus) -> None:
+    row = maker(corpus, dataclasses.replace(NEVER, prompt=1)).row(0)
+    start = row.tokens.index(101)
+    assert row.tokens[start - 4 : start] == [LETTER_IDS[" "], 3, 4, 5]
+    assert (
+        len(row.tokens) - start - 1 == start - 1
+    )  # in this corpus a character is a patch; the joining space is neither
+    assert row.patches[-3:].tolist() == [0, 1, 2]
+
+
+def test_a_batch_predicts_each_patch_from_the_position_before_it(corpus: LatentCorpus) -> None:
+    rows = maker(corpus, NEVER)
+    batch = collate([rows.row(0), rows.row(1)])
+    length = batch.tokens.shape[1]
+    assert length % 16 == 0
+    assert batch.target_index.tolist() == [3, 4, 5] + [length + 6 + n for n in range(6)]
+    assert batch.target_patches.tolist() == list(range(9))
+    assert batch.prefix_patches.tolist() == [-1, 0, 1, -1, 3, 4, 5, 6, 7]
+    assert batch.is_last.tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 1]
+
+
+def test_quantising_has_the_gradient_of_no_rounding(model: VoxCPM) -> None:
+    hidden = torch.randn(5, 32, requires_grad=True)
+    out = quantise(model.fsq_layer, hidden)
+    torch.testing.assert_close(out, model.fsq_layer(hidden))
+    out.sum().backward()
+    assert hidden.grad.abs().sum() > 0
+
+
+def test_the_training_forward_is_the_serving_forward(corpus: LatentCorpus, model: VoxCPM) -> None:
+    rows = maker(corpus, NEVER)
+    chosen = [rows.row(0), rows.row(1)]
+    batch = collate(chosen)
+    features = corpus.patches[batch.audio_patches].float()
+    with torch.inference_mode():
+        ours = hidden_states(model, batch, features)
+        for number, utterance in enumerate((0, 1)):
+            text = corpus.text(utterance).tolist()
+            start, count = corpus.starts[utterance], corpus.counts[utterance]
+            prompt = corpus.patches[start : start + count].float().numpy()
+            sequence = build_sequence(model.config, text, prompt=prompt)
+            assert sequence.token_ids == chosen[number].tokens
+            embeddings, is_audio = model.embed(
+                torch.tensor(sequence.token_ids),
+                torch.from_numpy(sequence.features),
+                torch.tensor(sequence.audio_index),
+            )
+            kv = KVCache.allocate(model.config, 4, 16, "cpu", torch.float32)
+            meta = AttentionMetadata.build([len(text) + 1 + count], [len(text) + 1 + count], [[0, 1, 2]], 16)
+            served = model.lm_forward(embeddings, is_audio, meta, kv, SDPABackend())
+            for training, serving in zip(ours, served, strict=True):
+                torch.testing.assert_close(
+                    training[number, len(sequence.token_ids) - 1], serving[0], atol=1e-5, rtol=1e-4
+                )
+
+
+def test_training_lowers_flow_and_stop_losses(corpus: LatentCorpus, model: VoxCPM) -> None:
+    del model.vae
+    data = TrainingData(corpus, positions_per_step=512, seed=0, workers=1)
+    trainer = TtsTrainer(model, data, TtsSettings(), compiled=False, device="cpu")
+    before = trainer.validate()
+    for step in range(80):
+        trainer.step(4e-3)
+        trainer.ema.update(step)
+    after = trainer.validate()
+    data.batches.close()
+    assert after["val_flow"] < 0.6 * before["val_flow"]
+    assert after["val_stop"] < 0.6 * before["val_stop"]
+
+
+def test_losses_are_finite_with_every_condition(corpus: LatentCorpus, model: VoxCPM) -> None:
+    rows = maker(corpus, Conditioning(voice_token=0.4, reference=0.4, prompt=0.5, min_reference_patches=1))
+    batch = collate([rows.row(n % len(corpus)) for n in range(64)])
+    result = losses(model, batch, corpus.patches, LossSettings())
+    result["total"].backward()
+    unused = {name for name, p in model.named_parameters() if p.grad is None and not name.startswith("vae.")}
+    assert not unused
+    assert all(torch.isfinite(value) for value in result.values())
+
+
+@pytest.fixture
+def loaded(model: VoxCPM, tmp_path: Path) -> LoadedModel:
+    state = model.state_dict()
+    vae = {name.removeprefix("vae."): tensor for name, tensor in state.items() if name.startswith("vae.")}
+    tts = {name: tensor for name, tensor in state.items() if not name.startswith("vae.")}
+    export(vae, tts, toy_config_map(), tmp_path / "voice")
+    return load_model(tmp_path / "voice")
+
+
+def test_an_exported_voice_loads_strictly_and_keeps_its_weights(loaded: LoadedModel, model: VoxCPM) -> None:
+    torch.testing.assert_close(loaded.model.stop_proj.weight, model.stop_proj.weight, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(
+        loaded.model.vae.encoder.fc_mu.weight, model.vae.encoder.fc_mu.weight, atol=1e-3, rtol=1e-3
+    )
+    assert loaded.policy.to_map()["voices"].keys() == serving_map()["voices"].keys()
+    assert loaded.tokenizer.encode("Ab <rms>?")[:3] == [3, 4, LETTER_IDS[" "]]
+    assert loaded.tokenizer.encode_trusted("<rms>") == [VOICE_IDS["<rms>"]]
+
+
+def test_the_voice_is_small_enough_to_ship() -> None:
+    with torch.device("meta"):
+        model = VoxCPM(starter_config())
+    assert sum(parameter.numel() for parameter in model.parameters()) * 2 <= 25e6
+    assert config_map()["architecture"] == "voxcpm2"
+
+
+def test_batched_generation_speaks_as_alone(loaded: LoadedModel) -> None:
+    reference = np.random.default_rng(0).normal(size=(3, 4, 8)).astype(np.float32)
+    utterances = [
+        Utterance("abc.", "slt"),
+        Utterance("a longer text, to see.", reference=reference),
+        Utterance("def", prompt=reference, prompt_text="abc"),
+    ]
+    together = generate(loaded, utterances, steps=3, cfg=2.0, seed=0)
+    assert all(4 <= len(patches) <= len(u.text) + 10 for patches, u in zip(together, utterances, strict=True))
+    first = generate(loaded, utterances[:1], steps=3, cfg=2.0, seed=0)[0]
+    np.testing.assert_allclose(together[0][0], first[0], atol=1e-4)
+    assert len(decode(loaded, together[1], reference)) == len(together[1]) * 2560
+
+
+def test_an_average_forgets_the_start_and_swaps_back() -> None:
+    layer = torch.nn.Linear(2, 1, bias=False)
+    ema = Ema(layer, 0.9)
+    start = layer.weight.detach().clone()
+    with torch.no_grad():
+        layer.weight.fill_(5.0)
+    for step in range(200):
+        ema.update(step)
+    ema.swap()
+    torch.testing.assert_close(layer.weight.detach(), torch.full((1, 2), 5.0))
+    ema.swap()
+    assert not torch.equal(layer.weight.detach(), start)
+
+
+def test_the_rate_warms_up_and_then_falls() -> None:
+    rates = [cosine_rate(step, step / 1000, 1e-3, warmup=100) for step in range(0, 1001, 50)]
+    assert rates[0] < rates[1] < rates[2]
+    assert rates[2:] == sorted(rates[2:], reverse=True)
+    assert rates[-1] == pytest.approx(3e-5)
+
+
+def test_a_run_ends_by_steps_and_counts_on_after_a_restart(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="needs an end"):
+        Run(tmp_path, num_steps=None, seconds=None)
+    run = Run(tmp_path, num_steps=10, seconds=None)
+    assert run.load("cpu") is None
+    run.step = 4
+    run.log(loss=1.5)
+    run.save(weights=torch.ones(2))
+    resumed = Run(tmp_path, num_steps=10, seconds=None, session_seconds=0)
+    state = resumed.load("cpu")
+    assert state is not None
+    assert torch.equal(state["weights"], torch.ones(2))
+    assert (resumed.step, resumed.progress) == (4, 0.4)
+    assert not resumed.goes_on  # its session's share is nothing
+    assert json.loads((tmp_path / "log.jsonl").read_text())["loss"] == 1.5

@@ -1,0 +1,156 @@
+"""VAE training at toy size: the loss falls, normalising changes nothing audible, fast convolutions compute the same."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from realtime_tts.model.audio_vae import AudioVAE
+from training.audio_pool import AudioPool
+from training.fast_conv import use_fast_convolutions
+from training.latents import encode_utterances
+from training.run_state import Run
+from training.starter_config import starter_config
+from training.teacher import AudioChunk
+from training.vae_training import (
+    VaeSettings,
+    VaeTrainer,
+    kl_divergence,
+    load_vae,
+    normalise_latents,
+    posterior,
+    revive_latents,
+    train,
+)
+
+SETTINGS = VaeSettings(batch=2, crop_frames=6, adversarial_batch=2)
+
+
+def tone(seconds: float, pitch_hz: float, seed: int) -> np.ndarray:
+    """A buzz with a slow tremolo and a little noise, int16."""
+    t = np.arange(int(seconds * 16000)) / 16000
+    wave = sum(np.sin(2 * np.pi * pitch_hz * k * t) / k for k in range(1, 6)) * (0.6 + 0.4 * np.sin(9 * t))
+    noise = np.random.default_rng(seed).normal(0, 0.02, len(t))
+    return (6000 * (wave + noise)).astype(np.int16)
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> AudioPool:
+    audio = [tone(2.0, pitch, seed) for seed, pitch in enumerate((110, 160, 220))]
+    ends = np.cumsum([len(part) for part in audio])
+    AudioChunk(np.concatenate(audio), ends, np.zeros(3, np.int32), ["a", "b", "c"]).save(tmp_path / "0000.npz")
+    pool = AudioPool(tmp_path, "cpu")
+    pool.wait(1, timeout_s=1)
+    return pool
+
+
+@pytest.fixture
+def vae() -> AudioVAE:
+    torch.manual_seed(0)
+    return AudioVAE(starter_config(toy=True).vae)
+
+
+def test_chunks_survive_saving(tmp_path: Path) -> None:
+    parts = [tone(0.1, 100, 0), tone(0.2, 100, 1)]
+    ends = np.cumsum([len(part) for part in parts])
+    AudioChunk(np.concatenate(parts), ends, np.array([4, 5], np.int32), ["one", "two."]).save(tmp_path / "x.npz")
+    loaded = AudioChunk.load(tmp_path / "x.npz")
+    assert loaded.texts == ["one", "two."]
+    assert [len(part) for part in loaded.utterances()] == [1600, 3200]
+    assert np.array_equal(loaded.utterances()[1], parts[1])
+
+
+def test_the_pool_takes_in_chunks_that_appear_later(pool: AudioPool) -> None:
+    assert pool.refresh() == 0
+    AudioChunk(tone(1.0, 90, 9), np.array([16000]), np.zeros(1, np.int32), ["d"]).save(pool.folder / "0001.npz")
+    assert pool.refresh() == 1
+    assert pool.seconds() == pytest.approx(7.0)
+    with pytest.raises(TimeoutError):
+        pool.wait(3, timeout_s=0)
+
+
+def test_fast_convolutions_compute_the_same(vae: AudioVAE) -> None:
+    fast = copy.deepcopy(vae)
+    use_fast_convolutions(fast)
+    assert any(type(a) is not type(b) for a, b in zip(vae.modules(), fast.modules(), strict=True))
+    pcm = torch.randn(2, 640 * 5)
+    torch.testing.assert_close(fast.decode(fast.encode(pcm)), vae.decode(vae.encode(pcm)), atol=1e-6, rtol=1e-5)
+
+
+def test_joint_training_lowers_the_spectral_loss(pool: AudioPool, vae: AudioVAE) -> None:
+    trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=False, compiled=False, seed=0)
+    losses = [trainer.step(2e-3, use_critics=False)["mel"].item() for _ in range(40)]
+    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
+
+
+def test_the_decoder_stage_leaves_the_encoder_alone(pool: AudioPool, vae: AudioVAE) -> None:
+    before = copy.deepcopy(vae.state_dict())
+    trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=True, compiled=False, seed=0)
+    plain = trainer.step(1e-3, use_critics=False)
+    critical = trainer.step(1e-3, use_critics=True)
+    assert "critics" not in plain
+    assert {"critics", "adversarial", "matching"} <= critical.keys()
+    after = vae.state_dict()
+    assert all(torch.equal(after[name], before[name]) for name in before if name.startswith("encoder."))
+    assert any(not torch.equal(after[name], before[name]) for name in before if name.startswith("decoder."))
+
+
+def test_normalised_latents_are_standard_and_decode_as_before(pool: AudioPool, vae: AudioVAE) -> None:
+    with torch.no_grad():
+        vae.encoder.fc_mu.weight.mul_(30)
+        pcm = pool.crops(4, 640 * 110, torch.Generator().manual_seed(0))
+        before = vae.decode(vae.encode(pcm))
+        _, deviation = normalise_latents(vae, pcm)
+        latents = vae.encode(pcm)
+        after = vae.decode(latents)
+    assert (deviation > 0.1).all()
+    torch.testing.assert_close(latents.std((0, 1)), torch.ones(8), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(latents.mean((0, 1)), torch.zeros(8), atol=1e-3, rtol=1e-3)
+    settled = (
+        80 * 640
+    )  # further back than the decoder looks: left of the first frame is zero, which means something else now
+    torch.testing.assert_close(after[:, settled:], before[:, settled:], atol=2e-3, rtol=1e-2)
+
+
+def test_unused_latents_stay_small_when_normalised_and_live_again_when_revived(pool: AudioPool, vae: AudioVAE) -> None:
+    with torch.no_grad():
+        vae.encoder.fc_mu.weight.mul_(30)
+        vae.encoder.fc_mu.weight[:3] = 0
+        pcm = pool.crops(4, 640 * 20, torch.Generator().manual_seed(0))
+        unused = copy.deepcopy(vae)
+        normalise_latents(unused, pcm)
+        assert unused.encode(pcm)[..., :3].std() < 0.1
+        assert revive_latents(vae, pcm) == 3
+        mean, log_variance = posterior(vae, pcm)
+    assert (mean.std((0, 2))[:3] > 0.1).all()
+    assert kl_divergence(mean, log_variance) > 0
+
+
+def test_padding_a_batch_on_the_right_changes_no_latent(vae: AudioVAE) -> None:
+    audio = [tone(0.5, 120, 0), tone(1.3, 150, 1), tone(0.9, 90, 2)]
+    together = encode_utterances(vae, audio, patch_size=4)
+    assert [len(part) for part in together] == [4, 9, 6]
+    for part, samples in zip(together, audio, strict=True):
+        alone = encode_utterances(vae, [samples], patch_size=4)[0]
+        torch.testing.assert_close(part, alone, atol=2e-3, rtol=1e-2)
+
+
+def test_a_run_cut_short_goes_on_where_it_stopped(pool: AudioPool, tmp_path: Path) -> None:
+    def session(num_steps: int) -> VaeTrainer:
+        torch.manual_seed(0)
+        vae = AudioVAE(starter_config(toy=True).vae)
+        trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=False, compiled=False, seed=0)
+        train(trainer, Run(tmp_path / "run", num_steps=num_steps, seconds=None), adversarial=False, log_every=1)
+        return trainer
+
+    session(2)
+    resumed = session(5)
+    steps = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    assert len(steps) == 5
+    exported = load_vae(tmp_path / "run" / "vae.pt", "cpu", toy=True)
+    resumed.ema.swap()
+    assert torch.equal(exported.encoder.fc_mu.weight, resumed.vae.encoder.fc_mu.weight)

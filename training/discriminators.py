@@ -1,0 +1,78 @@
+"""Discriminators of the VAE's adversarial stage: over periods of the waveform and over spectrograms."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+
+PERIODS = (2, 3, 5, 7, 11)
+STFT_SIZES = (256, 512, 1024)
+
+
+class _Stack(nn.Module):
+    """2-D convolutions with leaky activations; returns every layer's output, the score last."""
+
+    def __init__(self, channels: list[int], kernels: list[tuple[int, int]], strides: list[tuple[int, int]]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            weight_norm(nn.Conv2d(a, b, kernel, stride, padding=(kernel[0] // 2, kernel[1] // 2)))
+            for a, b, kernel, stride in zip(channels[:-1], channels[1:], kernels, strides, strict=True)
+        )
+        self.score = weight_norm(nn.Conv2d(channels[-1], 1, 3, padding=1))
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        outputs = []
+        for layer in self.layers:
+            x = F.leaky_relu(layer(x), 0.1)
+            outputs.append(x)
+        return [*outputs, self.score(x)]
+
+
+class Discriminators(nn.Module):
+    """Each sees the waveform [B, samples] in its own way."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        channels = [1, width, 4 * width, 8 * width, 16 * width]
+        self.periods = nn.ModuleList(_Stack(channels, [(5, 1)] * 4, [(3, 1)] * 4) for _ in PERIODS)
+        self.spectra = nn.ModuleList(
+            _Stack(
+                [2, width, 2 * width, 2 * width, 2 * width],
+                [(3, 9), (3, 9), (3, 9), (3, 3)],
+                [(1, 1), (1, 2), (1, 2), (1, 1)],
+            )
+            for _ in STFT_SIZES
+        )
+
+    def forward(self, wave: Tensor) -> list[list[Tensor]]:
+        """The outputs of every discriminator's layers; each list ends with its score."""
+        results = []
+        for period, stack in zip(PERIODS, self.periods, strict=True):
+            padded = F.pad(wave[:, None], (0, -wave.shape[-1] % period), mode="reflect")
+            results.append(stack(padded.unflatten(-1, (-1, period))))
+        for size, stack in zip(STFT_SIZES, self.spectra, strict=True):
+            window = torch.hann_window(size, device=wave.device)
+            spectrum = torch.stft(wave.float(), size, size // 4, window=window, return_complex=True)
+            image = torch.view_as_real(spectrum).permute(0, 3, 2, 1)
+            # compressed: speech's dynamic range would drown everything but the loudest harmonics
+            results.append(stack(image * (image.square().sum(1, keepdim=True) + 1e-5) ** -0.3))
+        return results
+
+
+def discriminator_loss(real: list[list[Tensor]], fake: list[list[Tensor]]) -> Tensor:
+    """Least squares: real scores to 1, made ones to 0."""
+    losses = [(1 - a[-1]).square().mean() + b[-1].square().mean() for a, b in zip(real, fake, strict=True)]
+    return torch.stack(losses).mean()
+
+
+def generator_loss(real: list[list[Tensor]], fake: list[list[Tensor]]) -> tuple[Tensor, Tensor]:
+    """(adversarial loss, feature matching loss)."""
+    adversarial = torch.stack([(1 - outputs[-1]).square().mean() for outputs in fake]).mean()
+    matching = [
+        F.l1_loss(b, a.detach()) / a.detach().abs().mean().clamp(min=1e-3)
+        for ours, theirs in zip(real, fake, strict=True)
+        for a, b in zip(ours[:-1], theirs[:-1], strict=True)
+    ]
+    return adversarial, torch.stack(matching).mean()

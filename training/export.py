@@ -1,0 +1,72 @@
+"""Writes a trained voice as an ordinary checkpoint directory, in half precision.
+
+python -m training.export --vae build/vae/decoder/vae.pt --tts build/tts/tts.pt --out build/starter_voice
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from realtime_tts.model.checkpoint import save_weights
+from realtime_tts.model.config_file import parse_config
+from realtime_tts.model.voxcpm import VoxCPM
+from training.starter_config import LETTER_IDS, config_map, tokenizer_map
+
+VOICE_DESCRIPTIONS = {
+    "slt": "US English, higher pitch",
+    "rms": "US English, lower pitch",
+    "awb": "Scottish English, lower pitch",
+}
+
+
+def serving_map() -> dict[str, Any]:
+    """serving.json: what the gateway needs to know of this voice."""
+    return {
+        "name": "starter-voice",
+        "languages": ["en"],
+        "default_steps": 10,
+        "default_cfg": 2.0,
+        "continuity": "reference",
+        "max_segment_chars": 200,
+        "charset": "".join(LETTER_IDS),
+        "max_patches_per_char": 1.0,
+        "max_prompt_patches": 10,
+        "default_voice": "slt",
+        "voices": {
+            voice: {"text_prefix": f"<{voice}>", "description": description, "language": "en"}
+            for voice, description in VOICE_DESCRIPTIONS.items()
+        },
+    }
+
+
+def export(vae: dict[str, torch.Tensor], tts: dict[str, torch.Tensor], config: dict[str, Any], directory: Path) -> None:
+    """Write a checkpoint directory. Raises RuntimeError for weights that do not fit `config`."""
+    model = VoxCPM(parse_config(config))
+    state = {name: tensor.float() for name, tensor in tts.items()} | {
+        f"vae.{name}": tensor for name, tensor in vae.items()
+    }
+    model.load_state_dict(state)
+    directory.mkdir(parents=True, exist_ok=True)
+    save_weights(model, directory, torch.float16)
+    for name, content in (("config", config), ("tokenizer", tokenizer_map()), ("serving", serving_map())):
+        (directory / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vae", type=Path, default=Path("build/vae/decoder/vae.pt"))
+    parser.add_argument("--tts", type=Path, default=Path("build/tts/tts.pt"))
+    parser.add_argument("--out", type=Path, default=Path("build/starter_voice"))
+    args = parser.parse_args()
+    export(torch.load(args.vae, weights_only=True), torch.load(args.tts, weights_only=True), config_map(), args.out)
+    size = sum(path.stat().st_size for path in args.out.glob("*.safetensors"))
+    print(f"{args.out}: {size / 1e6:.1f} MB of weights")
+
+
+if __name__ == "__main__":
+    main()

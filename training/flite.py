@@ -1,0 +1,206 @@
+"""The teacher: CMU Flite's statistical voices through its C library.
+
+Flite exposes what makes a new speaker: mean pitch and speaking rate are features of a voice, and the vocal tract's
+length is the warping of its mel-cepstral filter. A `Speaker` sets all three, so that pseudo-speakers cost no quality.
+The library keeps its state in the process: use one `Flite` in each process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import resample_poly
+
+SAMPLE_RATE_HZ = 16_000
+VOICES = ("slt", "rms", "awb")
+_FIXED_PITCH_VOICES = frozenset({"rms"})  # its pitch model ignores the mean: resampling moves it instead
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Speaker:
+    """A teacher voice with its pitch, formants and rate multiplied; all 1.0 is the voice itself."""
+
+    name: str
+    voice: str
+    pitch: float = 1.0
+    formants: float = 1.0
+    rate: float = 1.0
+
+
+NAMED_SPEAKERS = tuple(Speaker(voice, voice) for voice in VOICES)
+
+
+def pseudo_speakers(count: int, seed: int, prefix: str = "p") -> list[Speaker]:
+    """Random speakers around the three voices, log-uniform in each factor."""
+    rng = random.Random(seed)
+
+    def factor(low: float, high: float) -> float:
+        return math.exp(rng.uniform(math.log(low), math.log(high)))
+
+    return [
+        Speaker(f"{prefix}{n}", rng.choice(VOICES), factor(0.75, 1.4), factor(0.87, 1.15), factor(0.85, 1.2))
+        for n in range(count)
+    ]
+
+
+class _Wave(ctypes.Structure):
+    _fields_ = [
+        ("type", ctypes.c_char_p),
+        ("sample_rate", ctypes.c_int),
+        ("num_samples", ctypes.c_int),
+        ("num_channels", ctypes.c_int),
+        ("samples", ctypes.POINTER(ctypes.c_short)),
+    ]
+
+
+class _VoiceStruct(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("features", ctypes.c_void_p)]
+
+
+def _cg_fields() -> list[tuple[str, type]]:
+    """Flite 2.2's `cst_cg_db`, whose layout its header promises to keep. Fields that we pass over are numbered."""
+    p, i, f = ctypes.c_void_p, ctypes.c_int, ctypes.c_float
+    types = [
+        p,
+        p,
+        i,
+        i,
+        f,
+        f,
+        i,
+        p,
+        i,
+        p,
+        p,
+        p,
+        p,
+        p,
+        p,
+        i,
+        i,
+        p,
+        p,
+        p,
+        p,
+        i,
+        f,
+        i,
+        p,
+        p,
+        p,
+        i,
+        p,
+        i,
+        f,
+        f,
+        i,
+        i,
+        i,
+        i,
+        p,
+        i,
+        f,
+        p,
+        p,
+        p,
+        i,
+    ]
+    names = {0: "name", 3: "sample_rate", 4: "f0_mean", 30: "mlsa_alpha", 42: "freeable"}
+    return [(names.get(index, f"field_{index}"), kind) for index, kind in enumerate(types)]
+
+
+class _Clustergen(ctypes.Structure):
+    _fields_ = _cg_fields()
+
+
+class Flite:
+    """Synthesises text with any `Speaker`.
+
+    Raises:
+        OSError: Flite's shared libraries are not found in `library_dir` or on the loader's path.
+    """
+
+    def __init__(self, library_dir: Path | None = None) -> None:
+        self._dir = library_dir
+        self._lib = self._load("libflite.so.1")
+        for name in ("libflite_cmulex.so.1", "libflite_usenglish.so.1"):
+            self._load(name)
+        lib = self._lib
+        lib.flite_text_to_wave.restype = ctypes.POINTER(_Wave)
+        lib.flite_text_to_wave.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+        lib.delete_wave.argtypes = [ctypes.c_void_p]
+        lib.flite_feat_set_float.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_float]
+        lib.flite_feat_set.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        for function in (lib.flite_get_param_val, lib.val_void, lib.cg_db_val):
+            function.restype = ctypes.c_void_p
+        lib.flite_get_param_val.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        lib.val_void.argtypes = lib.cg_db_val.argtypes = [ctypes.c_void_p]
+        lib.flite_init()
+        self._alphas: dict[str, float] = {}
+        self._voices = {voice: self._register(voice) for voice in VOICES}
+
+    def _load(self, name: str) -> ctypes.CDLL:
+        return ctypes.CDLL(str(self._dir / name) if self._dir else name, mode=ctypes.RTLD_GLOBAL)
+
+    def _register(self, voice: str) -> tuple[int, int, _Clustergen]:
+        """(voice pointer, its features, a writable copy of its model description, read-only in the library)."""
+        register = getattr(self._load(f"libflite_cmu_us_{voice}.so.1"), f"register_cmu_us_{voice}")
+        register.restype, register.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
+        pointer = register(None)
+        features = ctypes.cast(pointer, ctypes.POINTER(_VoiceStruct)).contents.features
+        value = self._lib.flite_get_param_val(features, b"cg_db", None)
+        original = ctypes.cast(self._lib.val_void(value), ctypes.POINTER(_Clustergen)).contents
+        if original.sample_rate != SAMPLE_RATE_HZ or not 0.3 < original.mlsa_alpha < 0.5:
+            raise OSError(f"the voice {voice} is not laid out as Flite 2.2's: another version of the library?")
+        copy = _Clustergen.from_buffer_copy(original)
+        copy.freeable = 0
+        self._lib.flite_feat_set(features, b"cg_db", self._lib.cg_db_val(ctypes.addressof(copy)))
+        self._alphas[voice] = copy.mlsa_alpha
+        return pointer, features, copy
+
+    def speak(self, text: str, speaker: Speaker) -> NDArray[np.int16]:
+        """[samples] at 16 kHz, as synthesised: silence at both ends included."""
+        pointer, features, model = self._voices[speaker.voice]
+        speed = speaker.pitch if speaker.voice in _FIXED_PITCH_VOICES else 1.0
+        speed = round(speed * 50) / 50
+        model.mlsa_alpha = warped_alpha(self._alphas[speaker.voice], speaker.formants / speed)
+        self._lib.flite_feat_set_float(features, b"int_f0_target_mean", model.f0_mean * speaker.pitch)
+        self._lib.flite_feat_set_float(features, b"duration_stretch", speed / speaker.rate)
+        wave = self._lib.flite_text_to_wave(text.encode("ascii"), pointer)
+        samples = np.ctypeslib.as_array(wave.contents.samples, (wave.contents.num_samples,)).copy()
+        self._lib.delete_wave(wave)
+        if speed == 1.0:
+            return samples
+        shifted = resample_poly(samples.astype(np.float32), 50, round(50 * speed))
+        return np.clip(np.rint(shifted), -32768, 32767).astype(np.int16)
+
+
+def warped_alpha(alpha: float, formants: float) -> float:
+    """The all-pass coefficient that multiplies low formants by `formants`, for a filter designed at `alpha`."""
+    slope = (1 + alpha) / (1 - alpha) / formants
+    return (slope - 1) / (slope + 1)
+
+
+def trim(samples: NDArray[np.int16], before_ms: int = 40, after_ms: int = 120) -> NDArray[np.int16]:
+    """Cuts silence at both ends down to fixed margins (zero-padded where the recording is shorter).
+
+    Silence is 10 ms blocks under 1/300 of the loudest block's RMS: weak final fricatives stay.
+    """
+    block = SAMPLE_RATE_HZ // 100
+    usable = samples[: len(samples) // block * block].astype(np.float32).reshape(-1, block)
+    if not len(usable):
+        return samples
+    rms = np.sqrt(np.square(usable).mean(axis=1))
+    loud = np.flatnonzero(rms > max(rms.max() / 300, 1.0))
+    if not len(loud):
+        return samples
+    before, after = (ms * SAMPLE_RATE_HZ // 1000 for ms in (before_ms, after_ms))
+    start, end = loud[0] * block - before, (loud[-1] + 1) * block + after
+    padded = np.pad(samples, (max(0, -start), max(0, end - len(samples))))
+    return padded[max(0, start) : max(0, start) + end - start]

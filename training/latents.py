@@ -1,0 +1,126 @@
+"""The corpus as the TTS model sees it: every utterance's latent patches, its speaker and its characters.
+
+python -m training.latents --audio build/audio --vae build/vae/normalised.pt --out build/latents.pt
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from realtime_tts.model.audio_vae import AudioVAE
+from training.fast_conv import use_fast_convolutions
+from training.starter_config import LETTER_IDS
+from training.teacher import AudioChunk
+from training.vae_training import load_vae
+
+
+@dataclasses.dataclass(slots=True)
+class LatentCorpus:
+    """patches [all patches, patch_size, latent_dim] float16; utterance u owns patches
+    starts[u] : starts[u] + counts[u] and characters text_starts[u] : text_starts[u + 1] of `text_ids`."""
+
+    patches: Tensor
+    starts: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    speakers: NDArray[np.int32]
+    text_ids: NDArray[np.uint8]
+    text_starts: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def text(self, utterance: int) -> NDArray[np.uint8]:
+        return self.text_ids[self.text_starts[utterance] : self.text_starts[utterance + 1]]
+
+    @classmethod
+    def build(cls, patches: list[Tensor], speakers: list[int], texts: list[str]) -> LatentCorpus:
+        """From each utterance's patches [n, patch_size, latent_dim]."""
+        counts = np.array([len(part) for part in patches])
+        ids = [np.array([LETTER_IDS[char] for char in text], np.uint8) for text in texts]
+        return cls(
+            patches=torch.cat(patches),
+            starts=np.cumsum(counts) - counts,
+            counts=counts,
+            speakers=np.array(speakers, np.int32),
+            text_ids=np.concatenate(ids),
+            text_starts=np.concatenate([[0], np.cumsum([len(part) for part in ids])]),
+        )
+
+    def save(self, path: Path) -> None:
+        arrays = {
+            name: torch.from_numpy(getattr(self, name))
+            for name in ("starts", "counts", "speakers", "text_ids", "text_starts")
+        }
+        torch.save({"patches": self.patches.cpu(), **arrays}, path)
+
+    @classmethod
+    def load(cls, path: Path) -> LatentCorpus:
+        """On the CPU."""
+        content = torch.load(path, weights_only=True)
+        return cls(content.pop("patches"), **{name: tensor.numpy() for name, tensor in content.items()})
+
+
+@torch.inference_mode()
+def encode_utterances(
+    vae: AudioVAE, audio: list[NDArray[np.int16]], patch_size: int, max_batch_s: float = 480
+) -> list[Tensor]:
+    """Patches [n, patch_size, latent_dim] float16 of each utterance, zero-padded on the right to whole patches.
+
+    Utterances of similar length share a batch; the encoder is causal, so that padding on the right changes nothing.
+    """
+    device = next(vae.parameters()).device
+    patch_samples = patch_size * vae.config.encode_hop
+    lengths = [-(-len(samples) // patch_samples) for samples in audio]
+    order = np.argsort(lengths, kind="stable")
+    result: list[Tensor] = [torch.empty(0)] * len(audio)
+    start = 0
+    while start < len(order):
+        size = 1
+        limit = max_batch_s * vae.config.encode_rate_hz / patch_samples
+        while start + size < len(order) and (size + 1) * lengths[order[start + size]] <= limit:
+            size += 1
+        chosen = order[start : start + size]
+        longest = lengths[chosen[-1]] * patch_samples
+        pcm = torch.stack([F.pad(torch.from_numpy(audio[u]), (0, longest - len(audio[u]))) for u in chosen])
+        latents = vae.encode(pcm.to(device).float() / 32768).half().unflatten(1, (-1, patch_size))
+        for row, utterance in enumerate(chosen):
+            result[utterance] = latents[row, : lengths[utterance]]
+        start += size
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--audio", type=Path, default=Path("build/audio"))
+    parser.add_argument("--vae", type=Path, default=Path("build/vae/normalised.pt"))
+    parser.add_argument("--out", type=Path, default=Path("build/latents.pt"))
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    args = parser.parse_args()
+    vae = load_vae(args.vae, args.device).eval()
+    use_fast_convolutions(vae)
+    patches: list[Tensor] = []
+    speakers: list[int] = []
+    texts: list[str] = []
+    for path in tqdm(sorted(args.audio.glob("*.npz")), unit="chunk"):
+        chunk = AudioChunk.load(path)
+        encoded = encode_utterances(vae, chunk.utterances(), patch_size=4)
+        counts = [len(part) for part in encoded]
+        patches += torch.cat(encoded).cpu().split(counts)
+        speakers += chunk.speakers.tolist()
+        texts += chunk.texts
+    corpus = LatentCorpus.build(patches, speakers, texts)
+    corpus.save(args.out)
+    print(f"{len(corpus)} utterances, {len(corpus.patches) * 0.16 / 3600:.1f} h")
+
+
+if __name__ == "__main__":
+    main()

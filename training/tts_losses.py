@@ -1,0 +1,90 @@
+"""The TTS model's training forward: flow matching and stop losses over whole padded sequences.
+
+It runs the serving model's own modules; only the rounding of the quantiser gets a straight-through gradient here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from realtime_tts.model.attention import FullAttention
+from realtime_tts.model.voxcpm import ScalarQuantizer, VoxCPM
+from training.tts_batches import Batch
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LossSettings:
+    guidance_drop: float = 0.12  # of the predictions are made without their condition, for classifier-free guidance
+    max_noise: float = 0.2  # on the latents fed back, drawn for each batch row up to this
+    stop_weight: float = 0.1
+    uniform_time: float = 0.2  # share of flow times drawn uniformly instead of logit-normally
+
+
+def quantise(layer: ScalarQuantizer, hidden: Tensor) -> Tensor:
+    """What the layer computes, with the gradient of no rounding."""
+    bounded = torch.tanh(layer.in_proj(hidden))
+    rounded = torch.round(bounded * layer.scale) / layer.scale
+    return layer.out_proj(bounded + (rounded - bounded).detach())
+
+
+def hidden_states(model: VoxCPM, batch: Batch, features: Tensor) -> tuple[Tensor, Tensor]:
+    """Both LMs over tokens [B, L] with features [A, patch_size, latent_dim] at the audio positions →
+    lm_hidden, residual_hidden [B, L, hidden]."""
+    shape = batch.tokens.shape
+    embeddings = model.embed_text(batch.tokens.flatten())
+    audio = model.embed_patches(features).to(embeddings.dtype)
+    embeddings = embeddings.index_copy(0, batch.audio_index, audio).unflatten(0, shape)
+    is_audio = torch.zeros(batch.tokens.numel(), 1, dtype=torch.bool, device=batch.tokens.device)
+    is_audio = is_audio.index_fill(0, batch.audio_index, True).unflatten(0, shape)
+    rope = model.base_lm.rotary(torch.arange(shape[1], device=batch.tokens.device))
+    attend = FullAttention(causal=True)
+    hidden = model.base_lm(embeddings, rope, attend)
+    hidden = torch.where(is_audio, quantise(model.fsq_layer, hidden), hidden)
+    inputs = model.residual_inputs(hidden, embeddings.to(hidden.dtype), is_audio)
+    return hidden, model.residual_lm(inputs, rope if model.residual_lm.rope is not None else None, attend)
+
+
+def flow_times(count: int, settings: LossSettings, device: torch.device) -> Tensor:
+    """[count] in (0, 1): mostly in the middle, where the velocity is hardest to tell."""
+    times = torch.sigmoid(torch.randn(count, device=device))
+    uniform = torch.rand(count, device=device)
+    return torch.where(torch.rand(count, device=device) < settings.uniform_time, uniform, times)
+
+
+def flow_loss(model: VoxCPM, mu: Tensor, prefix: Tensor, target: Tensor, settings: LossSettings) -> Tensor:
+    """mu [M, num_mu, dit_hidden], prefix and target [M, patch_size, latent_dim] → mean squared velocity error."""
+    count, device = target.shape[0], target.device
+    kept = (torch.rand(count, 1, 1, device=device) >= settings.guidance_drop).to(mu.dtype)
+    noise = torch.randn_like(target)
+    times = flow_times(count, settings, device)
+    mixed = torch.lerp(target, noise, times[:, None, None])
+    velocity = model.feat_decoder.estimator(mixed, mu * kept, times, prefix, torch.zeros_like(times))
+    return F.mse_loss(velocity.float(), noise - target)
+
+
+def losses(model: VoxCPM, batch: Batch, patches: Tensor, settings: LossSettings) -> dict[str, Tensor]:
+    """ "total", "flow", "stop" and "stop_error" (share of wrong stop flags among last patches) of a batch.
+
+    patches: the corpus's table [all patches, patch_size, latent_dim].
+    """
+    num_rows, length = batch.tokens.shape
+    scale = settings.max_noise * torch.rand(num_rows, device=patches.device)
+    features = patches[batch.audio_patches].float()
+    features = features + scale[batch.audio_index // length, None, None] * torch.randn_like(features)
+    lm_hidden, residual_hidden = (
+        states.flatten(0, 1)[batch.target_index] for states in hidden_states(model, batch, features)
+    )
+    prefix = patches[batch.prefix_patches.clamp(min=0)].float() * (batch.prefix_patches >= 0)[:, None, None]
+    # the flow's view of the previous patch is as noisy as the LM's, independently
+    prefix_scale = scale[batch.target_index // length, None, None] * (batch.prefix_patches >= 0)[:, None, None]
+    prefix = prefix + prefix_scale * torch.randn_like(prefix)
+    mu = model.condition(lm_hidden, residual_hidden)
+    flow = flow_loss(model, mu, prefix, patches[batch.target_patches].float(), settings)
+    logits = model.stop_logits(lm_hidden).float()
+    stop = F.cross_entropy(logits, batch.is_last)
+    missed = (logits.argmax(-1) != batch.is_last).float().sum() / batch.is_last.sum()
+    return {"total": flow + settings.stop_weight * stop, "flow": flow, "stop": stop, "stop_error": missed}

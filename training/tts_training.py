@@ -1,0 +1,193 @@
+"""Trains the TTS model on the latents of a frozen encoder.
+
+    python -m training.tts_training --latents build/latents.pt --run build/tts --seconds 1500
+
+Resumes from its last minute. The averaged weights of every save lie in tts.pt beside the state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from realtime_tts.model.voxcpm import VoxCPM
+from training.latents import LatentCorpus
+from training.run_state import Ema, Run, clip, cosine_rate, set_rate
+from training.starter_config import starter_config
+from training.tts_batches import Batches, Conditioning, RowMaker, collate
+from training.tts_losses import LossSettings, losses
+
+NUM_VALIDATION = 512
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TtsSettings:
+    positions_per_step: int = 20_480
+    peak_rate: float = 1.2e-3
+    weight_decay: float = 0.02
+    average_decay: float = 0.9993
+
+
+def initialise(model: VoxCPM) -> None:
+    """Normal weights of deviation 0.02 and residual branches scaled down by depth."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() < 2 or name.startswith("vae."):
+            continue
+        deep = name.endswith(("o_proj.weight", "down_proj.weight"))
+        nn.init.normal_(parameter, std=0.02 / (8**0.5 if deep else 1))
+    nn.init.normal_(model.feat_encoder.special_token, std=0.02)
+
+
+def parameter_groups(model: VoxCPM, decay: float) -> list[dict[str, object]]:
+    """Weight decay for matrices only."""
+    matrices = [p for p in model.parameters() if p.dim() >= 2]
+    vectors = [p for p in model.parameters() if p.dim() < 2]
+    return [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
+
+
+class TrainingData:
+    """A corpus split into training batches and fixed validation batches. Make it before CUDA is initialised."""
+
+    def __init__(self, corpus: LatentCorpus, positions_per_step: int, seed: int, workers: int = 4) -> None:
+        self.corpus = corpus
+        order = np.random.default_rng(0).permutation(len(corpus))
+        held = order[: min(NUM_VALIDATION, len(order) // 10)]
+        held = held[np.argsort(corpus.counts[held])]
+        maker = RowMaker(corpus, Conditioning(), np.random.default_rng(1))
+        parts = np.array_split(held, max(1, len(held) // 64))
+        self.validation = [collate([maker.row(int(u)) for u in part]) for part in parts]
+        self.batches = Batches(maker, order[len(held) :], positions_per_step, workers=workers, seed=seed)
+
+
+class TtsTrainer:
+    """Updates one model (its VAE taken away: training sees latents only)."""
+
+    def __init__(
+        self, model: VoxCPM, data: TrainingData, settings: TtsSettings, *, compiled: bool, device: torch.device | str
+    ) -> None:
+        self.model, self.data, self.settings = model.to(device), data, settings
+        self.device = torch.device(device)
+        self.patches = data.corpus.patches.to(self.device)
+        self.batches = iter(data.batches)
+        groups = parameter_groups(model, settings.weight_decay)
+        fused = self.device.type == "cuda"
+        self.optimizer = torch.optim.AdamW(groups, lr=settings.peak_rate, betas=(0.9, 0.98), fused=fused)
+        self.ema = Ema(model, settings.average_decay)
+        self.losses = LossSettings()
+        if compiled:
+            # the layers share their code, and each counts as a recompilation of it
+            torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 128
+            for stack in (
+                model.base_lm,
+                model.residual_lm,
+                model.feat_encoder.encoder,
+                model.feat_decoder.estimator.decoder,
+            ):
+                for layer in stack.layers:
+                    layer.forward = torch.compile(layer.forward, dynamic=True)
+                    layer.forward_tail = torch.compile(layer.forward_tail, dynamic=True)
+
+    def _losses(self, batch: object) -> dict[str, Tensor]:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            return losses(self.model, batch.to(self.device), self.patches, self.losses)
+
+    def step(self, rate: float) -> dict[str, Tensor]:
+        set_rate(self.optimizer, rate)
+        result = self._losses(next(self.batches))
+        self.optimizer.zero_grad(set_to_none=True)
+        result["total"].backward()
+        result["norm"] = clip(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        return {name: value.detach() for name, value in result.items()}
+
+    @torch.no_grad()
+    def validate(self) -> dict[str, float]:
+        """Mean losses of the averaged model on utterances it was never trained on, with fixed noise."""
+        self.ema.swap()
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(0)
+            results = [self._losses(batch) for batch in self.data.validation]
+        self.ema.swap()
+        return {
+            f"val_{name}": float(np.mean([r[name].item() for r in results])) for name in ("flow", "stop", "stop_error")
+        }
+
+    def state(self) -> dict[str, object]:
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "ema": self.ema.shadow}
+
+    def restore(self, state: dict[str, object]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.ema.shadow = [tensor.to(self.device) for tensor in state["ema"]]
+
+
+def export(trainer: TtsTrainer, path: Path) -> None:
+    """The averaged weights, in half precision."""
+    trainer.ema.swap()
+    partial = path.with_suffix(".partial")
+    torch.save({name: tensor.half().cpu() for name, tensor in trainer.model.state_dict().items()}, partial)
+    partial.rename(path)
+    trainer.ema.swap()
+
+
+def train(trainer: TtsTrainer, run: Run, *, log_every: int = 50, validate_every: int = 2000) -> None:
+    """Until the run is over or this process's time is up; saves on the way and at the end."""
+    with tqdm(initial=run.step, unit="step", mininterval=10) as progress:
+        while run.goes_on:
+            results = trainer.step(cosine_rate(run.step, run.progress, trainer.settings.peak_rate))
+            trainer.ema.update(run.step)
+            run.step += 1
+            progress.update()
+            if run.step % log_every == 0:
+                run.log(**{name: value.item() for name, value in results.items()})
+                progress.set_postfix(flow=f"{results['flow'].item():.3f}")
+            if run.step % validate_every == 0:
+                run.log(**trainer.validate())
+            if run.save_due():
+                run.save(**trainer.state())
+                export(trainer, run.folder / "tts.pt")
+    run.log(**trainer.validate())
+    run.save(**trainer.state())
+    export(trainer, run.folder / "tts.pt")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--latents", type=Path, default=Path("build/latents.pt"))
+    parser.add_argument("--run", type=Path, default=Path("build/tts"))
+    parser.add_argument("--init", type=Path, help="begin from these averaged weights (another run's tts.pt)")
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--session-seconds", type=float, help="stop here, to be resumed")
+    parser.add_argument("--peak-rate", type=float, default=TtsSettings().peak_rate)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    torch.manual_seed(args.seed)
+    torch.set_float32_matmul_precision("high")
+    run = Run(args.run, num_steps=args.steps, seconds=args.seconds, session_seconds=args.session_seconds)
+    state = run.load("cpu")
+    settings = dataclasses.replace(TtsSettings(), peak_rate=args.peak_rate)
+    data = TrainingData(LatentCorpus.load(args.latents), settings.positions_per_step, seed=args.seed + 1000 * run.step)
+    model = VoxCPM(starter_config())
+    del model.vae
+    initialise(model)
+    if args.init:
+        weights = torch.load(args.init, weights_only=True)
+        model.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
+    trainer = TtsTrainer(model, data, settings, compiled=not args.no_compile, device=args.device)
+    if state is not None:
+        trainer.restore(state)
+    train(trainer, run)
+
+
+if __name__ == "__main__":
+    main()

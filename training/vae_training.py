@@ -1,0 +1,289 @@
+"""Trains the AudioVAE on the teacher's speech.
+
+    python -m training.vae_training --audio build/audio --run build/vae --stage joint   --seconds 900
+    python -m training.vae_training --audio build/audio --run build/vae --stage decoder --seconds 600
+
+joint: encoder and decoder with spectral losses and a light KL term; its end normalises the latents (zero mean, unit
+variance each) by folding both into the VAE's own weights. decoder: the encoder stays as it is, so that a TTS model may
+be trained on it meanwhile; the decoder learns to take slightly wrong latents, and meets discriminators too.
+Each stage resumes from its last minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from realtime_tts.model.audio_vae import AudioVAE
+from training.audio_pool import AudioPool
+from training.discriminators import Discriminators, discriminator_loss, generator_loss
+from training.fast_conv import use_fast_convolutions
+from training.run_state import Ema, Run, clip, cosine_rate, set_rate
+from training.spectral import SpectralLoss
+from training.starter_config import starter_config
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VaeSettings:
+    batch: int = 64
+    crop_frames: int = 32  # 1.28 s
+    peak_rate: float = 1.5e-3
+    kl_weight: float = 0.0005
+    latent_noise: float = 0.15  # decoder stage: what the TTS model's own error may be
+    adversarial_weight: float = 0.05
+    matching_weight: float = 0.1
+    adversarial_batch: int = 32
+    discriminator_rate: float = 3e-4
+
+
+def posterior(vae: AudioVAE, pcm: Tensor) -> tuple[Tensor, Tensor]:
+    """pcm [B, samples] → mean and log variance, each [B, latent_dim, frames]."""
+    hidden = vae.encoder.block(pcm[:, None])
+    return vae.encoder.fc_mu(hidden), vae.encoder.fc_logvar(hidden).clamp(-12, 4)
+
+
+def kl_divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
+    """To the unit normal, nats per latent."""
+    return 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).mean()
+
+
+@torch.no_grad()
+def normalise_latents(vae: AudioVAE, pcm: Tensor) -> tuple[Tensor, Tensor]:
+    """Folds each latent's mean and deviation over pcm [B, samples] into the VAE: encode gives z, decode takes it.
+
+    Returns mean and deviation [latent_dim] before. What the decoder sees left of the first frame is zero, which now is
+    the mean: it is trained on after this.
+    """
+    mean, _ = posterior(vae, pcm)
+    deviation, mean = torch.std_mean(mean, dim=(0, 2))
+    # a latent that the VAE does not use stays near zero: at unit variance it would be one more thing to predict
+    deviation = torch.where(deviation < 0.1, 1.0, deviation)
+    for head in (vae.encoder.fc_mu, vae.encoder.fc_logvar):
+        is_mean = head is vae.encoder.fc_mu
+        head.weight.div_(deviation[:, None, None] if is_mean else 1)
+        head.bias.copy_((head.bias - mean) / deviation if is_mean else head.bias - 2 * deviation.log())
+    first = vae.decoder.model[0]  # depthwise over the latents
+    first.bias.add_(first.weight.sum((1, 2)) * mean)
+    first.weight.mul_(deviation[:, None, None])
+    return mean, deviation
+
+
+class VaeTrainer:
+    """One stage over one VAE."""
+
+    def __init__(
+        self, vae: AudioVAE, pool: AudioPool, settings: VaeSettings, *, adversarial: bool, compiled: bool, seed: int
+    ) -> None:
+        self.vae, self.pool, self.settings = vae, pool, settings
+        self.device = next(vae.parameters()).device
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+        use_fast_convolutions(vae)
+        self.spectral = SpectralLoss().to(self.device)
+        trained = vae.decoder if adversarial else vae
+        vae.encoder.requires_grad_(not adversarial)
+        self.optimizer = torch.optim.AdamW(trained.parameters(), lr=1e-3, betas=(0.8, 0.99), weight_decay=0.0)
+        self.ema = Ema(trained, 0.999)
+        self.critics: Discriminators | None = None
+        if adversarial:
+            self.critics = Discriminators().to(self.device)
+            self.critic_optimizer = torch.optim.AdamW(
+                self.critics.parameters(), lr=settings.discriminator_rate, betas=(0.8, 0.99)
+            )
+        self._posterior = torch.compile(posterior) if compiled else posterior
+        self._decode = torch.compile(vae.decoder) if compiled else vae.decoder
+        self.trained = trained
+
+    def state(self) -> dict[str, object]:
+        state = {"vae": self.vae.state_dict(), "optimizer": self.optimizer.state_dict(), "ema": self.ema.shadow}
+        if self.critics is not None:
+            state |= {"critics": self.critics.state_dict(), "critic_optimizer": self.critic_optimizer.state_dict()}
+        return state
+
+    def restore(self, state: dict[str, object]) -> None:
+        self.vae.load_state_dict(state["vae"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.ema.shadow = [tensor.to(self.device) for tensor in state["ema"]]
+        if self.critics is not None:
+            self.critics.load_state_dict(state["critics"])
+            self.critic_optimizer.load_state_dict(state["critic_optimizer"])
+
+    def step(self, rate: float, use_critics: bool) -> dict[str, Tensor]:
+        """One update; returns its losses, still on the device."""
+        batch = self.settings.adversarial_batch if self.critics else self.settings.batch
+        num_samples = self.settings.crop_frames * self.vae.config.encode_hop
+        pcm = self.pool.crops(batch, num_samples, self.generator)
+        set_rate(self.optimizer, rate)
+        losses = self._joint_losses(pcm) if self.critics is None else self._decoder_losses(pcm, use_critics)
+        self.optimizer.zero_grad(set_to_none=True)
+        losses["total"].backward()
+        losses["norm"] = clip(self.trained.parameters(), 1.0)
+        self.optimizer.step()
+        return {name: loss.detach() for name, loss in losses.items()}
+
+    def _joint_losses(self, pcm: Tensor) -> dict[str, Tensor]:
+        mean, log_variance = self._posterior(self.vae, pcm)
+        noise = torch.randn(mean.shape, device=self.device, generator=self.generator)
+        decoded = self._decode(mean + noise * (0.5 * log_variance).exp())[:, 0]
+        spectral, mel = self.spectral(decoded, pcm)
+        kl = kl_divergence(mean, log_variance)
+        return {
+            "total": spectral + self.settings.kl_weight * kl,
+            "mel": mel,
+            "kl": kl,
+            "sigma": (0.5 * log_variance).exp().mean(),
+        }
+
+    def _decoder_losses(self, pcm: Tensor, use_critics: bool) -> dict[str, Tensor]:
+        with torch.no_grad():
+            mean, _ = self._posterior(self.vae, pcm)
+            scale = self.settings.latent_noise * torch.rand(
+                len(pcm), 1, 1, device=self.device, generator=self.generator
+            )
+            latents = mean + scale * torch.randn(mean.shape, device=self.device, generator=self.generator)
+        decoded = self._decode(latents)[:, 0]
+        spectral, mel = self.spectral(decoded, pcm)
+        losses = {"total": spectral, "mel": mel}
+        if not use_critics:
+            return losses
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            losses["critics"] = discriminator_loss(self.critics(pcm), self.critics(decoded.detach()))
+            self.critic_optimizer.zero_grad(set_to_none=True)
+            losses["critics"].backward()
+            self.critic_optimizer.step()
+            with torch.no_grad():
+                real = self.critics(pcm)
+            losses["adversarial"], losses["matching"] = generator_loss(real, self.critics(decoded))
+        weights = (self.settings.adversarial_weight, self.settings.matching_weight)
+        losses["total"] = spectral + weights[0] * losses["adversarial"] + weights[1] * losses["matching"]
+        return losses
+
+
+def train(trainer: VaeTrainer, run: Run, *, adversarial: bool, log_every: int = 50) -> None:
+    """Until the run is over or this process's time is up; saves on the way and at the end."""
+    state = run.load(trainer.device)
+    if state is not None:
+        trainer.restore(state)
+    peak = trainer.settings.peak_rate * (0.4 if adversarial else 1.0)
+    with tqdm(initial=run.step, unit="step", mininterval=10) as progress:
+        while run.goes_on:
+            warm = 100 if adversarial else 300
+            losses = trainer.step(cosine_rate(run.step, run.progress, peak, warm), use_critics=run.step >= 500)
+            trainer.ema.update(run.step)
+            run.step += 1
+            progress.update()
+            if run.step % log_every == 0:
+                run.log(**{name: loss.item() for name, loss in losses.items()})
+                progress.set_postfix(mel=f"{losses['mel'].item():.3f}")
+            if run.step % 200 == 0 and not trainer.pool.is_complete:
+                trainer.pool.refresh()
+            if run.save_due():
+                run.save(**trainer.state())
+                export(trainer, run.folder / "vae.pt")
+    run.save(**trainer.state())
+    export(trainer, run.folder / "vae.pt")
+
+
+def export(trainer: VaeTrainer, path: Path) -> None:
+    """The averaged VAE's state dict."""
+    trainer.ema.swap()
+    partial = path.with_suffix(".partial")
+    torch.save({name: tensor.cpu() for name, tensor in trainer.vae.state_dict().items()}, partial)
+    partial.rename(path)
+    trainer.ema.swap()
+
+
+def load_vae(path: Path, device: torch.device | str, *, toy: bool = False) -> AudioVAE:
+    vae = AudioVAE(starter_config(toy=toy).vae)
+    vae.load_state_dict(torch.load(path, weights_only=True))
+    return vae.to(device)
+
+
+def initialise(vae: AudioVAE) -> None:
+    """Residual units near identity, and precise latents: begun at the prior's variance, two thirds of them never woke."""
+    nn.init.constant_(vae.encoder.fc_logvar.bias, -4.0)
+    for name, parameter in vae.named_parameters():
+        if name.endswith("weight") and parameter.dim() == 3 and ".block.3." in name:
+            with torch.no_grad():
+                parameter.mul_(0.3)
+
+
+@torch.no_grad()
+def revive_latents(vae: AudioVAE, pcm: Tensor) -> int:
+    """Gives latents that carry nothing (posterior collapse) a fresh start over pcm [B, samples]; returns how many."""
+    mean, _ = posterior(vae, pcm)
+    dead = mean.std(dim=(0, 2)) < 0.1
+    hidden = vae.encoder.block(pcm[:, None])
+    fc_mu, fc_logvar = vae.encoder.fc_mu, vae.encoder.fc_logvar
+    fc_mu.weight[dead] = torch.randn_like(fc_mu.weight[dead]) / (hidden.std() * fc_mu.weight[0].numel() ** 0.5)
+    fc_mu.bias[dead] = 0
+    fc_logvar.weight[dead] = 0
+    fc_logvar.bias[dead] = -3
+    depthwise, pointwise = vae.decoder.model[0], vae.decoder.model[1]
+    depthwise.weight[dead] = 0
+    depthwise.weight[dead, :, -1] = 1
+    depthwise.bias[dead] = 0
+    alive = pointwise.weight[:, ~dead].std()
+    pointwise.weight[:, dead] = 0.3 * alive * torch.randn_like(pointwise.weight[:, dead])
+    return int(dead.sum())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--audio", type=Path, default=Path("build/audio"))
+    parser.add_argument("--run", type=Path, default=Path("build/vae"))
+    parser.add_argument("--stage", choices=("joint", "decoder"), required=True)
+    parser.add_argument(
+        "--init", type=Path, help="joint stage: begin from this VAE, reviving latents that it does not use"
+    )
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--session-seconds", type=float, help="stop here, to be resumed")
+    parser.add_argument("--min-chunks", type=int, default=16, help="begin when the teacher has made so many")
+    parser.add_argument("--max-chunks", type=int)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--batch", type=int, default=VaeSettings().batch)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    torch.manual_seed(args.seed)
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = True
+    adversarial = args.stage == "decoder"
+    pool = AudioPool(args.audio, args.device, args.max_chunks)
+    pool.wait(args.min_chunks)
+    normalised = args.run / "normalised.pt"
+    if adversarial:
+        vae = load_vae(normalised, args.device)
+    else:
+        vae = AudioVAE(starter_config().vae)
+        initialise(vae)
+        if args.init:
+            vae = load_vae(args.init, args.device)
+            crops = pool.crops(32, 64 * vae.config.encode_hop, torch.Generator(args.device).manual_seed(args.seed))
+            print("revived latents:", revive_latents(vae, crops))
+    trainer = VaeTrainer(
+        vae.to(args.device),
+        pool,
+        VaeSettings(batch=args.batch),
+        adversarial=adversarial,
+        compiled=not args.no_compile,
+        seed=args.seed,
+    )
+    folder = args.run / args.stage
+    run = Run(folder, num_steps=args.steps, seconds=args.seconds, session_seconds=args.session_seconds)
+    train(trainer, run, adversarial=adversarial)
+    if not adversarial and run.progress >= 1.0:
+        vae = load_vae(folder / "vae.pt", args.device)
+        crops = pool.crops(128, 160 * vae.config.encode_hop, trainer.generator)
+        _, deviation = normalise_latents(vae, crops)
+        print("latent deviations before normalisation:", sorted(round(value, 2) for value in deviation.tolist()))
+        torch.save({name: tensor.cpu() for name, tensor in vae.state_dict().items()}, normalised)
+
+
+if __name__ == "__main__":
+    main()
