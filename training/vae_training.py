@@ -204,7 +204,7 @@ def load_vae(path: Path, device: torch.device | str, *, toy: bool = False) -> Au
 
 
 def initialise(vae: AudioVAE) -> None:
-    """Residual units near identity, and precise latents: begun at the prior's variance, two thirds of them never woke."""
+    """Residual units near identity, and precise latents: begun at the prior's variance, many never came to use."""
     nn.init.constant_(vae.encoder.fc_logvar.bias, -4.0)
     for name, parameter in vae.named_parameters():
         if name.endswith("weight") and parameter.dim() == 3 and ".block.3." in name:
