@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from training.flite import NAMED_SPEAKERS, VOICES, Flite, Speaker, pseudo_speakers
@@ -28,6 +27,7 @@ from training.speech_metrics import (
     envelope,
     formant_scale,
     pitch,
+    rank_correlation,
     seam_jumps,
     speech_seconds,
     voice_features,
@@ -171,8 +171,8 @@ class Evaluation:
         shapes = [[formant_scale(samples, template) for samples in part] for part in (references, clones)]
         return {
             "speakers": num_speakers,
-            "pitch_rho": spearmanr(*tones).statistic,
-            "formants_rho": spearmanr(*shapes).statistic,
+            "pitch_rho": rank_correlation(*tones),
+            "formants_rho": rank_correlation(*shapes),
         }
 
     def drift(self, num_segments: int = 20) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import random
 from pathlib import Path
 
 import numpy as np
+import soxr
 from numpy.typing import NDArray
-from scipy.signal import resample_poly
 
 SAMPLE_RATE_HZ = 16_000
 VOICES = ("slt", "rms", "awb")
@@ -177,7 +177,7 @@ class Flite:
         self._lib.delete_wave(wave)
         if speed == 1.0:
             return samples
-        shifted = resample_poly(samples.astype(np.float32), 50, round(50 * speed))
+        shifted = soxr.resample(samples.astype(np.float32), round(50 * speed), 50)
         return np.clip(np.rint(shifted), -32768, 32767).astype(np.int16)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -140,3 +142,13 @@ def envelope(samples: Samples) -> Floats:
     cepstrum[:, 26:-25] = 0
     smooth = np.fft.rfft(cepstrum).real.mean(0)
     return np.interp(np.exp(_LOG_GRID), np.arange(len(smooth)) * SAMPLE_RATE_HZ / WINDOW, smooth)
+
+
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
+    """Spearman's rho; equal values share their mean rank."""
+
+    def ranks(values: Sequence[float]) -> Floats:
+        _, index, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+        return (np.cumsum(counts) - (counts - 1) / 2)[index]
+
+    return float(np.corrcoef(ranks(a), ranks(b))[0, 1])

@@ -8,7 +8,7 @@ import torch
 
 from training.flite import NAMED_SPEAKERS, Flite, Speaker, pseudo_speakers, trim, warped_alpha
 from training.spectral import SpectralLoss, mel_filters
-from training.speech_metrics import align, distances, pitch, seam_jumps, speech_seconds
+from training.speech_metrics import align, distances, pitch, rank_correlation, seam_jumps, speech_seconds
 from training.speech_recognition import edit_distance, word_error_rate, words
 from training.teacher import MIN_SAMPLES, assign_speakers, utterance
 
@@ -40,6 +40,12 @@ def test_a_click_at_a_seam_is_seen_and_a_clean_seam_is_not() -> None:
     broken = clean.copy()
     broken[2560:] = np.clip(broken[2560:].astype(int) + 12000, -32768, 32767)
     assert seam_jumps(broken, 2560).max() > 0.5
+
+
+def test_rank_correlation_sees_order_only_and_shares_the_rank_of_ties() -> None:
+    assert rank_correlation([1, 2, 3, 9], [10, 20, 30, 31]) == pytest.approx(1.0)
+    assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1.0)
+    assert rank_correlation([1, 2, 2, 3], [1, 3, 2, 4]) == pytest.approx(0.9486833)
 
 
 def test_a_sound_is_at_no_distance_from_itself_and_nearer_to_its_kind() -> None:
