@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -22,18 +24,35 @@ class Recogniser:
     def __init__(self) -> None:
         self._decoder = Decoder(samprate=float(RECOGNISER_RATE_HZ), loglevel="FATAL")
 
-    def transcribe(self, samples: np.ndarray[Any, Any], rate_hz: int) -> str:
-        """Words heard in float samples −1…1, lower case."""
-        speech = samples.astype(np.float32)
-        if rate_hz != RECOGNISER_RATE_HZ:
-            speech = soxr.resample(speech, rate_hz, RECOGNISER_RATE_HZ)
-        pcm = (np.clip(speech, -1, 1) * 32767).astype(np.int16)
+    def transcribe(self, samples: np.ndarray[Any, Any], rate_hz: int = RECOGNISER_RATE_HZ) -> str:
+        """Words heard, lower case, in float samples −1…1 or int16 ones."""
+        speech = samples if samples.dtype == np.int16 else (np.clip(samples, -1, 1) * 32767).astype(np.int16)
+        pcm = speech if rate_hz == RECOGNISER_RATE_HZ else soxr.resample(speech, rate_hz, RECOGNISER_RATE_HZ)
         self._decoder.reinit_feat()
         self._decoder.start_utt()
         self._decoder.process_raw(np.concatenate([_PADDING, pcm, _PADDING]).tobytes(), full_utt=True)
         self._decoder.end_utt()
         hypothesis = self._decoder.hyp()
         return "" if hypothesis is None else str(hypothesis.hypstr)
+
+
+_recogniser: Recogniser | None = None  # of a pool's process
+
+
+def _start() -> None:
+    global _recogniser
+    _recogniser = Recogniser()
+
+
+def _hear(samples: np.ndarray[Any, Any]) -> str:
+    assert _recogniser is not None
+    return _recogniser.transcribe(samples)
+
+
+def transcribe_all(recordings: Sequence[np.ndarray[Any, Any]], workers: int | None = None) -> list[str]:
+    """What is heard in each recording (16 kHz), in parallel over the cores."""
+    with multiprocessing.get_context("spawn").Pool(workers or os.cpu_count(), _start) as pool:
+        return pool.map(_hear, recordings, chunksize=2)
 
 
 def plain_words(text: str) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.recognition import transcribe_all, word_error_rate
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from training.flite import NAMED_SPEAKERS, VOICES, Flite, Speaker, pseudo_speakers
 from training.generation import Utterance, decode, generate
@@ -32,7 +33,6 @@ from training.speech_metrics import (
     speech_seconds,
     voice_features,
 )
-from training.speech_recognition import transcribe, word_error_rate
 from training.teacher import PSEUDO_SPEAKERS_SEED, utterance
 
 REFERENCE_PATCHES = 10
@@ -67,7 +67,7 @@ class Evaluation:
         return self.loaded.model.encode_recording(torch.from_numpy(samples.astype(np.float32) / 32768)).numpy()
 
     def _wer(self, texts: list[str], audio: list[Samples]) -> float:
-        return word_error_rate(texts, transcribe(audio, self.workers))
+        return 100 * word_error_rate(texts, transcribe_all(audio, self.workers))
 
     def wer(self) -> dict[str, Any]:
         """Percent, teacher beside model, each voice on all sentences; and of the teacher through the VAE alone."""
