@@ -9,9 +9,9 @@ import threading
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from realtime_tts.async_api import ZERO_SHOT_VOICE, AsyncTTS, Chunk
+from realtime_tts.async_api import AsyncTTS, Chunk
 
-__all__ = ["TTS", "ZERO_SHOT_VOICE", "AsyncTTS", "Chunk"]
+__all__ = ["TTS", "AsyncTTS", "Chunk"]
 
 T = TypeVar("T")
 

@@ -19,15 +19,12 @@ from realtime_tts import wire
 from realtime_tts.engine_client import EngineClient, RequestStream
 from realtime_tts.engine_supervisor import WorkerSpec, worker_command
 from realtime_tts.errors import EngineStartError, InvalidRequest, error_from_code
-from realtime_tts.model.serving import ServingPolicy
+from realtime_tts.model.serving import ZERO_SHOT_VOICE, ServingPolicy
 from realtime_tts.recordings import RecordingLike, voice_from_recordings
-from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.text.planner import SpeechPlanner, SpeechSegment
-from realtime_tts.text.segmenter import SegmenterConfig
+from realtime_tts.text.planner import PlannerFactory, SpeechSegment
 from realtime_tts.text_source import TextSource
 
 Chunk = np.ndarray[Any, np.dtype[np.float32]]
-ZERO_SHOT_VOICE = "zero-shot"
 _SEGMENTS_AHEAD = 8  # submitted before the first of them has been read
 _STALL_FLUSH_S = 1.0
 
@@ -188,7 +185,7 @@ class AsyncTTS:
     ) -> None:
         """Plan the text and submit segments, a few ahead of what is read; ends the queue with None or an error."""
         clock = asyncio.get_running_loop().time
-        planner = SpeechPlanner(self._normalizer, self._segmenter, _STALL_FLUSH_S)
+        planner = self._planners.make(self._language)
         source = TextSource(text)
 
         async def submit(segments: list[SpeechSegment]) -> None:
@@ -256,15 +253,6 @@ class AsyncTTS:
                     return
 
     @functools.cached_property
-    def _policy(self) -> ServingPolicy:
-        return ServingPolicy.from_map(self._ready.policy)
-
-    @functools.cached_property
-    def _normalizer(self) -> Normalizer:
-        charset = self._policy.charset
-        return Normalizer(self._language, None if charset is None else frozenset(charset))
-
-    @property
-    def _segmenter(self) -> SegmenterConfig:
-        default = SegmenterConfig()
-        return dataclasses.replace(default, max_chars=min(default.max_chars, self._policy.max_segment_chars))
+    def _planners(self) -> PlannerFactory:
+        policy = ServingPolicy.from_map(self._ready.policy)
+        return PlannerFactory(policy.charset, policy.max_segment_chars, _STALL_FLUSH_S)

@@ -10,6 +10,7 @@ from typing import Any
 
 from realtime_tts.errors import CheckpointError
 
+ZERO_SHOT_VOICE = "zero-shot"  # the name by which callers ask for a voice that the model makes up
 CONTINUITIES = ("continuation", "reference")
 
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from typing import Any
 
 from realtime_tts import wire
 from realtime_tts.config import ServerConfig
 from realtime_tts.errors import UnsupportedLanguage, VoiceNotFound
-from realtime_tts.model.serving import ServingPolicy
-from realtime_tts.server.speech import ZERO_SHOT_VOICE
+from realtime_tts.model.serving import ZERO_SHOT_VOICE, ServingPolicy
 from realtime_tts.session.settings import ContextSettings
-from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.text.planner import SpeechPlanner
-from realtime_tts.text.segmenter import SegmenterConfig
+from realtime_tts.text.planner import PlannerFactory, SpeechPlanner
 
 
 class Catalogue:
@@ -24,14 +19,11 @@ class Catalogue:
         self.ready = ready
         self.policy = ServingPolicy.from_map(ready.policy)
         self._config = config
-        charset = None if self.policy.charset is None else frozenset(self.policy.charset)
-        self._normalizer = functools.lru_cache(maxsize=16)(lambda language: Normalizer(language, charset))
-        self._voice_ids = {voice["id"] for voice in ready.voices}
-        self.default_voice: str = ready.default_voice or ZERO_SHOT_VOICE
-        defaults = SegmenterConfig()
-        self._segmenter = dataclasses.replace(
-            defaults, max_chars=min(defaults.max_chars, self.policy.max_segment_chars)
+        self._planners = PlannerFactory(
+            self.policy.charset, self.policy.max_segment_chars, config.stall_flush_s or None
         )
+        self._voice_ids = {ZERO_SHOT_VOICE, *(voice["id"] for voice in ready.voices)}
+        self.default_voice: str = ready.default_voice or ZERO_SHOT_VOICE
 
     def resolve_voice(self, name: str | None) -> str:
         """The id of a voice. Names of other services' voices get the default one, so that stock clients work.
@@ -58,7 +50,7 @@ class Catalogue:
         if settings.language is not None and self.policy.languages and base not in self.policy.languages:
             known = ", ".join(self.policy.languages)
             raise UnsupportedLanguage(f"the model speaks {known}", field="params.language")
-        return SpeechPlanner(self._normalizer(base), self._segmenter, self._config.stall_flush_s or None)
+        return self._planners.make(base)
 
     def models(self) -> dict[str, Any]:
         """The body of `GET /v1/models`."""

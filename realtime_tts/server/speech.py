@@ -11,6 +11,7 @@ from realtime_tts import wire
 from realtime_tts.audio.packetizer import Packet
 from realtime_tts.engine_client import EngineClient, RequestStream
 from realtime_tts.errors import InternalError, RealtimeTTSError, error_from_code
+from realtime_tts.model.serving import ZERO_SHOT_VOICE
 from realtime_tts.server.encoding import ContextEncoder, Encoders
 from realtime_tts.server.logs import log_crash
 from realtime_tts.session.planning import Segment
@@ -23,7 +24,6 @@ logger = logging.getLogger(__name__)
 MAX_SUBMITTED = 2
 # A listener so far behind that no more audio is wanted, whatever lead the engine allows itself.
 NOTHING_PLAYED_MS = -1e9
-ZERO_SHOT_VOICE = "zero-shot"
 
 
 class SpeechListener(Protocol):

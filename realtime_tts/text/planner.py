@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 
 from realtime_tts.errors import ContextClosed
 from realtime_tts.text.characters import is_surrogate
@@ -124,6 +125,27 @@ class SpeechPlanner:
             )
             self._num_segments += 1
         return planned
+
+
+class PlannerFactory:
+    """Makes the planners of one model's contexts.
+
+    Args:
+        charset: the characters its tokenizer knows; None for all.
+        max_segment_chars: the longest text it speaks well.
+        stall_flush_s: as for `SpeechPlanner`.
+    """
+
+    def __init__(self, charset: str | None, max_segment_chars: int, stall_flush_s: float | None) -> None:
+        letters = None if charset is None else frozenset(charset)
+        self._normalizer = functools.lru_cache(maxsize=16)(lambda language: Normalizer(language, letters))
+        defaults = SegmenterConfig()
+        self._segmenter = replace(defaults, max_chars=min(defaults.max_chars, max_segment_chars))
+        self._stall_flush_s = stall_flush_s
+
+    def make(self, language: str) -> SpeechPlanner:
+        """A planner for one context in this language."""
+        return SpeechPlanner(self._normalizer(language), self._segmenter, self._stall_flush_s)
 
 
 def _replace_surrogates(text: str) -> str:

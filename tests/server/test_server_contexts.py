@@ -197,3 +197,17 @@ async def test_an_open_context_is_never_silent_for_long(gateway: GatewayHarness)
         await client.until("keepalive", 4.5)
         await client.send("cancel")
         await client.until_terminal("c")
+
+
+@pytest.mark.parametrize(
+    ("asked", "got"), [("rms", "rms"), ("zero-shot", "zero-shot"), ("alloy", "slt"), (None, "slt")], ids=str
+)
+async def test_a_voice_of_another_service_is_the_default_and_zero_shot_is_a_choice(
+    gateway: GatewayHarness, asked: str | None, got: str
+) -> None:
+    async with open_stream(gateway.ws_url) as client:
+        await client.speak("c", "Hello.", voice=asked)
+        started = await client.until("context.started")
+        done = await client.until_terminal("c")
+    assert started["voice"] == got
+    assert done["type"] == "context.done"

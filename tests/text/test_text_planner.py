@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from realtime_tts.errors import ContextClosed
 from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.text.planner import SpeechPlanner, SpeechSegment
+from realtime_tts.text.planner import PlannerFactory, SpeechPlanner, SpeechSegment
 from realtime_tts.text.segmenter import SegmenterConfig
 
 LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz ,.?!'-")
@@ -262,3 +262,12 @@ def test_twenty_thousand_hostile_characters_are_planned(unit: str) -> None:
     assert all(len(segment.text) <= 73 for segment in segments)
     assert planner.num_chars == 20_000
     assert len(SPELLING.normalize(text).text) >= sum(len(segment.text) for segment in segments) * 0.5
+
+
+def test_a_factory_makes_planners_within_the_models_limits() -> None:
+    factory = PlannerFactory("abcdefghijklmnopqrstuvwxyz ,.", 40, None)
+    planner = factory.make("en")
+    segments = [*planner.push("Naïve words, forty two of them, and more words still. " * 3, 0.0), *planner.end(0.0)]
+    assert max(len(segment.text) for segment in segments) <= 43
+    assert set("".join(segment.text for segment in segments).lower()) <= set("abcdefghijklmnopqrstuvwxyz ,.")
+    assert factory.make("en") is not planner
