@@ -58,36 +58,36 @@ class Batch:
 
 
 class _Packer:
-    """Collects int64 and float32 arrays; `send` copies them as one buffer and gives views of it."""
+    """Collects named int64 and float32 arrays; `send` copies them as one buffer and gives views of it."""
 
     def __init__(self) -> None:
         self._parts: list[Array] = []
-        self._shapes: list[tuple[bool, tuple[int, ...]]] = []
+        self._shapes: dict[str, tuple[bool, tuple[int, ...]]] = {}
 
-    def ints(self, values: Any) -> None:
-        self._add(np.asarray(values, dtype=np.int64), is_float=False)
+    def ints(self, **values: Any) -> None:
+        for name, value in values.items():
+            array = np.asarray(value, dtype=np.int64)
+            self._shapes[name] = False, array.shape
+            self._parts.append(np.ascontiguousarray(array).reshape(-1))
 
-    def floats(self, values: Array | Sequence[float]) -> None:
-        self._add(np.asarray(values, dtype=np.float32), is_float=True)
+    def floats(self, **values: Any) -> None:
+        for name, value in values.items():
+            array = np.asarray(value, dtype=np.float32)
+            self._shapes[name] = True, array.shape
+            flat = np.ascontiguousarray(array).reshape(-1)
+            self._parts.append(np.concatenate((flat, np.zeros(flat.size % 2, np.float32))).view(np.int64))
 
-    def _add(self, array: Array, *, is_float: bool) -> None:
-        self._shapes.append((is_float, array.shape))
-        flat = np.ascontiguousarray(array).reshape(-1)
-        if is_float:
-            flat = np.concatenate((flat, np.zeros(flat.size % 2, np.float32))).view(np.int64)
-        self._parts.append(flat)
-
-    def send(self, device: torch.device) -> list[Tensor]:
+    def send(self, device: torch.device) -> dict[str, Tensor]:
         packed = torch.from_numpy(np.concatenate(self._parts))
         if device.type == "cuda":
             packed = packed.pin_memory().to(device, non_blocking=True)
-        views: list[Tensor] = []
+        views: dict[str, Tensor] = {}
         start = 0
-        for part, (is_float, shape) in zip(self._parts, self._shapes, strict=True):
+        for part, (name, (is_float, shape)) in zip(self._parts, self._shapes.items(), strict=True):
             view = packed[start : start + part.size]
             start += part.size
             count = int(np.prod(shape))
-            views.append((view.view(torch.float32)[:count] if is_float else view).view(shape))
+            views[name] = (view.view(torch.float32)[:count] if is_float else view).view(shape)
         return views
 
 
@@ -96,64 +96,58 @@ def build_batch(plan: StepPlan, speeches: Mapping[str, Speech], block_size: int,
     items = _ordered(plan)
     lens = [_num_positions(item) for item in items]
     contexts = [_start(item) + num for item, num in zip(items, lens, strict=True)]
-    num_multi = sum(num > 1 for num in lens)
-    tokens, positions, kv_slots, audio_rows, decode_rows, features = _positions(items, speeches, block_size)
     rows = [row for row, item in enumerate(items) if isinstance(item, DecodeItem) or item.is_last]
     rows.sort(key=lambda row: speeches[items[row].request_id].steps)
     speaking = [items[row] for row in rows]
     starting = [item for item in speaking if isinstance(item, PrefillItem)]
     starting.sort(key=lambda item: len(speeches[item.request_id].input.context))
-    inputs = [speeches[item.request_id].input for item in starting]
-    spoken = [speeches[item.request_id] for item in speaking]
-    patch_shape = (0, *next(iter(speeches.values())).input.prefix_patch.shape)
 
     pack = _Packer()
-    pack.ints(tokens)
-    pack.ints(positions)
-    pack.ints(kv_slots)
-    pack.ints(_padded_tables(items, contexts, block_size))
-    pack.ints(contexts)
-    pack.ints(np.cumsum(lens) - 1)
-    pack.ints([*audio_rows, *decode_rows])
-    pack.ints([item.slot for item in items if isinstance(item, DecodeItem)])
-    pack.ints(rows)
-    pack.ints([item.slot for item in speaking])
-    pack.ints([noise_key(speech.seed, speech.segment) for speech in spoken])
-    pack.ints([item.patch_index if isinstance(item, DecodeItem) else 0 for item in speaking])
-    pack.ints([item.slot for item in starting])
-    pack.floats([speech.cfg for speech in spoken])
-    pack.floats(_stack(features, patch_shape))
-    pack.floats(_stack([source.prefix_patch[None] for source in inputs], patch_shape))
-    pack.floats(_stack([source.context for source in inputs], patch_shape))
+    _pack_positions(pack, items, speeches, block_size)
+    pack.ints(block_tables=_padded_tables(items, contexts, block_size), context_lens=contexts)
+    pack.ints(last_index=np.cumsum(lens) - 1, speaking_rows=rows)
+    _pack_speech(pack, speaking, starting, speeches)
     tensors = pack.send(device)
+    num_multi = sum(num > 1 for num in lens)
     meta = AttentionMetadata(
-        positions=tensors[1],
-        slot_mapping=tensors[2],
-        block_tables=tensors[3],
-        context_lens=tensors[4],
-        last_index=tensors[5],
+        **{name: tensors.pop(name) for name in _METADATA},
         prefill_lens=tuple(zip(lens[:num_multi], contexts[:num_multi], strict=True)),
         max_context_len=max(contexts[num_multi:], default=0),
     )
     return Batch(
-        tuple(item.request_id for item in items),
-        tuple(item.request_id for item in speaking),
-        tuple(item.request_id for item in starting),
-        _runs([speech.steps for speech in spoken]),
-        _runs([len(source.context) for source in inputs]),
-        meta,
-        token_ids=tensors[0],
-        audio_index=tensors[6],
-        decode_slots=tensors[7],
-        speaking_rows=tensors[8],
-        speaking_slots=tensors[9],
-        noise_keys=tensors[10],
-        patch_index=tensors[11],
-        starting_slots=tensors[12],
-        cfg=tensors[13],
-        features=tensors[14],
-        prefix_patches=tensors[15],
-        contexts=tensors[16],
+        names=tuple(item.request_id for item in items),
+        speaking=tuple(item.request_id for item in speaking),
+        starting=tuple(item.request_id for item in starting),
+        flow_groups=_runs([speeches[item.request_id].steps for item in speaking]),
+        context_groups=_runs([len(speeches[item.request_id].input.context) for item in starting]),
+        meta=meta,
+        **tensors,
+    )
+
+
+_METADATA = ("positions", "slot_mapping", "block_tables", "context_lens", "last_index")
+
+
+def _pack_speech(
+    pack: _Packer,
+    speaking: Sequence[PrefillItem | DecodeItem],
+    starting: Sequence[PrefillItem],
+    speeches: Mapping[str, Speech],
+) -> None:
+    """Per stream that speaks: its slot, noise and guidance; per stream that starts: what primes it."""
+    spoken = [speeches[item.request_id] for item in speaking]
+    inputs = [speeches[item.request_id].input for item in starting]
+    pack.ints(
+        speaking_slots=[item.slot for item in speaking],
+        noise_keys=[noise_key(speech.seed, speech.segment) for speech in spoken],
+        patch_index=[item.patch_index if isinstance(item, DecodeItem) else 0 for item in speaking],
+        starting_slots=[item.slot for item in starting],
+    )
+    shape = _no_patches(speeches)
+    pack.floats(
+        cfg=[speech.cfg for speech in spoken],
+        prefix_patches=_stack([source.prefix_patch[None] for source in inputs], shape),
+        contexts=_stack([source.context for source in inputs], shape),
     )
 
 
@@ -171,9 +165,9 @@ def _start(item: PrefillItem | DecodeItem) -> int:
     return item.position if isinstance(item, DecodeItem) else item.start
 
 
-def _positions(
-    items: Sequence[PrefillItem | DecodeItem], speeches: Mapping[str, Speech], block_size: int
-) -> tuple[list[int], list[int], list[int], list[int], list[int], list[Array]]:
+def _pack_positions(
+    pack: _Packer, items: Sequence[PrefillItem | DecodeItem], speeches: Mapping[str, Speech], block_size: int
+) -> None:
     """Per new position: token, position, KV slot; then which rows are audio from the host, which fed back, and what."""
     tokens: list[int] = []
     positions: list[int] = []
@@ -196,7 +190,13 @@ def _positions(
         audio_rows += [first_row + source.audio_index[n] - start for n in audio]
         if audio:
             features.append(source.features[audio[0] : audio[-1] + 1])
-    return tokens, positions, kv_slots, audio_rows, decode_rows, features
+    pack.ints(token_ids=tokens, positions=positions, slot_mapping=kv_slots, audio_index=[*audio_rows, *decode_rows])
+    pack.ints(decode_slots=[item.slot for item in items if isinstance(item, DecodeItem)])
+    pack.floats(features=_stack(features, _no_patches(speeches)))
+
+
+def _no_patches(speeches: Mapping[str, Speech]) -> tuple[int, ...]:
+    return (0, *next(iter(speeches.values())).input.prefix_patch.shape)
 
 
 def _padded_tables(
