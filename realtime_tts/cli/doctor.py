@@ -110,7 +110,7 @@ def describe_model(model: str) -> dict[str, str]:
         "model": policy.name or model,
         "files": f"{directory} ({size / 1e6:.0f} MB)",
         "voices": ", ".join(policy.voices) or "zero-shot",
-        "languages": ", ".join(policy.languages),
+        "languages": ", ".join(policy.languages) or "whatever the checkpoint was trained on",
         "defaults": f"{policy.default_steps} steps, cfg {policy.default_cfg:g}",
     }
 

@@ -31,6 +31,7 @@ class VoicePolicy:
 class ServingPolicy:
     """Defaults fit the published VoxCPM checkpoints.
 
+    languages: those it speaks; empty if the checkpoint does not say, and none is refused then.
     continuity: how a context keeps its voice from segment to segment: by continuing the last audio, or by using it
         as an isolated reference.
     charset: characters the tokenizer knows, None for all.
@@ -39,7 +40,7 @@ class ServingPolicy:
     """
 
     name: str = ""
-    languages: tuple[str, ...] = ("en", "zh")
+    languages: tuple[str, ...] = ()
     default_steps: int = 10
     default_cfg: float = 2.0
     continuity: str = "continuation"
