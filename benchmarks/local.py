@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.native_stream import Spoken, open_stream, speak
-from benchmarks.server_process import RunningServer, running_server
+from benchmarks.server_process import RunningServer, running_server, wait_until_ready
 
 SENTENCES = (
     "Good morning, how can I help you today?",
@@ -92,6 +93,23 @@ async def barge_ins(url: str, server: RunningServer, count: int) -> list[dict[st
     return results
 
 
+async def crash(url: str, server: RunningServer) -> dict[str, float]:
+    """Kill the workers in mid-speech: until the client is told, ms, and until the server is ready again, s."""
+    socket = await open_stream(url)
+    speaking = asyncio.create_task(speak(socket, "crash", LONG_TEXT))
+    await asyncio.sleep(1.0)
+    for pid in server.worker_pids:
+        os.kill(pid, signal.SIGKILL)
+    killed = time.perf_counter()
+    spoken = await speaking
+    told_ms = (time.perf_counter() - killed) * 1000
+    if spoken.terminal["type"] != "context.failed":
+        raise RuntimeError(f"ended with {spoken.terminal['type']} instead of a failure")
+    await asyncio.to_thread(wait_until_ready, server.port)
+    await socket.close()
+    return {"told_ms": told_ms, "ready_again_s": time.perf_counter() - killed}
+
+
 def metric(text: str, word: str) -> float:
     """The value of the first engine gauge whose name holds `word`."""
     match = re.search(rf"^realtime_tts_engine\w*{word}\w*(?:{{[^}}]*}})? ([0-9.e+]+)$", text, re.M)
@@ -135,6 +153,7 @@ def measure(num_parallel: int) -> dict[str, Any]:
             }
         report["barge_in"] = asyncio.run(barge_ins(server.stream_url, server, 6))
         report["loaded_memory_mib"] = server.memory_mib()
+        report["crash"] = asyncio.run(crash(server.stream_url, server))
     return report
 
 
@@ -154,6 +173,10 @@ def print_report(report: dict[str, Any]) -> None:
     last = max(r["last_packet_ms"] for r in report["barge_in"])
     rows.append(("cancel → last packet", f"max {last:.1f} ms = {last / FRAME_MS:.2f} frames"))
     rows.append(("cancel → acknowledged", f"max {max(r['acknowledged_ms'] for r in report['barge_in']):.1f} ms"))
+    crash = report["crash"]
+    rows.append(
+        ("worker killed → client told", f"{crash['told_ms']:.0f} ms; ready again after {crash['ready_again_s']:.1f} s")
+    )
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         print(f"{name:<{width}}  {value}")

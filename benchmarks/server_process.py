@@ -35,8 +35,12 @@ class RunningServer:
 
     def memory_mib(self) -> dict[str, float]:
         """Resident memory of the gateway and of its workers together, MiB."""
-        workers = [int(p) for p in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
-        return {"gateway": resident_mib(self.pid), "workers": sum(resident_mib(p) for p in workers)}
+        return {"gateway": resident_mib(self.pid), "workers": sum(map(resident_mib, self.worker_pids))}
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """Its child processes (Linux)."""
+        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
 
 
 def resident_mib(pid: int) -> float:
@@ -59,6 +63,19 @@ def is_ready(port: int) -> bool:
             return bool(response.status == 200)
     except (urllib.error.URLError, OSError):
         return False
+
+
+def wait_until_ready(port: int, timeout_s: float = 60.0) -> None:
+    """Block until /readyz says yes.
+
+    Raises:
+        TimeoutError: it did not in time.
+    """
+    end = time.monotonic() + timeout_s
+    while not is_ready(port):
+        if time.monotonic() > end:
+            raise TimeoutError(f"not ready after {timeout_s} s")
+        time.sleep(0.02)
 
 
 @contextlib.contextmanager

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import os
 import random
 import signal
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 from stream_client import StreamClient, open_stream
 
-from benchmarks.server_process import RunningServer, is_ready
+from benchmarks.server_process import RunningServer, wait_until_ready
 
 TEXT = "Hello there, this is one text. It was sent in pieces! Does it matter how? No: a seed gives the same samples."
 PCM = {"codec": "pcm_s16le", "sample_rate": 16000, "frame_ms": 20}
@@ -72,31 +70,23 @@ async def test_contexts_side_by_side_sound_as_they_do_alone(server: RunningServe
         assert np.linalg.norm(a - b) <= 0.02 * np.linalg.norm(a)
 
 
-def workers_of(server: RunningServer) -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()]
-
-
 async def test_a_killed_worker_costs_a_typed_failure_and_comes_back_by_itself(server: RunningServer) -> None:
     async with open_stream(server.stream_url) as client:
         await client.send("text", context_id="cut", text=TEXT * 5)
         for _ in range(5):
             await client.until("audio", 30)
-        [worker] = workers_of(server)
+        [worker] = server.worker_pids
         os.kill(worker, signal.SIGKILL)
-        killed_at = time.monotonic()
         failure = await client.until("context.failed", 10)
-        assert time.monotonic() - killed_at < 1.0
         assert failure["code"] == "engine_lost"
         assert failure["retryable"] is True
-        assert TEXT.startswith(failure["spoken_text"].strip()[:20])
-        end = time.monotonic() + 60
-        while not await asyncio.to_thread(is_ready, server.port):
-            assert time.monotonic() < end, "not ready again"
-            await asyncio.sleep(0.05)
+        assert (TEXT * 5).startswith(failure["spoken_text"])
+        assert failure["audio_ms"] >= 100, "what had arrived counts as spoken"
+        await asyncio.to_thread(wait_until_ready, server.port)
         await client.speak("next", "I am back.")
         done = await client.until("context.done", 30)
         assert done["audio_ms"] > 300
-    assert workers_of(server) != [worker]
+    assert server.worker_pids != [worker]
 
 
 async def test_everything_is_free_again_after_barge_in(server: RunningServer) -> None:
@@ -112,15 +102,15 @@ async def test_everything_is_free_again_after_barge_in(server: RunningServer) ->
         assert (await client.receive(5))["type"] == "pong", "nothing of the context follows"
     end = time.monotonic() + 5
     while time.monotonic() < end:
-        stats = json.loads(await asyncio.to_thread(server.get, "/healthz"))
         metrics = await asyncio.to_thread(server.get, "/metrics")
         if free_of_work(metrics):
             break
         await asyncio.sleep(0.1)
-    assert free_of_work(metrics), stats
+    assert free_of_work(metrics)
 
 
 def free_of_work(metrics: str) -> bool:
     """No request runs or waits in any worker, and every block that is not kept as a prefix is free."""
     values = {line.split()[0].split("{")[0]: float(line.split()[1]) for line in metrics.splitlines() if line[:1] != "#"}
-    return values["realtime_tts_engine_running"] == 0 and values["realtime_tts_engine_waiting"] == 0
+    idle = all(values[f"realtime_tts_engine_{name}"] == 0 for name in ("running", "waiting", "parked"))
+    return idle and values["realtime_tts_engine_free_blocks"] == values["realtime_tts_engine_num_blocks"]
