@@ -21,13 +21,13 @@ EVALUATION_SENTENCES = Path(__file__).parent / "texts" / "evaluation_sentences.t
 MAX_CHARS = 250
 # Share of each kind of text. Sentences from WordNet carry natural syntax and most of the vocabulary.
 MIX = {
-    "example": 0.26,
-    "definition": 0.18,
-    "template": 0.18,
-    "long": 0.16,
-    "word_list": 0.1,
-    "word": 0.04,
-    "pair": 0.04,
+    "example": 0.22,
+    "definition": 0.24,
+    "template": 0.16,
+    "long": 0.15,
+    "word_list": 0.08,
+    "word": 0.06,
+    "pair": 0.05,
     "spelled": 0.02,
     "name": 0.02,
 }
@@ -165,7 +165,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/corpus"))
-    parser.add_argument("--num-texts", type=int, default=120_000)
+    parser.add_argument("--num-texts", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
