@@ -118,9 +118,16 @@ def cosine_rate(step: int, progress: float, peak: float, warmup: int = 300, floo
     return peak * min(1.0, (step + 1) / warmup) * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
+def adam_w(groups: Any, device: torch.device, betas: tuple[float, float]) -> torch.optim.AdamW:
+    """AdamW with its rate in a tensor (see `set_rate`), so that a captured step can be told another one."""
+    on_gpu = device.type == "cuda"
+    rate = torch.zeros((), device=device)
+    return torch.optim.AdamW(groups, lr=rate, betas=betas, weight_decay=0.0, fused=on_gpu, capturable=on_gpu)
+
+
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"].fill_(rate)
 
 
 def clip(parameters: Iterable[Tensor], max_norm: float) -> Tensor:

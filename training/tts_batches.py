@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -45,23 +45,60 @@ class Row:
     first_target: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class BatchShape:
+    """Fixed sizes of a batch, so that a training step is compiled and captured once. The last position is never part of
+    a row: padded entries of the other lists point at it."""
+
+    positions: int
+    rows: int
+    audio: int
+    targets: int
+
+    @classmethod
+    def of(cls, positions: int) -> BatchShape:
+        """For the corpus's usual shares of audio (a third) and its shortest rows."""
+        return cls(positions, rows=8 + positions // 16, audio=int(0.45 * positions), targets=int(0.4 * positions))
+
+
 @dataclasses.dataclass(slots=True)
 class Batch:
-    """tokens [B, L] int64. Audio positions (flattened B * L): audio_index [A] with patches audio_patches [A]. Predicted
-    at flat positions target_index [M] the patches target_patches [M], after prefix_patches [M] (-1: silence), with
-    is_last [M]."""
+    """Rows packed end to end; padding makes further rows, then empty ones.
+
+    For each of N positions: tokens, positions (within the row) and row_index [N] int64; row_starts [rows + 1] int32,
+    with N after the last. Audio positions: audio_index [A] with patches audio_patches [A]. Predicted at positions
+    target_index [M] the patches target_patches [M], after prefix_patches [M] (-1: silence), with is_last [M]; `weight`
+    [M] float32 is 0 for padding.
+    """
 
     tokens: Tensor
+    positions: Tensor
+    row_index: Tensor
+    row_starts: Tensor
     audio_index: Tensor
     audio_patches: Tensor
     target_index: Tensor
     target_patches: Tensor
     prefix_patches: Tensor
     is_last: Tensor
+    weight: Tensor
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def to(self, device: torch.device | str) -> Batch:
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return Batch(**{name: tensor.to(device, non_blocking=True) for name, tensor in fields.items()})
+        return Batch(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
+
+    def pinned(self) -> Batch:
+        """In page-locked memory where there is a GPU, so that its copy to there is not waited for."""
+        if not torch.cuda.is_available():
+            return self
+        return Batch(**{name: tensor.pin_memory() for name, tensor in self.tensors().items()})
+
+    def copy_(self, other: Batch) -> None:
+        """Takes over the other's content in place: a captured step reads fixed addresses."""
+        for name, tensor in self.tensors().items():
+            tensor.copy_(getattr(other, name), non_blocking=True)
 
 
 class RowMaker:
@@ -124,39 +161,80 @@ class RowMaker:
         return patches[start : start + length]
 
 
-def collate(rows: list[Row], multiple: int = 16) -> Batch:
-    """Right-padded to a multiple of `multiple` positions: causal attention never looks at what follows."""
-    length = -(-max(len(row.tokens) for row in rows) // multiple) * multiple
-    tokens = np.zeros((len(rows), length), np.int64)
-    parts: dict[str, list[NDArray[np.int64]]] = {
-        name: [] for name in ("audio", "audio_patch", "at", "target", "prefix", "last")
-    }
-    for number, row in enumerate(rows):
-        tokens[number, : len(row.tokens)] = row.tokens
-        audio = np.flatnonzero(row.patches >= 0)
-        parts["audio"].append(audio + number * length)
-        parts["audio_patch"].append(row.patches[audio])
-        targets = np.arange(row.first_target, len(row.tokens))
-        parts["at"].append(targets - 1 + number * length)
-        parts["target"].append(row.patches[targets])
-        parts["prefix"].append(row.patches[targets - 1])
-        parts["last"].append((targets == len(row.tokens) - 1).astype(np.int64))
-    flat = {name: torch.from_numpy(np.concatenate(arrays)) for name, arrays in parts.items()}
-    return Batch(torch.from_numpy(tokens), *(flat[name] for name in parts))
+def collate(rows: list[Row], shape: BatchShape) -> Batch:
+    """Packs the rows. Raises ValueError if they do not fit."""
+    starts = np.concatenate([[0], np.cumsum([len(row.tokens) for row in rows])])
+    used, spare = int(starts[-1]), shape.positions - 1
+    if used > spare:
+        raise ValueError(f"{len(rows)} rows of {used} positions do not fit into {shape}")
+    # padding makes rows too, as attention has a longest row
+    starts = np.concatenate(
+        [starts, np.arange(used + MAX_POSITIONS, shape.positions, MAX_POSITIONS), [shape.positions]]
+    )
+    lengths = np.diff(starts)
+    tokens = np.zeros(shape.positions, np.int64)
+    patches = np.full(shape.positions, -1)
+    last = np.zeros(shape.positions, np.int64)
+    predicted = []
+    for start, row in zip(starts, rows, strict=False):
+        end = start + len(row.tokens)
+        tokens[start:end], patches[start:end], last[end - 1] = row.tokens, row.patches, 1
+        predicted.append(np.arange(start + row.first_target, end))
+    audio, targets = np.flatnonzero(patches >= 0), np.concatenate(predicted)
+
+    def padded(values: NDArray[np.int64], size: int, fill: int) -> Tensor:
+        if len(values) > size:
+            raise ValueError(f"{len(values)} entries do not fit into {size} of {shape}")
+        return torch.from_numpy(np.concatenate([values, np.full(size - len(values), fill)]))
+
+    return Batch(
+        tokens=torch.from_numpy(tokens),
+        positions=torch.from_numpy(np.concatenate([np.arange(n) for n in lengths])),
+        row_index=torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)),
+        row_starts=padded(starts, shape.rows + 1, shape.positions).int(),
+        audio_index=padded(audio, shape.audio, spare),
+        audio_patches=padded(patches[audio], shape.audio, 0),
+        target_index=padded(targets - 1, shape.targets, spare),
+        target_patches=padded(patches[targets], shape.targets, 0),
+        prefix_patches=padded(patches[targets - 1], shape.targets, -1),
+        is_last=padded(last[targets], shape.targets, 0),
+        weight=(torch.arange(shape.targets) < len(targets)).float(),
+    )
+
+
+def pack(rows: Iterable[Row], shape: BatchShape) -> Iterator[Batch]:
+    """Full batches of the rows in their order, and one of what is left. Rows over `MAX_POSITIONS` are left out."""
+    limit = np.array(
+        [shape.positions - 1, shape.rows - shape.positions // MAX_POSITIONS - 1, shape.audio, shape.targets]
+    )
+    pending: list[Row] = []
+    used = np.zeros(4, np.int64)
+    for row in rows:
+        length = len(row.tokens)
+        size = np.array([length, 1, np.count_nonzero(row.patches >= 0), length - row.first_target])
+        if length > MAX_POSITIONS or np.any(size > limit):
+            continue
+        if np.any(used + size > limit):
+            yield collate(pending, shape)
+            pending, used = [], np.zeros(4, np.int64)
+        pending.append(row)
+        used += size
+    if pending:
+        yield collate(pending, shape)
 
 
 class Batches:
-    """Endless batches of about `num_positions` padded positions, of rows of similar length, made by worker processes.
+    """Endless batches of one shape, packed in random order by worker processes.
 
     Construct it before CUDA is initialised: the workers are forked and read the corpus's index arrays only.
     """
 
     def __init__(
-        self, maker: RowMaker, utterances: NDArray[np.int64], num_positions: int, *, workers: int = 4, seed: int = 0
+        self, maker: RowMaker, utterances: NDArray[np.int64], shape: BatchShape, *, workers: int = 4, seed: int = 0
     ) -> None:
-        self._maker, self._utterances, self._num_positions = maker, utterances, num_positions
+        self._maker, self._utterances, self._shape = maker, utterances, shape
         context = multiprocessing.get_context("fork")
-        self._queue = context.Queue(2 * workers)
+        self._queue = context.Queue(8 * workers)
         self._processes = [context.Process(target=self._work, args=(seed + n,), daemon=True) for n in range(workers)]
         for process in self._processes:
             process.start()
@@ -177,30 +255,11 @@ class Batches:
 
     def _work(self, seed: int) -> None:
         self._maker.rng = np.random.default_rng(seed)
-        for batch in self._batches():
+        for batch in pack(self._rows(), self._shape):
             # as plain arrays: tensors would travel as shared memory files, one each
-            self._queue.put([getattr(batch, field.name).numpy() for field in dataclasses.fields(Batch)])
+            self._queue.put([tensor.numpy() for tensor in batch.tensors().values()])
 
-    def _batches(self) -> Iterator[Batch]:
-        rng = self._maker.rng
-        lengths = self._maker.corpus.counts + np.diff(self._maker.corpus.text_starts)
+    def _rows(self) -> Iterator[Row]:
         while True:
-            # sorted within a random group: similar lengths together, but another mix in every epoch
-            shuffled = rng.permutation(self._utterances)
-            for start in range(0, len(shuffled), 8192):
-                group = shuffled[start : start + 8192]
-                rows = [self._maker.row(int(u)) for u in group[np.argsort(lengths[group], kind="stable")]]
-                rows = [row for row in rows if len(row.tokens) <= MAX_POSITIONS]
-                rows.sort(key=lambda row: len(row.tokens))
-                pending = list(self._split(rows))
-                for index in rng.permutation(len(pending)):
-                    yield collate(pending[index])
-
-    def _split(self, rows: list[Row]) -> Iterator[list[Row]]:
-        chosen: list[Row] = []
-        for row in rows:
-            if chosen and (len(chosen) + 1) * len(row.tokens) > self._num_positions:
-                yield chosen
-                chosen = []
-            chosen.append(row)
-        yield chosen
+            for utterance in self._maker.rng.permutation(self._utterances):
+                yield self._maker.row(int(utterance))

@@ -1,4 +1,4 @@
-"""The TTS model's training forward: flow matching and stop losses over whole padded sequences.
+"""The TTS model's training forward: flow matching and stop losses over packed sequences.
 
 It runs the serving model's own modules; only the rounding of the quantiser gets a straight-through gradient here.
 """
@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from realtime_tts.model.attention import FullAttention
 from realtime_tts.model.voxcpm import ScalarQuantizer, VoxCPM
-from training.tts_batches import Batch
+from training.packed_attention import PackedAttention
+from training.tts_batches import MAX_POSITIONS, Batch
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,16 +32,15 @@ def quantise(layer: ScalarQuantizer, hidden: Tensor) -> Tensor:
 
 
 def hidden_states(model: VoxCPM, batch: Batch, features: Tensor) -> tuple[Tensor, Tensor]:
-    """Both LMs over tokens [B, L] with features [A, patch_size, latent_dim] at the audio positions →
-    lm_hidden, residual_hidden [B, L, hidden]."""
-    shape = batch.tokens.shape
-    embeddings = model.embed_text(batch.tokens.flatten())
+    """Both LMs over N packed positions with features [A, patch_size, latent_dim] at the audio positions →
+    lm_hidden, residual_hidden [N, hidden]."""
+    embeddings = model.embed_text(batch.tokens)
     audio = model.embed_patches(features).to(embeddings.dtype)
-    embeddings = embeddings.index_copy(0, batch.audio_index, audio).unflatten(0, shape)
-    is_audio = torch.zeros(batch.tokens.numel(), 1, dtype=torch.bool, device=batch.tokens.device)
-    is_audio = is_audio.index_fill(0, batch.audio_index, True).unflatten(0, shape)
-    rope = model.base_lm.rotary(torch.arange(shape[1], device=batch.tokens.device))
-    attend = FullAttention(causal=True)
+    embeddings = embeddings.index_copy(0, batch.audio_index, audio)
+    is_audio = torch.zeros(batch.tokens.shape[0], 1, dtype=torch.bool, device=batch.tokens.device)
+    is_audio = is_audio.index_fill(0, batch.audio_index, True)
+    rope = model.base_lm.rotary(batch.positions)
+    attend = PackedAttention(batch.row_starts, batch.row_index, MAX_POSITIONS)
     hidden = model.base_lm(embeddings, rope, attend)
     hidden = torch.where(is_audio, quantise(model.fsq_layer, hidden), hidden)
     inputs = model.residual_inputs(hidden, embeddings.to(hidden.dtype), is_audio)
@@ -55,36 +54,35 @@ def flow_times(count: int, settings: LossSettings, device: torch.device) -> Tens
     return torch.where(torch.rand(count, device=device) < settings.uniform_time, uniform, times)
 
 
-def flow_loss(model: VoxCPM, mu: Tensor, prefix: Tensor, target: Tensor, settings: LossSettings) -> Tensor:
-    """mu [M, num_mu, dit_hidden], prefix and target [M, patch_size, latent_dim] → mean squared velocity error."""
+def flow_errors(model: VoxCPM, mu: Tensor, prefix: Tensor, target: Tensor, settings: LossSettings) -> Tensor:
+    """mu [M, num_mu, dit_hidden], prefix and target [M, patch_size, latent_dim] → mean squared velocity errors [M]."""
     count, device = target.shape[0], target.device
     kept = (torch.rand(count, 1, 1, device=device) >= settings.guidance_drop).to(mu.dtype)
     noise = torch.randn_like(target)
     times = flow_times(count, settings, device)
     mixed = torch.lerp(target, noise, times[:, None, None])
     velocity = model.feat_decoder.estimator(mixed, mu * kept, times, prefix, torch.zeros_like(times))
-    return F.mse_loss(velocity.float(), noise - target)
+    return (velocity.float() - (noise - target)).square().mean((1, 2))
 
 
 def losses(model: VoxCPM, batch: Batch, patches: Tensor, settings: LossSettings) -> dict[str, Tensor]:
-    """ "total", "flow", "stop" and "stop_error" (share of wrong stop flags among last patches) of a batch.
+    """ "total", "flow", "stop" and "stop_error" (wrong stop flags over the number of last patches) of a batch.
 
     patches: the corpus's table [all patches, patch_size, latent_dim].
     """
-    num_rows, length = batch.tokens.shape
-    scale = settings.max_noise * torch.rand(num_rows, device=patches.device)
+    scale = settings.max_noise * torch.rand(batch.row_starts.shape[0], device=patches.device)[batch.row_index]
     features = patches[batch.audio_patches].float()
-    features = features + scale[batch.audio_index // length, None, None] * torch.randn_like(features)
-    lm_hidden, residual_hidden = (
-        states.flatten(0, 1)[batch.target_index] for states in hidden_states(model, batch, features)
-    )
-    prefix = patches[batch.prefix_patches.clamp(min=0)].float() * (batch.prefix_patches >= 0)[:, None, None]
+    features = features + scale[batch.audio_index][:, None, None] * torch.randn_like(features)
+    lm_hidden, residual_hidden = (states[batch.target_index] for states in hidden_states(model, batch, features))
+    has_prefix = (batch.prefix_patches >= 0)[:, None, None]
+    prefix = patches[batch.prefix_patches.clamp(min=0)].float()
     # the flow's view of the previous patch is as noisy as the LM's, independently
-    prefix_scale = scale[batch.target_index // length, None, None] * (batch.prefix_patches >= 0)[:, None, None]
-    prefix = prefix + prefix_scale * torch.randn_like(prefix)
+    prefix = has_prefix * (prefix + scale[batch.target_index][:, None, None] * torch.randn_like(prefix))
     mu = model.condition(lm_hidden, residual_hidden)
-    flow = flow_loss(model, mu, prefix, patches[batch.target_patches].float(), settings)
+    count = batch.weight.sum()
+    errors = flow_errors(model, mu, prefix, patches[batch.target_patches].float(), settings)
+    flow = (batch.weight * errors).sum() / count
     logits = model.stop_logits(lm_hidden).float()
-    stop = F.cross_entropy(logits, batch.is_last)
-    missed = (logits.argmax(-1) != batch.is_last).float().sum() / batch.is_last.sum()
+    stop = (batch.weight * F.cross_entropy(logits, batch.is_last, reduction="none")).sum() / count
+    missed = (batch.weight * (logits.argmax(-1) != batch.is_last)).sum() / batch.is_last.sum()
     return {"total": flow + settings.stop_weight * stop, "flow": flow, "stop": stop, "stop_error": missed}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,14 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from realtime_tts.model.attention import Attend
+from realtime_tts.model.minicpm import DecoderLayer, Rope
 from realtime_tts.model.voxcpm import VoxCPM
+from training.captured import CapturedStep
 from training.latents import LatentCorpus
-from training.run_state import Ema, Run, clip, cosine_rate, set_rate
+from training.run_state import Ema, Run, adam_w, clip, cosine_rate, set_rate
 from training.starter_config import starter_config
-from training.tts_batches import Batches, Conditioning, RowMaker, collate
+from training.tts_batches import Batch, Batches, BatchShape, Conditioning, RowMaker, pack
 from training.tts_losses import LossSettings, losses
 
 NUM_VALIDATION = 512
@@ -56,13 +60,29 @@ class TrainingData:
 
     def __init__(self, corpus: LatentCorpus, positions_per_step: int, seed: int, workers: int = 4) -> None:
         self.corpus = corpus
+        shape = BatchShape.of(positions_per_step)
         order = np.random.default_rng(0).permutation(len(corpus))
         held = order[: min(NUM_VALIDATION, len(order) // 10)]
-        held = held[np.argsort(corpus.counts[held])]
         maker = RowMaker(corpus, Conditioning(), np.random.default_rng(1))
-        parts = np.array_split(held, max(1, len(held) // 64))
-        self.validation = [collate([maker.row(int(u)) for u in part]) for part in parts]
-        self.batches = Batches(maker, order[len(held) :], positions_per_step, workers=workers, seed=seed)
+        self.validation = list(pack((maker.row(int(u)) for u in held), shape))
+        self.batches = Batches(maker, order[len(held) :], shape, workers=workers, seed=seed)
+
+
+def compile_layers(model: VoxCPM) -> None:
+    """Fuses the layers of all four stacks; shapes are fixed, so that each kind of layer is compiled once."""
+    # the layers of a kind share their code, and each counts as a recompilation of it
+    torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 128
+
+    def forward(layer: DecoderLayer, x: Tensor, rope: Rope | None, attend: Attend) -> Tensor:
+        return DecoderLayer.forward(layer, x, rope, attend, 0)
+
+    # the index of a layer is left out: the compiler would make each its own
+    compiled = torch.compile(forward, dynamic=False)
+    tail = torch.compile(DecoderLayer.forward_tail, dynamic=False)
+    for layer in model.modules():
+        if isinstance(layer, DecoderLayer):
+            layer.forward = lambda x, rope, attend, index, layer=layer: compiled(layer, x, rope, attend)
+            layer.forward_tail = functools.partial(tail, layer)
 
 
 class TtsTrainer:
@@ -75,45 +95,46 @@ class TtsTrainer:
         self.device = torch.device(device)
         self.patches = data.corpus.patches.to(self.device)
         self.batches = iter(data.batches)
+        self._next = next(self.batches).pinned()
+        self._batch = self._next.to(self.device)
         groups = parameter_groups(model, settings.weight_decay)
-        fused = self.device.type == "cuda"
-        self.optimizer = torch.optim.AdamW(groups, lr=settings.peak_rate, betas=(0.9, 0.98), fused=fused)
+        self.optimizer = adam_w(groups, self.device, (0.9, 0.98))
         self.ema = Ema(model, settings.average_decay)
         self.losses = LossSettings()
+        self._update = CapturedStep(self._eager_update, self.device)
         if compiled:
-            # the layers share their code, and each counts as a recompilation of it
-            torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 128
-            for stack in (
-                model.base_lm,
-                model.residual_lm,
-                model.feat_encoder.encoder,
-                model.feat_decoder.estimator.decoder,
-            ):
-                for layer in stack.layers:
-                    layer.forward = torch.compile(layer.forward, dynamic=True)
-                    layer.forward_tail = torch.compile(layer.forward_tail, dynamic=True)
+            compile_layers(model)
 
-    def _losses(self, batch: object) -> dict[str, Tensor]:
+    def _losses(self, batch: Batch) -> dict[str, Tensor]:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            return losses(self.model, batch.to(self.device), self.patches, self.losses)
+            return losses(self.model, batch, self.patches, self.losses)
 
-    def step(self, rate: float) -> dict[str, Tensor]:
-        set_rate(self.optimizer, rate)
-        result = self._losses(next(self.batches))
+    def _eager_update(self) -> dict[str, Tensor]:
         self.optimizer.zero_grad(set_to_none=True)
+        result = self._losses(self._batch)
         result["total"].backward()
         result["norm"] = clip(self.model.parameters(), 1.0)
         self.optimizer.step()
         return {name: value.detach() for name, value in result.items()}
 
-    @torch.no_grad()
+    def step(self, rate: float) -> dict[str, Tensor]:
+        """One update; its losses, still on the device, hold until the next."""
+        set_rate(self.optimizer, rate)
+        self._batch.copy_(self._next)
+        result = self._update()
+        self._next = next(self.batches).pinned()  # made ready while the GPU works
+        return result
+
     def validate(self) -> dict[str, float]:
-        """Mean losses of the averaged model on utterances it was never trained on, with fixed noise."""
+        """Mean losses of the averaged model on utterances it was never trained on, with fixed noise.
+
+        Gradients stay on: without them every layer would be compiled once more.
+        """
         self.ema.swap()
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(0)
-            results = [self._losses(batch) for batch in self.data.validation]
+            results = [self._losses(batch.to(self.device)) for batch in self.data.validation]
         self.ema.swap()
         return {
             f"val_{name}": float(np.mean([r[name].item() for r in results])) for name in ("flow", "stop", "stop_error")

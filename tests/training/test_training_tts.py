@@ -19,7 +19,7 @@ from training.generation import Utterance, decode, generate
 from training.latents import LatentCorpus
 from training.run_state import Ema, Run, cosine_rate
 from training.starter_config import LETTER_IDS, VOICE_IDS, config_map, starter_config, toy_config_map
-from training.tts_batches import Conditioning, RowMaker, collate
+from training.tts_batches import BatchShape, Conditioning, RowMaker, collate, pack
 from training.tts_losses import LossSettings, hidden_states, losses, quantise
 from training.tts_training import TrainingData, TtsSettings, TtsTrainer, initialise
 
@@ -85,15 +85,72 @@ def test_a_prompt_joins_its_text_and_its_audio(corpus: LatentCorpus) -> None:
     assert row.patches[-3:].tolist() == [0, 1, 2]
 
 
+SHAPE = BatchShape(positions=64, rows=8, audio=40, targets=40)
+
+
 def test_a_batch_predicts_each_patch_from_the_position_before_it(corpus: LatentCorpus) -> None:
     rows = maker(corpus, NEVER)
-    batch = collate([rows.row(0), rows.row(1)])
-    length = batch.tokens.shape[1]
-    assert length % 16 == 0
-    assert batch.target_index.tolist() == [3, 4, 5] + [length + 6 + n for n in range(6)]
-    assert batch.target_patches.tolist() == list(range(9))
-    assert batch.prefix_patches.tolist() == [-1, 0, 1, -1, 3, 4, 5, 6, 7]
-    assert batch.is_last.tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 1]
+    batch = collate([rows.row(0), rows.row(1)], SHAPE)
+    count = int(batch.weight.sum())
+    assert batch.target_index[:count].tolist() == [3, 4, 5, *range(13, 19)]
+    assert batch.target_patches[:count].tolist() == list(range(9))
+    assert batch.prefix_patches[:count].tolist() == [-1, 0, 1, -1, 3, 4, 5, 6, 7]
+    assert batch.is_last[:count].tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 1]
+
+
+def test_padding_is_a_row_of_its_own_without_weight(corpus: LatentCorpus) -> None:
+    rows = maker(corpus, NEVER)
+    batch = collate([rows.row(0), rows.row(1)], SHAPE)
+    assert batch.row_starts.tolist() == [0, 7, 20, *[64] * 6]
+    assert batch.positions.tolist() == [*range(7), *range(13), *range(44)]
+    assert batch.row_index.unique_consecutive().tolist() == [0, 1, 2]
+    assert batch.weight.tolist() == [1.0] * 9 + [0.0] * 31
+    assert batch.audio_index[9:].unique().tolist() == [63]
+    assert batch.is_last[9:].sum() == 0
+
+
+def test_no_row_of_padding_is_longer_than_a_row_may_be(corpus: LatentCorpus) -> None:
+    batch = collate([maker(corpus, NEVER).row(0)], BatchShape(positions=1000, rows=8, audio=20, targets=20))
+    assert batch.row_starts.diff().tolist() == [7, 448, 448, 97, 0, 0, 0, 0]
+
+
+def test_rows_that_do_not_fit_are_refused(corpus: LatentCorpus) -> None:
+    row = maker(corpus, NEVER).row(1)
+    for shape in (
+        dataclasses.replace(SHAPE, positions=13),
+        dataclasses.replace(SHAPE, audio=5),
+        dataclasses.replace(SHAPE, targets=5),
+        dataclasses.replace(SHAPE, rows=1),
+    ):
+        with pytest.raises(ValueError, match="fit into"):
+            collate([row], shape)
+
+
+def test_packing_keeps_every_row_in_order_and_leaves_out_what_is_too_long(corpus: LatentCorpus) -> None:
+    rows = maker(corpus, Conditioning())
+    made = [rows.row(n % len(corpus)) for n in range(100)]
+    long = dataclasses.replace(made[0], tokens=[3] * 449, patches=np.full(449, -1))
+    batches = list(pack([*made[:50], long, *made[50:]], SHAPE))
+    assert len(batches) > 10
+    packed = [
+        batch.tokens[batch.row_starts[n] : batch.row_starts[n + 1]].tolist()
+        for batch in batches
+        for n in range(int(batch.is_last.sum()))
+    ]
+    assert packed == [row.tokens for row in made]
+
+
+def test_a_packed_row_does_not_see_the_others(corpus: LatentCorpus, model: VoxCPM) -> None:
+    rows = maker(corpus, NEVER)
+    row = rows.row(1)
+    alone, among = collate([row], SHAPE), collate([rows.row(0), row], SHAPE)
+    with torch.inference_mode():
+        for a, b in zip(
+            hidden_states(model, alone, corpus.patches[alone.audio_patches].float()),
+            hidden_states(model, among, corpus.patches[among.audio_patches].float()),
+            strict=True,
+        ):
+            torch.testing.assert_close(a[:13], b[7:20], atol=1e-6, rtol=1e-5)
 
 
 def test_quantising_has_the_gradient_of_no_rounding(model: VoxCPM) -> None:
@@ -107,7 +164,7 @@ def test_quantising_has_the_gradient_of_no_rounding(model: VoxCPM) -> None:
 def test_the_training_forward_is_the_serving_forward(corpus: LatentCorpus, model: VoxCPM) -> None:
     rows = maker(corpus, NEVER)
     chosen = [rows.row(0), rows.row(1)]
-    batch = collate(chosen)
+    batch = collate(chosen, SHAPE)
     features = corpus.patches[batch.audio_patches].float()
     with torch.inference_mode():
         ours = hidden_states(model, batch, features)
@@ -126,14 +183,12 @@ def test_the_training_forward_is_the_serving_forward(corpus: LatentCorpus, model
             meta = AttentionMetadata.build([len(text) + 1 + count], [len(text) + 1 + count], [[0, 1, 2]], 16)
             served = model.lm_forward(embeddings, is_audio, meta, kv, SDPABackend())
             for training, serving in zip(ours, served, strict=True):
-                torch.testing.assert_close(
-                    training[number, len(sequence.token_ids) - 1], serving[0], atol=1e-5, rtol=1e-4
-                )
+                torch.testing.assert_close(training[batch.row_starts[number + 1] - 1], serving[0], atol=1e-5, rtol=1e-4)
 
 
 def test_training_lowers_flow_and_stop_losses(corpus: LatentCorpus, model: VoxCPM) -> None:
     del model.vae
-    data = TrainingData(corpus, positions_per_step=512, seed=0, workers=1)
+    data = TrainingData(corpus, positions_per_step=1024, seed=0, workers=1)
     trainer = TtsTrainer(model, data, TtsSettings(), compiled=False, device="cpu")
     before = trainer.validate()
     for step in range(80):
@@ -147,7 +202,7 @@ def test_training_lowers_flow_and_stop_losses(corpus: LatentCorpus, model: VoxCP
 
 def test_losses_are_finite_with_every_condition(corpus: LatentCorpus, model: VoxCPM) -> None:
     rows = maker(corpus, Conditioning(voice_token=0.4, reference=0.4, prompt=0.5, min_reference_patches=1))
-    batch = collate([rows.row(n % len(corpus)) for n in range(64)])
+    batch = collate([rows.row(n % len(corpus)) for n in range(64)], BatchShape.of(2048))
     result = losses(model, batch, corpus.patches, LossSettings())
     result["total"].backward()
     unused = {name for name, p in model.named_parameters() if p.grad is None and not name.startswith("vae.")}
