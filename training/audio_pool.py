@@ -48,10 +48,10 @@ class AudioPool:
             if not self.refresh():
                 time.sleep(1)
 
-    def crops(self, count: int, num_samples: int, generator: torch.Generator) -> Tensor:
+    def crops(self, count: int, num_samples: int) -> Tensor:
         """[count, num_samples] float32 in [-1, 1], from anywhere; a crop may span two utterances."""
         last = self._audio.shape[0] - num_samples
-        starts = torch.randint(last, (count, 1), device=self.device, generator=generator)
+        starts = torch.randint(last, (count, 1), device=self.device)
         return self._audio[starts + torch.arange(num_samples, device=self.device)].float() / 32768
 
     def seconds(self) -> float:

@@ -38,6 +38,12 @@ def is_held_out(word: str) -> bool:
     return hashlib.sha256(word.encode()).digest()[0] < 13
 
 
+def stands_alone(text: str) -> bool:
+    """Whether it is a held-out word, or a pair of words that begins with one."""
+    words = text.strip(".,?!").split()
+    return len(words) <= 2 and is_held_out(words[0].strip(",."))
+
+
 class Corpus:
     """Draws texts of each kind. One seeded generator decides everything."""
 
@@ -144,8 +150,8 @@ class Corpus:
         ]
         for kind, make in makers:
             texts.update(dict.fromkeys(make() for _ in range(count[kind])))
-        forbidden = set(self.held_out_sentences)
-        kept = [text for text in texts if text not in forbidden and len(text) <= MAX_CHARS]
+        sentences = set(self.held_out_sentences)
+        kept = [text for text in texts if text not in sentences and not stands_alone(text) and len(text) <= MAX_CHARS]
         self.rng.shuffle(kept)
         return kept
 

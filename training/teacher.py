@@ -74,6 +74,7 @@ _speakers: list[Speaker] = []
 
 def _start_worker(library_dir: Path | None) -> None:
     global _flite, _speakers
+    os.nice(10)  # training runs beside it
     _flite, _speakers = Flite(library_dir), all_speakers()
 
 

@@ -56,9 +56,14 @@ class BatchShape:
     targets: int
 
     @classmethod
-    def of(cls, positions: int) -> BatchShape:
-        """For the corpus's usual shares of audio (a third) and its shortest rows."""
-        return cls(positions, rows=8 + positions // 16, audio=int(0.45 * positions), targets=int(0.4 * positions))
+    def fit(cls, rows: list[Row], positions: int) -> BatchShape:
+        """For rows like these, with some room for their mix to vary."""
+        length = sum(len(row.tokens) for row in rows)
+        audio = sum(np.count_nonzero(row.patches >= 0) for row in rows)
+        targets = sum(len(row.tokens) - row.first_target for row in rows)
+        room = 1.06 * positions / length
+        spare_rows = 8 + positions // MAX_POSITIONS
+        return cls(positions, int(1.5 * room * len(rows)) + spare_rows, int(room * audio), int(room * targets))
 
 
 @dataclasses.dataclass(slots=True)

@@ -24,7 +24,7 @@ from training.captured import CapturedStep
 from training.latents import LatentCorpus
 from training.run_state import Ema, Run, adam_w, clip, cosine_rate, set_rate
 from training.starter_config import starter_config
-from training.tts_batches import Batch, Batches, BatchShape, Conditioning, RowMaker, pack
+from training.tts_batches import MAX_POSITIONS, Batch, Batches, BatchShape, Conditioning, RowMaker, pack
 from training.tts_losses import LossSettings, losses
 
 NUM_VALIDATION = 512
@@ -60,10 +60,11 @@ class TrainingData:
 
     def __init__(self, corpus: LatentCorpus, positions_per_step: int, seed: int, workers: int = 4) -> None:
         self.corpus = corpus
-        shape = BatchShape.of(positions_per_step)
         order = np.random.default_rng(0).permutation(len(corpus))
         held = order[: min(NUM_VALIDATION, len(order) // 10)]
         maker = RowMaker(corpus, Conditioning(), np.random.default_rng(1))
+        sample = [maker.row(int(u)) for u in order[-2000:]]
+        shape = BatchShape.fit([row for row in sample if len(row.tokens) <= MAX_POSITIONS], positions_per_step)
         self.validation = list(pack((maker.row(int(u)) for u in held), shape))
         self.batches = Batches(maker, order[len(held) :], shape, workers=workers, seed=seed)
 

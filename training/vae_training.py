@@ -21,9 +21,10 @@ from tqdm import tqdm
 
 from realtime_tts.model.audio_vae import AudioVAE
 from training.audio_pool import AudioPool
+from training.captured import CapturedStep
 from training.discriminators import Discriminators, discriminator_loss, generator_loss
 from training.fast_conv import use_fast_convolutions
-from training.run_state import Ema, Run, clip, cosine_rate, set_rate
+from training.run_state import Ema, Run, adam_w, clip, cosine_rate, set_rate
 from training.spectral import SpectralLoss
 from training.starter_config import starter_config
 
@@ -74,29 +75,30 @@ def normalise_latents(vae: AudioVAE, pcm: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class VaeTrainer:
-    """One stage over one VAE."""
+    """One stage over one VAE. Its random numbers are torch's own, of the device."""
 
     def __init__(
-        self, vae: AudioVAE, pool: AudioPool, settings: VaeSettings, *, adversarial: bool, compiled: bool, seed: int
+        self, vae: AudioVAE, pool: AudioPool, settings: VaeSettings, *, adversarial: bool, compiled: bool
     ) -> None:
         self.vae, self.pool, self.settings = vae, pool, settings
         self.device = next(vae.parameters()).device
-        self.generator = torch.Generator(self.device).manual_seed(seed)
         use_fast_convolutions(vae)
         self.spectral = SpectralLoss().to(self.device)
-        trained = vae.decoder if adversarial else vae
+        self.trained = vae.decoder if adversarial else vae
         vae.encoder.requires_grad_(not adversarial)
-        self.optimizer = torch.optim.AdamW(trained.parameters(), lr=1e-3, betas=(0.8, 0.99), weight_decay=0.0)
-        self.ema = Ema(trained, 0.999)
+        self.optimizer = adam_w(self.trained.parameters(), self.device, (0.8, 0.99))
+        self.ema = Ema(self.trained, 0.999)
         self.critics: Discriminators | None = None
         if adversarial:
             self.critics = Discriminators().to(self.device)
-            self.critic_optimizer = torch.optim.AdamW(
-                self.critics.parameters(), lr=settings.discriminator_rate, betas=(0.8, 0.99)
-            )
+            self.critic_optimizer = adam_w(self.critics.parameters(), self.device, (0.8, 0.99))
+            set_rate(self.critic_optimizer, settings.discriminator_rate)
         self._posterior = torch.compile(posterior) if compiled else posterior
         self._decode = torch.compile(vae.decoder) if compiled else vae.decoder
-        self.trained = trained
+        batch = settings.adversarial_batch if adversarial else settings.batch
+        self._pcm = torch.zeros(batch, settings.crop_frames * vae.config.encode_hop, device=self.device)
+        self._plain_update = CapturedStep(lambda: self._eager_update(use_critics=False), self.device)
+        self._critical_update = CapturedStep(lambda: self._eager_update(use_critics=True), self.device)
 
     def state(self) -> dict[str, object]:
         state = {"vae": self.vae.state_dict(), "optimizer": self.optimizer.state_dict(), "ema": self.ema.shadow}
@@ -113,48 +115,49 @@ class VaeTrainer:
             self.critic_optimizer.load_state_dict(state["critic_optimizer"])
 
     def step(self, rate: float, use_critics: bool) -> dict[str, Tensor]:
-        """One update; returns its losses, still on the device."""
-        batch = self.settings.adversarial_batch if self.critics else self.settings.batch
-        num_samples = self.settings.crop_frames * self.vae.config.encode_hop
-        pcm = self.pool.crops(batch, num_samples, self.generator)
+        """One update; its losses, still on the device, hold until the next."""
         set_rate(self.optimizer, rate)
-        losses = self._joint_losses(pcm) if self.critics is None else self._decoder_losses(pcm, use_critics)
+        self._pcm.copy_(self.pool.crops(*self._pcm.shape))
+        return self._critical_update() if use_critics else self._plain_update()
+
+    def _eager_update(self, use_critics: bool) -> dict[str, Tensor]:
+        losses = self._joint_losses() if self.critics is None else self._decoder_losses(use_critics)
         self.optimizer.zero_grad(set_to_none=True)
         losses["total"].backward()
         losses["norm"] = clip(self.trained.parameters(), 1.0)
         self.optimizer.step()
         return {name: loss.detach() for name, loss in losses.items()}
 
-    def _joint_losses(self, pcm: Tensor) -> dict[str, Tensor]:
-        mean, log_variance = self._posterior(self.vae, pcm)
-        noise = torch.randn(mean.shape, device=self.device, generator=self.generator)
-        decoded = self._decode(mean + noise * (0.5 * log_variance).exp())[:, 0]
-        spectral, mel = self.spectral(decoded, pcm)
-        kl = kl_divergence(mean, log_variance)
-        return {
-            "total": spectral + self.settings.kl_weight * kl,
-            "mel": mel,
-            "kl": kl,
-            "sigma": (0.5 * log_variance).exp().mean(),
-        }
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
 
-    def _decoder_losses(self, pcm: Tensor, use_critics: bool) -> dict[str, Tensor]:
+    def _joint_losses(self) -> dict[str, Tensor]:
+        mean, log_variance = self._posterior(self.vae, self._pcm)
+        deviation = (0.5 * log_variance).exp()
+        decoded = self._decode(mean + torch.randn_like(mean) * deviation)[:, 0]
+        spectral, mel = self.spectral(decoded, self._pcm)
+        kl = kl_divergence(mean, log_variance)
+        return {"total": spectral + self.settings.kl_weight * kl, "mel": mel, "kl": kl, "sigma": deviation.mean()}
+
+    def _decoder_losses(self, use_critics: bool) -> dict[str, Tensor]:
+        pcm = self._pcm
         with torch.no_grad():
             mean, _ = self._posterior(self.vae, pcm)
-            scale = self.settings.latent_noise * torch.rand(
-                len(pcm), 1, 1, device=self.device, generator=self.generator
-            )
-            latents = mean + scale * torch.randn(mean.shape, device=self.device, generator=self.generator)
+            scale = self.settings.latent_noise * torch.rand(len(pcm), 1, 1, device=self.device)
+            latents = mean + scale * torch.randn_like(mean)
         decoded = self._decode(latents)[:, 0]
         spectral, mel = self.spectral(decoded, pcm)
         losses = {"total": spectral, "mel": mel}
         if not use_critics:
             return losses
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+        with self._autocast():
+            self.critics.requires_grad_(True)
             losses["critics"] = discriminator_loss(self.critics(pcm), self.critics(decoded.detach()))
-            self.critic_optimizer.zero_grad(set_to_none=True)
-            losses["critics"].backward()
-            self.critic_optimizer.step()
+        self.critic_optimizer.zero_grad(set_to_none=True)
+        losses["critics"].backward()
+        self.critic_optimizer.step()
+        with self._autocast():
+            self.critics.requires_grad_(False)
             with torch.no_grad():
                 real = self.critics(pcm)
             losses["adversarial"], losses["matching"] = generator_loss(real, self.critics(decoded))
@@ -212,34 +215,12 @@ def initialise(vae: AudioVAE) -> None:
                 parameter.mul_(0.3)
 
 
-@torch.no_grad()
-def revive_latents(vae: AudioVAE, pcm: Tensor) -> int:
-    """Gives latents that carry nothing (posterior collapse) a fresh start over pcm [B, samples]; returns how many."""
-    mean, _ = posterior(vae, pcm)
-    dead = mean.std(dim=(0, 2)) < 0.1
-    hidden = vae.encoder.block(pcm[:, None])
-    fc_mu, fc_logvar = vae.encoder.fc_mu, vae.encoder.fc_logvar
-    fc_mu.weight[dead] = torch.randn_like(fc_mu.weight[dead]) / (hidden.std() * fc_mu.weight[0].numel() ** 0.5)
-    fc_mu.bias[dead] = 0
-    fc_logvar.weight[dead] = 0
-    fc_logvar.bias[dead] = -3
-    depthwise, pointwise = vae.decoder.model[0], vae.decoder.model[1]
-    depthwise.weight[dead] = 0
-    depthwise.weight[dead, :, -1] = 1
-    depthwise.bias[dead] = 0
-    alive = pointwise.weight[:, ~dead].std()
-    pointwise.weight[:, dead] = 0.3 * alive * torch.randn_like(pointwise.weight[:, dead])
-    return int(dead.sum())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--audio", type=Path, default=Path("build/audio"))
     parser.add_argument("--run", type=Path, default=Path("build/vae"))
     parser.add_argument("--stage", choices=("joint", "decoder"), required=True)
-    parser.add_argument(
-        "--init", type=Path, help="joint stage: begin from this VAE, reviving latents that it does not use"
-    )
+    parser.add_argument("--init", type=Path, help="joint stage: begin from this VAE (another run's joint/vae.pt)")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--session-seconds", type=float, help="stop here, to be resumed")
@@ -264,22 +245,19 @@ def main() -> None:
         initialise(vae)
         if args.init:
             vae = load_vae(args.init, args.device)
-            crops = pool.crops(32, 64 * vae.config.encode_hop, torch.Generator(args.device).manual_seed(args.seed))
-            print("revived latents:", revive_latents(vae, crops))
     trainer = VaeTrainer(
         vae.to(args.device),
         pool,
         VaeSettings(batch=args.batch),
         adversarial=adversarial,
         compiled=not args.no_compile,
-        seed=args.seed,
     )
     folder = args.run / args.stage
     run = Run(folder, num_steps=args.steps, seconds=args.seconds, session_seconds=args.session_seconds)
     train(trainer, run, adversarial=adversarial)
     if not adversarial and run.progress >= 1.0:
         vae = load_vae(folder / "vae.pt", args.device)
-        crops = pool.crops(128, 160 * vae.config.encode_hop, trainer.generator)
+        crops = pool.crops(128, 160 * vae.config.encode_hop)
         _, deviation = normalise_latents(vae, crops)
         print("latent deviations before normalisation:", sorted(round(value, 2) for value in deviation.tolist()))
         torch.save({name: tensor.cpu() for name, tensor in vae.state_dict().items()}, normalised)

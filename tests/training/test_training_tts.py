@@ -202,7 +202,8 @@ def test_training_lowers_flow_and_stop_losses(corpus: LatentCorpus, model: VoxCP
 
 def test_losses_are_finite_with_every_condition(corpus: LatentCorpus, model: VoxCPM) -> None:
     rows = maker(corpus, Conditioning(voice_token=0.4, reference=0.4, prompt=0.5, min_reference_patches=1))
-    batch = collate([rows.row(n % len(corpus)) for n in range(64)], BatchShape.of(2048))
+    made = [rows.row(n % len(corpus)) for n in range(64)]
+    batch = next(pack(made, BatchShape.fit(made, 2048)))
     result = losses(model, batch, corpus.patches, LossSettings())
     result["total"].backward()
     unused = {name for name, p in model.named_parameters() if p.grad is None and not name.startswith("vae.")}

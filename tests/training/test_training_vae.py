@@ -19,11 +19,8 @@ from training.teacher import AudioChunk
 from training.vae_training import (
     VaeSettings,
     VaeTrainer,
-    kl_divergence,
     load_vae,
     normalise_latents,
-    posterior,
-    revive_latents,
     train,
 )
 
@@ -82,14 +79,14 @@ def test_fast_convolutions_compute_the_same(vae: AudioVAE) -> None:
 
 
 def test_joint_training_lowers_the_spectral_loss(pool: AudioPool, vae: AudioVAE) -> None:
-    trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=False, compiled=False, seed=0)
+    trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=False, compiled=False)
     losses = [trainer.step(2e-3, use_critics=False)["mel"].item() for _ in range(40)]
     assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
 
 
 def test_the_decoder_stage_leaves_the_encoder_alone(pool: AudioPool, vae: AudioVAE) -> None:
     before = copy.deepcopy(vae.state_dict())
-    trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=True, compiled=False, seed=0)
+    trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=True, compiled=False)
     plain = trainer.step(1e-3, use_critics=False)
     critical = trainer.step(1e-3, use_critics=True)
     assert "critics" not in plain
@@ -102,7 +99,7 @@ def test_the_decoder_stage_leaves_the_encoder_alone(pool: AudioPool, vae: AudioV
 def test_normalised_latents_are_standard_and_decode_as_before(pool: AudioPool, vae: AudioVAE) -> None:
     with torch.no_grad():
         vae.encoder.fc_mu.weight.mul_(30)
-        pcm = pool.crops(4, 640 * 110, torch.Generator().manual_seed(0))
+        pcm = pool.crops(4, 640 * 110)
         before = vae.decode(vae.encode(pcm))
         _, deviation = normalise_latents(vae, pcm)
         latents = vae.encode(pcm)
@@ -116,18 +113,13 @@ def test_normalised_latents_are_standard_and_decode_as_before(pool: AudioPool, v
     torch.testing.assert_close(after[:, settled:], before[:, settled:], atol=2e-3, rtol=1e-2)
 
 
-def test_unused_latents_stay_small_when_normalised_and_live_again_when_revived(pool: AudioPool, vae: AudioVAE) -> None:
+def test_unused_latents_stay_small_when_normalised(pool: AudioPool, vae: AudioVAE) -> None:
     with torch.no_grad():
         vae.encoder.fc_mu.weight.mul_(30)
         vae.encoder.fc_mu.weight[:3] = 0
-        pcm = pool.crops(4, 640 * 20, torch.Generator().manual_seed(0))
-        unused = copy.deepcopy(vae)
-        normalise_latents(unused, pcm)
-        assert unused.encode(pcm)[..., :3].std() < 0.1
-        assert revive_latents(vae, pcm) == 3
-        mean, log_variance = posterior(vae, pcm)
-    assert (mean.std((0, 2))[:3] > 0.1).all()
-    assert kl_divergence(mean, log_variance) > 0
+        pcm = pool.crops(4, 640 * 20)
+        normalise_latents(vae, pcm)
+        assert vae.encode(pcm)[..., :3].std() < 0.1
 
 
 def test_padding_a_batch_on_the_right_changes_no_latent(vae: AudioVAE) -> None:
@@ -143,7 +135,7 @@ def test_a_run_cut_short_goes_on_where_it_stopped(pool: AudioPool, tmp_path: Pat
     def session(num_steps: int) -> VaeTrainer:
         torch.manual_seed(0)
         vae = AudioVAE(starter_config(toy=True).vae)
-        trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=False, compiled=False, seed=0)
+        trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=False, compiled=False)
         train(trainer, Run(tmp_path / "run", num_steps=num_steps, seconds=None), adversarial=False, log_every=1)
         return trainer
 

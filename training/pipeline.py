@@ -1,0 +1,100 @@
+"""The whole recipe in one command: the teacher speaks, the VAE and the TTS model are trained, the voice is written.
+
+    python -m training.pipeline --minutes 28 --hours 170
+
+The teacher speaks while the VAE's joint stage trains on what it has said so far; the VAE's decoder stage runs beside
+the TTS training. Every stage is a command of its own (README.md) and resumes, so that this one may be run again after a
+cut. Progress is the foreground stage's; the others log into the build folder. Needs the corpus (`training.corpus`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+EXPORT_S = 20.0
+
+
+class Pipeline:
+    def __init__(self, build: Path, seconds: float) -> None:
+        self.build = build
+        self._end = time.monotonic() + seconds
+        self._background: list[tuple[str, subprocess.Popen[bytes]]] = []
+
+    def seconds_left(self) -> float:
+        return self._end - time.monotonic() - EXPORT_S
+
+    def run(self, module: str, *args: object) -> None:
+        """Wait for a stage. Raises subprocess.CalledProcessError."""
+        print(f"== {module} {' '.join(map(str, args))}", file=sys.stderr, flush=True)
+        subprocess.run(self._command(module, args), check=True)
+
+    def start(self, name: str, module: str, *args: object) -> None:
+        """Run a stage in the background, its output in `name`.log."""
+        log = (self.build / f"{name}.log").open("ab")
+        self._background.append((name, subprocess.Popen(self._command(module, args), stdout=log, stderr=log)))
+
+    def finish(self, name: str, *, stop: bool = False) -> None:
+        """Wait for a background stage, or end it. Raises RuntimeError if it failed."""
+        for entry in [entry for entry in self._background if entry[0] == name]:
+            self._background.remove(entry)
+            process = entry[1]
+            if stop and process.poll() is None:
+                process.terminate()
+                process.wait()
+            elif process.wait() != 0:
+                raise RuntimeError(f"{name} failed; its output is in {self.build / name}.log")
+
+    def close(self) -> None:
+        for name, _ in list(self._background):
+            self.finish(name, stop=True)
+
+    @staticmethod
+    def _command(module: str, args: tuple[object, ...]) -> list[str]:
+        return [sys.executable, "-m", module, *map(str, args)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=Path("build"))
+    parser.add_argument("--minutes", type=float, default=28.0, help="for everything; the teacher needs CPU cores")
+    parser.add_argument("--hours", type=float, default=170.0, help="of the teacher's speech")
+    parser.add_argument("--joint-share", type=float, default=0.25, help="of the time, for the VAE's joint stage")
+    parser.add_argument("--decoder-share", type=float, default=0.7, help="of the TTS training's time, beside it")
+    parser.add_argument("--init-vae", type=Path, help="begin the joint stage from this VAE")
+    parser.add_argument("--library-dir", type=Path, help="where Flite's shared libraries lie, if not installed")
+    args = parser.parse_args()
+    build: Path = args.build
+    audio, vae, latents, tts = build / "audio", build / "vae", build / "latents.pt", build / "tts"
+    pipeline = Pipeline(build, 60 * args.minutes)
+    library = ["--library-dir", args.library_dir] if args.library_dir else []
+    init = ["--init", args.init_vae] if args.init_vae else []
+    common = ["--audio", audio, "--run", vae]
+    try:
+        corpus = build / "corpus" / "train.txt"
+        if not (audio / "complete").exists():
+            pipeline.start(
+                "teacher", "training.teacher", "--corpus", corpus, "--out", audio, "--hours", args.hours, *library
+            )
+        if not (vae / "normalised.pt").exists():
+            seconds = args.joint_share * 60 * args.minutes
+            pipeline.run("training.vae_training", *common, "--stage", "joint", "--seconds", seconds, *init)
+        pipeline.finish("teacher", stop=True)
+        (audio / "complete").touch()
+        decoder_s = args.decoder_share * pipeline.seconds_left()
+        pipeline.start("decoder", "training.vae_training", *common, "--stage", "decoder", "--seconds", decoder_s)
+        if not latents.exists():
+            pipeline.run("training.latents", "--audio", audio, "--vae", vae / "normalised.pt", "--out", latents)
+        pipeline.run("training.tts_training", "--latents", latents, "--run", tts, "--seconds", pipeline.seconds_left())
+        pipeline.finish("decoder")
+        weights = ["--vae", vae / "decoder" / "vae.pt", "--tts", tts / "tts.pt"]
+        pipeline.run("training.export", *weights, "--out", build / "starter_voice")
+    finally:
+        pipeline.close()
+
+
+if __name__ == "__main__":
+    main()
