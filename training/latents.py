@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from realtime_tts.model.audio_vae import AudioVAE
-from training.fast_conv import use_fast_convolutions
+from training.fast_layers import use_fast_layers
 from training.starter_config import LETTER_IDS
 from training.teacher import AudioChunk
 from training.vae_training import load_vae
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
     vae = load_vae(args.vae, args.device).eval()
-    use_fast_convolutions(vae)
+    use_fast_layers(vae)
     patches: list[Tensor] = []
     speakers: list[int] = []
     texts: list[str] = []

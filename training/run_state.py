@@ -72,6 +72,12 @@ class Run:
         """Training seconds, those of earlier processes included."""
         return self._earlier_s + time.monotonic() - self._start
 
+    def start_clock(self) -> None:
+        """Preparations are over: schedules begin now. They count in the run's seconds all the same."""
+        if self._seconds is not None:
+            self._seconds -= min(time.monotonic() - self._start, 0.9 * self._seconds)
+        self._start = time.monotonic()
+
     @property
     def progress(self) -> float:
         """0 at the start, 1 at the end."""

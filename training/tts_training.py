@@ -118,6 +118,11 @@ class TtsTrainer:
         self.optimizer.step()
         return {name: value.detach() for name, value in result.items()}
 
+    def prepare(self) -> None:
+        """Steps at rate zero, which compile and capture everything and change no weight."""
+        for _ in range(5):
+            self.step(0.0)
+
     def step(self, rate: float) -> dict[str, Tensor]:
         """One update; its losses, still on the device, hold until the next."""
         set_rate(self.optimizer, rate)
@@ -161,6 +166,8 @@ def export(trainer: TtsTrainer, path: Path) -> None:
 
 def train(trainer: TtsTrainer, run: Run, *, log_every: int = 50, validate_every: int = 2000) -> None:
     """Until the run is over or this process's time is up; saves on the way and at the end."""
+    trainer.prepare()
+    run.start_clock()
     with tqdm(initial=run.step, unit="step", mininterval=10) as progress:
         while run.goes_on:
             results = trainer.step(cosine_rate(run.step, run.progress, trainer.settings.peak_rate))

@@ -23,7 +23,7 @@ from realtime_tts.model.audio_vae import AudioVAE
 from training.audio_pool import AudioPool
 from training.captured import CapturedStep
 from training.discriminators import Discriminators, discriminator_loss, generator_loss
-from training.fast_conv import use_fast_convolutions
+from training.fast_layers import use_fast_layers
 from training.run_state import Ema, Run, adam_w, clip, cosine_rate, set_rate
 from training.spectral import SpectralLoss
 from training.starter_config import starter_config
@@ -31,14 +31,14 @@ from training.starter_config import starter_config
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VaeSettings:
-    batch: int = 64
-    crop_frames: int = 32  # 1.28 s
-    peak_rate: float = 1.5e-3
-    kl_weight: float = 0.0005
+    batch: int = 32
+    crop_frames: int = 24  # 0.96 s
+    peak_rate: float = 1.2e-3
+    kl_weight: float = 0.002
     latent_noise: float = 0.15  # decoder stage: what the TTS model's own error may be
     adversarial_weight: float = 0.05
     matching_weight: float = 0.1
-    adversarial_batch: int = 32
+    adversarial_batch: int = 16
     discriminator_rate: float = 3e-4
 
 
@@ -77,12 +77,10 @@ def normalise_latents(vae: AudioVAE, pcm: Tensor) -> tuple[Tensor, Tensor]:
 class VaeTrainer:
     """One stage over one VAE. Its random numbers are torch's own, of the device."""
 
-    def __init__(
-        self, vae: AudioVAE, pool: AudioPool, settings: VaeSettings, *, adversarial: bool, compiled: bool
-    ) -> None:
+    def __init__(self, vae: AudioVAE, pool: AudioPool, settings: VaeSettings, *, adversarial: bool) -> None:
         self.vae, self.pool, self.settings = vae, pool, settings
         self.device = next(vae.parameters()).device
-        use_fast_convolutions(vae)
+        use_fast_layers(vae)
         self.spectral = SpectralLoss().to(self.device)
         self.trained = vae.decoder if adversarial else vae
         vae.encoder.requires_grad_(not adversarial)
@@ -92,9 +90,6 @@ class VaeTrainer:
         if adversarial:
             self.critics = Discriminators().to(self.device)
             self.critic_optimizer = adam_w(self.critics.parameters(), self.device, (0.8, 0.99))
-            set_rate(self.critic_optimizer, settings.discriminator_rate)
-        self._posterior = torch.compile(posterior) if compiled else posterior
-        self._decode = torch.compile(vae.decoder) if compiled else vae.decoder
         batch = settings.adversarial_batch if adversarial else settings.batch
         self._pcm = torch.zeros(batch, settings.crop_frames * vae.config.encode_hop, device=self.device)
         self._plain_update = CapturedStep(lambda: self._eager_update(use_critics=False), self.device)
@@ -114,6 +109,16 @@ class VaeTrainer:
             self.critics.load_state_dict(state["critics"])
             self.critic_optimizer.load_state_dict(state["critic_optimizer"])
 
+    def prepare(self) -> None:
+        """Steps at rate zero, which compile and capture everything and change no weight."""
+        for use_critics in (False, True) if self.critics is not None else (False,):
+            if use_critics:
+                set_rate(self.critic_optimizer, 0.0)
+            for _ in range(5):
+                self.step(0.0, use_critics)
+        if self.critics is not None:
+            set_rate(self.critic_optimizer, self.settings.discriminator_rate)
+
     def step(self, rate: float, use_critics: bool) -> dict[str, Tensor]:
         """One update; its losses, still on the device, hold until the next."""
         set_rate(self.optimizer, rate)
@@ -132,9 +137,9 @@ class VaeTrainer:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
 
     def _joint_losses(self) -> dict[str, Tensor]:
-        mean, log_variance = self._posterior(self.vae, self._pcm)
+        mean, log_variance = posterior(self.vae, self._pcm)
         deviation = (0.5 * log_variance).exp()
-        decoded = self._decode(mean + torch.randn_like(mean) * deviation)[:, 0]
+        decoded = self.vae.decoder(mean + torch.randn_like(mean) * deviation)[:, 0]
         spectral, mel = self.spectral(decoded, self._pcm)
         kl = kl_divergence(mean, log_variance)
         return {"total": spectral + self.settings.kl_weight * kl, "mel": mel, "kl": kl, "sigma": deviation.mean()}
@@ -142,10 +147,10 @@ class VaeTrainer:
     def _decoder_losses(self, use_critics: bool) -> dict[str, Tensor]:
         pcm = self._pcm
         with torch.no_grad():
-            mean, _ = self._posterior(self.vae, pcm)
+            mean, _ = posterior(self.vae, pcm)
             scale = self.settings.latent_noise * torch.rand(len(pcm), 1, 1, device=self.device)
             latents = mean + scale * torch.randn_like(mean)
-        decoded = self._decode(latents)[:, 0]
+        decoded = self.vae.decoder(latents)[:, 0]
         spectral, mel = self.spectral(decoded, pcm)
         losses = {"total": spectral, "mel": mel}
         if not use_critics:
@@ -171,6 +176,8 @@ def train(trainer: VaeTrainer, run: Run, *, adversarial: bool, log_every: int = 
     state = run.load(trainer.device)
     if state is not None:
         trainer.restore(state)
+    trainer.prepare()
+    run.start_clock()
     peak = trainer.settings.peak_rate * (0.4 if adversarial else 1.0)
     with tqdm(initial=run.step, unit="step", mininterval=10) as progress:
         while run.goes_on:
@@ -227,7 +234,6 @@ def main() -> None:
     parser.add_argument("--min-chunks", type=int, default=16, help="begin when the teacher has made so many")
     parser.add_argument("--max-chunks", type=int)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--batch", type=int, default=VaeSettings().batch)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -250,7 +256,6 @@ def main() -> None:
         pool,
         VaeSettings(batch=args.batch),
         adversarial=adversarial,
-        compiled=not args.no_compile,
     )
     folder = args.run / args.stage
     run = Run(folder, num_steps=args.steps, seconds=args.seconds, session_seconds=args.session_seconds)

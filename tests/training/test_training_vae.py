@@ -1,4 +1,4 @@
-"""VAE training at toy size: the loss falls, normalising changes nothing audible, fast convolutions compute the same."""
+"""VAE training at toy size: the loss falls, normalising changes nothing audible, fast layers compute the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from realtime_tts.model.audio_vae import AudioVAE
 from training.audio_pool import AudioPool
-from training.fast_conv import use_fast_convolutions
+from training.fast_layers import use_fast_layers
 from training.latents import encode_utterances
 from training.run_state import Run
 from training.starter_config import starter_config
@@ -70,23 +70,23 @@ def test_the_pool_takes_in_chunks_that_appear_later(pool: AudioPool) -> None:
         pool.wait(3, timeout_s=0)
 
 
-def test_fast_convolutions_compute_the_same(vae: AudioVAE) -> None:
+def test_fast_layers_compute_the_same(vae: AudioVAE) -> None:
     fast = copy.deepcopy(vae)
-    use_fast_convolutions(fast)
-    assert any(type(a) is not type(b) for a, b in zip(vae.modules(), fast.modules(), strict=True))
+    use_fast_layers(fast)
+    assert sum(type(a) is not type(b) for a, b in zip(vae.modules(), fast.modules(), strict=True)) > 20
     pcm = torch.randn(2, 640 * 5)
     torch.testing.assert_close(fast.decode(fast.encode(pcm)), vae.decode(vae.encode(pcm)), atol=1e-6, rtol=1e-5)
 
 
 def test_joint_training_lowers_the_spectral_loss(pool: AudioPool, vae: AudioVAE) -> None:
-    trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=False, compiled=False)
+    trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=False)
     losses = [trainer.step(2e-3, use_critics=False)["mel"].item() for _ in range(40)]
     assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
 
 
 def test_the_decoder_stage_leaves_the_encoder_alone(pool: AudioPool, vae: AudioVAE) -> None:
     before = copy.deepcopy(vae.state_dict())
-    trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=True, compiled=False)
+    trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=True)
     plain = trainer.step(1e-3, use_critics=False)
     critical = trainer.step(1e-3, use_critics=True)
     assert "critics" not in plain
@@ -135,7 +135,7 @@ def test_a_run_cut_short_goes_on_where_it_stopped(pool: AudioPool, tmp_path: Pat
     def session(num_steps: int) -> VaeTrainer:
         torch.manual_seed(0)
         vae = AudioVAE(starter_config(toy=True).vae)
-        trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=False, compiled=False)
+        trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=False)
         train(trainer, Run(tmp_path / "run", num_steps=num_steps, seconds=None), adversarial=False, log_every=1)
         return trainer
 
