@@ -1,6 +1,6 @@
 """The whole recipe in one command: the teacher speaks, the VAE and the TTS model are trained, the voice is written.
 
-    python -m training.pipeline --minutes 28 --hours 170
+    python -m training.pipeline --minutes 28 --hours 150
 
 The teacher speaks while the VAE's joint stage trains on what it has said so far; the VAE's decoder stage runs beside
 the TTS training. Every stage is a command of its own (README.md) and resumes, so that this one may be run again after a
@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 EXPORT_S = 20.0
+VAE_CHUNKS = 240  # about 70 hours; more would only cost memory
 
 
 class Pipeline:
@@ -61,9 +62,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=Path("build"))
     parser.add_argument("--minutes", type=float, default=28.0, help="for everything; the teacher needs CPU cores")
-    parser.add_argument("--hours", type=float, default=170.0, help="of the teacher's speech")
-    parser.add_argument("--joint-share", type=float, default=0.25, help="of the time, for the VAE's joint stage")
-    parser.add_argument("--decoder-share", type=float, default=0.7, help="of the TTS training's time, beside it")
+    parser.add_argument("--hours", type=float, default=150.0, help="of the teacher's speech")
+    parser.add_argument("--joint-share", type=float, default=0.35, help="of the time, for the VAE's joint stage")
+    parser.add_argument("--decoder-share", type=float, default=0.8, help="of the TTS training's time, beside it")
     parser.add_argument("--init-vae", type=Path, help="begin the joint stage from this VAE")
     parser.add_argument("--library-dir", type=Path, help="where Flite's shared libraries lie, if not installed")
     args = parser.parse_args()
@@ -72,7 +73,7 @@ def main() -> None:
     pipeline = Pipeline(build, 60 * args.minutes)
     library = ["--library-dir", args.library_dir] if args.library_dir else []
     init = ["--init", args.init_vae] if args.init_vae else []
-    common = ["--audio", audio, "--run", vae]
+    common = ["--audio", audio, "--run", vae, "--max-chunks", VAE_CHUNKS]
     try:
         corpus = build / "corpus" / "train.txt"
         if not (audio / "complete").exists():

@@ -1,6 +1,6 @@
 """Speaks the corpus with the teacher, on all cores.
 
-    python -m training.teacher --corpus build/corpus/train.txt --out build/audio --hours 170
+    python -m training.teacher --corpus build/corpus/train.txt --out build/audio --hours 150
 
 writes chunks of utterances (`AudioChunk`), each complete when its name appears, so that training can begin on the first
 ones while the rest is made. Rerunning makes only what is missing. Speaker of an utterance: a named voice or a
@@ -98,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", type=Path, default=Path("build/corpus/train.txt"))
     parser.add_argument("--out", type=Path, default=Path("build/audio"))
-    parser.add_argument("--hours", type=float, default=170.0, help="stop after about this much speech")
+    parser.add_argument("--hours", type=float, default=150.0, help="stop after about this much speech")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--library-dir", type=Path, help="where Flite's shared libraries lie, if not installed")
     args = parser.parse_args()

@@ -36,8 +36,8 @@ class VaeSettings:
     peak_rate: float = 1.2e-3
     kl_weight: float = 0.002
     latent_noise: float = 0.15  # decoder stage: what the TTS model's own error may be
-    adversarial_weight: float = 0.05
-    matching_weight: float = 0.1
+    adversarial_weight: float = 0.1
+    matching_weight: float = 0.3
     adversarial_batch: int = 16
     discriminator_rate: float = 3e-4
 
