@@ -46,20 +46,40 @@ def generate(
 ) -> list[NDArray[np.float32]]:
     """Latent patches [n, patch_size, latent_dim] of each utterance, its prompt not included.
 
-    A stream ends at its stop flag, or at one patch a character and ten more.
+    A stream ends at its stop flag, or at `max_patches` of its text.
     """
     result: list[NDArray[np.float32]] = [np.empty(0)] * len(utterances)
     order = np.argsort([len(u.text) for u in utterances], kind="stable")
     for start in tqdm(range(0, len(order), batch), unit="batch", leave=False):
         chosen = order[start : start + batch]
-        sequences = [utterances[index].sequence(loaded) for index in chosen]
-        limits = [len(utterances[index].text) + 10 for index in chosen]
-        # a stream's noise is its own: what it says must not depend on the batch it is in
-        generators = [torch.Generator().manual_seed(1_000_003 * seed + int(index)) for index in chosen]
-        patches = _Batch(loaded, sequences, limits).run(steps, cfg, generators)
+        patches = generate_together(
+            loaded,
+            [utterances[index].sequence(loaded) for index in chosen],
+            [max_patches(utterances[index].text) for index in chosen],
+            [1_000_003 * seed + int(index) for index in chosen],
+            steps=steps,
+            cfg=cfg,
+        )
         for index, made in zip(chosen, patches, strict=True):
             result[index] = made
     return result
+
+
+def max_patches(text: str) -> int:
+    """What has not stopped by then never will: one patch a character and ten more."""
+    return len(text) + 10
+
+
+@torch.inference_mode()
+def generate_together(
+    loaded: LoadedModel, sequences: list[Sequence], limits: list[int], seeds: list[int], *, steps: int, cfg: float
+) -> list[NDArray[np.float32]]:
+    """Latent patches [n ≤ limit, patch_size, latent_dim] of each input, all in one batch.
+
+    A stream's noise comes from its own seed: what it says must not depend on the batch it is in.
+    """
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    return _Batch(loaded, sequences, limits).run(steps, cfg, generators)
 
 
 class _Batch:
@@ -131,13 +151,25 @@ class _Batch:
 
 @torch.inference_mode()
 def decode(
-    loaded: LoadedModel, patches: NDArray[np.float32], context: NDArray[np.float32] | None = None
+    loaded: LoadedModel,
+    patches: NDArray[np.float32],
+    context: NDArray[np.float32] | None = None,
+    *,
+    patch_by_patch: bool = False,
 ) -> NDArray[np.int16]:
-    """Patch by patch, as served; `context` patches are decoded first and dropped. → [samples]."""
+    """As a stream, whose `context` patches are decoded first and dropped. → [samples].
+
+    The decoder is causal: `patch_by_patch`, as served, differs from all at once by rounding only, and takes longer.
+    """
     vae = loaded.model.vae
     device = next(vae.parameters()).device
     state = vae.new_state(1, device)
     if context is not None and len(context):
         vae.decode_stream(torch.from_numpy(context).flatten(0, 1)[None].to(device), state)
-    pcm = vae.decode_stream(torch.from_numpy(patches).flatten(0, 1)[None].to(device), state)[0]
+    size = 1 if patch_by_patch else max(1, len(patches))
+    parts = [
+        vae.decode_stream(torch.from_numpy(patches[start : start + size]).flatten(0, 1)[None].to(device), state)[0]
+        for start in range(0, len(patches), size)
+    ]
+    pcm = torch.cat(parts)
     return (pcm.clamp(-1, 1) * 32767).short().cpu().numpy()

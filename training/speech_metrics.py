@@ -15,6 +15,7 @@ Floats = NDArray[np.float64]
 HOP = 160
 WINDOW = 640
 NUM_CEPSTRA = 25
+END_FRAMES = 3
 
 
 def frames(samples: Samples) -> Floats:
@@ -55,12 +56,15 @@ def cepstra(samples: Samples) -> Floats:
 
 def align(ours: Floats, theirs: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Dynamic time warping of two feature sequences: the frames paired by the cheapest path."""
-    cost = np.sqrt(np.square(ours[:, None] - theirs[None]).sum(-1))
+    squares = np.square(ours).sum(1)[:, None] + np.square(theirs).sum(1)[None] - 2 * ours @ theirs.T
+    cost = np.sqrt(np.maximum(squares, 0))
     total = np.full((len(ours) + 1, len(theirs) + 1), np.inf)
     total[0, 0] = 0
-    for i in range(len(ours)):
-        for j in range(len(theirs)):
-            total[i + 1, j + 1] = cost[i, j] + min(total[i, j], total[i, j + 1], total[i + 1, j])
+    for i, row in enumerate(cost):
+        # a row at once: entered at column k from above, then straight on, costs best[k] and the row's costs from k on
+        best = np.minimum(total[i, :-1], total[i, 1:])
+        ends = np.cumsum(row)
+        total[i + 1, 1:] = ends + np.minimum.accumulate(best - (ends - row))
     path = []
     i, j = len(ours), len(theirs)
     while i and j:
@@ -84,29 +88,57 @@ def distances(ours: Samples, theirs: Samples, *, aligned: bool) -> tuple[float, 
     return float(mcd[loud].mean()), float(lsd[loud].mean())
 
 
-def speech_seconds(samples: Samples) -> float:
-    """From the first to the last 10 ms block within 40 dB of the loudest."""
+def speech_span(samples: Samples) -> slice:
+    """From the first to the last 10 ms block within 40 dB of the loudest, in samples; empty if all is silence."""
     blocks = samples[: len(samples) // HOP * HOP].astype(np.float64).reshape(-1, HOP)
     rms = np.sqrt(np.square(blocks).mean(1))
-    loud = np.flatnonzero(rms > max(rms.max() / 100, 30))
-    return 0.0 if not len(loud) else (loud[-1] + 1 - loud[0]) * HOP / SAMPLE_RATE_HZ
+    loud = np.flatnonzero(rms > max(rms.max(initial=0) / 100, 30))
+    return slice(loud[0] * HOP, (loud[-1] + 1) * HOP) if len(loud) else slice(0, 0)
 
 
-def seam_jumps(samples: Samples, every: int) -> Floats:
-    """At each seam, by how much the step across it exceeds the steps around it, over the local RMS.
+def speech_seconds(samples: Samples) -> float:
+    span = speech_span(samples)
+    return float(span.stop - span.start) / SAMPLE_RATE_HZ
+
+
+def ending(ours: Samples, theirs: Samples) -> tuple[float, float]:
+    """Seconds of (the teacher's speech missing at our end, our speech after the teacher's end).
+
+    The two are warped onto each other. A last word that is cut leaves many of the teacher's frames for our last ones;
+    babble leaves many of ours for the teacher's last ones.
+    """
+    a, b = ours[speech_span(ours)], theirs[speech_span(theirs)]
+    if not len(a) or not len(b):
+        return len(b) / SAMPLE_RATE_HZ, len(a) / SAMPLE_RATE_HZ
+    rows, columns = align(cepstra(a), cepstra(b))
+    last_row, last_column = (max(0, steps[-1] - END_FRAMES) for steps in (rows, columns))
+    missing = np.ptp(columns[rows >= last_row]) - (rows[-1] - last_row)
+    extra = np.ptp(rows[columns >= last_column]) - (columns[-1] - last_column)
+    return float(max(0, missing)) * HOP / SAMPLE_RATE_HZ, float(max(0, extra)) * HOP / SAMPLE_RATE_HZ
+
+
+def jumps_at(samples: Samples, seams: Sequence[int] | NDArray[np.int64]) -> Floats:
+    """At each seam (index of the first sample after it), by how much the step across it exceeds the steps around it,
+    over the local RMS.
 
     A waveform moves from sample to sample anyhow; a click is a step larger than its neighbours' largest. Silent seams
     (RMS under -50 dB) are left out.
     """
     wave = samples.astype(np.float64) / 32768
     result = []
-    for seam in range(every, len(wave) - 80, every):
-        local = wave[seam - 80 : seam + 80]
+    for seam in seams:
+        local = wave[max(0, seam - 80) : seam + 80]
         rms = np.sqrt(np.square(local).mean())
         steps = np.abs(np.diff(local))
+        across = min(seam, 80) - 1
         if rms > 0.003:
-            result.append(max(0.0, steps[79] - np.delete(steps, 79).max()) / rms)
+            result.append(max(0.0, steps[across] - np.delete(steps, across).max()) / rms)
     return np.array(result)
+
+
+def seam_jumps(samples: Samples, every: int) -> Floats:
+    """`jumps_at` the seams of pieces of `every` samples."""
+    return jumps_at(samples, np.arange(every, len(samples) - 80, every))
 
 
 def voice_features(samples: Samples) -> Floats:
@@ -119,29 +151,6 @@ def voice_features(samples: Samples) -> Floats:
     return np.concatenate(
         [[np.median(tones), tones.std(), tilt], cepstra(samples)[spectra.max(1) > spectra.max() - 40].mean(0)]
     )
-
-
-def formant_scale(samples: Samples, template: Floats) -> float:
-    """How far the spectral envelope is stretched against `template` (an `envelope`): above 1, a shorter vocal tract."""
-    own = envelope(samples)
-    shifts = np.arange(-50, 51)
-    core = slice(60, -60)
-    scores = [np.corrcoef(template[core], np.roll(own, -shift)[core])[0, 1] for shift in shifts]
-    return float(np.exp(shifts[int(np.argmax(scores))] * _LOG_STEP))
-
-
-_LOG_GRID = np.linspace(np.log(250), np.log(5000), 500)
-_LOG_STEP = float(_LOG_GRID[1] - _LOG_GRID[0])
-
-
-def envelope(samples: Samples) -> Floats:
-    """Mean smoothed log spectrum of the loud frames on a logarithmic frequency axis [500]."""
-    spectra = log_spectra(samples)
-    loud = spectra[spectra.max(1) > np.median(spectra.max(1))]
-    cepstrum = np.fft.irfft(loud)
-    cepstrum[:, 26:-25] = 0
-    smooth = np.fft.rfft(cepstrum).real.mean(0)
-    return np.interp(np.exp(_LOG_GRID), np.arange(len(smooth)) * SAMPLE_RATE_HZ / WINDOW, smooth)
 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:

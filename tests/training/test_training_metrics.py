@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from benchmarks.recognition import plain_words, word_error_rate
-from training.flite import NAMED_SPEAKERS, Flite, Speaker, pseudo_speakers, trim, warped_alpha
+from training.flite import NAMED_SPEAKERS, VOICES, Flite, Speaker, pseudo_speakers, trim, warped_alpha
+from training.formants import Reading, formants
 from training.spectral import SpectralLoss, mel_filters
 from training.speech_metrics import align, distances, pitch, rank_correlation, seam_jumps, speech_seconds
 from training.teacher import MIN_SAMPLES, assign_speakers, utterance
@@ -121,3 +122,14 @@ def test_the_teacher_moves_pitch_and_rate_as_told(flite: Flite, voice: str) -> N
 
 def test_no_utterance_is_shorter_than_the_model_can_say(flite: Flite) -> None:
     assert len(utterance(flite, "a", NAMED_SPEAKERS[0])) >= MIN_SAMPLES
+
+
+def test_a_speaker_with_a_shorter_vocal_tract_measures_higher(flite: Flite) -> None:
+    text = "the weather will be warm, and we may swim."
+    bases = [[Reading.of(utterance(flite, text, speaker))] for speaker in NAMED_SPEAKERS]
+    for voice in VOICES:
+        low, high = (
+            formants([Reading.of(utterance(flite, text, Speaker("x", voice, 1.0, warp)))], bases)
+            for warp in (0.92, 1.08)
+        )
+        assert high - low > 0.06, "half of what was set, or more"

@@ -1,0 +1,146 @@
+"""The evaluation's processes: each has the checkpoint, the teacher and a recogniser of its own, and one thread."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import multiprocessing
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from benchmarks.recognition import Recogniser
+from realtime_tts.model.checkpoint import LoadedModel, load_model
+from realtime_tts.model.sequence import Patches
+from training.flite import Flite, Speaker
+from training.generation import Utterance, decode, generate_together, max_patches
+from training.speech_metrics import Samples
+from training.teacher import utterance
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Setup:
+    """What a process loads, each part when it is first needed."""
+
+    checkpoint: Path
+    device: str
+    library_dir: Path | None = None
+
+
+class Worker:
+    """What a job works with."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+
+    @functools.cached_property
+    def loaded(self) -> LoadedModel:
+        return load_model(self._setup.checkpoint, self._setup.device, "float32")
+
+    @functools.cached_property
+    def flite(self) -> Flite:
+        return Flite(self._setup.library_dir)
+
+    @functools.cached_property
+    def recogniser(self) -> Recogniser:
+        return Recogniser()
+
+
+_worker: Worker | None = None  # of a pool's process
+
+
+def _start(setup: Setup) -> None:
+    global _worker
+    torch.set_num_threads(1)
+    _worker = Worker(setup)
+
+
+def _call(job: tuple[Callable[[Worker, Any], Any], Any]) -> Any:
+    assert _worker is not None
+    function, item = job
+    return function(_worker, item)
+
+
+class Workers:
+    """Does jobs in `count` processes; a context manager."""
+
+    def __init__(self, setup: Setup, count: int) -> None:
+        self._pool = multiprocessing.get_context("spawn").Pool(count, _start, (setup,))
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.terminate()
+        self._pool.join()
+
+    def map(self, function: Callable[[Worker, Item], Result], items: Sequence[Item], label: str) -> list[Result]:
+        """`function` (of a module) of each item, in order, with a progress bar."""
+        results = self._pool.imap(_call, [(function, item) for item in items])
+        return list(tqdm(results, total=len(items), desc=label, leave=False, mininterval=1))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpeakJob:
+    """Utterances of one batch, with the seed of each."""
+
+    utterances: list[Utterance]
+    seeds: list[int]
+    steps: int
+    cfg: float
+    patch_by_patch: bool = False
+
+
+def speak(worker: Worker, job: SpeakJob) -> list[Samples]:
+    sequences = [part.sequence(worker.loaded) for part in job.utterances]
+    limits = [max_patches(part.text) for part in job.utterances]
+    made = generate_together(worker.loaded, sequences, limits, job.seeds, steps=job.steps, cfg=job.cfg)
+    return [decode(worker.loaded, patches, patch_by_patch=job.patch_by_patch) for patches in made]
+
+
+def teach(worker: Worker, job: tuple[str, Speaker]) -> Samples:
+    return utterance(worker.flite, *job)
+
+
+def hear(worker: Worker, samples: Samples) -> str:
+    return worker.recogniser.transcribe(samples)
+
+
+def encode(worker: Worker, samples: Samples) -> Patches:
+    """A recording → patches [n, patch_size, latent_dim]."""
+    pcm = torch.from_numpy(samples.astype(np.float32) / 32768)
+    return np.asarray(worker.loaded.model.encode_recording(pcm))
+
+
+def through_vae(worker: Worker, samples: Samples) -> Samples:
+    """Encoded and decoded, cut to its length."""
+    return decode(worker.loaded, encode(worker, samples))[: len(samples)]
+
+
+def speak_jobs(
+    utterances: Sequence[Utterance],
+    *,
+    steps: int,
+    cfg: float,
+    seeds: Sequence[int] | None = None,
+    batch: int = 24,
+    patch_by_patch: bool = False,
+) -> tuple[list[SpeakJob], list[int]]:
+    """Jobs of similar lengths, the longest first so that the processes end together; and which utterance each of the
+    jobs' results belongs to. An utterance sounds alike at any batch size; its
+    seed is its index, unless `seeds` says otherwise."""
+    order = sorted(range(len(utterances)), key=lambda index: -len(utterances[index].text))
+    groups = [order[start : start + batch] for start in range(0, len(order), batch)]
+    seeds = range(len(utterances)) if seeds is None else seeds
+    jobs = [
+        SpeakJob([utterances[i] for i in group], [seeds[i] for i in group], steps, cfg, patch_by_patch)
+        for group in groups
+    ]
+    return jobs, order
