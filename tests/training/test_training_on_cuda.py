@@ -18,6 +18,12 @@ from training.starter_config import starter_config
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
 
 
+@pytest.fixture(autouse=True)
+def full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN's convolutions round to TF32 unless told not to, each form of a layer elsewhere."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
 def test_fast_layers_have_the_plain_ones_values_and_gradients() -> None:
     torch.manual_seed(0)
     plain = AudioVAE(starter_config().vae).cuda()
