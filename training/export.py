@@ -35,7 +35,7 @@ def serving_map() -> dict[str, Any]:
         "max_segment_chars": 200,
         "charset": "".join(LETTER_IDS),
         "max_patches_per_char": 1.0,
-        "max_prompt_patches": 10,
+        "max_prompt_patches": 20,
         "default_voice": "slt",
         "voices": {
             voice: {"text_prefix": f"<{voice}>", "description": description, "language": "en"}

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 EXPORT_S = 20.0
+CONTINUED_RATE = 6e-4
 VAE_CHUNKS = 240  # about 70 hours; more would only cost memory
 
 
@@ -23,7 +24,7 @@ class Pipeline:
     def __init__(self, build: Path, seconds: float) -> None:
         self.build = build
         self._end = time.monotonic() + seconds
-        self._background: list[tuple[str, subprocess.Popen[bytes]]] = []
+        self._background: dict[str, subprocess.Popen[bytes]] = {}
 
     def seconds_left(self) -> float:
         return self._end - time.monotonic() - EXPORT_S
@@ -35,23 +36,20 @@ class Pipeline:
 
     def start(self, name: str, module: str, *args: object) -> None:
         """Run a stage in the background, its output in `name`.log."""
-        log = (self.build / f"{name}.log").open("ab")
-        self._background.append((name, subprocess.Popen(self._command(module, args), stdout=log, stderr=log)))
+        with (self.build / f"{name}.log").open("ab") as log:
+            self._background[name] = subprocess.Popen(self._command(module, args), stdout=log, stderr=log)
 
-    def finish(self, name: str, *, stop: bool = False) -> None:
-        """Wait for a background stage, or end it. Raises RuntimeError if it failed."""
-        for entry in [entry for entry in self._background if entry[0] == name]:
-            self._background.remove(entry)
-            process = entry[1]
-            if stop and process.poll() is None:
-                process.terminate()
-                process.wait()
-            elif process.wait() != 0:
-                raise RuntimeError(f"{name} failed; its output is in {self.build / name}.log")
+    def finish(self, name: str) -> None:
+        """Wait for a background stage, if it was started. Raises RuntimeError if it failed."""
+        process = self._background.pop(name, None)
+        if process is not None and process.wait() != 0:
+            raise RuntimeError(f"{name} failed; its output is in {self.build / name}.log")
 
     def close(self) -> None:
-        for name, _ in list(self._background):
-            self.finish(name, stop=True)
+        """Ends what still runs."""
+        for process in self._background.values():
+            process.terminate()
+            process.wait()
 
     @staticmethod
     def _command(module: str, args: tuple[object, ...]) -> list[str]:
@@ -65,14 +63,13 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=150.0, help="of the teacher's speech")
     parser.add_argument("--joint-share", type=float, default=0.35, help="of the time, for the VAE's joint stage")
     parser.add_argument("--decoder-share", type=float, default=0.8, help="of the TTS training's time, beside it")
-    parser.add_argument("--init-vae", type=Path, help="begin the joint stage from this VAE")
+    parser.add_argument("--from-checkpoint", type=Path, help="train this voice on: no joint stage, lower TTS rate")
     parser.add_argument("--library-dir", type=Path, help="where Flite's shared libraries lie, if not installed")
     args = parser.parse_args()
     build: Path = args.build
     audio, vae, latents, tts = build / "audio", build / "vae", build / "latents.pt", build / "tts"
     pipeline = Pipeline(build, 60 * args.minutes)
     library = ["--library-dir", args.library_dir] if args.library_dir else []
-    init = ["--init", args.init_vae] if args.init_vae else []
     common = ["--audio", audio, "--run", vae, "--max-chunks", VAE_CHUNKS]
     try:
         corpus = build / "corpus" / "train.txt"
@@ -80,16 +77,19 @@ def main() -> None:
             pipeline.start(
                 "teacher", "training.teacher", "--corpus", corpus, "--out", audio, "--hours", args.hours, *library
             )
+        if args.from_checkpoint and not (vae / "normalised.pt").exists():
+            pipeline.run("training.unpack", "--checkpoint", args.from_checkpoint, "--build", build)
         if not (vae / "normalised.pt").exists():
             seconds = args.joint_share * 60 * args.minutes
-            pipeline.run("training.vae_training", *common, "--stage", "joint", "--seconds", seconds, *init)
-        pipeline.finish("teacher", stop=True)
-        (audio / "complete").touch()
+            pipeline.run("training.vae_training", *common, "--stage", "joint", "--seconds", seconds)
         decoder_s = args.decoder_share * pipeline.seconds_left()
         pipeline.start("decoder", "training.vae_training", *common, "--stage", "decoder", "--seconds", decoder_s)
+        pipeline.finish("teacher")
         if not latents.exists():
             pipeline.run("training.latents", "--audio", audio, "--vae", vae / "normalised.pt", "--out", latents)
-        pipeline.run("training.tts_training", "--latents", latents, "--run", tts, "--seconds", pipeline.seconds_left())
+        start = ["--init", build / "tts_init.pt", "--peak-rate", CONTINUED_RATE] if args.from_checkpoint else []
+        seconds = pipeline.seconds_left()
+        pipeline.run("training.tts_training", "--latents", latents, "--run", tts, "--seconds", seconds, *start)
         pipeline.finish("decoder")
         weights = ["--vae", vae / "decoder" / "vae.pt", "--tts", tts / "tts.pt"]
         pipeline.run("training.export", *weights, "--out", build / "starter_voice")

@@ -22,6 +22,8 @@ from training.starter_config import LETTER_IDS, VOICE_IDS, config_map, starter_c
 from training.tts_batches import BatchShape, Conditioning, RowMaker, collate, pack
 from training.tts_losses import LossSettings, hidden_states, losses, quantise
 from training.tts_training import TrainingData, TtsSettings, TtsTrainer, initialise
+from training.unpack import unpack
+from training.vae_training import load_vae
 
 NEVER = Conditioning(voice_token=0, reference=0, pseudo_reference=0, prompt=0)
 
@@ -228,6 +230,16 @@ def test_an_exported_voice_loads_strictly_and_keeps_its_weights(loaded: LoadedMo
     assert loaded.policy.to_map()["voices"].keys() == serving_map()["voices"].keys()
     assert loaded.tokenizer.encode("Ab <rms>?")[:3] == [3, 4, LETTER_IDS[" "]]
     assert loaded.tokenizer.encode_trusted("<rms>") == [VOICE_IDS["<rms>"]]
+
+
+def test_a_checkpoint_comes_apart_into_what_training_begins_from(loaded: LoadedModel, tmp_path: Path) -> None:
+    unpack(tmp_path / "voice", tmp_path / "build")
+    vae = load_vae(tmp_path / "build" / "vae" / "normalised.pt", "cpu", toy=True)
+    torch.testing.assert_close(vae.decoder.model[1].weight, loaded.model.vae.decoder.model[1].weight)
+    model = VoxCPM(starter_config(toy=True))
+    del model.vae
+    model.load_state_dict(torch.load(tmp_path / "build" / "tts_init.pt", weights_only=True))
+    torch.testing.assert_close(model.stop_proj.weight, loaded.model.stop_proj.weight)
 
 
 def test_the_voice_is_small_enough_to_ship() -> None:
