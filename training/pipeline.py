@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=150.0, help="of the teacher's speech")
     parser.add_argument("--joint-share", type=float, default=0.35, help="of the time, for the VAE's joint stage")
     parser.add_argument("--decoder-share", type=float, default=0.8, help="of the TTS training's time, beside it")
-    parser.add_argument("--from-checkpoint", type=Path, help="train this voice on: no joint stage, lower TTS rate")
+    parser.add_argument("--from-checkpoint", type=Path, help="train this voice on, at lower rates")
     parser.add_argument("--library-dir", type=Path, help="where Flite's shared libraries lie, if not installed")
     args = parser.parse_args()
     build: Path = args.build
@@ -77,11 +77,12 @@ def main() -> None:
             pipeline.start(
                 "teacher", "training.teacher", "--corpus", corpus, "--out", audio, "--hours", args.hours, *library
             )
-        if args.from_checkpoint and not (vae / "normalised.pt").exists():
+        if args.from_checkpoint and not (build / "tts_init.pt").exists():
             pipeline.run("training.unpack", "--checkpoint", args.from_checkpoint, "--build", build)
         if not (vae / "normalised.pt").exists():
             seconds = args.joint_share * 60 * args.minutes
-            pipeline.run("training.vae_training", *common, "--stage", "joint", "--seconds", seconds)
+            start = ["--init", vae / "init.pt", "--peak-rate", CONTINUED_RATE] if args.from_checkpoint else []
+            pipeline.run("training.vae_training", *common, "--stage", "joint", "--seconds", seconds, *start)
         decoder_s = args.decoder_share * pipeline.seconds_left()
         pipeline.start("decoder", "training.vae_training", *common, "--stage", "decoder", "--seconds", decoder_s)
         pipeline.finish("teacher")

@@ -2,7 +2,7 @@
 
     python -m training.unpack --checkpoint realtime_tts/starter_voice --build build
 
-writes vae/normalised.pt and tts_init.pt; `training.pipeline` then goes on from there, without a joint stage.
+writes vae/init.pt and tts_init.pt, where `training.pipeline --from-checkpoint` begins.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def unpack(checkpoint: Path, build: Path) -> None:
     state = load_model(checkpoint, "cpu", "float32").model.state_dict()
     (build / "vae").mkdir(parents=True, exist_ok=True)
     vae = {name.removeprefix("vae."): tensor for name, tensor in state.items() if name.startswith("vae.")}
-    torch.save(vae, build / "vae" / "normalised.pt")
+    torch.save(vae, build / "vae" / "init.pt")
     torch.save({name: tensor for name, tensor in state.items() if not name.startswith("vae.")}, build / "tts_init.pt")
 
 

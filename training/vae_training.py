@@ -235,6 +235,7 @@ def main() -> None:
     parser.add_argument("--max-chunks", type=int)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batch", type=int, default=VaeSettings().batch)
+    parser.add_argument("--peak-rate", type=float, default=VaeSettings().peak_rate)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     torch.manual_seed(args.seed)
@@ -254,7 +255,7 @@ def main() -> None:
     trainer = VaeTrainer(
         vae.to(args.device),
         pool,
-        VaeSettings(batch=args.batch),
+        VaeSettings(batch=args.batch, peak_rate=args.peak_rate),
         adversarial=adversarial,
     )
     folder = args.run / args.stage
