@@ -44,8 +44,9 @@ def open_files() -> dict[str, str]:
 
 
 def temporary_files() -> set[str]:
-    """All but pytest's own directories and torch's cache."""
-    return {name for name in os.listdir(tempfile.gettempdir()) if not name.startswith(("pytest-", "torchinductor_"))}
+    """All but pytest's own directories, torch's cache, and the sound server's that a browser may start."""
+    kept = ("pytest-", "torchinductor_", "pulse-")
+    return {name for name in os.listdir(tempfile.gettempdir()) if not name.startswith(kept)}
 
 
 def leaked_files(before: dict[str, str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 
 import numpy as np
+import pytest
 from stream_client import StreamClient, open_stream
 
 from benchmarks.server_process import RunningServer, wait_until_ready
@@ -34,6 +35,14 @@ async def speak_pieces(client: StreamClient, context_id: str, pieces: Iterable[s
         assert message["type"] != "context.failed", message
 
 
+def assert_same(ours: bytes, theirs: bytes) -> None:
+    """The same samples. Which streams share a batch depends on the moment, and other batch sizes sum in another order:
+    the last place may differ, and so a rounding step of the quantiser."""
+    a, b = (np.frombuffer(pcm, "<i2").astype(float) for pcm in (ours, theirs))
+    assert len(a) == len(b)
+    assert np.linalg.norm(a - b) <= 0.02 * np.linalg.norm(b)
+
+
 def random_split(text: str, seed: int) -> list[str]:
     cuts = sorted(random.Random(seed).sample(range(1, len(text)), 9))
     return [text[a:b] for a, b in itertools.pairwise([0, *cuts, len(text)])]
@@ -44,10 +53,12 @@ async def test_any_split_of_the_text_gives_the_same_samples(server: RunningServe
         whole = await speak_pieces(client, "whole", [TEXT])
         assert len(whole) > 16_000 * 2 * 4
         assert np.abs(np.frombuffer(whole, "<i2")).max() > 1000
-        assert await speak_pieces(client, "letters", TEXT) == whole
+        assert_same(await speak_pieces(client, "letters", TEXT), whole)
         for seed in range(2):
-            assert await speak_pieces(client, f"random-{seed}", random_split(TEXT, seed)) == whole
-        assert await speak_pieces(client, "other-seed", [TEXT], seed=8) != whole
+            assert_same(await speak_pieces(client, f"random-{seed}", random_split(TEXT, seed)), whole)
+        other = await speak_pieces(client, "other-seed", [TEXT], seed=8)
+        with pytest.raises(AssertionError):
+            assert_same(other, whole)
 
 
 async def test_contexts_side_by_side_sound_as_they_do_alone(server: RunningServer) -> None:
@@ -64,10 +75,7 @@ async def test_contexts_side_by_side_sound_as_they_do_alone(server: RunningServe
 
     together = await asyncio.gather(*(one(name, 0.1 * i) for i, name in enumerate(texts)))
     for name, pcm in zip(texts, together, strict=True):
-        a, b = np.frombuffer(alone[name], "<i2").astype(float), np.frombuffer(pcm, "<i2").astype(float)
-        assert len(a) == len(b)
-        # Other batch sizes sum in another order; a rounding step of the quantiser may differ in the last place.
-        assert np.linalg.norm(a - b) <= 0.02 * np.linalg.norm(a)
+        assert_same(pcm, alone[name])
 
 
 async def test_a_killed_worker_costs_a_typed_failure_and_comes_back_by_itself(server: RunningServer) -> None:
