@@ -3,17 +3,21 @@
     python -m training.pipeline --minutes 28 --hours 150
 
 The teacher speaks while the VAE's joint stage trains on what it has said so far; the VAE's decoder stage runs beside
-the TTS training. Every stage is a command of its own (README.md) and resumes, so that this one may be run again after a
-cut. Progress is the foreground stage's; the others log into the build folder. Needs the corpus (`training.corpus`).
+the TTS training, on a second GPU if there is one. Every stage is a command of its own (README.md) and resumes, so that
+this one may be run again after a cut. Progress is the foreground stage's; the others log into the build folder. Needs
+the corpus (`training.corpus`).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import torch
 
 EXPORT_S = 20.0
 CONTINUED_RATE = 6e-4
@@ -34,10 +38,11 @@ class Pipeline:
         print(f"== {module} {' '.join(map(str, args))}", file=sys.stderr, flush=True)
         subprocess.run(self._command(module, args), check=True)
 
-    def start(self, name: str, module: str, *args: object) -> None:
-        """Run a stage in the background, its output in `name`.log."""
+    def start(self, name: str, module: str, *args: object, gpu: int | None = None) -> None:
+        """Run a stage in the background, its output in `name`.log; on a GPU of its own if `gpu` says so."""
+        env = None if gpu is None else {**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)}
         with (self.build / f"{name}.log").open("ab") as log:
-            self._background[name] = subprocess.Popen(self._command(module, args), stdout=log, stderr=log)
+            self._background[name] = subprocess.Popen(self._command(module, args), stdout=log, stderr=log, env=env)
 
     def finish(self, name: str) -> None:
         """Wait for a background stage, if it was started. Raises RuntimeError if it failed."""
@@ -63,6 +68,7 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=150.0, help="of the teacher's speech")
     parser.add_argument("--joint-share", type=float, default=0.35, help="of the time, for the VAE's joint stage")
     parser.add_argument("--decoder-share", type=float, default=0.8, help="of the TTS training's time, beside it")
+    parser.add_argument("--critics-after", type=float, default=0.6, help="share of the decoder stage without critics")
     parser.add_argument("--from-checkpoint", type=Path, help="train this voice on, at lower rates")
     parser.add_argument("--library-dir", type=Path, help="where Flite's shared libraries lie, if not installed")
     args = parser.parse_args()
@@ -84,7 +90,9 @@ def main() -> None:
             start = ["--init", vae / "init.pt", "--peak-rate", CONTINUED_RATE] if args.from_checkpoint else []
             pipeline.run("training.vae_training", *common, "--stage", "joint", "--seconds", seconds, *start)
         decoder_s = args.decoder_share * pipeline.seconds_left()
-        pipeline.start("decoder", "training.vae_training", *common, "--stage", "decoder", "--seconds", decoder_s)
+        gpu = 1 if torch.cuda.device_count() > 1 else None
+        decoder = ["--stage", "decoder", "--seconds", decoder_s, "--critics-after", args.critics_after]
+        pipeline.start("decoder", "training.vae_training", *common, *decoder, gpu=gpu)
         pipeline.finish("teacher")
         if not latents.exists():
             pipeline.run("training.latents", "--audio", audio, "--vae", vae / "normalised.pt", "--out", latents)

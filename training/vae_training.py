@@ -38,7 +38,8 @@ class VaeSettings:
     latent_noise: float = 0.15  # decoder stage: what the TTS model's own error may be
     adversarial_weight: float = 0.1
     matching_weight: float = 0.3
-    adversarial_batch: int = 16
+    critics_after: float = 0.6  # of the decoder stage: discriminators join then; 1 is never
+    decoder_batch: int = 16
     discriminator_rate: float = 3e-4
 
 
@@ -90,7 +91,7 @@ class VaeTrainer:
         if adversarial:
             self.critics = Discriminators().to(self.device)
             self.critic_optimizer = adam_w(self.critics.parameters(), self.device, (0.8, 0.99))
-        batch = settings.adversarial_batch if adversarial else settings.batch
+        batch = settings.decoder_batch if adversarial else settings.batch
         self._pcm = torch.zeros(batch, settings.crop_frames * vae.config.encode_hop, device=self.device)
         self._plain_update = CapturedStep(lambda: self._eager_update(use_critics=False), self.device)
         self._critical_update = CapturedStep(lambda: self._eager_update(use_critics=True), self.device)
@@ -182,7 +183,10 @@ def train(trainer: VaeTrainer, run: Run, *, adversarial: bool, log_every: int = 
     with tqdm(initial=run.step, unit="step", mininterval=10) as progress:
         while run.goes_on:
             warm = 100 if adversarial else 300
-            losses = trainer.step(cosine_rate(run.step, run.progress, peak, warm), use_critics=run.step >= 500)
+            losses = trainer.step(
+                cosine_rate(run.step, run.progress, peak, warm),
+                use_critics=adversarial and run.progress >= trainer.settings.critics_after,
+            )
             trainer.ema.update(run.step)
             run.step += 1
             progress.update()
@@ -236,6 +240,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batch", type=int, default=VaeSettings().batch)
     parser.add_argument("--peak-rate", type=float, default=VaeSettings().peak_rate)
+    parser.add_argument("--critics-after", type=float, default=VaeSettings().critics_after, help="1: no discriminators")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     torch.manual_seed(args.seed)
@@ -255,7 +260,7 @@ def main() -> None:
     trainer = VaeTrainer(
         vae.to(args.device),
         pool,
-        VaeSettings(batch=args.batch, peak_rate=args.peak_rate),
+        VaeSettings(batch=args.batch, peak_rate=args.peak_rate, critics_after=args.critics_after),
         adversarial=adversarial,
     )
     folder = args.run / args.stage

@@ -24,7 +24,7 @@ from training.vae_training import (
     train,
 )
 
-SETTINGS = VaeSettings(batch=2, crop_frames=6, adversarial_batch=2)
+SETTINGS = VaeSettings(batch=2, crop_frames=6, decoder_batch=2)
 
 
 def tone(seconds: float, pitch_hz: float, seed: int) -> np.ndarray:
