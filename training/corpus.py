@@ -21,13 +21,13 @@ EVALUATION_SENTENCES = Path(__file__).parent / "texts" / "evaluation_sentences.t
 MAX_CHARS = 250
 # Share of each kind of text. Sentences from WordNet carry natural syntax and most of the vocabulary.
 MIX = {
-    "example": 0.22,
-    "definition": 0.24,
-    "template": 0.16,
-    "long": 0.15,
+    "example": 0.2,
+    "definition": 0.21,
+    "template": 0.14,
+    "long": 0.14,
     "word_list": 0.08,
-    "word": 0.06,
-    "pair": 0.05,
+    "word": 0.11,
+    "pair": 0.08,
     "spelled": 0.02,
     "name": 0.02,
 }

@@ -140,7 +140,8 @@ class Evaluation(HeldOut):
         }
 
     def sound(self, count: int = 20) -> dict[str, Any]:
-        """Distances to the teacher in dB, and clicks at patch seams of speech decoded patch by patch, as served."""
+        """Distances to the teacher in dB, and clicks at patch seams of speech decoded patch by patch, as served,
+        beside jumps where there is no seam."""
         theirs = self.taught("sentences", count)
         utterances = [Utterance(text, voice) for voice in VOICES for text in self.sentences[:count]]
         ours = by_voice(self.say(utterances, "patch by patch", patch_by_patch=True))
@@ -149,12 +150,16 @@ class Evaluation(HeldOut):
         vae = self.workers.map(measure_aligned_distances, paired(coded, theirs), "distances")
         tts = self.workers.map(measure_distances, paired(ours, theirs), "distances")
         patch = self.config.patch_samples
-        seams = np.concatenate([seam_jumps(samples, patch) for part in ours.values() for samples in part])
+        seams, elsewhere = (
+            np.concatenate([seam_jumps(samples, patch, shift) for part in ours.values() for samples in part])
+            for shift in (0, patch // 3)
+        )
         names = ("mel_cepstral_db", "log_spectral_db")
         return {
             "vae": dict(zip(names, np.mean(vae, axis=0), strict=True)),
             "tts": dict(zip(names, np.mean(tts, axis=0), strict=True)),
             "seams": _jumps(seams),
+            "elsewhere": _jumps(elsewhere),
         }
 
     def voices(self) -> dict[str, Any]:

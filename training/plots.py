@@ -23,6 +23,7 @@ from training.teacher import utterance
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
+from PIL import Image
 
 SENTENCE = "could you please send the invoice to the office in berlin before friday?"
 # of each run's log: file, title, the curves' names there
@@ -79,8 +80,9 @@ def plot_spectrograms(loaded: LoadedModel, flite: Flite, path: Path) -> None:
         axis.specgram(samples / 32768 + 1e-6, NFFT=512, Fs=SAMPLE_RATE_HZ, noverlap=384, vmin=-130, vmax=-40)
         axis.set(title=title, ylabel="Hz")
     axes[-1].set_xlabel("seconds")
-    figure.savefig(path, dpi=80)
+    figure.savefig(path, dpi=70)
     plt.close(figure)
+    Image.open(path).quantize(64).save(path, optimize=True)
 
 
 def main() -> None:

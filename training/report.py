@@ -77,7 +77,11 @@ def _duration(results: Results) -> list[Line]:
 def _sound(results: Results) -> list[Line]:
     section = results["sound"]
     seams = section["seams"]
-    jumps = f"{seams['max_jump']:.2f} at most, {seams['over_0_1']} of {seams['loud']} seams over"
+    chance = section["elsewhere"]
+    jumps = (
+        f"{seams['max_jump']:.2f} at most, {seams['over_0_1']} of {seams['loud']} seams over "
+        f"(where there is no seam: {chance['over_0_1']} of {chance['loud']})"
+    )
     return [
         Line("jump at patch seams over local RMS", "≤ 0.1", jumps, seams["max_jump"] <= 0.1),
         *(

@@ -136,9 +136,9 @@ def jumps_at(samples: Samples, seams: Sequence[int] | NDArray[np.int64]) -> Floa
     return np.array(result)
 
 
-def seam_jumps(samples: Samples, every: int) -> Floats:
-    """`jumps_at` the seams of pieces of `every` samples."""
-    return jumps_at(samples, np.arange(every, len(samples) - 80, every))
+def seam_jumps(samples: Samples, every: int, shift: int = 0) -> Floats:
+    """`jumps_at` the seams of pieces of `every` samples, or `shift` samples after each."""
+    return jumps_at(samples, np.arange(every + shift, len(samples) - 80, every))
 
 
 def voice_features(samples: Samples) -> Floats:
