@@ -24,6 +24,7 @@ from training.audio_pool import AudioPool
 from training.captured import CapturedStep
 from training.discriminators import Discriminators, discriminator_loss, generator_loss
 from training.fast_layers import use_fast_layers
+from training.latent_space import kl_divergence, normalise_latents, posterior, revive_latents
 from training.run_state import Ema, Run, adam_w, clip, cosine_rate, set_rate
 from training.spectral import SpectralLoss
 from training.starter_config import starter_config
@@ -34,45 +35,16 @@ class VaeSettings:
     batch: int = 32
     crop_frames: int = 24  # 0.96 s
     peak_rate: float = 1.2e-3
-    kl_weight: float = 0.002
+    kl_weight: float = 0.0005
+    free_nats: float = (
+        1.0  # per latent, that the KL term does not count: at a weight of 0.002 without, 22 of 48 collapsed
+    )
     latent_noise: float = 0.15  # decoder stage: what the TTS model's own error may be
     adversarial_weight: float = 0.1
     matching_weight: float = 0.3
     critics_after: float = 0.6  # of the decoder stage: discriminators join then; 1 is never
     decoder_batch: int = 16
     discriminator_rate: float = 3e-4
-
-
-def posterior(vae: AudioVAE, pcm: Tensor) -> tuple[Tensor, Tensor]:
-    """pcm [B, samples] → mean and log variance, each [B, latent_dim, frames]."""
-    hidden = vae.encoder.block(pcm[:, None])
-    return vae.encoder.fc_mu(hidden), vae.encoder.fc_logvar(hidden).clamp(-12, 4)
-
-
-def kl_divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
-    """To the unit normal, nats per latent."""
-    return 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).mean()
-
-
-@torch.no_grad()
-def normalise_latents(vae: AudioVAE, pcm: Tensor) -> tuple[Tensor, Tensor]:
-    """Folds each latent's mean and deviation over pcm [B, samples] into the VAE: encode gives z, decode takes it.
-
-    Returns mean and deviation [latent_dim] before. What the decoder sees left of the first frame is zero, which now is
-    the mean: it is trained on after this.
-    """
-    mean, _ = posterior(vae, pcm)
-    deviation, mean = torch.std_mean(mean, dim=(0, 2))
-    # a latent that the VAE does not use stays near zero: at unit variance it would be one more thing to predict
-    deviation = torch.where(deviation < 0.1, 1.0, deviation)
-    for head in (vae.encoder.fc_mu, vae.encoder.fc_logvar):
-        is_mean = head is vae.encoder.fc_mu
-        head.weight.div_(deviation[:, None, None] if is_mean else 1)
-        head.bias.copy_((head.bias - mean) / deviation if is_mean else head.bias - 2 * deviation.log())
-    first = vae.decoder.model[0]  # depthwise over the latents
-    first.bias.add_(first.weight.sum((1, 2)) * mean)
-    first.weight.mul_(deviation[:, None, None])
-    return mean, deviation
 
 
 class VaeTrainer:
@@ -143,7 +115,14 @@ class VaeTrainer:
         decoded = self.vae.decoder(mean + torch.randn_like(mean) * deviation)[:, 0]
         spectral, mel = self.spectral(decoded, self._pcm)
         kl = kl_divergence(mean, log_variance)
-        return {"total": spectral + self.settings.kl_weight * kl, "mel": mel, "kl": kl, "sigma": deviation.mean()}
+        penalty = self.settings.kl_weight * kl.clamp(min=self.settings.free_nats).mean()
+        return {
+            "total": spectral + penalty,
+            "mel": mel,
+            "kl": kl.mean(),
+            "sigma": deviation.mean(),
+            "unused": (kl < 0.1).sum().float(),
+        }
 
     def _decoder_losses(self, use_critics: bool) -> dict[str, Tensor]:
         pcm = self._pcm
@@ -257,6 +236,7 @@ def main() -> None:
         initialise(vae)
         if args.init:
             vae = load_vae(args.init, args.device)
+            print("revived latents:", revive_latents(vae, pool.crops(32, 64 * vae.config.encode_hop)))
     trainer = VaeTrainer(
         vae.to(args.device),
         pool,
@@ -269,8 +249,7 @@ def main() -> None:
     if not adversarial and run.progress >= 1.0:
         vae = load_vae(folder / "vae.pt", args.device)
         crops = pool.crops(128, 160 * vae.config.encode_hop)
-        _, deviation = normalise_latents(vae, crops)
-        print("latent deviations before normalisation:", sorted(round(value, 2) for value in deviation.tolist()))
+        normalise_latents(vae, crops)
         torch.save({name: tensor.cpu() for name, tensor in vae.state_dict().items()}, normalised)
 
 

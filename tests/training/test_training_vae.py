@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from realtime_tts.model.audio_vae import AudioVAE
 from training.audio_pool import AudioPool
 from training.fast_layers import use_fast_layers
+from training.latent_space import normalise_latents, revive_latents
 from training.latents import encode_utterances
 from training.run_state import Run
 from training.starter_config import starter_config
@@ -20,7 +22,6 @@ from training.vae_training import (
     VaeSettings,
     VaeTrainer,
     load_vae,
-    normalise_latents,
     train,
 )
 
@@ -120,6 +121,34 @@ def test_unused_latents_stay_small_when_normalised(pool: AudioPool, vae: AudioVA
         pcm = pool.crops(4, 640 * 20)
         normalise_latents(vae, pcm)
         assert vae.encode(pcm)[..., :3].std() < 0.1
+
+
+def test_unused_latents_are_revived_and_the_others_keep_their_meaning(pool: AudioPool, vae: AudioVAE) -> None:
+    with torch.no_grad():
+        vae.encoder.fc_mu.weight.mul_(30)
+        vae.encoder.fc_mu.weight[:3] = 0
+        pcm = pool.crops(4, 640 * 20)
+        before = vae.encode(pcm)
+        assert revive_latents(vae, pcm) == 3
+        after = vae.encode(pcm)
+        assert revive_latents(vae, pcm) == 0
+    assert (after.std((0, 1))[:3] > 0.1).all()
+    torch.testing.assert_close(after[..., 3:], before[..., 3:])
+
+
+def test_free_nats_cost_nothing_and_the_log_counts_unused_latents(pool: AudioPool, vae: AudioVAE) -> None:
+    with torch.no_grad():
+        vae.encoder.fc_mu.weight.zero_()
+        vae.encoder.fc_mu.bias.zero_()
+        vae.encoder.fc_logvar.weight.zero_()
+        vae.encoder.fc_logvar.bias.zero_()
+        vae.encoder.fc_logvar.bias[0] = -8  # 3.5 nats: the one latent that pays
+    settings = dataclasses.replace(SETTINGS, kl_weight=1000.0, free_nats=1.0)
+    trainer = VaeTrainer(vae, pool, settings, adversarial=False)
+    losses = trainer.step(0.0, use_critics=False)
+    assert losses["unused"] == 7
+    gradient = vae.encoder.fc_logvar.bias.grad
+    assert gradient[0].abs() > 1e2 * gradient[1:].abs().max()
 
 
 def test_padding_a_batch_on_the_right_changes_no_latent(vae: AudioVAE) -> None:
