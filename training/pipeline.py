@@ -40,7 +40,10 @@ class Pipeline:
 
     def start(self, name: str, module: str, *args: object, gpu: int | None = None) -> None:
         """Run a stage in the background, its output in `name`.log; on a GPU of its own if `gpu` says so."""
-        env = None if gpu is None else {**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)}
+        env = dict(os.environ)
+        if gpu is not None:
+            visible = env.get("CUDA_VISIBLE_DEVICES")
+            env["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
         with (self.build / f"{name}.log").open("ab") as log:
             self._background[name] = subprocess.Popen(self._command(module, args), stdout=log, stderr=log, env=env)
 

@@ -131,6 +131,13 @@ def adam_w(groups: Any, device: torch.device, betas: tuple[float, float]) -> tor
     return torch.optim.AdamW(groups, lr=rate, betas=betas, weight_decay=0.0, fused=on_gpu, capturable=on_gpu)
 
 
+def restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any], device: torch.device) -> None:
+    """Loads a state of `adam_w`'s, wherever it was read to: torch moves the moments to the device, but not the rate."""
+    optimizer.load_state_dict(state)
+    for group in optimizer.param_groups:
+        group["lr"] = group["lr"].to(device)
+
+
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
         group["lr"].fill_(rate)

@@ -22,7 +22,7 @@ from realtime_tts.model.minicpm import DecoderLayer, Rope
 from realtime_tts.model.voxcpm import VoxCPM
 from training.captured import CapturedStep
 from training.latents import LatentCorpus
-from training.run_state import Ema, Run, adam_w, clip, cosine_rate, set_rate
+from training.run_state import Ema, Run, adam_w, clip, cosine_rate, restore_optimizer, set_rate
 from training.starter_config import starter_config
 from training.tts_batches import MAX_POSITIONS, Batch, Batches, BatchShape, Conditioning, RowMaker, pack
 from training.tts_losses import LossSettings, losses
@@ -151,7 +151,7 @@ class TtsTrainer:
 
     def restore(self, state: dict[str, object]) -> None:
         self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        restore_optimizer(self.optimizer, state["optimizer"], self.device)
         self.ema.shadow = [tensor.to(self.device) for tensor in state["ema"]]
 
 

@@ -25,7 +25,7 @@ from training.captured import CapturedStep
 from training.discriminators import Discriminators, discriminator_loss, generator_loss
 from training.fast_layers import use_fast_layers
 from training.latent_space import kl_divergence, normalise_latents, posterior, revive_latents
-from training.run_state import Ema, Run, adam_w, clip, cosine_rate, set_rate
+from training.run_state import Ema, Run, adam_w, clip, cosine_rate, restore_optimizer, set_rate
 from training.spectral import SpectralLoss
 from training.starter_config import starter_config
 
@@ -76,11 +76,11 @@ class VaeTrainer:
 
     def restore(self, state: dict[str, object]) -> None:
         self.vae.load_state_dict(state["vae"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        restore_optimizer(self.optimizer, state["optimizer"], self.device)
         self.ema.shadow = [tensor.to(self.device) for tensor in state["ema"]]
         if self.critics is not None:
             self.critics.load_state_dict(state["critics"])
-            self.critic_optimizer.load_state_dict(state["critic_optimizer"])
+            restore_optimizer(self.critic_optimizer, state["critic_optimizer"], self.device)
 
     def prepare(self) -> None:
         """Steps at rate zero, which compile and capture everything and change no weight."""

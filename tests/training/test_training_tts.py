@@ -17,7 +17,7 @@ from realtime_tts.model.voxcpm import VoxCPM
 from training.export import export, serving_map
 from training.generation import Utterance, decode, generate
 from training.latents import LatentCorpus
-from training.run_state import Ema, Run, cosine_rate
+from training.run_state import Ema, Run, adam_w, cosine_rate, restore_optimizer, set_rate
 from training.starter_config import LETTER_IDS, VOICE_IDS, config_map, starter_config, toy_config_map
 from training.tts_batches import BatchShape, Conditioning, RowMaker, collate, pack
 from training.tts_losses import LossSettings, hidden_states, losses, quantise
@@ -282,6 +282,33 @@ def test_the_rate_warms_up_and_then_falls() -> None:
     assert rates[0] < rates[1] < rates[2]
     assert rates[2:] == sorted(rates[2:], reverse=True)
     assert rates[-1] == pytest.approx(3e-5)
+
+
+def test_preparations_count_in_a_runs_seconds_but_not_in_its_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("training.run_state.time.monotonic", lambda: now[0])
+    run = Run(tmp_path, num_steps=None, seconds=60)
+    now[0] += 20
+    run.start_clock()
+    assert run.progress == 0
+    now[0] += 20
+    assert run.progress == pytest.approx(0.5)
+    now[0] += 20
+    assert not run.goes_on
+
+
+def test_a_restored_optimiser_takes_its_rate_and_another() -> None:
+    layer = torch.nn.Linear(2, 1)
+    optimizer = adam_w(layer.parameters(), torch.device("cpu"), (0.9, 0.98))
+    set_rate(optimizer, 0.25)
+    other = adam_w(layer.parameters(), torch.device("cpu"), (0.9, 0.98))
+    restore_optimizer(other, optimizer.state_dict(), torch.device("cpu"))
+    assert other.param_groups[0]["lr"] == 0.25
+    set_rate(other, 0.5)
+    assert other.param_groups[0]["lr"] == 0.5
+    assert optimizer.param_groups[0]["lr"] == 0.25
 
 
 def test_a_run_ends_by_steps_and_counts_on_after_a_restart(tmp_path: Path) -> None:

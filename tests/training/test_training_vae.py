@@ -97,6 +97,16 @@ def test_the_decoder_stage_leaves_the_encoder_alone(pool: AudioPool, vae: AudioV
     assert any(not torch.equal(after[name], before[name]) for name in before if name.startswith("decoder."))
 
 
+@pytest.mark.parametrize("adversarial", [False, True])
+def test_preparing_changes_no_weight(pool: AudioPool, vae: AudioVAE, adversarial: bool) -> None:
+    trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=adversarial)
+    parts = [part for part in (vae, trainer.critics) if part is not None]
+    before = [copy.deepcopy(part.state_dict()) for part in parts]
+    trainer.prepare()
+    for part, kept in zip(parts, before, strict=True):
+        assert all(torch.equal(tensor, kept[name]) for name, tensor in part.state_dict().items())
+
+
 def test_normalised_latents_are_standard_and_decode_as_before(pool: AudioPool, vae: AudioVAE) -> None:
     with torch.no_grad():
         vae.encoder.fc_mu.weight.mul_(30)
