@@ -141,7 +141,7 @@ class AsyncTTS:
             voice: a name of `voices`; None is the model's default, ``zero-shot`` one that the model makes up.
             reference_audio: speak like this recording: a path, or (samples, rate in Hz).
             prompt_audio, prompt_text: continue from this recording of this text.
-            seed: the same seed, text and voice give the same samples.
+            seed: the same seed, text and voice give the same samples, to float rounding.
             instructions: voice design, how to speak in words ("an old man, slow and warm"); VoxCPM2 only.
             cfg, steps: guidance and flow steps; None is the checkpoint's choice.
             max_length_s: stop after so much audio.
