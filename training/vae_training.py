@@ -32,8 +32,9 @@ from training.starter_config import starter_config
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VaeSettings:
-    batch: int = 32
-    crop_frames: int = 24  # 0.96 s
+    batch: int = 16
+    # 1.92 s: a tap further back than a crop is long keeps its random start, and is heard in every longer utterance
+    crop_frames: int = 48
     peak_rate: float = 1.2e-3
     kl_weight: float = 0.0005
     free_nats: float = (
@@ -43,7 +44,7 @@ class VaeSettings:
     adversarial_weight: float = 0.1
     matching_weight: float = 0.3
     critics_after: float = 0.6  # of the decoder stage: discriminators join then; 1 is never
-    decoder_batch: int = 16
+    decoder_batch: int = 8
     discriminator_rate: float = 3e-4
 
 

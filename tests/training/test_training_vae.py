@@ -85,6 +85,18 @@ def test_joint_training_lowers_the_spectral_loss(pool: AudioPool, vae: AudioVAE)
     assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
 
 
+def test_training_reaches_every_tap_of_every_convolution() -> None:
+    """At full size: a tap that looks back beyond a crop's start gets no gradient, and stays random."""
+    torch.manual_seed(0)
+    vae = AudioVAE(starter_config().vae)
+    samples = VaeSettings().crop_frames * vae.config.encode_hop
+    vae.decode(vae.encode(0.1 * torch.randn(1, samples))).square().mean().backward()
+    convolutions = [m for m in vae.modules() if isinstance(m, torch.nn.Conv1d) and m.weight.grad is not None]
+    assert len(convolutions) > 60
+    for convolution in convolutions:
+        assert convolution.weight.grad.abs().sum((0, 1)).gt(0).all()
+
+
 def test_the_decoder_stage_leaves_the_encoder_alone(pool: AudioPool, vae: AudioVAE) -> None:
     before = copy.deepcopy(vae.state_dict())
     trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=True)
