@@ -1,6 +1,8 @@
 """The corpus as the TTS model sees it: every utterance's latent patches, its speaker and its characters.
 
-python -m training.latents --audio build/audio --vae build/vae/normalised.pt --out build/latents.pt
+    python -m training.latents --audio build/audio --vae build/vae/normalised.pt --out build/latents.pt
+
+Under torchrun each process encodes its share of the chunks.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from tqdm import tqdm
 
 from realtime_tts.model.audio_vae import AudioVAE
 from training.fast_layers import use_fast_layers
+from training.replicas import Replicas
 from training.starter_config import LETTER_IDS
 from training.teacher import AudioChunk
 from training.vae_training import load_vae
@@ -53,6 +56,20 @@ class LatentCorpus:
             speakers=np.array(speakers, np.int32),
             text_ids=np.concatenate(ids),
             text_starts=np.concatenate([[0], np.cumsum([len(part) for part in ids])]),
+        )
+
+    @classmethod
+    def together(cls, parts: list[LatentCorpus]) -> LatentCorpus:
+        """One after the other."""
+        counts = np.concatenate([part.counts for part in parts])
+        text_lengths = np.concatenate([np.diff(part.text_starts) for part in parts])
+        return cls(
+            patches=torch.cat([part.patches for part in parts]),
+            starts=np.cumsum(counts) - counts,
+            counts=counts,
+            speakers=np.concatenate([part.speakers for part in parts]),
+            text_ids=np.concatenate([part.text_ids for part in parts]),
+            text_starts=np.concatenate([[0], np.cumsum(text_lengths)]),
         )
 
     def save(self, path: Path) -> None:
@@ -105,21 +122,29 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/latents.pt"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
+    replicas = Replicas.from_environment()
+    replicas.join(args.device)
     vae = load_vae(args.vae, args.device).eval()
     use_fast_layers(vae)
-    patches: list[Tensor] = []
-    speakers: list[int] = []
-    texts: list[str] = []
-    for path in tqdm(sorted(args.audio.glob("*.npz")), unit="chunk"):
-        chunk = AudioChunk.load(path)
-        encoded = encode_utterances(vae, chunk.utterances(), patch_size=4)
-        counts = [len(part) for part in encoded]
-        patches += torch.cat(encoded).cpu().split(counts)
-        speakers += chunk.speakers.tolist()
-        texts += chunk.texts
-    corpus = LatentCorpus.build(patches, speakers, texts)
-    corpus.save(args.out)
-    print(f"{len(corpus)} utterances, {len(corpus.patches) * 0.16 / 3600:.1f} h")
+    paths = sorted(args.audio.glob("*.npz"))[replicas.rank :: replicas.count]
+    chunks = [_encode(vae, path) for path in tqdm(paths, unit="chunk", disable=not replicas.is_first)]
+    parts = [args.out.with_name(f"{args.out.name}.{rank}") for rank in range(replicas.count)]
+    LatentCorpus.together(chunks).save(parts[replicas.rank])
+    replicas.agreed()
+    if replicas.is_first:
+        corpus = LatentCorpus.together([LatentCorpus.load(part) for part in parts])
+        corpus.save(args.out)
+        for part in parts:
+            part.unlink()
+        print(f"{len(corpus)} utterances, {len(corpus.patches) * 0.16 / 3600:.1f} h")
+    replicas.leave()
+
+
+def _encode(vae: AudioVAE, path: Path) -> LatentCorpus:
+    chunk = AudioChunk.load(path)
+    encoded = encode_utterances(vae, chunk.utterances(), patch_size=4)
+    patches = torch.cat(encoded).cpu().split([len(part) for part in encoded])  # one copy from the device
+    return LatentCorpus.build(list(patches), chunk.speakers.tolist(), chunk.texts)
 
 
 if __name__ == "__main__":

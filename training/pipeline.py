@@ -3,7 +3,8 @@
     python -m training.pipeline --minutes 28 --hours 150
 
 The teacher speaks while the VAE's joint stage trains on what it has said so far; the VAE's decoder stage runs beside
-the TTS training, on a second GPU if there is one. Every stage is a command of its own (README.md) and resumes, so that
+the TTS training. Of several GPUs all train the joint stage, then the last one the decoder and the others the TTS model.
+Every stage is a command of its own (README.md) and resumes, so that
 this one may be run again after a cut. Progress is the foreground stage's; the others log into the build folder. Needs
 the corpus (`training.corpus`).
 """
@@ -21,6 +22,9 @@ import torch
 
 EXPORT_S = 20.0
 CONTINUED_RATE = 6e-4
+# the processes of a stage meet on this host, whatever its name resolves to
+TORCHRUN = ("--nnodes=1", "--master-addr=127.0.0.1", "--master-port=29511")
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "4"}
 VAE_CHUNKS = 240  # about 70 hours; more would only cost memory
 
 
@@ -33,10 +37,10 @@ class Pipeline:
     def seconds_left(self) -> float:
         return self._end - time.monotonic() - EXPORT_S
 
-    def run(self, module: str, *args: object) -> None:
-        """Wait for a stage. Raises subprocess.CalledProcessError."""
+    def run(self, module: str, *args: object, processes: int = 1) -> None:
+        """Wait for a stage, in as many processes. Raises subprocess.CalledProcessError."""
         print(f"== {module} {' '.join(map(str, args))}", file=sys.stderr, flush=True)
-        subprocess.run(self._command(module, args), check=True)
+        subprocess.run(self._command(module, args, processes), check=True, env={**LOOPBACK, **os.environ})
 
     def start(self, name: str, module: str, *args: object, gpu: int | None = None) -> None:
         """Run a stage in the background, its output in `name`.log; on a GPU of its own if `gpu` says so."""
@@ -59,9 +63,12 @@ class Pipeline:
             process.terminate()
             process.wait()
 
-    @staticmethod
-    def _command(module: str, args: tuple[object, ...]) -> list[str]:
-        return [sys.executable, "-m", module, *map(str, args)]
+    def _command(self, module: str, args: tuple[object, ...], processes: int = 1) -> list[str]:
+        launcher = ["-m"]
+        if processes > 1:
+            launcher = ["-m", "torch.distributed.run", *TORCHRUN, f"--nproc-per-node={processes}"]
+            launcher += [f"--log-dir={self.build / 'torchrun'}", "-m", "--"]  # what follows is the stage's
+        return [sys.executable, *launcher, module, *map(str, args)]
 
 
 def main() -> None:
@@ -78,6 +85,7 @@ def main() -> None:
     build: Path = args.build
     audio, vae, latents, tts = build / "audio", build / "vae", build / "latents.pt", build / "tts"
     pipeline = Pipeline(build, 60 * args.minutes)
+    gpus = max(1, torch.cuda.device_count())
     library = ["--library-dir", args.library_dir] if args.library_dir else []
     common = ["--audio", audio, "--run", vae, "--max-chunks", VAE_CHUNKS]
     try:
@@ -91,17 +99,21 @@ def main() -> None:
         if not (vae / "normalised.pt").exists():
             seconds = args.joint_share * 60 * args.minutes
             start = ["--init", vae / "init.pt", "--peak-rate", CONTINUED_RATE] if args.from_checkpoint else []
-            pipeline.run("training.vae_training", *common, "--stage", "joint", "--seconds", seconds, *start)
+            pipeline.run(
+                "training.vae_training", *common, "--stage", "joint", "--seconds", seconds, *start, processes=gpus
+            )
         decoder_s = args.decoder_share * pipeline.seconds_left()
-        gpu = 1 if torch.cuda.device_count() > 1 else None
         decoder = ["--stage", "decoder", "--seconds", decoder_s, "--critics-after", args.critics_after]
-        pipeline.start("decoder", "training.vae_training", *common, *decoder, gpu=gpu)
+        pipeline.start("decoder", "training.vae_training", *common, *decoder, gpu=gpus - 1 if gpus > 1 else None)
         pipeline.finish("teacher")
         if not latents.exists():
-            pipeline.run("training.latents", "--audio", audio, "--vae", vae / "normalised.pt", "--out", latents)
+            pipeline.run(
+                "training.latents", "--audio", audio, "--vae", vae / "normalised.pt", "--out", latents, processes=gpus
+            )
         start = ["--init", build / "tts_init.pt", "--peak-rate", CONTINUED_RATE] if args.from_checkpoint else []
         seconds = pipeline.seconds_left()
-        pipeline.run("training.tts_training", "--latents", latents, "--run", tts, "--seconds", seconds, *start)
+        tts_args = ["--latents", latents, "--run", tts, "--seconds", seconds, *start]
+        pipeline.run("training.tts_training", *tts_args, processes=max(1, gpus - 1))
         pipeline.finish("decoder")
         weights = ["--vae", vae / "decoder" / "vae.pt", "--tts", tts / "tts.pt"]
         pipeline.run("training.export", *weights, "--out", build / "starter_voice")

@@ -3,7 +3,8 @@
     python -m training.teacher --corpus build/corpus/train.txt --out build/audio --hours 150
 
 writes chunks of utterances (`AudioChunk`), each complete when its name appears, so that training can begin on the first
-ones while the rest is made. Rerunning makes only what is missing. Speaker of an utterance: a named voice or a
+ones while the rest is made. Rerunning makes only what is missing; more hours than the texts
+have are other speakers' readings of them. Speaker of an utterance: a named voice or a
 pseudo-speaker by a seeded draw; consecutive utterances of a pseudo-speaker lie in one chunk, for references.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import multiprocessing
 import os
 import random
@@ -23,6 +25,7 @@ from tqdm import tqdm
 from training.flite import NAMED_SPEAKERS, SAMPLE_RATE_HZ, Flite, Speaker, pseudo_speakers, trim
 
 CHUNK_TEXTS = 240
+CHUNK_HOURS, MIN_CHUNK_HOURS = 0.27, 0.1  # of speech in a chunk: usual, and surely
 NUM_PSEUDO_SPEAKERS = 2400
 PSEUDO_SPEAKERS_SEED = 1
 MIN_SAMPLES = 4 * 2560  # the stop flag is ignored for the first patches, so nothing shorter than four can be said
@@ -105,9 +108,11 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     texts = args.corpus.read_text().splitlines()
     groups = [texts[start : start + CHUNK_TEXTS] for start in range(0, len(texts), CHUNK_TEXTS)]
-    jobs = [(index, group, args.out / f"{index:04d}.npz") for index, group in enumerate(groups)]
-    missing = [job for job in jobs if not job[2].exists()]
-    hours = 0.27 * (len(jobs) - len(missing))
+    # a second reading is by other speakers: the casting goes by a chunk's number
+    readings = itertools.islice(itertools.cycle(groups), len(groups) + int(args.hours / MIN_CHUNK_HOURS))
+    jobs = ((index, group, args.out / f"{index:04d}.npz") for index, group in enumerate(readings))
+    hours = CHUNK_HOURS * len(list(args.out.glob("*.npz")))
+    missing = (job for job in jobs if not job[2].exists())
     with (
         multiprocessing.Pool(args.workers, _start_worker, (args.library_dir,)) as pool,
         tqdm(total=args.hours, initial=hours, unit="h", mininterval=5) as progress,

@@ -2,7 +2,8 @@
 
     python -m training.tts_training --latents build/latents.pt --run build/tts --seconds 1500
 
-Resumes from its last minute. The averaged weights of every save lie in tts.pt beside the state.
+Resumes from its last minute; trains on several GPUs when started by torchrun. The averaged weights of every save lie in
+tts.pt beside the state.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from realtime_tts.model.minicpm import DecoderLayer, Rope
 from realtime_tts.model.voxcpm import VoxCPM
 from training.captured import CapturedStep
 from training.latents import LatentCorpus
+from training.replicas import Replicas
 from training.run_state import Ema, Run, adam_w, clip, cosine_rate, restore_optimizer, set_rate
 from training.starter_config import starter_config
 from training.tts_batches import MAX_POSITIONS, Batch, Batches, BatchShape, Conditioning, RowMaker, pack
@@ -90,9 +92,16 @@ class TtsTrainer:
     """Updates one model (its VAE taken away: training sees latents only)."""
 
     def __init__(
-        self, model: VoxCPM, data: TrainingData, settings: TtsSettings, *, compiled: bool, device: torch.device | str
+        self,
+        model: VoxCPM,
+        data: TrainingData,
+        settings: TtsSettings,
+        *,
+        compiled: bool,
+        device: torch.device | str,
+        replicas: Replicas = Replicas(),  # noqa: B008, frozen
     ) -> None:
-        self.model, self.data, self.settings = model.to(device), data, settings
+        self.model, self.data, self.settings, self.replicas = model.to(device), data, settings, replicas
         self.device = torch.device(device)
         self.patches = data.corpus.patches.to(self.device)
         self.batches = iter(data.batches)
@@ -114,6 +123,7 @@ class TtsTrainer:
         self.optimizer.zero_grad(set_to_none=True)
         result = self._losses(self._batch)
         result["total"].backward()
+        self.replicas.average_gradients(self.model.parameters())
         result["norm"] = clip(self.model.parameters(), 1.0)
         self.optimizer.step()
         return {name: value.detach() for name, value in result.items()}
@@ -166,14 +176,21 @@ def export(trainer: TtsTrainer, path: Path) -> None:
 
 def train(trainer: TtsTrainer, run: Run, *, log_every: int = 50, validate_every: int = 2000) -> None:
     """Until the run is over or this process's time is up; saves on the way and at the end."""
+    replicas = trainer.replicas
     trainer.prepare()
     run.start_clock()
-    with tqdm(initial=run.step, unit="step", mininterval=10) as progress:
-        while run.goes_on:
-            results = trainer.step(cosine_rate(run.step, run.progress, trainer.settings.peak_rate))
+    peak = trainer.settings.peak_rate * replicas.rate_scale
+    with tqdm(initial=run.step, unit="step", mininterval=10, disable=not replicas.is_first) as progress:
+        while True:
+            goes_on, rate = replicas.agreed(run.goes_on, cosine_rate(run.step, run.progress, peak))
+            if not goes_on:
+                break
+            results = trainer.step(rate)
             trainer.ema.update(run.step)
             run.step += 1
             progress.update()
+            if not replicas.is_first:
+                continue
             if run.step % log_every == 0:
                 run.log(**{name: value.item() for name, value in results.items()})
                 progress.set_postfix(flow=f"{results['flow'].item():.3f}")
@@ -182,9 +199,10 @@ def train(trainer: TtsTrainer, run: Run, *, log_every: int = 50, validate_every:
             if run.save_due():
                 run.save(**trainer.state())
                 export(trainer, run.folder / "tts.pt")
-    run.log(**trainer.validate())
-    run.save(**trainer.state())
-    export(trainer, run.folder / "tts.pt")
+    if replicas.is_first:
+        run.log(**trainer.validate())
+        run.save(**trainer.state())
+        export(trainer, run.folder / "tts.pt")
 
 
 def main() -> None:
@@ -205,17 +223,25 @@ def main() -> None:
     run = Run(args.run, num_steps=args.steps, seconds=args.seconds, session_seconds=args.session_seconds)
     state = run.load("cpu")
     settings = dataclasses.replace(TtsSettings(), peak_rate=args.peak_rate)
-    data = TrainingData(LatentCorpus.load(args.latents), settings.positions_per_step, seed=args.seed + 1000 * run.step)
+    replicas = Replicas.from_environment()
+    seed = args.seed + 1000 * run.step + 100 * replicas.rank
+    data = TrainingData(LatentCorpus.load(args.latents), settings.positions_per_step, seed=seed)
+    replicas.join(args.device)
     model = VoxCPM(starter_config())
     del model.vae
     initialise(model)
     if args.init:
         weights = torch.load(args.init, weights_only=True)
         model.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
-    trainer = TtsTrainer(model, data, settings, compiled=not args.no_compile, device=args.device)
+    model.to(args.device)
+    replicas.share(model)
+    torch.manual_seed(args.seed + replicas.rank)
+    trainer = TtsTrainer(model, data, settings, compiled=not args.no_compile, device=args.device, replicas=replicas)
     if state is not None:
         trainer.restore(state)
     train(trainer, run)
+    del trainer  # a captured step holds on to the others' connection
+    replicas.leave()
 
 
 if __name__ == "__main__":

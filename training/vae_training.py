@@ -6,7 +6,7 @@
 joint: encoder and decoder with spectral losses and a light KL term; its end normalises the latents (zero mean, unit
 variance each) by folding both into the VAE's own weights. decoder: the encoder stays as it is, so that a TTS model may
 be trained on it meanwhile; the decoder learns to take slightly wrong latents, and meets discriminators too.
-Each stage resumes from its last minute.
+Each stage resumes from its last minute. The joint stage trains on several GPUs when started by torchrun.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from training.captured import CapturedStep
 from training.discriminators import Discriminators, discriminator_loss, generator_loss
 from training.fast_layers import use_fast_layers
 from training.latent_space import kl_divergence, normalise_latents, posterior, revive_latents
+from training.replicas import Replicas
 from training.run_state import Ema, Run, adam_w, clip, cosine_rate, restore_optimizer, set_rate
 from training.spectral import SpectralLoss
 from training.starter_config import starter_config
@@ -51,8 +52,16 @@ class VaeSettings:
 class VaeTrainer:
     """One stage over one VAE. Its random numbers are torch's own, of the device."""
 
-    def __init__(self, vae: AudioVAE, pool: AudioPool, settings: VaeSettings, *, adversarial: bool) -> None:
-        self.vae, self.pool, self.settings = vae, pool, settings
+    def __init__(
+        self,
+        vae: AudioVAE,
+        pool: AudioPool,
+        settings: VaeSettings,
+        *,
+        adversarial: bool,
+        replicas: Replicas = Replicas(),  # noqa: B008, frozen
+    ) -> None:
+        self.vae, self.pool, self.settings, self.replicas = vae, pool, settings, replicas
         self.device = next(vae.parameters()).device
         use_fast_layers(vae)
         self.spectral = SpectralLoss().to(self.device)
@@ -103,6 +112,7 @@ class VaeTrainer:
         losses = self._joint_losses() if self.critics is None else self._decoder_losses(use_critics)
         self.optimizer.zero_grad(set_to_none=True)
         losses["total"].backward()
+        self.replicas.average_gradients(self.trained.parameters())
         losses["norm"] = clip(self.trained.parameters(), 1.0)
         self.optimizer.step()
         return {name: loss.detach() for name, loss in losses.items()}
@@ -154,32 +164,34 @@ class VaeTrainer:
 
 def train(trainer: VaeTrainer, run: Run, *, adversarial: bool, log_every: int = 50) -> None:
     """Until the run is over or this process's time is up; saves on the way and at the end."""
+    replicas = trainer.replicas
     state = run.load(trainer.device)
     if state is not None:
         trainer.restore(state)
     trainer.prepare()
     run.start_clock()
-    peak = trainer.settings.peak_rate * (0.4 if adversarial else 1.0)
-    with tqdm(initial=run.step, unit="step", mininterval=10) as progress:
-        while run.goes_on:
-            warm = 100 if adversarial else 300
-            losses = trainer.step(
-                cosine_rate(run.step, run.progress, peak, warm),
-                use_critics=adversarial and run.progress >= trainer.settings.critics_after,
-            )
+    peak = trainer.settings.peak_rate * replicas.rate_scale * (0.4 if adversarial else 1.0)
+    warm = 100 if adversarial else 300
+    with tqdm(initial=run.step, unit="step", mininterval=10, disable=not replicas.is_first) as progress:
+        while True:
+            goes_on, rate = replicas.agreed(run.goes_on, cosine_rate(run.step, run.progress, peak, warm))
+            if not goes_on:
+                break
+            losses = trainer.step(rate, use_critics=adversarial and run.progress >= trainer.settings.critics_after)
             trainer.ema.update(run.step)
             run.step += 1
             progress.update()
-            if run.step % log_every == 0:
+            if run.step % log_every == 0 and replicas.is_first:
                 run.log(**{name: loss.item() for name, loss in losses.items()})
                 progress.set_postfix(mel=f"{losses['mel'].item():.3f}")
             if run.step % 200 == 0 and not trainer.pool.is_complete:
                 trainer.pool.refresh()
-            if run.save_due():
+            if replicas.is_first and run.save_due():
                 run.save(**trainer.state())
                 export(trainer, run.folder / "vae.pt")
-    run.save(**trainer.state())
-    export(trainer, run.folder / "vae.pt")
+    if replicas.is_first:
+        run.save(**trainer.state())
+        export(trainer, run.folder / "vae.pt")
 
 
 def export(trainer: VaeTrainer, path: Path) -> None:
@@ -227,6 +239,10 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = True
     adversarial = args.stage == "decoder"
+    replicas = Replicas.from_environment()
+    if adversarial and replicas.count > 1:
+        parser.error("the decoder stage, with its discriminators, trains in one process")
+    replicas.join(args.device)
     pool = AudioPool(args.audio, args.device, args.max_chunks)
     pool.wait(args.min_chunks)
     normalised = args.run / "normalised.pt"
@@ -238,20 +254,26 @@ def main() -> None:
         if args.init:
             vae = load_vae(args.init, args.device)
             print("revived latents:", revive_latents(vae, pool.crops(32, 64 * vae.config.encode_hop)))
+    vae.to(args.device)
+    replicas.share(vae)
+    torch.manual_seed(args.seed + replicas.rank)
     trainer = VaeTrainer(
-        vae.to(args.device),
+        vae,
         pool,
         VaeSettings(batch=args.batch, peak_rate=args.peak_rate, critics_after=args.critics_after),
         adversarial=adversarial,
+        replicas=replicas,
     )
     folder = args.run / args.stage
     run = Run(folder, num_steps=args.steps, seconds=args.seconds, session_seconds=args.session_seconds)
     train(trainer, run, adversarial=adversarial)
-    if not adversarial and run.progress >= 1.0:
+    if not adversarial and replicas.is_first and run.progress >= 1.0:
         vae = load_vae(folder / "vae.pt", args.device)
         crops = pool.crops(128, 160 * vae.config.encode_hop)
         normalise_latents(vae, crops)
         torch.save({name: tensor.cpu() for name, tensor in vae.state_dict().items()}, normalised)
+    del trainer  # a captured step holds on to the others' connection
+    replicas.leave()
 
 
 if __name__ == "__main__":

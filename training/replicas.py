@@ -1,0 +1,76 @@
+"""Training on several GPUs: a process each, started by torchrun, with the whole model and its own batches.
+
+Gradients are averaged; what depends on a clock (rates, the end) is the first process's word. Without torchrun there is
+one replica, and none of this does anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Replicas:
+    """This process's number and how many there are."""
+
+    rank: int = 0
+    count: int = 1
+
+    @classmethod
+    def from_environment(cls) -> Replicas:
+        """As torchrun tells; touches no device yet."""
+        return cls(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def rate_scale(self) -> float:
+        """For the learning rate: larger batches bear larger steps. The square root, usual for Adam, is for batches far
+        smaller than these."""
+        return self.count**0.25
+
+    def join(self, device: str) -> None:
+        """Meets the others; on CUDA each process takes the GPU of its number."""
+        if self.count == 1:
+            return
+        on_gpu = torch.device(device).type == "cuda"
+        if on_gpu:
+            torch.cuda.set_device(self.rank)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
+
+    def leave(self) -> None:
+        if self.count > 1:
+            dist.destroy_process_group()
+
+    def share(self, module: nn.Module) -> None:
+        """Everybody's weights become the first process's."""
+        if self.count > 1:
+            for tensor in module.state_dict().values():
+                dist.broadcast(tensor, 0)
+
+    def average_gradients(self, parameters: Iterable[Tensor]) -> None:
+        """In place. May be part of a captured step."""
+        if self.count == 1:
+            return
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        flat = torch.cat([gradient.flatten() for gradient in gradients]) / self.count
+        dist.all_reduce(flat)
+        parts = flat.split([gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def agreed(self, *values: float) -> tuple[float, ...]:
+        """The first process's values, on the host; waits for it."""
+        if self.count == 1:
+            return values
+        shared = torch.tensor(values, dtype=torch.float64)
+        dist.broadcast(shared, 0)
+        return tuple(shared.tolist())
