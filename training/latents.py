@@ -130,14 +130,14 @@ def main() -> None:
     chunks = [_encode(vae, path) for path in tqdm(paths, unit="chunk", disable=not replicas.is_first)]
     parts = [args.out.with_name(f"{args.out.name}.{rank}") for rank in range(replicas.count)]
     LatentCorpus.together(chunks).save(parts[replicas.rank])
-    replicas.agreed()
+    replicas.wait()
     if replicas.is_first:
         corpus = LatentCorpus.together([LatentCorpus.load(part) for part in parts])
         corpus.save(args.out)
         for part in parts:
             part.unlink()
         print(f"{len(corpus)} utterances, {len(corpus.patches) * 0.16 / 3600:.1f} h")
-    replicas.leave()
+    replicas.end()
 
 
 def _encode(vae: AudioVAE, path: Path) -> LatentCorpus:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Iterable
 
 import torch
@@ -46,9 +47,19 @@ class Replicas:
             torch.cuda.set_device(self.rank)
         dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
 
-    def leave(self) -> None:
+    def wait(self) -> None:
+        """Until all have come so far."""
         if self.count > 1:
-            dist.destroy_process_group()
+            dist.all_reduce(torch.zeros(1))
+
+    def end(self) -> None:
+        """The last call: ends this process when all have come so far. Destroying the group instead was seen to hang for
+        good on GPUs: a captured step holds on to its communicator."""
+        if self.count > 1:
+            self.wait()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
 
     def share(self, module: nn.Module) -> None:
         """Everybody's weights become the first process's."""

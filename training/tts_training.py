@@ -240,8 +240,7 @@ def main() -> None:
     if state is not None:
         trainer.restore(state)
     train(trainer, run)
-    del trainer  # a captured step holds on to the others' connection
-    replicas.leave()
+    replicas.end()
 
 
 if __name__ == "__main__":

@@ -272,8 +272,7 @@ def main() -> None:
         crops = pool.crops(128, 160 * vae.config.encode_hop)
         normalise_latents(vae, crops)
         torch.save({name: tensor.cpu() for name, tensor in vae.state_dict().items()}, normalised)
-    del trainer  # a captured step holds on to the others' connection
-    replicas.leave()
+    replicas.end()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
+import time
 from collections.abc import Callable
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -52,7 +53,8 @@ def _member(job: Callable[[Replicas, Path], Result], folder: Path, rank: int, po
     replicas = Replicas.from_environment()
     replicas.join("cpu")
     torch.save(job(replicas, folder), folder / f"result.{rank}")
-    replicas.leave()
+    replicas.end()
+    raise AssertionError("the process goes on after its end")
 
 
 def _one_step(replicas: Replicas, folder: Path) -> Result:
@@ -82,6 +84,19 @@ def test_gradients_are_those_of_one_large_batch(tmp_path: Path) -> None:
         torch.testing.assert_close(result["weight"], layer.weight.grad)
         torch.testing.assert_close(result["bias"], layer.bias.grad)
         assert result["agreed"] == (0.25, 1.0)
+
+
+def _wait_for_the_slower(replicas: Replicas, folder: Path) -> Result:
+    if replicas.rank == 1:
+        time.sleep(0.5)
+        (folder / "late").touch()
+    replicas.wait()
+    return {"seen": (folder / "late").exists()}
+
+
+def test_waiting_is_for_everybody(tmp_path: Path) -> None:
+    """To agree is not enough: the first process only sends, and does not wait for those that receive."""
+    assert all(result["seen"] for result in together(_wait_for_the_slower, tmp_path))
 
 
 def _train_vae(replicas: Replicas, folder: Path) -> Result:
@@ -122,7 +137,7 @@ def test_a_single_process_needs_no_others(monkeypatch: pytest.MonkeyPatch) -> No
     replicas.join("cpu")
     assert replicas.agreed(1.5, False) == (1.5, False)
     assert replicas.rate_scale == 1
-    replicas.leave()
+    replicas.end()
 
 
 def test_the_pipeline_launches_a_stage_in_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
