@@ -66,7 +66,8 @@ def _duration(results: Results) -> list[Line]:
     for kind, name in KINDS.items():
         row = results["duration"][kind]
         by_voice = ", ".join(f"{voice} {_percent(row['within_by_voice'][voice])}" for voice in VOICES)
-        measured = f"{_percent(row['within'])} of {row['count']} ({by_voice})"
+        again = _percent(row["teacher_within"])
+        measured = f"{_percent(row['within'])} of {row['count']} ({by_voice}); the teacher, said twice: {again}"
         met = min(row["within_by_voice"].values()) >= 0.99
         lines.append(Line(f"duration within 0.8–1.25 × teacher, {name}", "≥ 99 %", measured, met))
         ends = f"{_percent(row['end_missing'])} / {_percent(row['end_extra'])}"
