@@ -29,7 +29,7 @@ def serving_map() -> dict[str, Any]:
     return {
         "name": "starter-voice",
         "languages": ["en"],
-        "default_steps": 6,
+        "default_steps": 4,
         "default_cfg": 2.0,
         "continuity": "reference",
         "max_segment_chars": 200,
