@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -71,52 +72,61 @@ class Pipeline:
         return [sys.executable, *launcher, module, *map(str, args)]
 
 
+def recipe(pipeline: Pipeline, args: argparse.Namespace, gpus: int) -> None:
+    """All stages that are not finished yet, on `gpus` GPUs."""
+    build: Path = args.build
+    audio, vae, latents, tts = build / "audio", build / "vae", build / "latents.pt", build / "tts"
+    normalised = vae / "normalised.pt"
+    common = ["--audio", audio, "--run", vae, "--max-chunks", VAE_CHUNKS]
+    library = ["--library-dir", args.library_dir] if args.library_dir else []
+    if not (audio / "complete").exists():
+        teacher = ["--corpus", build / "corpus" / "train.txt", "--out", audio, "--hours", args.hours, *library]
+        pipeline.start("teacher", "training.teacher", *teacher)
+    if args.from_checkpoint and not (build / "tts_init.pt").exists():
+        pipeline.run("training.unpack", "--checkpoint", args.from_checkpoint, "--build", build)
+    if not normalised.exists() and args.joint_share > 0:
+        joint = ["--stage", "joint", "--seconds", args.joint_share * 60 * args.minutes]
+        if args.from_checkpoint:
+            joint += ["--init", vae / "init.pt", "--peak-rate", CONTINUED_RATE]
+        pipeline.run("training.vae_training", *common, *joint, processes=gpus)
+    elif not normalised.exists():
+        shutil.copy(vae / "init.pt", normalised)  # a checkpoint's latents are normalised
+    decoder_s = args.decoder_share * pipeline.seconds_left()
+    decoder = ["--stage", "decoder", "--seconds", decoder_s, "--critics-after", args.critics_after]
+    pipeline.start("decoder", "training.vae_training", *common, *decoder, gpu=gpus - 1 if gpus > 1 else None)
+    pipeline.finish("teacher")
+    if not latents.exists():
+        pipeline.run("training.latents", "--audio", audio, "--vae", normalised, "--out", latents, processes=gpus)
+    tts_args = ["--latents", latents, "--run", tts, "--seconds", pipeline.seconds_left()]
+    if args.from_checkpoint:
+        tts_args += ["--init", build / "tts_init.pt", "--peak-rate", CONTINUED_RATE]
+    pipeline.run("training.tts_training", *tts_args, processes=max(1, gpus - 1))
+    pipeline.finish("decoder")
+    weights = ["--vae", vae / "decoder" / "vae.pt", "--tts", tts / "tts.pt"]
+    pipeline.run("training.export", *weights, "--out", build / "starter_voice")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=Path("build"))
     parser.add_argument("--minutes", type=float, default=28.0, help="for everything; the teacher needs CPU cores")
     parser.add_argument("--hours", type=float, default=150.0, help="of the teacher's speech")
-    parser.add_argument("--joint-share", type=float, default=0.35, help="of the time, for the VAE's joint stage")
+    parser.add_argument(
+        "--joint-share",
+        type=float,
+        default=0.35,
+        help="of the time, for the VAE's joint stage; 0 keeps the encoder of --from-checkpoint",
+    )
     parser.add_argument("--decoder-share", type=float, default=0.8, help="of the TTS training's time, beside it")
     parser.add_argument("--critics-after", type=float, default=0.6, help="share of the decoder stage without critics")
     parser.add_argument("--from-checkpoint", type=Path, help="train this voice on, at lower rates")
     parser.add_argument("--library-dir", type=Path, help="where Flite's shared libraries lie, if not installed")
     args = parser.parse_args()
-    build: Path = args.build
-    audio, vae, latents, tts = build / "audio", build / "vae", build / "latents.pt", build / "tts"
-    pipeline = Pipeline(build, 60 * args.minutes)
-    gpus = max(1, torch.cuda.device_count())
-    library = ["--library-dir", args.library_dir] if args.library_dir else []
-    common = ["--audio", audio, "--run", vae, "--max-chunks", VAE_CHUNKS]
+    if args.joint_share == 0 and not args.from_checkpoint:
+        parser.error("without a joint stage there is no VAE: --from-checkpoint")
+    pipeline = Pipeline(args.build, 60 * args.minutes)
     try:
-        corpus = build / "corpus" / "train.txt"
-        if not (audio / "complete").exists():
-            pipeline.start(
-                "teacher", "training.teacher", "--corpus", corpus, "--out", audio, "--hours", args.hours, *library
-            )
-        if args.from_checkpoint and not (build / "tts_init.pt").exists():
-            pipeline.run("training.unpack", "--checkpoint", args.from_checkpoint, "--build", build)
-        if not (vae / "normalised.pt").exists():
-            seconds = args.joint_share * 60 * args.minutes
-            start = ["--init", vae / "init.pt", "--peak-rate", CONTINUED_RATE] if args.from_checkpoint else []
-            pipeline.run(
-                "training.vae_training", *common, "--stage", "joint", "--seconds", seconds, *start, processes=gpus
-            )
-        decoder_s = args.decoder_share * pipeline.seconds_left()
-        decoder = ["--stage", "decoder", "--seconds", decoder_s, "--critics-after", args.critics_after]
-        pipeline.start("decoder", "training.vae_training", *common, *decoder, gpu=gpus - 1 if gpus > 1 else None)
-        pipeline.finish("teacher")
-        if not latents.exists():
-            pipeline.run(
-                "training.latents", "--audio", audio, "--vae", vae / "normalised.pt", "--out", latents, processes=gpus
-            )
-        start = ["--init", build / "tts_init.pt", "--peak-rate", CONTINUED_RATE] if args.from_checkpoint else []
-        seconds = pipeline.seconds_left()
-        tts_args = ["--latents", latents, "--run", tts, "--seconds", seconds, *start]
-        pipeline.run("training.tts_training", *tts_args, processes=max(1, gpus - 1))
-        pipeline.finish("decoder")
-        weights = ["--vae", vae / "decoder" / "vae.pt", "--tts", tts / "tts.pt"]
-        pipeline.run("training.export", *weights, "--out", build / "starter_voice")
+        recipe(pipeline, args, max(1, torch.cuda.device_count()))
     finally:
         pipeline.close()
 

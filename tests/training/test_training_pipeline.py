@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from training.pipeline import EXPORT_S, Pipeline
+from training.pipeline import EXPORT_S, Pipeline, recipe
 
 
 def test_a_background_stage_logs_and_is_waited_for(tmp_path: Path) -> None:
@@ -42,3 +43,86 @@ def test_the_export_has_its_time_set_aside(tmp_path: Path) -> None:
     before = time.monotonic()
     left = Pipeline(tmp_path, seconds=100).seconds_left()
     assert 100 - EXPORT_S - (time.monotonic() - before) <= left <= 100 - EXPORT_S
+
+
+class Recorded(Pipeline):
+    """Writes down what would run, and makes the files that later stages look for."""
+
+    def __init__(self, build: Path) -> None:
+        super().__init__(build, seconds=600)
+        self.stages: list[str] = []
+        self.args: dict[str, list[str]] = {}
+
+    def run(self, module: str, *args: object, processes: int = 1) -> None:
+        self._note(module, args, f" x{processes}")
+        if module == "training.unpack":
+            (self.build / "vae").mkdir()
+            (self.build / "vae" / "init.pt").write_text("a checkpoint's")
+
+    def start(self, name: str, module: str, *args: object, gpu: int | None = None) -> None:
+        self._note(module, args, f" on {gpu} behind")
+
+    def finish(self, name: str) -> None:
+        self.stages.append(f"{name} finished")
+
+    def _note(self, module: str, args: tuple[object, ...], how: str) -> None:
+        words = [str(arg) for arg in args]
+        name = module.removeprefix("training.")
+        if "--stage" in words:
+            name = words[words.index("--stage") + 1]
+        self.stages.append(name + how)
+        self.args[name] = words
+
+
+def options(build: Path, **changes: object) -> argparse.Namespace:
+    defaults = {"minutes": 10.0, "hours": 1.0, "joint_share": 0.4, "decoder_share": 0.8, "critics_after": 0.6}
+    return argparse.Namespace(**{"build": build, "from_checkpoint": None, "library_dir": None, **defaults, **changes})
+
+
+def test_all_gpus_train_the_encoder_then_the_last_one_the_decoder(tmp_path: Path) -> None:
+    pipeline = Recorded(tmp_path)
+    recipe(pipeline, options(tmp_path), gpus=4)
+    assert pipeline.stages == [
+        "teacher on None behind",
+        "joint x4",
+        "decoder on 3 behind",
+        "teacher finished",
+        "latents x4",
+        "tts_training x3",
+        "decoder finished",
+        "export x1",
+    ]
+    assert "--init" not in pipeline.args["joint"] + pipeline.args["tts_training"]
+    assert pipeline.args["joint"][pipeline.args["joint"].index("--seconds") + 1] == "240.0"
+
+
+def test_one_gpu_does_everything(tmp_path: Path) -> None:
+    pipeline = Recorded(tmp_path)
+    recipe(pipeline, options(tmp_path), gpus=1)
+    assert [stage for stage in pipeline.stages if " x" in stage] == [
+        "joint x1",
+        "latents x1",
+        "tts_training x1",
+        "export x1",
+    ]
+    assert "decoder on None behind" in pipeline.stages
+
+
+def test_a_finished_voice_is_trained_on_with_or_without_its_encoder(tmp_path: Path) -> None:
+    for share, stages in ((0.4, ["unpack", "joint"]), (0.0, ["unpack"])):
+        build = tmp_path / str(share)
+        build.mkdir()
+        pipeline = Recorded(build)
+        recipe(pipeline, options(build, from_checkpoint=Path("voice"), joint_share=share), gpus=1)
+        assert [name for name in pipeline.args if name in ("unpack", "joint")] == stages
+        assert "--init" in pipeline.args["tts_training"]
+        assert (build / "vae" / "normalised.pt").exists() == (share == 0)
+
+
+def test_what_is_finished_is_not_done_again(tmp_path: Path) -> None:
+    for done in ("audio/complete", "vae/normalised.pt", "latents.pt"):
+        (tmp_path / done).parent.mkdir(exist_ok=True)
+        (tmp_path / done).touch()
+    pipeline = Recorded(tmp_path)
+    recipe(pipeline, options(tmp_path), gpus=2)
+    assert list(pipeline.args) == ["decoder", "tts_training", "export"]
