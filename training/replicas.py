@@ -34,8 +34,8 @@ class Replicas:
 
     @property
     def rate_scale(self) -> float:
-        """For the learning rate: larger batches bear larger steps. The square root, usual for Adam, is for batches far
-        smaller than these."""
+        """For the learning rate: larger batches bear larger steps. A cautious choice under the square root that is usual
+        for Adam; others were not tried."""
         return self.count**0.25
 
     def join(self, device: str) -> None:
