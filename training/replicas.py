@@ -34,8 +34,9 @@ class Replicas:
 
     @property
     def rate_scale(self) -> float:
-        """For the learning rate: larger batches bear larger steps. A cautious choice under the square root that is usual
-        for Adam; others were not tried."""
+        """For the learning rate: larger batches bear larger steps. Cautious: the square root is
+        usual for Adam.
+        """
         return self.count**0.25
 
     def join(self, device: str) -> None:
