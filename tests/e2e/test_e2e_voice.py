@@ -46,9 +46,10 @@ def test_short_sentences_stream_sample_for_sample_as_they_decode_offline(tts: TT
         np.testing.assert_allclose(streamed, whole, atol=2e-3)
 
 
+@pytest.mark.timeout(600)  # half a minute alone, but recognising shares the cores with what else runs
 def test_a_recogniser_understands_streamed_speech_as_well_as_offline_speech(tts: TTS, recogniser: Recogniser) -> None:
     streamed, whole = compare_with_offline(tts, recogniser, held_out(12), "slt")
-    assert streamed < 0.35
+    assert streamed < 0.3
     assert streamed <= whole + 0.08  # twelve sentences are about a hundred words; the slow test has the real bar
 
 
@@ -64,6 +65,7 @@ def test_word_error_rate_streamed_is_within_two_points_of_offline(
     assert streamed <= whole + 0.02
 
 
+@pytest.mark.timeout(600)
 def test_sixteen_staggered_streams_are_each_their_own(tts: TTS, recogniser: Recogniser) -> None:
     texts = held_out(16)
     together: dict[int, np.ndarray] = {}
