@@ -4,9 +4,10 @@
 
 The teacher speaks while the VAE's joint stage trains on what it has said so far; the VAE's decoder stage runs beside
 the TTS training. Of several GPUs all train the joint stage, then the last one the decoder and the others the TTS model.
-Every stage is a command of its own (README.md) and resumes, so that
-this one may be run again after a cut. Progress is the foreground stage's; the others log into the build folder. Needs
-the corpus (`training.corpus`).
+A finished voice is trained on with `--from-checkpoint`; a share of 0 keeps that part of its VAE as it is.
+
+Every stage is a command of its own (README.md) and resumes, so that this one may be run again after a cut. Progress is
+the foreground stage's; the others log into the build folder. Needs the corpus (`training.corpus`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from pathlib import Path
 import torch
 
 EXPORT_S = 20.0
-CONTINUED_RATE = 6e-4
 # the processes of a stage meet on this host, whatever its name resolves to
 TORCHRUN = ("--nnodes=1", "--master-addr=127.0.0.1", "--master-port=29511")
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "4"}
@@ -87,23 +87,25 @@ def recipe(pipeline: Pipeline, args: argparse.Namespace, gpus: int) -> None:
     if not normalised.exists() and args.joint_share > 0:
         joint = ["--stage", "joint", "--seconds", args.joint_share * 60 * args.minutes]
         if args.from_checkpoint:
-            joint += ["--init", vae / "init.pt", "--peak-rate", CONTINUED_RATE]
+            joint += ["--init", vae / "init.pt", "--peak-rate", args.continued_rate]
         pipeline.run("training.vae_training", *common, *joint, processes=gpus)
     elif not normalised.exists():
         shutil.copy(vae / "init.pt", normalised)  # a checkpoint's latents are normalised
-    decoder_s = args.decoder_share * pipeline.seconds_left()
-    decoder = ["--stage", "decoder", "--seconds", decoder_s, "--critics-after", args.critics_after]
-    pipeline.start("decoder", "training.vae_training", *common, *decoder, gpu=gpus - 1 if gpus > 1 else None)
+    trained_vae, tts_gpus = normalised, gpus
+    if args.decoder_share > 0:
+        trained_vae, tts_gpus = vae / "decoder" / "vae.pt", max(1, gpus - 1)
+        decoder_s = args.decoder_share * pipeline.seconds_left()
+        decoder = ["--stage", "decoder", "--seconds", decoder_s, "--critics-after", args.critics_after]
+        pipeline.start("decoder", "training.vae_training", *common, *decoder, gpu=tts_gpus if gpus > 1 else None)
     pipeline.finish("teacher")
     if not latents.exists():
         pipeline.run("training.latents", "--audio", audio, "--vae", normalised, "--out", latents, processes=gpus)
     tts_args = ["--latents", latents, "--run", tts, "--seconds", pipeline.seconds_left()]
     if args.from_checkpoint:
-        tts_args += ["--init", build / "tts_init.pt", "--peak-rate", CONTINUED_RATE]
-    pipeline.run("training.tts_training", *tts_args, processes=max(1, gpus - 1))
+        tts_args += ["--init", build / "tts_init.pt", "--peak-rate", args.continued_rate]
+    pipeline.run("training.tts_training", *tts_args, processes=tts_gpus)
     pipeline.finish("decoder")
-    weights = ["--vae", vae / "decoder" / "vae.pt", "--tts", tts / "tts.pt"]
-    pipeline.run("training.export", *weights, "--out", build / "starter_voice")
+    pipeline.run("training.export", "--vae", trained_vae, "--tts", tts / "tts.pt", "--out", build / "starter_voice")
 
 
 def main() -> None:
@@ -117,9 +119,15 @@ def main() -> None:
         default=0.35,
         help="of the time, for the VAE's joint stage; 0 keeps the encoder of --from-checkpoint",
     )
-    parser.add_argument("--decoder-share", type=float, default=0.8, help="of the TTS training's time, beside it")
+    parser.add_argument(
+        "--decoder-share",
+        type=float,
+        default=0.8,
+        help="of the TTS training's time, beside it; 0 keeps the decoder as it is",
+    )
     parser.add_argument("--critics-after", type=float, default=0.6, help="share of the decoder stage without critics")
-    parser.add_argument("--from-checkpoint", type=Path, help="train this voice on, at lower rates")
+    parser.add_argument("--from-checkpoint", type=Path, help="train this voice on")
+    parser.add_argument("--continued-rate", type=float, default=6e-4, help="peak learning rate of --from-checkpoint")
     parser.add_argument("--library-dir", type=Path, help="where Flite's shared libraries lie, if not installed")
     args = parser.parse_args()
     if args.joint_share == 0 and not args.from_checkpoint:

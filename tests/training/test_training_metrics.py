@@ -125,11 +125,17 @@ def test_no_utterance_is_shorter_than_the_model_can_say(flite: Flite) -> None:
 
 
 def test_a_speaker_with_a_shorter_vocal_tract_measures_higher(flite: Flite) -> None:
-    text = "the weather will be warm, and we may swim."
-    bases = [[Reading.of(utterance(flite, text, speaker))] for speaker in NAMED_SPEAKERS]
+    # of one sentence the measure is noisy, as the teacher's excitation is
+    texts = [
+        "the weather will be warm, and we may swim.",
+        "who took the umbrella?",
+        "seven old ships lay in the harbour.",
+    ]
+
+    def readings(speaker: Speaker) -> list[Reading]:
+        return [Reading.of(utterance(flite, text, speaker)) for text in texts]
+
+    bases = [readings(speaker) for speaker in NAMED_SPEAKERS]
     for voice in VOICES:
-        low, high = (
-            formants([Reading.of(utterance(flite, text, Speaker("x", voice, 1.0, warp)))], bases)
-            for warp in (0.92, 1.08)
-        )
+        low, high = (formants(readings(Speaker("x", voice, 1.0, warp)), bases) for warp in (0.92, 1.08))
         assert high - low > 0.06, "half of what was set, or more"

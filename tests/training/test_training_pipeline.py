@@ -76,6 +76,7 @@ class Recorded(Pipeline):
 
 def options(build: Path, **changes: object) -> argparse.Namespace:
     defaults = {"minutes": 10.0, "hours": 1.0, "joint_share": 0.4, "decoder_share": 0.8, "critics_after": 0.6}
+    defaults["continued_rate"] = 6e-4
     return argparse.Namespace(**{"build": build, "from_checkpoint": None, "library_dir": None, **defaults, **changes})
 
 
@@ -117,6 +118,16 @@ def test_a_finished_voice_is_trained_on_with_or_without_its_encoder(tmp_path: Pa
         assert [name for name in pipeline.args if name in ("unpack", "joint")] == stages
         assert "--init" in pipeline.args["tts_training"]
         assert (build / "vae" / "normalised.pt").exists() == (share == 0)
+
+
+def test_without_a_decoder_stage_all_gpus_train_the_tts_model_and_the_checkpoints_vae_is_exported(
+    tmp_path: Path,
+) -> None:
+    pipeline = Recorded(tmp_path)
+    recipe(pipeline, options(tmp_path, from_checkpoint=Path("voice"), joint_share=0.0, decoder_share=0.0), gpus=2)
+    assert "tts_training x2" in pipeline.stages
+    assert "decoder" not in pipeline.args
+    assert pipeline.args["export"][:2] == ["--vae", str(tmp_path / "vae" / "normalised.pt")]
 
 
 def test_what_is_finished_is_not_done_again(tmp_path: Path) -> None:
