@@ -3,9 +3,8 @@
     python -m training.teacher --corpus build/corpus/train.txt --out build/audio --hours 150
 
 writes chunks of utterances (`AudioChunk`), each complete when its name appears, so that training can begin on the first
-ones while the rest is made. Rerunning makes only what is missing; more hours than the texts
-have are other speakers' readings of them. Speaker of an utterance: a named voice or a
-pseudo-speaker by a seeded draw; consecutive utterances of a pseudo-speaker lie in one chunk, for references.
+ones while the rest is made. Rerunning makes only what is missing; more hours than the texts have are other speakers'
+readings of them. Who says a text is a seeded draw (`cast`); the utterances of a pseudo-speaker lie in one chunk.
 """
 
 from __future__ import annotations
@@ -62,13 +61,27 @@ def all_speakers() -> list[Speaker]:
     return [*NAMED_SPEAKERS, *pseudo_speakers(NUM_PSEUDO_SPEAKERS, PSEUDO_SPEAKERS_SEED)]
 
 
-def assign_speakers(num_texts: int, chunk: int, named_share: float = 0.6) -> list[int]:
-    """Speaker index of each text of a chunk: the named voices in turn, and a dozen pseudo-speakers."""
+def is_short(text: str) -> bool:
+    """One or two words: cheap to say, and the hardest to learn the length of."""
+    return len(text.split()) <= 2
+
+
+def cast(texts: list[str], chunk: int, named_share: float = 0.6) -> list[tuple[str, int]]:
+    """Who says what in a chunk, as (text, speaker index).
+
+    A text is said by a named voice or by one of ten pseudo-speakers; a short one by all named voices, and perhaps by a
+    pseudo-speaker as well.
+    """
     rng = random.Random(chunk)
-    first = len(NAMED_SPEAKERS)
-    cast = rng.sample(range(first, first + NUM_PSEUDO_SPEAKERS), 10)
-    named = [rng.randrange(first) for _ in range(num_texts)]
-    return [named[n] if rng.random() < named_share else cast[n * len(cast) // num_texts] for n in range(num_texts)]
+    named = range(len(NAMED_SPEAKERS))
+    pseudo = rng.sample(range(len(named), len(named) + NUM_PSEUDO_SPEAKERS), 10)
+    result = []
+    for n, text in enumerate(texts):
+        speakers = {rng.choice(named) if rng.random() < named_share else pseudo[n * len(pseudo) // len(texts)]}
+        if is_short(text):
+            speakers.update(named)
+        result += [(text, speaker) for speaker in sorted(speakers)]
+    return result
 
 
 _flite: Flite | None = None
@@ -90,10 +103,10 @@ def utterance(flite: Flite, text: str, speaker: Speaker) -> NDArray[np.int16]:
 def _synthesise_chunk(job: tuple[int, list[str], Path]) -> float:
     index, texts, path = job
     assert _flite is not None
-    assigned = assign_speakers(len(texts), index)
-    audio = [utterance(_flite, text, _speakers[speaker]) for text, speaker in zip(texts, assigned, strict=True)]
+    spoken, speakers = zip(*cast(texts, index), strict=True)
+    audio = [utterance(_flite, text, _speakers[speaker]) for text, speaker in zip(spoken, speakers, strict=True)]
     ends = np.cumsum([len(samples) for samples in audio])
-    AudioChunk(np.concatenate(audio), ends, np.array(assigned, np.int32), texts).save(path)
+    AudioChunk(np.concatenate(audio), ends, np.array(speakers, np.int32), list(spoken)).save(path)
     return float(ends[-1]) / SAMPLE_RATE_HZ / 3600
 
 

@@ -114,6 +114,7 @@ class RowMaker:
         order = np.argsort(corpus.speakers, kind="stable")
         edges = np.searchsorted(corpus.speakers[order], np.arange(corpus.speakers.max() + 2))
         self._of_speaker = [order[a:b] for a, b in itertools.pairwise(edges)]
+        self._patches_until = [np.cumsum(corpus.counts[utterances]) for utterances in self._of_speaker]
 
     def row(self, utterance: int) -> Row:
         corpus, draw, speaker = self.corpus, self.conditioning, int(self.corpus.speakers[utterance])
@@ -148,10 +149,11 @@ class RowMaker:
         return np.arange(start, start + self.corpus.counts[utterance])
 
     def _other(self, speaker: int, utterance: int) -> int:
-        """Another utterance of the speaker, or the same one if there is no other."""
-        candidates = self._of_speaker[speaker]
+        """Another utterance of the speaker, or the same one if there is no other; long ones oftener, as single words
+        are many, but seldom what is spoken from."""
+        candidates, until = self._of_speaker[speaker], self._patches_until[speaker]
         for _ in range(4):
-            other = int(self.rng.choice(candidates))
+            other = int(candidates[np.searchsorted(until, self.rng.integers(until[-1]), side="right")])
             if other != utterance:
                 return other
         return utterance

@@ -84,6 +84,18 @@ def test_nothing_held_out_is_trained_on() -> None:
 
 
 @needs_sources
+def test_common_words_stand_alone_before_rare_ones() -> None:
+    corpus = Corpus(seed=0)
+    common = set(corpus.common)
+    texts = corpus.build(20_000)
+    alone = [text.strip(".?!") for text in texts if " " not in text and text.strip(".?!").isalpha()]
+    rare = [word for word in alone if word not in common]
+    assert len(alone) > 0.25 * len(texts)
+    assert len(rare) < 0.05 * len(alone), "names and numbers only"
+    assert {"yes.", "yes!", "yes?", "yes", "four."} <= set(texts)
+
+
+@needs_sources
 def test_the_same_seed_builds_the_same_corpus() -> None:
     first, second, other = (Corpus(seed).build(500) for seed in (1, 1, 2))
     assert first == second

@@ -11,7 +11,7 @@ from training.flite import NAMED_SPEAKERS, VOICES, Flite, Speaker, pseudo_speake
 from training.formants import Reading, formants
 from training.spectral import SpectralLoss, mel_filters
 from training.speech_metrics import align, distances, pitch, rank_correlation, seam_jumps, speech_seconds
-from training.teacher import MIN_SAMPLES, assign_speakers, utterance
+from training.teacher import MIN_SAMPLES, cast, utterance
 
 
 def buzz(seconds: float, pitch_hz: float) -> np.ndarray:
@@ -94,10 +94,21 @@ def test_warping_by_one_changes_nothing() -> None:
 def test_pseudo_speakers_are_seeded_and_chunks_mix_them_with_the_named() -> None:
     assert pseudo_speakers(5, 1) == pseudo_speakers(5, 1)
     assert pseudo_speakers(5, 1) != pseudo_speakers(5, 2)
-    assigned = assign_speakers(240, chunk=3)
-    assert assigned == assign_speakers(240, chunk=3)
-    assert {0, 1, 2} <= set(assigned)
-    assert len({speaker for speaker in assigned if speaker > 2}) == 10
+    texts = [f"a sentence of number {n}" for n in range(240)]
+    said = cast(texts, chunk=3)
+    assert said == cast(texts, chunk=3)
+    assert [text for text, _ in said] == texts
+    speakers = {speaker for _, speaker in said}
+    assert {0, 1, 2} <= speakers
+    assert len(speakers) == 3 + 10
+
+
+def test_every_named_voice_says_each_short_text() -> None:
+    said = cast(["yes.", "a long text, this one.", "good day."], chunk=0)
+    for text in ("yes.", "good day."):
+        speakers = [speaker for spoken, speaker in said if spoken == text]
+        assert speakers[:3] == [0, 1, 2]
+        assert len(speakers) <= 4
 
 
 @pytest.fixture(scope="module")

@@ -77,6 +77,14 @@ def test_a_reference_comes_from_another_utterance_of_the_speaker(corpus: LatentC
         assert 2 <= len(reference) <= 3
 
 
+def test_references_are_seldom_single_words_however_many_there_are() -> None:
+    lengths = [4] * 30 + [40] * 3
+    corpus = LatentCorpus.build([torch.zeros(n, 4, 8) for n in lengths], [5] * len(lengths), ["a"] * len(lengths))
+    rows = maker(corpus, NEVER)
+    drawn = [corpus.counts[rows._other(5, 0)] for _ in range(400)]
+    assert np.mean(np.array(drawn) == 40) == pytest.approx(0.5, abs=0.1), "by patches, not by utterances"
+
+
 def test_a_prompt_joins_its_text_and_its_audio(corpus: LatentCorpus) -> None:
     row = maker(corpus, dataclasses.replace(NEVER, prompt=1)).row(0)
     start = row.tokens.index(101)
