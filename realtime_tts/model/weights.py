@@ -172,7 +172,7 @@ def to_upstream(module: nn.Module, *, weight_norm: bool = False) -> dict[str, Te
             tensors[f"{prefix}.weight_v"] = tensor.clone()
             tensors[f"{prefix}.weight_g"] = tensor.float().norm(dim=(1, 2), keepdim=True).to(tensor.dtype)
         else:
-            tensors[name] = tensor.clone()
+            tensors[name] = tensor.clone(memory_format=torch.contiguous_format)
     return tensors
 
 
