@@ -43,6 +43,15 @@ def test_a_click_at_a_seam_is_seen_and_a_clean_seam_is_not() -> None:
     assert seam_jumps(broken, 2560).max() > 0.5
 
 
+def test_a_voice_s_pulse_on_a_seam_is_no_click_but_a_click_between_pulses_is() -> None:
+    wave = np.zeros(8000)
+    wave[::160] = 1.0
+    pulses = (8_000 * np.convolve(wave, np.exp(-np.arange(60) / 12))[:8000]).astype(np.int16)
+    assert seam_jumps(pulses, 2560).max() < 0.1
+    pulses[2640:2700] += np.linspace(20_000, 0, 60).astype(np.int16)
+    assert seam_jumps(pulses, 2560, shift=80).max() > 0.5
+
+
 def test_rank_correlation_sees_order_only_and_shares_the_rank_of_ties() -> None:
     assert rank_correlation([1, 2, 3, 9], [10, 20, 30, 31]) == pytest.approx(1.0)
     assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1.0)
