@@ -2,7 +2,8 @@
 
     python -m training.latents --audio build/audio --vae build/vae/normalised.pt --out build/latents.pt
 
-Under torchrun each process encodes its share of the chunks.
+Run again when there are more chunks, it encodes those, and puts them after the others. Under torchrun each process
+encodes its share.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from training.vae_training import load_vae
 @dataclasses.dataclass(slots=True)
 class LatentCorpus:
     """patches [all patches, patch_size, latent_dim] float16; utterance u owns patches
-    starts[u] : starts[u] + counts[u] and characters text_starts[u] : text_starts[u + 1] of `text_ids`."""
+    starts[u] : starts[u] + counts[u] and characters text_starts[u] : text_starts[u + 1] of `text_ids`. `chunks` names
+    the files of audio that it holds."""
 
     patches: Tensor
     starts: NDArray[np.int64]
@@ -37,6 +39,7 @@ class LatentCorpus:
     speakers: NDArray[np.int32]
     text_ids: NDArray[np.uint8]
     text_starts: NDArray[np.int64]
+    chunks: list[str] = dataclasses.field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -70,6 +73,7 @@ class LatentCorpus:
             speakers=np.concatenate([part.speakers for part in parts]),
             text_ids=np.concatenate([part.text_ids for part in parts]),
             text_starts=np.concatenate([[0], np.cumsum(text_lengths)]),
+            chunks=[chunk for part in parts for chunk in part.chunks],
         )
 
     def save(self, path: Path) -> None:
@@ -77,13 +81,16 @@ class LatentCorpus:
             name: torch.from_numpy(getattr(self, name))
             for name in ("starts", "counts", "speakers", "text_ids", "text_starts")
         }
-        torch.save({"patches": self.patches.cpu(), **arrays}, path)
+        partial = path.with_suffix(".partial")
+        torch.save({"patches": self.patches.cpu(), "chunks": self.chunks, **arrays}, partial)
+        partial.rename(path)
 
     @classmethod
     def load(cls, path: Path) -> LatentCorpus:
         """On the CPU."""
         content = torch.load(path, weights_only=True)
-        return cls(content.pop("patches"), **{name: tensor.numpy() for name, tensor in content.items()})
+        patches, chunks = content.pop("patches"), content.pop("chunks")
+        return cls(patches, **{name: tensor.numpy() for name, tensor in content.items()}, chunks=chunks)
 
 
 @torch.inference_mode()
@@ -126,25 +133,36 @@ def main() -> None:
     replicas.join(args.device)
     vae = load_vae(args.vae, args.device).eval()
     use_fast_layers(vae)
-    paths = sorted(args.audio.glob("*.npz"))[replicas.rank :: replicas.count]
-    chunks = [_encode(vae, path) for path in tqdm(paths, unit="chunk", disable=not replicas.is_first)]
-    parts = [args.out.with_name(f"{args.out.name}.{rank}") for rank in range(replicas.count)]
-    LatentCorpus.together(chunks).save(parts[replicas.rank])
+    done = set(torch.load(args.out, weights_only=True, mmap=True)["chunks"]) if args.out.exists() else set()
+    paths = [path for path in sorted(args.audio.glob("*.npz")) if path.name not in done]
+    if paths:
+        _add(args.out, paths, vae, replicas)
+    replicas.end()
+
+
+def _add(out: Path, paths: list[Path], vae: AudioVAE, replicas: Replicas) -> None:
+    """Encodes chunks and puts them after those in `out`."""
+    own = paths[replicas.rank :: replicas.count]
+    parts = [out.with_name(f"{out.name}.{rank}") for rank in range(replicas.count)]
+    encoded = [_encode(vae, path) for path in tqdm(own, unit="chunk", disable=not replicas.is_first)]
+    if encoded:
+        LatentCorpus.together(encoded).save(parts[replicas.rank])
     replicas.wait()
     if replicas.is_first:
-        corpus = LatentCorpus.together([LatentCorpus.load(part) for part in parts])
-        corpus.save(args.out)
-        for part in parts:
+        present = [part for part in parts if part.exists()]
+        corpus = LatentCorpus.together([LatentCorpus.load(part) for part in (out, *present) if part.exists()])
+        corpus.save(out)
+        for part in present:
             part.unlink()
         print(f"{len(corpus)} utterances, {len(corpus.patches) * 0.16 / 3600:.1f} h")
-    replicas.end()
 
 
 def _encode(vae: AudioVAE, path: Path) -> LatentCorpus:
     chunk = AudioChunk.load(path)
     encoded = encode_utterances(vae, chunk.utterances(), patch_size=4)
     patches = torch.cat(encoded).cpu().split([len(part) for part in encoded])  # one copy from the device
-    return LatentCorpus.build(list(patches), chunk.speakers.tolist(), chunk.texts)
+    corpus = LatentCorpus.build(list(patches), chunk.speakers.tolist(), chunk.texts)
+    return dataclasses.replace(corpus, chunks=[path.name])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 
 The teacher speaks while the VAE's joint stage trains on what it has said so far; the VAE's decoder stage runs beside
 the TTS training. Of several GPUs all train the joint stage, then the last one the decoder and the others the TTS model.
-A finished voice is trained on with `--from-checkpoint`; a share of 0 keeps that part of its VAE as it is.
+A finished voice is trained on with `--from-checkpoint`; a share of 0 keeps that part of its VAE as it is. If then the
+teacher is the slower one, `--rounds` begin on its first hours and take in later what it has said since.
 
 Every stage is a command of its own (README.md) and resumes, so that this one may be run again after a cut. Progress is
 the foreground stage's; the others log into the build folder. Needs the corpus (`training.corpus`).
@@ -18,9 +19,12 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
+
+from training.teacher import spoken_hours
 
 EXPORT_S = 20.0
 # the processes of a stage meet on this host, whatever its name resolves to
@@ -58,11 +62,22 @@ class Pipeline:
         if process is not None and process.wait() != 0:
             raise RuntimeError(f"{name} failed; its output is in {self.build / name}.log")
 
-    def close(self) -> None:
-        """Ends what still runs."""
-        for process in self._background.values():
+    def wait_for(self, name: str, enough: Callable[[], bool]) -> None:
+        """Until a background stage has done enough, or has ended."""
+        while name in self._background and self._background[name].poll() is None and not enough():
+            time.sleep(1)
+
+    def stop(self, name: str) -> None:
+        """End a background stage; nothing if it was not started or has been waited for."""
+        process = self._background.pop(name, None)
+        if process is not None:
             process.terminate()
             process.wait()
+
+    def close(self) -> None:
+        """Ends what still runs."""
+        for name in list(self._background):
+            self.stop(name)
 
     def _command(self, module: str, args: tuple[object, ...], processes: int = 1) -> list[str]:
         launcher = ["-m"]
@@ -97,13 +112,19 @@ def recipe(pipeline: Pipeline, args: argparse.Namespace, gpus: int) -> None:
         decoder_s = args.decoder_share * pipeline.seconds_left()
         decoder = ["--stage", "decoder", "--seconds", decoder_s, "--critics-after", args.critics_after]
         pipeline.start("decoder", "training.vae_training", *common, *decoder, gpu=tts_gpus if gpus > 1 else None)
-    pipeline.finish("teacher")
-    if not latents.exists():
-        pipeline.run("training.latents", "--audio", audio, "--vae", normalised, "--out", latents, processes=gpus)
-    tts_args = ["--latents", latents, "--run", tts, "--seconds", pipeline.seconds_left()]
+    tts_args: list[object] = ["--latents", latents, "--run", tts]
     if args.from_checkpoint:
         tts_args += ["--init", build / "tts_init.pt", "--peak-rate", args.continued_rate]
-    pipeline.run("training.tts_training", *tts_args, processes=tts_gpus)
+    for rounds_left in range(args.rounds, 0, -1):
+        if args.rounds == 1:
+            pipeline.finish("teacher")
+        pipeline.wait_for("teacher", lambda: spoken_hours(audio) >= args.hours / args.rounds)
+        if rounds_left == 1:
+            pipeline.stop("teacher")
+        pipeline.run("training.latents", "--audio", audio, "--vae", normalised, "--out", latents, processes=gpus)
+        left = pipeline.seconds_left()
+        seconds = ["--more-seconds", left, "--session-seconds", left / rounds_left]
+        pipeline.run("training.tts_training", *tts_args, *seconds, processes=tts_gpus)
     pipeline.finish("decoder")
     pipeline.run("training.export", "--vae", trained_vae, "--tts", tts / "tts.pt", "--out", build / "starter_voice")
 
@@ -113,6 +134,9 @@ def main() -> None:
     parser.add_argument("--build", type=Path, default=Path("build"))
     parser.add_argument("--minutes", type=float, default=28.0, help="for everything; the teacher needs CPU cores")
     parser.add_argument("--hours", type=float, default=150.0, help="of the teacher's speech")
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="of TTS training, each on what the teacher has said so far"
+    )
     parser.add_argument(
         "--joint-share",
         type=float,

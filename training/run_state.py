@@ -41,7 +41,8 @@ class Run:
     """A training run's schedule, state file and log.
 
     A run lasts `num_steps` steps or `seconds` of training time, whichever is given and ends first; both count on over
-    restarts. `session_seconds` ends this process early, saved and ready to be resumed.
+    restarts. `more_seconds`, instead of `seconds`, are from now on, whatever was trained before. `session_seconds` ends
+    this process early, saved and ready to be resumed.
     folder: holds state.pt (everything to resume) and log.jsonl (one object a line).
     """
 
@@ -51,15 +52,18 @@ class Run:
         *,
         num_steps: int | None,
         seconds: float | None,
+        more_seconds: float | None = None,
         session_seconds: float | None = None,
         save_every_s: float = 60,
     ) -> None:
-        if num_steps is None and seconds is None:
+        if num_steps is None and seconds is None and more_seconds is None:
             raise ValueError("a run needs an end: steps or seconds")
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.step = 0
-        self._num_steps, self._seconds, self._session_seconds = num_steps, seconds, session_seconds
+        self._num_steps, self._session_seconds = num_steps, session_seconds
+        self._more_seconds = more_seconds
+        self._seconds = seconds if more_seconds is None else more_seconds
         self._start = self._saved = time.monotonic()
         self._earlier_s = 0.0
         self._save_every_s = save_every_s
@@ -100,6 +104,8 @@ class Run:
             return None
         state = torch.load(self.state_path, map_location=map_location, weights_only=True)
         self.step, self._earlier_s = state["step"], state["elapsed_s"]
+        if self._more_seconds is not None:
+            self._seconds = self._earlier_s + self._more_seconds
         self._start = time.monotonic()
         return state
 

@@ -24,7 +24,7 @@ from tqdm import tqdm
 from training.flite import NAMED_SPEAKERS, SAMPLE_RATE_HZ, Flite, Speaker, pseudo_speakers, trim
 
 CHUNK_TEXTS = 240
-CHUNK_HOURS, MIN_CHUNK_HOURS = 0.27, 0.1  # of speech in a chunk: usual, and surely
+CHUNK_HOURS, MIN_CHUNK_HOURS = 0.3, 0.1  # of speech in a chunk: usual, and surely
 NUM_PSEUDO_SPEAKERS = 2400
 PSEUDO_SPEAKERS_SEED = 1
 MIN_SAMPLES = 4 * 2560  # the stop flag is ignored for the first patches, so nothing shorter than four can be said
@@ -110,6 +110,11 @@ def _synthesise_chunk(job: tuple[int, list[str], Path]) -> float:
     return float(ends[-1]) / SAMPLE_RATE_HZ / 3600
 
 
+def spoken_hours(folder: Path) -> float:
+    """About how much speech there is."""
+    return CHUNK_HOURS * len(list(folder.glob("*.npz")))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", type=Path, default=Path("build/corpus/train.txt"))
@@ -124,7 +129,7 @@ def main() -> None:
     # a second reading is by other speakers: the casting goes by a chunk's number
     readings = itertools.islice(itertools.cycle(groups), len(groups) + int(args.hours / MIN_CHUNK_HOURS))
     jobs = ((index, group, args.out / f"{index:04d}.npz") for index, group in enumerate(readings))
-    hours = CHUNK_HOURS * len(list(args.out.glob("*.npz")))
+    hours = spoken_hours(args.out)
     missing = (job for job in jobs if not job[2].exists())
     with (
         multiprocessing.Pool(args.workers, _start_worker, (args.library_dir,)) as pool,

@@ -58,17 +58,18 @@ def parameter_groups(model: VoxCPM, decay: float) -> list[dict[str, object]]:
 
 
 class TrainingData:
-    """A corpus split into training batches and fixed validation batches. Make it before CUDA is initialised."""
+    """A corpus split into training batches and fixed validation batches: its first utterances, which are the same when
+    the corpus has grown. Make it before CUDA is initialised."""
 
     def __init__(self, corpus: LatentCorpus, positions_per_step: int, seed: int, workers: int = 4) -> None:
         self.corpus = corpus
-        order = np.random.default_rng(0).permutation(len(corpus))
-        held = order[: min(NUM_VALIDATION, len(order) // 10)]
+        utterances = np.arange(len(corpus))
+        held, trained = np.split(utterances, [min(NUM_VALIDATION, len(corpus) // 10)])
         maker = RowMaker(corpus, Conditioning(), np.random.default_rng(1))
-        sample = [maker.row(int(u)) for u in order[-2000:]]
+        sample = [maker.row(int(u)) for u in np.random.default_rng(0).choice(utterances, min(2000, len(corpus)))]
         shape = BatchShape.fit([row for row in sample if len(row.tokens) <= MAX_POSITIONS], positions_per_step)
         self.validation = list(pack((maker.row(int(u)) for u in held), shape))
-        self.batches = Batches(maker, order[len(held) :], shape, workers=workers, seed=seed)
+        self.batches = Batches(maker, trained, shape, workers=workers, seed=seed)
 
 
 def compile_layers(model: VoxCPM) -> None:
@@ -212,6 +213,7 @@ def main() -> None:
     parser.add_argument("--init", type=Path, help="begin from these averaged weights (another run's tts.pt)")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--seconds", type=float)
+    parser.add_argument("--more-seconds", type=float, help="instead of --seconds: from now on, if resumed")
     parser.add_argument("--session-seconds", type=float, help="stop here, to be resumed")
     parser.add_argument("--peak-rate", type=float, default=TtsSettings().peak_rate)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -220,7 +222,13 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")
-    run = Run(args.run, num_steps=args.steps, seconds=args.seconds, session_seconds=args.session_seconds)
+    run = Run(
+        args.run,
+        num_steps=args.steps,
+        seconds=args.seconds,
+        more_seconds=args.more_seconds,
+        session_seconds=args.session_seconds,
+    )
     state = run.load("cpu")
     settings = dataclasses.replace(TtsSettings(), peak_rate=args.peak_rate)
     replicas = Replicas.from_environment()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,12 @@ class Recorded(Pipeline):
     def finish(self, name: str) -> None:
         self.stages.append(f"{name} finished")
 
+    def wait_for(self, name: str, enough: Callable[[], bool]) -> None:
+        self.stages.append(f"{name} {'has done' if enough() else 'is not at'} enough")
+
+    def stop(self, name: str) -> None:
+        self.stages.append(f"{name} stopped")
+
     def _note(self, module: str, args: tuple[object, ...], how: str) -> None:
         words = [str(arg) for arg in args]
         name = module.removeprefix("training.")
@@ -76,7 +83,7 @@ class Recorded(Pipeline):
 
 def options(build: Path, **changes: object) -> argparse.Namespace:
     defaults = {"minutes": 10.0, "hours": 1.0, "joint_share": 0.4, "decoder_share": 0.8, "critics_after": 0.6}
-    defaults["continued_rate"] = 6e-4
+    defaults |= {"continued_rate": 6e-4, "rounds": 1}
     return argparse.Namespace(**{"build": build, "from_checkpoint": None, "library_dir": None, **defaults, **changes})
 
 
@@ -88,6 +95,8 @@ def test_all_gpus_train_the_encoder_then_the_last_one_the_decoder(tmp_path: Path
         "joint x4",
         "decoder on 3 behind",
         "teacher finished",
+        "teacher is not at enough",
+        "teacher stopped",
         "latents x4",
         "tts_training x3",
         "decoder finished",
@@ -130,10 +139,48 @@ def test_without_a_decoder_stage_all_gpus_train_the_tts_model_and_the_checkpoint
     assert pipeline.args["export"][:2] == ["--vae", str(tmp_path / "vae" / "normalised.pt")]
 
 
+def test_rounds_begin_before_the_teacher_has_finished_and_share_the_time(tmp_path: Path) -> None:
+    (tmp_path / "audio").mkdir()
+    for chunk in range(4):  # of 0.3 hours: half of what is wanted
+        (tmp_path / "audio" / f"{chunk:04d}.npz").touch()
+    pipeline = Recorded(tmp_path)
+    sessions: list[float] = []
+    run = pipeline.run
+
+    def timed(module: str, *args: object, processes: int = 1) -> None:
+        if "--session-seconds" in args:
+            session, left = (float(str(args[args.index(name) + 1])) for name in ("--session-seconds", "--more-seconds"))
+            sessions.append(session / left)
+        run(module, *args, processes=processes)
+
+    pipeline.run = timed  # type: ignore[method-assign]
+    recipe(pipeline, options(tmp_path, rounds=3, hours=3.6), gpus=1)
+    start = pipeline.stages.index("teacher has done enough")
+    assert pipeline.stages[start:-2] == [
+        *["teacher has done enough", "latents x1", "tts_training x1"] * 2,
+        *["teacher has done enough", "teacher stopped", "latents x1", "tts_training x1"],
+    ]
+    assert "teacher finished" not in pipeline.stages
+    assert sessions == pytest.approx([1 / 3, 1 / 2, 1])
+
+
+def test_waiting_for_a_stage_ends_with_what_it_makes_or_with_itself(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, seconds=60)
+    pipeline.start("server", "http.server", 0, "--bind", "127.0.0.1")
+    answers = iter([False, True])
+    pipeline.wait_for("server", lambda: next(answers))
+    assert next(answers, None) is None
+    pipeline.stop("server")
+    pipeline.stop("server")  # it is not there any more
+    pipeline.start("short", "calendar", 2026)
+    pipeline.wait_for("short", lambda: False)
+    pipeline.finish("short")
+
+
 def test_what_is_finished_is_not_done_again(tmp_path: Path) -> None:
     for done in ("audio/complete", "vae/normalised.pt", "latents.pt"):
         (tmp_path / done).parent.mkdir(exist_ok=True)
         (tmp_path / done).touch()
     pipeline = Recorded(tmp_path)
     recipe(pipeline, options(tmp_path), gpus=2)
-    assert list(pipeline.args) == ["decoder", "tts_training", "export"]
+    assert list(pipeline.args) == ["decoder", "latents", "tts_training", "export"]  # latents only adds new chunks

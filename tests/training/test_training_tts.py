@@ -307,6 +307,33 @@ def test_preparations_count_in_a_runs_seconds_but_not_in_its_schedule(
     assert not run.goes_on
 
 
+def test_more_seconds_begin_where_an_earlier_process_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("training.run_state.time.monotonic", lambda: now[0])
+    first = Run(tmp_path, num_steps=None, seconds=None, more_seconds=90, session_seconds=30)
+    now[0] += 31
+    assert first.is_paused
+    assert first.progress == pytest.approx(31 / 90)
+    first.save()
+    now[0] += 1000  # whatever happened in between
+    second = Run(tmp_path, num_steps=None, seconds=None, more_seconds=31)
+    second.load("cpu")
+    assert second.progress == pytest.approx(0.5)
+    now[0] += 31
+    assert not second.goes_on
+
+
+def test_validation_utterances_are_the_same_when_the_corpus_has_grown(corpus: LatentCorpus) -> None:
+    grown = LatentCorpus.together([corpus, corpus, corpus])
+    held = []
+    for part in (corpus, grown):
+        data = TrainingData(part, positions_per_step=512, seed=0, workers=1)
+        data.batches.close()
+        held.append({int(patch) for batch in data.validation for patch in batch.target_patches[batch.weight > 0]})
+        assert not held[-1] & {int(part.starts[u]) for u in data.batches._utterances}
+    assert min(held[0]) == min(held[1]) == 0
+
+
 def test_a_restored_optimiser_takes_its_rate_and_another() -> None:
     layer = torch.nn.Linear(2, 1)
     optimizer = adam_w(layer.parameters(), torch.device("cpu"), (0.9, 0.98))

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from realtime_tts.model.audio_vae import AudioVAE
+from training import latents as latents_command
 from training.audio_pool import AudioPool
 from training.fast_layers import use_fast_layers
 from training.latent_space import normalise_latents, revive_latents
-from training.latents import encode_utterances
+from training.latents import LatentCorpus, encode_utterances
 from training.run_state import Run
 from training.starter_config import starter_config
 from training.teacher import AudioChunk
@@ -134,6 +135,34 @@ def test_normalised_latents_are_standard_and_decode_as_before(pool: AudioPool, v
         80 * 640
     )  # further back than the decoder looks: left of the first frame is zero, which means something else now
     torch.testing.assert_close(after[:, settled:], before[:, settled:], atol=2e-3, rtol=1e-2)
+
+
+def test_chunks_that_come_later_are_added_behind_the_others(
+    tmp_path: Path, pool: AudioPool, vae: AudioVAE, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[str] = []
+    encode = latents_command._encode
+
+    def counted(vae: AudioVAE, path: Path) -> LatentCorpus:
+        encoded.append(path.name)
+        return encode(vae, path)
+
+    monkeypatch.setattr(latents_command, "load_vae", lambda *_: vae)
+    monkeypatch.setattr(latents_command, "_encode", counted)
+    out = tmp_path / "latents.pt"
+    arguments = ["latents", "--audio", str(tmp_path), "--out", str(out), "--device", "cpu"]
+    monkeypatch.setattr("sys.argv", arguments)
+    latents_command.main()
+    first = LatentCorpus.load(out)
+    audio = tone(1.0, 140, 4)
+    AudioChunk(audio, np.array([len(audio)]), np.array([7], np.int32), ["later."]).save(tmp_path / "0001.npz")
+    for _ in range(2):  # the second time there is nothing new
+        latents_command.main()
+    both = LatentCorpus.load(out)
+    assert encoded == both.chunks == ["0000.npz", "0001.npz"]
+    assert both.speakers.tolist() == [*first.speakers.tolist(), 7]
+    assert torch.equal(both.patches[: len(first.patches)], first.patches)
+    assert len(both.text(3)) == len("later.")
 
 
 def test_unused_latents_stay_small_when_normalised(pool: AudioPool, vae: AudioVAE) -> None:
