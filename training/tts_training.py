@@ -248,6 +248,7 @@ def main() -> None:
     if state is not None:
         trainer.restore(state)
     train(trainer, run)
+    data.batches.close()
     replicas.end()
 
 
