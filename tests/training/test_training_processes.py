@@ -1,0 +1,52 @@
+"""The evaluation's processes: order, failures, and that it does not matter which of them speaks, or with whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import realtime_tts
+from training.evaluation_measures import measure_length, measure_pitch
+from training.evaluation_pool import Setup, Workers, speak, speak_jobs
+from training.generation import Utterance
+
+STARTER_VOICE = Path(realtime_tts.__file__).parent / "starter_voice"
+
+
+def buzz(pitch_hz: float) -> np.ndarray:
+    t = np.arange(8000) / 16000
+    return (3000 * sum(np.sin(2 * np.pi * pitch_hz * k * t) / k for k in range(1, 8))).astype(np.int16)
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    with Workers(Setup(STARTER_VOICE, "cpu"), 2) as workers:
+        yield workers
+
+
+def test_processes_answer_in_the_order_of_the_jobs(workers: Workers) -> None:
+    heights = [120.0, 240.0, 90.0, 180.0, 300.0, 150.0]
+    measured = workers.map(measure_pitch, [buzz(hz) for hz in heights], "pitch")
+    assert measured == pytest.approx(heights, rel=0.03)
+
+
+def test_a_failing_job_is_reported_and_the_next_ones_are_done(workers: Workers) -> None:
+    speech, silence = buzz(120), np.zeros(8000, np.int16)
+    with pytest.raises(ZeroDivisionError):
+        workers.map(measure_length, [(speech, speech), (speech, silence)], "lengths")
+    assert workers.map(measure_length, [(speech, speech)], "lengths")[0].ratio == 1.0
+
+
+def test_an_utterance_sounds_alike_from_any_process_and_batch(workers: Workers) -> None:
+    utterances = [Utterance("yes.", "slt"), Utterance("good morning.", "rms")]
+    alone, order = speak_jobs(utterances, steps=2, cfg=2.0, batch=1)
+    together, same_order = speak_jobs(utterances, steps=2, cfg=2.0, batch=2)
+    assert order == same_order == [1, 0]
+    singly = [samples for batch in workers.map(speak, alone, "alone") for samples in batch]
+    jointly = [samples for batch in workers.map(speak, together, "together") for samples in batch]
+    for one, other in zip(singly, jointly, strict=True):
+        assert len(one) == len(other)
+        assert np.abs(one.astype(int) - other).max() < 40  # of 32768: sums in another order
