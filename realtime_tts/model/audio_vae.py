@@ -65,9 +65,9 @@ class CausalConv1d(nn.Conv1d):
             return super().forward(x)
         if self.kernel_size[0] == 1 and x.shape[0] * x.shape[-1] <= _FEW_FRAMES:
             return F.linear(x.transpose(1, 2), self.weight[..., 0], self.bias).transpose(1, 2)
-        if self.groups > 1 and x.numel() <= _FEW_VALUES:
+        if self.in_channels == self.groups == self.out_channels and x.numel() <= _FEW_VALUES:
             return self._tap_by_tap(x)
-        if self.out_channels == 1:
+        if self.out_channels == 1 and self.dilation[0] == 1:
             return self._to_one_channel(x)
         return super().forward(x)
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from random_checkpoints import CONFIGS, random_weight
 
 from realtime_tts.model import audio_vae
-from realtime_tts.model.audio_vae import AudioVAE, CausalUpsample
+from realtime_tts.model.audio_vae import AudioVAE, CausalConv1d, CausalUpsample
 from realtime_tts.model.config_file import parse_config
 from realtime_tts.model.weights import _from_transposed, _to_transposed
 
@@ -109,3 +109,19 @@ def test_upsampling_is_a_transposed_convolution(monkeypatch, few_frames, stride)
     expected = F.conv_transpose1d(x, weight, upsample.bias, stride=stride)[..., :-stride]
     torch.testing.assert_close(upsample(x), expected, atol=1e-5, rtol=1e-5)
     assert torch.equal(_to_transposed(upsample.weight, stride), weight)
+
+
+@pytest.mark.parametrize(
+    ("channels", "out_channels", "kernel", "dilation", "groups"),
+    [(8, 6, 1, 1, 1), (8, 8, 7, 3, 8), (8, 1, 7, 1, 1), (8, 1, 3, 2, 1), (8, 4, 3, 1, 4), (8, 6, 7, 9, 1)],
+)
+@pytest.mark.parametrize("length", [3, 500, 6000])
+def test_short_ways_compute_the_convolution(
+    channels: int, out_channels: int, kernel: int, dilation: int, groups: int, length: int
+) -> None:
+    torch.manual_seed(0)
+    context = (kernel - 1) * dilation
+    conv = CausalConv1d(channels, out_channels, kernel, dilation=dilation, groups=groups, context=context)
+    x = torch.randn(2, channels, length)
+    expected = F.conv1d(F.pad(x, (context, 0)), conv.weight, conv.bias, dilation=dilation, groups=groups)
+    torch.testing.assert_close(conv(x), expected)
