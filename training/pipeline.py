@@ -60,12 +60,15 @@ class Pipeline:
         """Wait for a background stage, if it was started. Raises RuntimeError if it failed."""
         process = self._background.pop(name, None)
         if process is not None and process.wait() != 0:
-            raise RuntimeError(f"{name} failed; its output is in {self.build / name}.log")
+            raise self._failure(name)
 
     def wait_for(self, name: str, enough: Callable[[], bool]) -> None:
-        """Until a background stage has done enough, or has ended."""
-        while name in self._background and self._background[name].poll() is None and not enough():
+        """Until a background stage has done enough or has ended. Raises RuntimeError if it failed."""
+        process = self._background.get(name)
+        while process is not None and process.poll() is None and not enough():
             time.sleep(1)
+        if process is not None and process.poll():
+            raise self._failure(name)
 
     def stop(self, name: str) -> None:
         """End a background stage; nothing if it was not started or has been waited for."""
@@ -78,6 +81,9 @@ class Pipeline:
         """Ends what still runs."""
         for name in list(self._background):
             self.stop(name)
+
+    def _failure(self, name: str) -> RuntimeError:
+        return RuntimeError(f"{name} failed; its output is in {self.build / name}.log")
 
     def _command(self, module: str, args: tuple[object, ...], processes: int = 1) -> list[str]:
         launcher = ["-m"]
@@ -118,9 +124,10 @@ def recipe(pipeline: Pipeline, args: argparse.Namespace, gpus: int) -> None:
     for rounds_left in range(args.rounds, 0, -1):
         if args.rounds == 1:
             pipeline.finish("teacher")
-        pipeline.wait_for("teacher", lambda: spoken_hours(audio) >= args.hours / args.rounds)
-        if rounds_left == 1:
-            pipeline.stop("teacher")
+        else:
+            pipeline.wait_for("teacher", lambda: spoken_hours(audio) >= args.hours / args.rounds)
+            if rounds_left == 1:
+                pipeline.stop("teacher")
         pipeline.run("training.latents", "--audio", audio, "--vae", normalised, "--out", latents, processes=gpus)
         left = pipeline.seconds_left()
         seconds = ["--more-seconds", left, "--session-seconds", left / rounds_left]

@@ -34,9 +34,7 @@ class Replicas:
 
     @property
     def rate_scale(self) -> float:
-        """For the learning rate: larger batches bear larger steps. Cautious: the square root is
-        usual for Adam.
-        """
+        """For the learning rate: larger batches bear larger steps. Cautious: the square root is usual for Adam."""
         return self.count**0.25
 
     def join(self, device: str) -> None:

@@ -95,6 +95,12 @@ def test_trimming_leaves_fixed_margins_even_where_the_recording_has_none() -> No
         assert len(trim(recording)) == pytest.approx(8000 + 160 * 16, abs=320)
 
 
+def test_trimming_cuts_breath_before_speech_but_not_a_weak_end() -> None:
+    breath = np.random.default_rng(0).normal(0, 3000 / 120, 4000).astype(np.int16)
+    recording = np.concatenate([breath, buzz(0.5, 120), breath])
+    assert len(trim(recording)) == pytest.approx(960 + 8000 + 4000 + 1920, abs=320)
+
+
 def test_warping_by_one_changes_nothing() -> None:
     assert warped_alpha(0.42, 1.0) == pytest.approx(0.42)
     assert warped_alpha(0.42, 1.1) < 0.42 < warped_alpha(0.42, 0.9)

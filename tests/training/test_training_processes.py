@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import realtime_tts
+from realtime_tts.model_location import STARTER_VOICE, local_directory
 from training.evaluation_measures import measure_length, measure_pitch
 from training.evaluation_pool import Setup, Workers, speak, speak_jobs
 from training.generation import Utterance
 
-STARTER_VOICE = Path(realtime_tts.__file__).parent / "starter_voice"
 
-
-def buzz(pitch_hz: float) -> np.ndarray:
-    t = np.arange(8000) / 16000
-    return (3000 * sum(np.sin(2 * np.pi * pitch_hz * k * t) / k for k in range(1, 8))).astype(np.int16)
+def tone(pitch_hz: float) -> np.ndarray:
+    return (3000 * np.sin(2 * np.pi * pitch_hz * np.arange(8000) / 16000)).astype(np.int16)
 
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Workers]:
-    with Workers(Setup(STARTER_VOICE, "cpu"), 2) as workers:
+    checkpoint = local_directory(STARTER_VOICE)
+    assert checkpoint is not None
+    with Workers(Setup(checkpoint, "cpu"), 2) as workers:
         yield workers
 
 
 def test_processes_answer_in_the_order_of_the_jobs(workers: Workers) -> None:
     heights = [120.0, 240.0, 90.0, 180.0, 300.0, 150.0]
-    measured = workers.map(measure_pitch, [buzz(hz) for hz in heights], "pitch")
+    measured = workers.map(measure_pitch, [tone(hz) for hz in heights], "pitch")
     assert measured == pytest.approx(heights, rel=0.03)
 
 
 def test_a_failing_job_is_reported_and_the_next_ones_are_done(workers: Workers) -> None:
-    speech, silence = buzz(120), np.zeros(8000, np.int16)
+    speech, silence = tone(120), np.zeros(8000, np.int16)
     with pytest.raises(ZeroDivisionError):
         workers.map(measure_length, [(speech, speech), (speech, silence)], "lengths")
     assert workers.map(measure_length, [(speech, speech)], "lengths")[0].ratio == 1.0
