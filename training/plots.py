@@ -48,9 +48,21 @@ def smoothed(values: list[float], width: int = 9) -> np.ndarray:
     return np.convolve(values, kernel, "same") / np.convolve(np.ones(len(values)), kernel, "same")
 
 
+def panels_of(build: Path) -> list[tuple[str, str, tuple[str, ...]]]:
+    """The panels of those runs that were made: a voice that was trained on may have kept its VAE.
+
+    Raises FileNotFoundError if there is no run at all.
+    """
+    panels = [panel for panel in PANELS if (build / panel[0] / "log.jsonl").exists()]
+    if not panels:
+        raise FileNotFoundError(f"no training run's log.jsonl lies under {build}")
+    return panels
+
+
 def plot_losses(build: Path, path: Path) -> None:
-    figure, axes = plt.subplots(1, len(PANELS), figsize=(16, 3.6), constrained_layout=True)
-    for axis, (run, title, names) in zip(axes, PANELS, strict=True):
+    panels = panels_of(build)
+    figure, rows = plt.subplots(1, len(panels), figsize=(4 * len(panels), 3.6), squeeze=False, constrained_layout=True)
+    for axis, (run, title, names) in zip(rows[0], panels, strict=True):
         for name in names:
             steps, values = curve(build / run / "log.jsonl", name)
             is_validation = name.startswith("val_")
