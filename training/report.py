@@ -72,7 +72,17 @@ def _duration(results: Results) -> list[Line]:
         lines.append(Line(f"duration within 0.8–1.25 × teacher, {name}", "≥ 99 %", measured, met))
         ends = f"{_percent(row['end_missing'])} / {_percent(row['end_extra'])}"
         lines.append(Line(f"end cut by 0.1 s / babble of 0.2 s after it, {name}", "–", ends))
-    return lines
+    return [*lines, _all_durations([results["duration"][kind] for kind in KINDS])]
+
+
+def _all_durations(rows: list[Results]) -> Line:
+    count = sum(row["count"] for row in rows)
+    shares = {v: sum(row["count"] * row["within_by_voice"][v] for row in rows) / count for v in VOICES}
+    by_voice = ", ".join(f"{voice} {_percent(share)}" for voice, share in shares.items())
+    within = _percent(sum(shares.values()) / len(shares))
+    measured = f"{within} of {count} ({by_voice})"
+    measure = "duration within 0.8–1.25 × teacher, sentences and short texts together"
+    return Line(measure, "≥ 99 %", measured, min(shares.values()) >= 0.99)
 
 
 def _sound(results: Results) -> list[Line]:

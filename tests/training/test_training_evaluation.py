@@ -204,3 +204,16 @@ def test_each_voice_has_to_reach_its_bar() -> None:
         "within_by_voice": {**dict.fromkeys(VOICES, 1.0), "awb": 0.98},
     }
     assert [line.met for line in lines(slow) if "single words" in line.measure] == [False, None]
+
+
+def test_durations_of_all_kinds_together_are_weighted_by_their_counts() -> None:
+    mixed = results()
+    mixed["duration"]["words"] = {
+        **mixed["duration"]["words"],
+        "count": 300,
+        "within_by_voice": {**dict.fromkeys(VOICES, 1.0), "awb": 0.9},
+    }
+    (together,) = [line for line in lines(mixed) if line.measure.endswith("together") and "duration" in line.measure]
+    # awb: (951 * 0.995 * 2 + 300 * 0.9) / 2202
+    assert together.measured == "99.1 % of 2202 (slt 99.6 %, rms 99.6 %, awb 98.2 %)"
+    assert together.met is False
