@@ -107,11 +107,19 @@ class Batch:
 
 
 class RowMaker:
-    """Draws the condition of an utterance and lays the row out."""
+    """Draws the condition of an utterance and lays the row out. References and prompts are of the utterances in `pool`
+    [n] (default: all)."""
 
-    def __init__(self, corpus: LatentCorpus, conditioning: Conditioning, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        corpus: LatentCorpus,
+        conditioning: Conditioning,
+        rng: np.random.Generator,
+        pool: NDArray[np.int64] | None = None,
+    ) -> None:
         self.corpus, self.conditioning, self.rng = corpus, conditioning, rng
-        order = np.argsort(corpus.speakers, kind="stable")
+        pool = np.arange(len(corpus)) if pool is None else pool
+        order = pool[np.argsort(corpus.speakers[pool], kind="stable")]
         edges = np.searchsorted(corpus.speakers[order], np.arange(corpus.speakers.max() + 2))
         self._of_speaker = [order[a:b] for a, b in itertools.pairwise(edges)]
         self._patches_until = [np.cumsum(corpus.counts[utterances]) for utterances in self._of_speaker]
@@ -152,7 +160,7 @@ class RowMaker:
         """Another utterance of the speaker, or the same one if there is no other; long ones oftener, as single words
         are many, but seldom what is spoken from."""
         candidates, until = self._of_speaker[speaker], self._patches_until[speaker]
-        for _ in range(4):
+        for _ in range(4 if len(candidates) else 0):
             other = int(candidates[np.searchsorted(until, self.rng.integers(until[-1]), side="right")])
             if other != utterance:
                 return other

@@ -30,6 +30,7 @@ from training.tts_batches import MAX_POSITIONS, Batch, Batches, BatchShape, Cond
 from training.tts_losses import LossSettings, losses
 
 NUM_VALIDATION = 512
+VALIDATION_POOL = 20_000  # utterances, the first, that validation's references are cut from
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,17 +59,21 @@ def parameter_groups(model: VoxCPM, decay: float) -> list[dict[str, object]]:
 
 
 class TrainingData:
-    """A corpus split into training batches and fixed validation batches: its first utterances, which are the same when
-    the corpus has grown. Make it before CUDA is initialised."""
+    """A corpus split into training batches and fixed validation batches: its first utterances, conditioned on early
+    ones, all of which stay when the corpus grows. No row of training has any of the former, be it as a prompt. Make it
+    before CUDA is initialised."""
 
     def __init__(self, corpus: LatentCorpus, positions_per_step: int, seed: int, workers: int = 4) -> None:
         self.corpus = corpus
         utterances = np.arange(len(corpus))
         held, trained = np.split(utterances, [min(NUM_VALIDATION, len(corpus) // 10)])
-        maker = RowMaker(corpus, Conditioning(), np.random.default_rng(1))
-        sample = [maker.row(int(u)) for u in np.random.default_rng(0).choice(utterances, min(2000, len(corpus)))]
+        maker = RowMaker(corpus, Conditioning(), np.random.default_rng(1), trained)
+        sample = [maker.row(int(u)) for u in np.random.default_rng(0).choice(trained, min(2000, len(trained)))]
         shape = BatchShape.fit([row for row in sample if len(row.tokens) <= MAX_POSITIONS], positions_per_step)
-        self.validation = list(pack((maker.row(int(u)) for u in held), shape))
+        # prompts are predicted as well, and those of the pool were trained on
+        unprompted = Conditioning(prompt=0)
+        validator = RowMaker(corpus, unprompted, np.random.default_rng(1), utterances[:VALIDATION_POOL])
+        self.validation = list(pack((validator.row(int(u)) for u in held), shape))
         self.batches = Batches(maker, trained, shape, workers=workers, seed=seed)
 
 

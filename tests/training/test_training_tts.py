@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from training.generation import Utterance, decode, generate
 from training.latents import LatentCorpus
 from training.run_state import Ema, Run, adam_w, cosine_rate, restore_optimizer, set_rate
 from training.starter_config import LETTER_IDS, VOICE_IDS, config_map, starter_config, toy_config_map
-from training.tts_batches import BatchShape, Conditioning, RowMaker, collate, pack
+from training.tts_batches import Batch, BatchShape, Conditioning, RowMaker, collate, pack
 from training.tts_losses import LossSettings, hidden_states, losses, quantise
 from training.tts_training import TrainingData, TtsSettings, TtsTrainer, initialise
 from training.unpack import unpack
@@ -323,15 +324,36 @@ def test_more_seconds_begin_where_an_earlier_process_ended(tmp_path: Path, monke
     assert not second.goes_on
 
 
-def test_validation_utterances_are_the_same_when_the_corpus_has_grown(corpus: LatentCorpus) -> None:
-    grown = LatentCorpus.together([corpus, corpus, corpus])
-    held = []
-    for part in (corpus, grown):
+def predicted(batches: list[Batch]) -> set[int]:
+    return {int(patch) for batch in batches for patch in batch.target_patches[batch.weight > 0]}
+
+
+def test_validation_is_the_same_when_the_corpus_has_grown(
+    corpus: LatentCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.tts_training.NUM_VALIDATION", 2)
+    monkeypatch.setattr("training.tts_training.VALIDATION_POOL", len(corpus))
+    inputs = []
+    for part in (corpus, LatentCorpus.together([corpus, corpus, corpus])):
         data = TrainingData(part, positions_per_step=512, seed=0, workers=1)
         data.batches.close()
-        held.append({int(patch) for batch in data.validation for patch in batch.target_patches[batch.weight > 0]})
-        assert not held[-1] & {int(part.starts[u]) for u in data.batches._utterances}
-    assert min(held[0]) == min(held[1]) == 0
+        (batch,) = data.validation
+        inputs.append((batch.tokens.tolist(), batch.audio_patches[batch.audio_patches > 0].tolist()))
+        assert predicted(data.validation) == set(range(int(part.counts[:2].sum())))
+    assert inputs[0] == inputs[1]
+
+
+def test_what_is_held_for_validation_is_no_prompt_or_reference_in_training(corpus: LatentCorpus) -> None:
+    often = Conditioning(prompt=1)
+    held, trained = np.split(np.arange(len(corpus)), [6])
+    rows = RowMaker(corpus, often, np.random.default_rng(0), trained)
+    seen = {int(patch) for _ in range(20) for u in trained for patch in rows.row(int(u)).patches}
+    assert seen == {-1, *range(int(corpus.counts[held].sum()), int(corpus.counts.sum()))}
+    data = TrainingData(corpus, positions_per_step=512, seed=0, workers=1)
+    batches = list(itertools.islice(data.batches, 30))
+    data.batches.close()
+    assert predicted(data.validation)
+    assert not predicted(data.validation) & predicted(batches)
 
 
 def test_a_restored_optimiser_takes_its_rate_and_another() -> None:
