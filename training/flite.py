@@ -2,7 +2,7 @@
 
 Flite exposes what makes a new speaker: mean pitch and speaking rate are features of a voice, and the vocal tract's
 length is the warping of its mel-cepstral filter. A `Speaker` sets all three, so that pseudo-speakers cost no quality.
-The library keeps its state in the process: use one `Flite` in each process.
+The library keeps its state in the process, so that every `Flite` there sets the same voices: use them from one thread.
 """
 
 from __future__ import annotations
@@ -119,11 +119,26 @@ class _Clustergen(ctypes.Structure):
     _fields_ = _cg_fields()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Voice:
+    """A registered voice: its pointer, its features, the writable copy of its model description that the library now
+    points at, and the filter's coefficient as it was."""
+
+    pointer: int
+    features: int
+    model: _Clustergen
+    alpha: float
+
+
+_registered: dict[int, _Voice] = {}  # by pointer, as long as the process: the library goes on using the copies
+
+
 class Flite:
     """Synthesises text with any `Speaker`.
 
     Raises:
         OSError: Flite's shared libraries are not found in `library_dir` or on the loader's path.
+        RuntimeError: they are of a version whose voices are laid out otherwise.
     """
 
     def __init__(self, library_dir: Path | None = None) -> None:
@@ -142,37 +157,39 @@ class Flite:
         lib.flite_get_param_val.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
         lib.val_void.argtypes = lib.cg_db_val.argtypes = [ctypes.c_void_p]
         lib.flite_init()
-        self._alphas: dict[str, float] = {}
         self._voices = {voice: self._register(voice) for voice in VOICES}
 
     def _load(self, name: str) -> ctypes.CDLL:
         return ctypes.CDLL(str(self._dir / name) if self._dir else name, mode=ctypes.RTLD_GLOBAL)
 
-    def _register(self, voice: str) -> tuple[int, int, _Clustergen]:
-        """(voice pointer, its features, a writable copy of its model description, read-only in the library)."""
-        register = getattr(self._load(f"libflite_cmu_us_{voice}.so.1"), f"register_cmu_us_{voice}")
+    def _register(self, name: str) -> _Voice:
+        register = getattr(self._load(f"libflite_cmu_us_{name}.so.1"), f"register_cmu_us_{name}")
         register.restype, register.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
         pointer = register(None)
+        if pointer not in _registered:
+            _registered[pointer] = self._made_writable(name, pointer)
+        return _registered[pointer]
+
+    def _made_writable(self, name: str, pointer: int) -> _Voice:
         features = ctypes.cast(pointer, ctypes.POINTER(_VoiceStruct)).contents.features
         value = self._lib.flite_get_param_val(features, b"cg_db", None)
         original = ctypes.cast(self._lib.val_void(value), ctypes.POINTER(_Clustergen)).contents
         if original.sample_rate != SAMPLE_RATE_HZ or not 0.3 < original.mlsa_alpha < 0.5:
-            raise OSError(f"the voice {voice} is not laid out as Flite 2.2's: another version of the library?")
+            raise RuntimeError(f"the voice {name} is not laid out as Flite 2.2's: another version of the library?")
         copy = _Clustergen.from_buffer_copy(original)
         copy.freeable = 0
         self._lib.flite_feat_set(features, b"cg_db", self._lib.cg_db_val(ctypes.addressof(copy)))
-        self._alphas[voice] = copy.mlsa_alpha
-        return pointer, features, copy
+        return _Voice(pointer, features, copy, copy.mlsa_alpha)
 
     def speak(self, text: str, speaker: Speaker) -> NDArray[np.int16]:
         """[samples] at 16 kHz, as synthesised: silence at both ends included."""
-        pointer, features, model = self._voices[speaker.voice]
+        voice = self._voices[speaker.voice]
         speed = speaker.pitch if speaker.voice in _FIXED_PITCH_VOICES else 1.0
         speed = round(speed * 50) / 50
-        model.mlsa_alpha = warped_alpha(self._alphas[speaker.voice], speaker.formants / speed)
-        self._lib.flite_feat_set_float(features, b"int_f0_target_mean", model.f0_mean * speaker.pitch)
-        self._lib.flite_feat_set_float(features, b"duration_stretch", speed / speaker.rate)
-        wave = self._lib.flite_text_to_wave(text.encode("ascii"), pointer)
+        voice.model.mlsa_alpha = warped_alpha(voice.alpha, speaker.formants / speed)
+        self._lib.flite_feat_set_float(voice.features, b"int_f0_target_mean", voice.model.f0_mean * speaker.pitch)
+        self._lib.flite_feat_set_float(voice.features, b"duration_stretch", speed / speaker.rate)
+        wave = self._lib.flite_text_to_wave(text.encode("ascii"), voice.pointer)
         samples = np.ctypeslib.as_array(wave.contents.samples, (wave.contents.num_samples,)).copy()
         self._lib.delete_wave(wave)
         if speed == 1.0:

@@ -126,14 +126,6 @@ def test_every_named_voice_says_each_short_text() -> None:
         assert len(speakers) <= 4
 
 
-@pytest.fixture(scope="module")
-def flite() -> Flite:
-    try:
-        return Flite()
-    except OSError:
-        pytest.skip("Flite's libraries are not installed")
-
-
 @pytest.mark.parametrize("voice", ["slt", "rms", "awb"])
 def test_the_teacher_moves_pitch_and_rate_as_told(flite: Flite, voice: str) -> None:
     text = "a new day has come, and we are here."
@@ -144,6 +136,17 @@ def test_the_teacher_moves_pitch_and_rate_as_told(flite: Flite, voice: str) -> N
     # one speaker's settings do not stick to the next; its noise excitation differs from call to call
     assert len(again) == len(plain)
     assert np.median(pitch(again)) == pytest.approx(np.median(pitch(plain)), rel=0.02)
+
+
+def test_a_second_flite_begins_from_the_voices_as_they_are(flite: Flite) -> None:
+    text = "a new day has come, and we are here."
+    plain = flite.speak(text, Speaker("x", "slt"))
+    shifted = flite.speak(text, Speaker("x", "slt", formants=1.15))
+    second = Flite()
+    del flite
+    again = second.speak(text, Speaker("x", "slt"))
+    # the noise excitation is another each time
+    assert distances(again, plain, aligned=True)[0] < 0.3 * distances(shifted, plain, aligned=True)[0]
 
 
 def test_no_utterance_is_shorter_than_the_model_can_say(flite: Flite) -> None:

@@ -51,14 +51,6 @@ def test_a_folder_without_a_run_is_an_error_that_names_it(tmp_path: Path) -> Non
         plot_losses(tmp_path, tmp_path / "losses.png")
 
 
-@pytest.fixture(scope="module")
-def flite() -> Flite:
-    try:
-        return Flite()
-    except OSError:
-        pytest.skip("Flite's libraries are not installed")
-
-
 def test_spectrograms_show_speech_in_all_three_rows(flite: Flite, tmp_path: Path) -> None:
     plot_spectrograms(load_model(STARTER), flite, tmp_path / "speech.png")
     image = imread(tmp_path / "speech.png")[..., :3].mean(2)
