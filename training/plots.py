@@ -65,6 +65,8 @@ def plot_losses(build: Path, path: Path) -> None:
     for axis, (run, title, names) in zip(rows[0], panels, strict=True):
         for name in names:
             steps, values = curve(build / run / "log.jsonl", name)
+            if not values:
+                continue  # not yet: critics and validation come later than the first losses
             is_validation = name.startswith("val_")
             axis.plot(steps, values if is_validation else smoothed(values), "o-" if is_validation else "-", label=name)
         axis.set(title=title, xlabel="step", yscale="log")

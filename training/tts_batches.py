@@ -160,7 +160,9 @@ class RowMaker:
         """Another utterance of the speaker, or the same one if there is no other; long ones oftener, as single words
         are many, but seldom what is spoken from."""
         candidates, until = self._of_speaker[speaker], self._patches_until[speaker]
-        for _ in range(4 if len(candidates) else 0):
+        if not len(candidates):
+            return utterance
+        for _ in range(4):
             other = int(candidates[np.searchsorted(until, self.rng.integers(until[-1]), side="right")])
             if other != utterance:
                 return other
