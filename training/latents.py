@@ -144,6 +144,7 @@ def _add(out: Path, paths: list[Path], vae: AudioVAE, replicas: Replicas) -> Non
     """Encodes chunks and puts them after those in `out`."""
     own = paths[replicas.rank :: replicas.count]
     parts = [out.with_name(f"{out.name}.{rank}") for rank in range(replicas.count)]
+    parts[replicas.rank].unlink(missing_ok=True)  # of a process that was cut off
     encoded = [_encode(vae, path) for path in tqdm(own, unit="chunk", disable=not replicas.is_first)]
     if encoded:
         LatentCorpus.together(encoded).save(parts[replicas.rank])

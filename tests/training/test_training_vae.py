@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -163,6 +164,15 @@ def test_chunks_that_come_later_are_added_behind_the_others(
     assert both.speakers.tolist() == [*first.speakers.tolist(), 7]
     assert torch.equal(both.patches[: len(first.patches)], first.patches)
     assert len(both.text(3)) == len("later.")
+
+
+def test_a_part_that_a_cut_off_process_left_is_not_taken_in(tmp_path: Path, pool: AudioPool, vae: AudioVAE) -> None:
+    second = SimpleNamespace(rank=1, count=2, is_first=False, wait=lambda: None)
+    stale = tmp_path / "latents.pt.1"
+    stale.touch()
+    # one chunk for two processes: the second has nothing to write over it
+    latents_command._add(tmp_path / "latents.pt", [tmp_path / "0000.npz"], vae, second)  # type: ignore[arg-type]
+    assert not stale.exists()
 
 
 def test_unused_latents_stay_small_when_normalised(pool: AudioPool, vae: AudioVAE) -> None:
