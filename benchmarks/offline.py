@@ -12,8 +12,8 @@ from realtime_tts.engine.noise import noise_key, patch_noise
 from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
 from realtime_tts.model.checkpoint import load_model
 from realtime_tts.model.sequence import build_sequence
-from realtime_tts.model_location import local_directory
 from realtime_tts.text.normalizer import Normalizer
+from realtime_tts.workers.location import local_directory
 
 BLOCK_SIZE = 16
 

@@ -98,8 +98,8 @@ def compute() -> dict[str, str]:
 
 
 def describe_model(model: str) -> dict[str, str]:
-    from realtime_tts.model.serving import ServingPolicy
-    from realtime_tts.model_location import local_directory
+    from realtime_tts.workers.location import local_directory
+    from realtime_tts.workers.policy import ServingPolicy
 
     directory = local_directory(model)
     if directory is None:
@@ -159,9 +159,9 @@ async def measured(settings: Any) -> dict[str, str]:
     Raises:
         RealtimeTTSError: it cannot be loaded, or it fails.
     """
-    from realtime_tts import wire
     from realtime_tts.cli.engine import make_engine
     from realtime_tts.errors import error_from_code
+    from realtime_tts.workers import frames
 
     engine = make_engine(settings.engine)
     begun = time.monotonic()
@@ -172,11 +172,11 @@ async def measured(settings: Any) -> dict[str, str]:
         load_s = time.monotonic() - begun
         for name in ("first", "second"):
             begun, first_s, num_samples = time.monotonic(), None, 0
-            async for message in engine.submit(wire.Generate(name, name, _TEXT, ready.default_voice, paced=False)):
-                if isinstance(message, wire.Audio):
+            async for message in engine.submit(frames.Generate(name, name, _TEXT, ready.default_voice, paced=False)):
+                if isinstance(message, frames.Audio):
                     first_s = first_s or time.monotonic() - begun
                     num_samples += len(message.payload) // 2
-                elif isinstance(message, wire.Failed):
+                elif isinstance(message, frames.Failed):
                     raise error_from_code(message.code, message.message)
             total_s = time.monotonic() - begun
             engine.close_context(name)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from realtime_tts.config import EngineConfig
-from realtime_tts.engine_client import EngineClient
-from realtime_tts.engine_supervisor import SupervisorConfig, WorkerSpec, worker_command
+from realtime_tts.workers.client import EngineClient
+from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec, worker_command
 
 
 def make_engine(config: EngineConfig) -> EngineClient:

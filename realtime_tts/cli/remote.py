@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from realtime_tts.dialects.native import AUDIO_HEADER, SUBPROTOCOL
 from realtime_tts.errors import ConfigError, RealtimeTTSError, error_from_code
-from realtime_tts.session.native import AUDIO_HEADER, SUBPROTOCOL
 
 SAMPLE_RATE_HZ = 48_000
 

@@ -47,8 +47,8 @@ def local_voices(model: str) -> list[dict[str, Any]]:
         CheckpointError: its serving.json is damaged.
     """
     from realtime_tts.errors import ConfigError
-    from realtime_tts.model.serving import ServingPolicy
-    from realtime_tts.model_location import local_directory
+    from realtime_tts.workers.location import local_directory
+    from realtime_tts.workers.policy import ServingPolicy
 
     directory = local_directory(model)
     if directory is None:

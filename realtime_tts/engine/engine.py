@@ -9,7 +9,6 @@ import queue
 import time
 from collections.abc import Callable
 
-from realtime_tts import wire
 from realtime_tts.engine.batch import Speech
 from realtime_tts.engine.block_pool import BLOCK_SIZE, chain_hashes, prefix_root
 from realtime_tts.engine.continuity import Continuity
@@ -21,6 +20,7 @@ from realtime_tts.engine.step_draft import SchedulerConfig
 from realtime_tts.engine.voices import Voice, VoiceStore
 from realtime_tts.errors import Draining, EngineOutOfMemory, InvalidRequest, RealtimeTTSError
 from realtime_tts.model.checkpoint import LoadedModel
+from realtime_tts.workers import frames
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Engine:
         self,
         loaded: LoadedModel,
         config: SchedulerConfig,
-        emit: Callable[[wire.Message], None],
+        emit: Callable[[frames.Message], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.loaded, self.config = loaded, config
@@ -59,7 +59,7 @@ class Engine:
         self.num_steps = 0
         self.is_draining = False
         self.emit, self._clock = emit, clock
-        self._inbox: queue.SimpleQueue[wire.Message | VoiceReady] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[frames.Message | VoiceReady] = queue.SimpleQueue()
         self._jobs: dict[str, Job] = {}
         self._speeches: dict[str, Speech] = {}  # of requests whose turn has come
         self._step_times_s: collections.deque[float] = collections.deque(maxlen=256)
@@ -67,7 +67,7 @@ class Engine:
 
     # ---- the loop ------------------------------------------------------------------------------------------------
 
-    def post(self, message: wire.Message | VoiceReady) -> None:
+    def post(self, message: frames.Message | VoiceReady) -> None:
         """Hand a message over, from any thread; the next `step` takes it."""
         self._inbox.put(message)
 
@@ -116,29 +116,29 @@ class Engine:
                 return
             self._take(message)
 
-    def _take(self, message: wire.Message | VoiceReady) -> None:
-        if isinstance(message, wire.Generate):
+    def _take(self, message: frames.Message | VoiceReady) -> None:
+        if isinstance(message, frames.Generate):
             self._submit(message)
-        elif isinstance(message, wire.Cancel):
+        elif isinstance(message, frames.Cancel):
             if finished := self.scheduler.cancel(message.request_id):
                 self._end(finished)
-        elif isinstance(message, wire.CloseContext):
+        elif isinstance(message, frames.CloseContext):
             for finished in self.scheduler.close_context(message.context_id):
                 self._end(finished)
             self.continuity.forget(message.context_id)
-        elif isinstance(message, wire.Playback):
+        elif isinstance(message, frames.Playback):
             self.scheduler.playback(message.context_id, message.played_ms / 1000, message.paused, self._clock())
-        elif isinstance(message, wire.SetPriority):
+        elif isinstance(message, frames.SetPriority):
             self.scheduler.set_priority(message.context_id, message.priority)
         elif isinstance(message, VoiceReady):
             self._add_voice(message)
-        elif isinstance(message, wire.RemoveVoice):
+        elif isinstance(message, frames.RemoveVoice):
             if voice := self.voices.remove(message.voice_id):
                 self.scheduler.pool.forget_hashes(voice.hashes)
-        elif isinstance(message, wire.Drain):
+        elif isinstance(message, frames.Drain):
             self.is_draining = True
 
-    def _submit(self, message: wire.Generate) -> None:
+    def _submit(self, message: frames.Generate) -> None:
         try:
             if message.request_id in self._jobs:
                 raise InvalidRequest("the request id is in use", field="request_id")
@@ -146,15 +146,15 @@ class Engine:
                 raise Draining("the worker is shutting down")
             job = make_job(message, self.loaded, self.voices, self.continuity)
             if job is None:  # nothing in the text can be spoken
-                self.emit(wire.Done(message.request_id, FinishReason.STOP.value))
+                self.emit(frames.Done(message.request_id, FinishReason.STOP.value))
                 return
             self.scheduler.add(job.request, self._clock())
         except RealtimeTTSError as error:
-            self.emit(wire.Failed(message.request_id, error.code, error.message))
+            self.emit(frames.Failed(message.request_id, error.code, error.message))
             return
         except Exception:  # one odd text must not end the speech of all others
             logger.exception("a request could not be taken")
-            self.emit(wire.Failed(message.request_id, "internal_error", "the request could not be taken"))
+            self.emit(frames.Failed(message.request_id, "internal_error", "the request could not be taken"))
             return
         self._jobs[message.request_id] = job
 
@@ -185,10 +185,10 @@ class Engine:
                 error = refused
         if error is not None or ready.voice is None:
             code, text = (error.code, error.message) if error else ("internal_error", "the voice was not made")
-            self.emit(wire.VoiceFailed(ready.voice_id, code, text))
+            self.emit(frames.VoiceFailed(ready.voice_id, code, text))
             return
         recordings = [patches for patches in (ready.voice.reference, ready.voice.prompt) if patches is not None]
-        self.emit(wire.VoiceAdded(ready.voice_id, max(map(len, recordings), default=0)))
+        self.emit(frames.VoiceAdded(ready.voice_id, max(map(len, recordings), default=0)))
 
     # ---- messages out --------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class Engine:
             if not result.flags[name].finite:
                 continue
             job = self._jobs[name]
-            self.emit(wire.Audio(name, len(job.patches), payload=encode_pcm(pcm, job.message.encoding)))
+            self.emit(frames.Audio(name, len(job.patches), payload=encode_pcm(pcm, job.message.encoding)))
             job.patches.append(result.patches[name].copy())  # of one step's buffer, which it would keep alive
             job.num_samples += pcm.size
 
@@ -208,14 +208,14 @@ class Engine:
         if finished.reason is FinishReason.FAILED:
             unused = [block for block in request.blocks if self.scheduler.pool.is_free(block)]
             self.runner.clear_blocks(unused)
-            self.emit(wire.Failed(request.request_id, finished.error_code, finished.error_message))
+            self.emit(frames.Failed(request.request_id, finished.error_code, finished.error_message))
             return
         if finished.reason is not FinishReason.CANCELLED:
             self.continuity.spoken(request.context_id, job.message.text, job.voice, job.patches)
         started_s = request.arrived_s if request.started_s is None else request.started_s
         first_s = request.arrived_s if request.first_audio_s is None else request.first_audio_s
         self.emit(
-            wire.Done(
+            frames.Done(
                 request.request_id,
                 finished.reason.value,
                 num_patches=len(job.patches),
@@ -238,11 +238,11 @@ class Engine:
         if len(self._out_of_memory_s) == _OOM_LIMIT and now - self._out_of_memory_s[0] < _OOM_WINDOW_S:
             raise error
 
-    def stats(self) -> wire.Stats:
+    def stats(self) -> frames.Stats:
         """A heartbeat; may be called from another thread (it reads counters only)."""
         scheduler, times_s = self.scheduler, list(self._step_times_s)
         num_parked = scheduler.num_parked
-        return wire.Stats(
+        return frames.Stats(
             num_steps=self.num_steps,
             running=scheduler.num_active - num_parked,
             waiting=scheduler.num_waiting,

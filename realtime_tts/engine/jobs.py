@@ -7,7 +7,6 @@ import hashlib
 
 import numpy as np
 
-from realtime_tts import wire
 from realtime_tts.engine.continuity import Continuity
 from realtime_tts.engine.model_runner import Array
 from realtime_tts.engine.request import Request, length_guard
@@ -15,6 +14,7 @@ from realtime_tts.engine.voices import Voice, VoiceStore
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.sequence import Patches, Sequence
+from realtime_tts.workers import frames
 
 MAX_STEPS = 100  # of the flow; more would only hold up the others
 MAX_CFG = 20.0
@@ -26,7 +26,7 @@ _BRACKETS = str.maketrans("()（）", "    ")
 class Job:
     """A request between its `Generate` and its terminal message."""
 
-    message: wire.Generate
+    message: frames.Generate
     voice: Voice
     request: Request
     instructions: str = ""
@@ -34,7 +34,7 @@ class Job:
     num_samples: int = 0
 
 
-def make_job(message: wire.Generate, loaded: LoadedModel, voices: VoiceStore, continuity: Continuity) -> Job | None:
+def make_job(message: frames.Generate, loaded: LoadedModel, voices: VoiceStore, continuity: Continuity) -> Job | None:
     """Check a request and bound its length; None if nothing in its text can be spoken.
 
     Raises:
@@ -63,7 +63,7 @@ def make_job(message: wire.Generate, loaded: LoadedModel, voices: VoiceStore, co
     return Job(message, voice, request, instructions)
 
 
-def _instructions(message: wire.Generate, loaded: LoadedModel) -> str:
+def _instructions(message: frames.Generate, loaded: LoadedModel) -> str:
     """Voice design as the model reads it, "(an old man, slow)" before the text; "" without."""
     if not message.instructions or not message.instructions.strip():
         return ""

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from pathlib import Path
 
 import torch
 
-from realtime_tts import wire
 from realtime_tts.engine.block_pool import BLOCK_SIZE
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.step_draft import SchedulerConfig
 from realtime_tts.errors import ConfigError, EngineStartError
 from realtime_tts.model.checkpoint import LoadedModel
+from realtime_tts.workers import frames
+from realtime_tts.workers.location import STARTER_VOICE
 
 _CUDA_MEMORY_SHARE = 0.7  # of what is free after loading; the rest is for activations
 _CUDA_POSITIONS_PER_STREAM, _CPU_POSITIONS_PER_STREAM = 2048, 1024
-_STARTER_VOICE = "starter-voice"
 _WARM_UP_TEXT = "Hello there."
 
 
@@ -25,18 +24,13 @@ _WARM_UP_TEXT = "Hello there."
 class EngineOptions:
     """What the command line says; None is chosen here."""
 
-    model: str = _STARTER_VOICE
+    model: str = STARTER_VOICE
     device: str = "auto"
     dtype: str | None = None
     threads: int | None = None
     max_streams: int | None = None
     num_blocks: int | None = None
     max_load: float | None = None
-
-
-def model_path(model: str) -> str:
-    """The bundled checkpoint by its name; everything else as it is."""
-    return str(Path(__file__).parents[1] / "starter_voice") if model == _STARTER_VOICE else model
 
 
 def choose_device(name: str) -> torch.device:
@@ -94,25 +88,25 @@ def warm_up(engine: Engine) -> None:
     while size <= largest:
         for number in range(size):
             name = f"warm-up-{size}-{number}"
-            engine.post(wire.Generate(name, name, _WARM_UP_TEXT, seed=number, max_patches=4, paced=False))
+            engine.post(frames.Generate(name, name, _WARM_UP_TEXT, seed=number, max_patches=4, paced=False))
         while engine.step() or not engine.is_idle:
             pass
         for number in range(size):
-            engine.post(wire.CloseContext(f"warm-up-{size}-{number}"))
+            engine.post(frames.CloseContext(f"warm-up-{size}-{number}"))
         size *= 2
     engine.step()
     engine.scheduler.pool.forget(range(engine.config.num_blocks))
     engine.num_steps = 0
 
 
-def ready_message(engine: Engine, device: torch.device, load_s: float, warmup_s: float) -> wire.Ready:
+def ready_message(engine: Engine, device: torch.device, load_s: float, warmup_s: float) -> frames.Ready:
     """What the gateway must know of this worker."""
     loaded, config = engine.loaded, engine.config
     voices = [
         {"id": name, "description": voice.description, "language": voice.language}
         for name, voice in loaded.policy.voices.items()
     ]
-    return wire.Ready(
+    return frames.Ready(
         model=loaded.name,
         device=str(device),
         dtype=str(loaded.model.dtype).removeprefix("torch."),

@@ -8,10 +8,10 @@ import numpy as np
 import soxr
 import torch
 
-from realtime_tts import wire
 from realtime_tts.errors import AudioDecodeError, InvalidRequest, VoiceNotFound
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.sequence import Patches
+from realtime_tts.workers import frames
 
 MAX_RECORDING_S = 60.0
 MIN_RECORDING_S = 0.1
@@ -78,7 +78,7 @@ class VoiceStore:
 
 
 @torch.inference_mode()
-def encode_voice(loaded: LoadedModel, message: wire.AddVoice) -> Voice:
+def encode_voice(loaded: LoadedModel, message: frames.AddVoice) -> Voice:
     """A recording as patches. Slow (it runs the VAE's encoder); call it off the step loop.
 
     Raises:

@@ -21,20 +21,20 @@ import time
 
 import torch
 
-from realtime_tts import wire
 from realtime_tts.engine.engine import Engine, VoiceReady
 from realtime_tts.engine.setup import (
     EngineOptions,
     choose_config,
     choose_device,
     choose_threads,
-    model_path,
     ready_message,
     warm_up,
 )
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.errors import EngineError, EngineStartError, RealtimeTTSError
 from realtime_tts.model.checkpoint import load_model
+from realtime_tts.workers import frames
+from realtime_tts.workers.location import local_directory
 
 logger = logging.getLogger("realtime_tts.engine.worker")
 
@@ -49,7 +49,7 @@ class Worker:
         self.engine, self.writer = engine, writer
         self._loop = asyncio.get_running_loop()
         self._wake = threading.Event()
-        self._outbox: list[wire.Message] = []
+        self._outbox: list[frames.Message] = []
         self._outbox_lock = threading.Lock()
         self._finished = asyncio.Event()
         self._stopping = False
@@ -57,15 +57,15 @@ class Worker:
         self._encoder = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="voices")
         self._thread = threading.Thread(target=self._run_engine, name="engine", daemon=True)
 
-    async def run(self, reader: asyncio.StreamReader, ready: wire.Ready) -> None:
+    async def run(self, reader: asyncio.StreamReader, ready: frames.Ready) -> None:
         """Serve until drained, disconnected or broken.
 
         Raises:
             EngineError: the engine's thread died.
         """
-        self.writer.write(wire.encode(ready))
+        self.writer.write(frames.encode(ready))
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self.post, wire.Drain())
+            self._loop.add_signal_handler(number, self.post, frames.Drain())
         self._thread.start()
         parts = (self._receive(reader), self._beat(), self._finished.wait())
         tasks = [self._loop.create_task(part) for part in parts]
@@ -81,7 +81,7 @@ class Worker:
         if self._failure is not None:
             raise EngineError("the engine stopped") from self._failure
 
-    def post(self, message: wire.Message | VoiceReady) -> None:
+    def post(self, message: frames.Message | VoiceReady) -> None:
         """To the engine, which wakes up for it."""
         self.engine.post(message)
         self._wake.set()
@@ -103,7 +103,7 @@ class Worker:
         with contextlib.suppress(RuntimeError):  # the loop may be gone already
             self._loop.call_soon_threadsafe(self._finished.set)
 
-    def emit(self, message: wire.Message) -> None:
+    def emit(self, message: frames.Message) -> None:
         """From the engine's thread: hand a message to the socket without waiting. One wake-up serves a whole step."""
         with self._outbox_lock:
             self._outbox.append(message)
@@ -117,24 +117,24 @@ class Worker:
     def _flush(self) -> None:
         with self._outbox_lock:
             messages, self._outbox = self._outbox, []
-        self.writer.write(b"".join(map(wire.encode, messages)))
-        if any(isinstance(message, (wire.Done, wire.Failed)) for message in messages):
+        self.writer.write(b"".join(map(frames.encode, messages)))
+        if any(isinstance(message, (frames.Done, frames.Failed)) for message in messages):
             self._send_stats()
         if self.writer.transport.get_write_buffer_size() > _MAX_UNSENT_BYTES:
             logger.error("the gateway does not read")
             self._finished.set()
 
     async def _receive(self, reader: asyncio.StreamReader) -> None:
-        decoder = wire.Decoder()
+        decoder = frames.Decoder()
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(1 << 18):
                 for message in decoder.feed(data):
-                    if isinstance(message, wire.AddVoice):
+                    if isinstance(message, frames.AddVoice):
                         self._encoder.submit(self._encode, message)
                     else:
                         self.post(message)
 
-    def _encode(self, message: wire.AddVoice) -> None:
+    def _encode(self, message: frames.AddVoice) -> None:
         try:
             ready = VoiceReady(message.voice_id, encode_voice(self.engine.loaded, message))
         except RealtimeTTSError as error:
@@ -150,7 +150,7 @@ class Worker:
             await asyncio.sleep(HEARTBEAT_S)
 
     def _send_stats(self) -> None:
-        self.writer.write(wire.encode(dataclasses.replace(self.engine.stats(), rss_bytes=rss_bytes())))
+        self.writer.write(frames.encode(dataclasses.replace(self.engine.stats(), rss_bytes=rss_bytes())))
 
 
 def rss_bytes() -> int:
@@ -163,12 +163,12 @@ def rss_bytes() -> int:
         return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def load(options: EngineOptions) -> tuple[Engine, wire.Ready]:
+def load(options: EngineOptions) -> tuple[Engine, frames.Ready]:
     """Load, warm up and describe an engine; its messages go nowhere until `emit` is set."""
     started_s = time.monotonic()
     torch.set_num_threads(choose_threads(options.threads))
     device = choose_device(options.device)
-    loaded = load_model(model_path(options.model), device, options.dtype)
+    loaded = load_model(str(local_directory(options.model) or options.model), device, options.dtype)
     engine = Engine(loaded, choose_config(loaded, device, options), emit=lambda message: None)
     loaded_s = time.monotonic()
     warm_up(engine)
@@ -185,7 +185,7 @@ async def serve(options: EngineOptions, socket_path: str) -> int:
         code, text = EngineStartError.code, f"{type(error).__name__}: {error}"
         if isinstance(error, RealtimeTTSError):
             code, text = error.code, error.message
-        writer.write(wire.encode(wire.Failed("", code, text)))
+        writer.write(frames.encode(frames.Failed("", code, text)))
         await writer.drain()
         return 3
     worker = Worker(engine, writer)

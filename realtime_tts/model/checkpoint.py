@@ -17,10 +17,10 @@ from torch import nn
 from realtime_tts.errors import CheckpointError
 from realtime_tts.model.config import ModelConfig
 from realtime_tts.model.config_file import read_config
-from realtime_tts.model.serving import ServingPolicy
 from realtime_tts.model.tokenizer import TextTokenizer
 from realtime_tts.model.voxcpm import VoxCPM
 from realtime_tts.model.weights import read_model_weights, read_vae_weights, to_model, to_upstream
+from realtime_tts.workers.policy import ServingPolicy
 
 _DTYPES = {
     **dict.fromkeys(("float32", "fp32"), torch.float32),

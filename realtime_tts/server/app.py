@@ -13,12 +13,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from realtime_tts import __version__
 from realtime_tts.config import Settings
-from realtime_tts.engine_client import EngineClient
 from realtime_tts.server import http
 from realtime_tts.server.auth import is_loopback
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.problems import install_problem_handlers, not_found_response
 from realtime_tts.server.websocket import serve_stream
+from realtime_tts.workers.client import EngineClient
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _RESPONSE_STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from realtime_tts import wire
 from realtime_tts.config import ServerConfig
 from realtime_tts.errors import UnsupportedLanguage, VoiceNotFound
-from realtime_tts.model.serving import ZERO_SHOT_VOICE, ServingPolicy
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.text.planner import PlannerFactory, SpeechPlanner
+from realtime_tts.workers import frames
+from realtime_tts.workers.policy import ZERO_SHOT_VOICE, ServingPolicy
 
 
 class Catalogue:
     """Built once from a worker's `Ready`; immutable afterwards."""
 
-    def __init__(self, ready: wire.Ready, config: ServerConfig) -> None:
+    def __init__(self, ready: frames.Ready, config: ServerConfig) -> None:
         self.ready = ready
         self.policy = ServingPolicy.from_map(ready.policy)
         self._config = config

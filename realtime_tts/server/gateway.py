@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 from realtime_tts.config import Settings
-from realtime_tts.engine_client import EngineClient, EngineState
 from realtime_tts.errors import (
     Draining,
     EngineLost,
@@ -24,12 +23,13 @@ from realtime_tts.errors import (
 )
 from realtime_tts.server.auth import Authenticator
 from realtime_tts.server.catalogue import Catalogue
-from realtime_tts.server.encoding import Encoders
 from realtime_tts.server.live_session import LiveSession, Services
 from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import Metrics
 from realtime_tts.session.protocol import Session
 from realtime_tts.session.settings import SessionConfig
+from realtime_tts.speech.encoding import Encoders
+from realtime_tts.workers.client import EngineClient, EngineState
 
 logger = logging.getLogger(__name__)
 

@@ -13,15 +13,16 @@ from collections.abc import Callable
 from typing import Protocol
 
 from realtime_tts.audio.packetizer import Packet
-from realtime_tts.engine_client import EngineClient
+from realtime_tts.dialects import native
 from realtime_tts.errors import RealtimeTTSError
-from realtime_tts.server.encoding import Encoders
 from realtime_tts.server.ledger import Ledger
-from realtime_tts.server.logs import log_event
+from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import Metrics
-from realtime_tts.server.speech import ContextSpeech
-from realtime_tts.session import events, messages, native
+from realtime_tts.session import events, messages
 from realtime_tts.session.protocol import Session, SessionState
+from realtime_tts.speech.encoding import Encoders
+from realtime_tts.speech.speaker import ContextSpeech
+from realtime_tts.workers.client import EngineClient
 
 logger = logging.getLogger(__name__)
 
@@ -158,7 +159,10 @@ class LiveSession:
         self.advance()
 
     def speech_failed(self, context_id: str, error: RealtimeTTSError) -> None:
-        log_event(logger, logging.WARNING, "context_failed", session=self.session.session_id, code=error.code)
+        session_id = self.session.session_id
+        if error.__cause__ is not None:
+            log_crash(logger, "speech_crashed", error.__cause__, session=session_id)
+        log_event(logger, logging.WARNING, "context_failed", session=session_id, code=error.code)
         self.session.failed(context_id, error, time.monotonic())
         self.advance()
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from realtime_tts import wire
 from realtime_tts.session import messages
+from realtime_tts.workers import frames
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _TTFA_BUCKETS_S = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0)
@@ -96,7 +96,7 @@ class Metrics:
         if late:
             self.underruns.inc()
 
-    def exposition(self, num_ready: int, num_restarts: int, stats: Iterable[wire.Stats]) -> bytes:
+    def exposition(self, num_ready: int, num_restarts: int, stats: Iterable[frames.Stats]) -> bytes:
         """The text that Prometheus scrapes; the engine's figures are read at this moment."""
         latest = list(stats)
         self._workers.set(num_ready)

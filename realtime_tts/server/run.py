@@ -13,11 +13,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from realtime_tts.config import ServerConfig, Settings
-from realtime_tts.engine_client import EngineClient
 from realtime_tts.errors import ConfigError
 from realtime_tts.server.app import create_app, create_metrics_app, metrics_on_main_port
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.socket_protocol import protocol_classes
+from realtime_tts.workers.client import EngineClient
 
 _CLOSE_CONNECTIONS_S = 3
 

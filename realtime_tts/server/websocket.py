@@ -15,13 +15,14 @@ from fastapi import WebSocket
 from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
+from realtime_tts.dialects import native
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError, SessionNotFound
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.live_session import LiveSession
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.problems import problem_response
 from realtime_tts.server.socket_protocol import SOCKET_EXTENSION, StreamProtocol
-from realtime_tts.session import messages, native
+from realtime_tts.session import messages
 
 logger = logging.getLogger(__name__)
 

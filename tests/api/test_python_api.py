@@ -19,9 +19,9 @@ from fake_worker import fake_worker_command
 
 import realtime_tts
 from realtime_tts import TTS, AsyncTTS
-from realtime_tts.engine_supervisor import WorkerSpec
 from realtime_tts.errors import AudioDecodeError, CheckpointError, EngineStartError, InvalidRequest, VoiceNotFound
-from realtime_tts.text_source import TextSource
+from realtime_tts.speech.text_source import TextSource
+from realtime_tts.workers.supervisor import WorkerSpec
 
 
 def fake(**options: object) -> list[WorkerSpec]:

@@ -9,14 +9,14 @@ import pytest
 import torch
 from engine_harness import EngineHarness
 
-from realtime_tts import wire
 from realtime_tts.engine import engine as engine_module
 from realtime_tts.engine.continuity import Continuity, join_text
 from realtime_tts.engine.engine import VoiceReady
 from realtime_tts.engine.voices import ZERO_SHOT, encode_voice
 from realtime_tts.errors import AudioDecodeError, EngineOutOfMemory, InvalidRequest
 from realtime_tts.model.checkpoint import LoadedModel
-from realtime_tts.model.serving import VoicePolicy
+from realtime_tts.workers import frames
+from realtime_tts.workers.policy import VoicePolicy
 
 TEXTS = ["hello", "theweatherisnicetoday", "yes", "onetwothreefourfivesixseven", "abc", "quick", "brownfox", "zz"]
 
@@ -33,7 +33,7 @@ def recording(seconds: float = 0.05, rate_hz: int = 16000, seed: int = 0) -> byt
 
 
 def add_voice(harness: EngineHarness, voice_id: str, **fields: Any) -> None:
-    message = wire.AddVoice(voice_id, 16000, payload=recording(0.012, seed=len(voice_id)), **fields)
+    message = frames.AddVoice(voice_id, 16000, payload=recording(0.012, seed=len(voice_id)), **fields)
     harness.engine.post(VoiceReady(voice_id, encode_voice(harness.engine.loaded, message)))
 
 
@@ -63,14 +63,14 @@ def test_eight_ragged_streams_that_join_and_leave_equal_eight_runs_alone(tiny: L
 def test_streamed_audio_is_the_whole_decode_of_its_patches(tiny: LoadedModel) -> None:
     harness = EngineHarness(tiny)
     harness.say("x", "hello", max_patches=6)
-    while not harness.sent or isinstance(harness.sent[-1], wire.Audio):
+    while not harness.sent or isinstance(harness.sent[-1], frames.Audio):
         jobs = dict(harness.engine._jobs)
         harness.engine.step()
     patches = np.stack(jobs["x"].patches)
     whole = tiny.model.vae.decode(torch.from_numpy(patches).flatten(0, 1)[None])[0]
     np.testing.assert_allclose(harness.pcm("x"), whole.numpy(), atol=1e-5)
     done = harness.end("x")
-    assert isinstance(done, wire.Done)
+    assert isinstance(done, frames.Done)
     assert done.num_samples == len(harness.pcm("x")) == done.num_patches * tiny.config.patch_samples
 
 
@@ -88,7 +88,7 @@ def test_a_cached_prefix_sounds_like_a_cold_one(tiny: LoadedModel) -> None:
         harness.say(name, text, seed=3)
         harness.run()
     done = harness.end("second")
-    assert isinstance(done, wire.Done)
+    assert isinstance(done, frames.Done)
     assert done.cached_positions == 48
     np.testing.assert_allclose(harness.pcm("second"), cold, atol=1e-4 * np.abs(cold).max())
 
@@ -99,7 +99,7 @@ def test_tenants_share_no_prefix(tiny: LoadedModel) -> None:
         harness.say(tenant, "abcdefghij" * 5, tenant=tenant)
         harness.run()
         done = harness.end(tenant)
-        assert isinstance(done, wire.Done)
+        assert isinstance(done, frames.Done)
         assert done.cached_positions == 0
 
 
@@ -108,7 +108,7 @@ def test_s16_is_the_same_audio_rounded(tiny: LoadedModel) -> None:
     harness.say("f", "hello")
     harness.say("s", "hello", encoding="s16le")
     harness.run()
-    samples = b"".join(m.payload for m in harness.sent if isinstance(m, wire.Audio) and m.request_id == "s")
+    samples = b"".join(m.payload for m in harness.sent if isinstance(m, frames.Audio) and m.request_id == "s")
     np.testing.assert_allclose(np.frombuffer(samples, "<i2") / 32767, np.clip(harness.pcm("f"), -1, 1), atol=1e-4)
 
 
@@ -119,12 +119,12 @@ def test_a_cancel_at_any_step_ends_at_once_and_leaks_nothing(tiny: LoadedModel, 
     harness.say("other", "hello")
     for _ in range(num_steps):
         harness.engine.step()
-    harness.engine.post(wire.Cancel("victim"))
+    harness.engine.post(frames.Cancel("victim"))
     harness.engine.step()
     end = harness.end("victim")
-    assert isinstance(end, wire.Done)
+    assert isinstance(end, frames.Done)
     assert end.finish_reason == "cancelled"
-    harness.engine.post(wire.Cancel("victim"))
+    harness.engine.post(frames.Cancel("victim"))
     harness.run()
     np.testing.assert_allclose(harness.pcm("other"), alone(tiny, "hello"), atol=1e-4)
     harness.assert_nothing_leaked()
@@ -141,13 +141,13 @@ def test_nan_in_one_stream_fails_it_and_leaves_its_neighbours_as_they_are(tiny: 
             slot = harness.engine.scheduler._requests["bad"].slot
             harness.engine.runner.state.last_patch[slot] = float("nan")
         harness.engine.step()
-        harness.engine.post(wire.Cancel("bad"))  # so that both runs go on with the same batch
+        harness.engine.post(frames.Cancel("bad"))  # so that both runs go on with the same batch
         harness.run()
         return harness
 
     healthy, poisoned = run(False), run(True)
     failed = poisoned.end("bad")
-    assert isinstance(failed, wire.Failed)
+    assert isinstance(failed, frames.Failed)
     assert failed.code == "numerical_error"
     assert np.isfinite(poisoned.pcm("bad")).all()
     assert np.array_equal(poisoned.pcm("good"), healthy.pcm("good"))  # bit for bit
@@ -177,12 +177,12 @@ def test_out_of_memory_fails_the_batch_and_the_third_in_a_minute_the_worker(
         harness.say(f"r{number}", "hello")
         assert harness.engine.step()
         failed = harness.end(f"r{number}")
-        assert isinstance(failed, wire.Failed)
+        assert isinstance(failed, frames.Failed)
         assert failed.code == "engine_out_of_memory"
         monkeypatch.setattr(harness.engine.runner, "_step", run_step)
         harness.say(f"ok{number}", "hello")
         harness.run()
-        assert isinstance(harness.end(f"ok{number}"), wire.Done)
+        assert isinstance(harness.end(f"ok{number}"), frames.Done)
     harness.now += 61.0
     monkeypatch.setattr(harness.engine.runner, "_step", no_memory)
     harness.say("late", "hello")
@@ -212,7 +212,7 @@ def test_a_bad_request_fails_typed_and_costs_nothing(tiny: LoadedModel, fields: 
     harness.say("x", **{"text": "hello", "max_patches": None, **fields})
     harness.run()
     failed = harness.end("x")
-    assert isinstance(failed, wire.Failed)
+    assert isinstance(failed, frames.Failed)
     assert failed.code == code
     harness.assert_nothing_leaked()
 
@@ -223,7 +223,7 @@ def test_a_text_without_a_known_character_is_done_at_once(tiny: LoadedModel, tex
     harness.say("x", text)
     harness.run()
     done = harness.end("x")
-    assert isinstance(done, wire.Done)
+    assert isinstance(done, frames.Done)
     assert (done.finish_reason, done.num_patches) == ("stop", 0)
 
 
@@ -233,7 +233,7 @@ def test_a_request_id_in_use_is_refused_and_the_first_goes_on(tiny: LoadedModel)
     harness.engine.step()
     harness.say("x", "again")
     harness.run()
-    assert [type(m) for m in harness.sent if isinstance(m, wire.Failed)] == [wire.Failed]
+    assert [type(m) for m in harness.sent if isinstance(m, frames.Failed)] == [frames.Failed]
     assert len(harness.pcm("x")) == len(alone(tiny, "hello"))
 
 
@@ -263,7 +263,7 @@ def test_a_zero_shot_voice_becomes_the_reference_of_its_context(
     assert len(inputs["c1"].features) == 10  # the first ten patches, and the same ones for ever
     assert np.array_equal(inputs["c1"].features, inputs["c2"].features)
     assert inputs["c1"].token_ids[0] == 103
-    harness.engine.post(wire.CloseContext("c"))
+    harness.engine.post(frames.CloseContext("c"))
     harness.run()
     assert len(harness.engine.continuity) == 0
     assert harness.engine.scheduler.num_contexts == 0
@@ -279,10 +279,10 @@ def test_a_continued_context_goes_on_from_its_last_segment(
     harness.run()
     expected = tiny_first.tokenizer.encode("hello world")
     first = harness.end("a")
-    assert isinstance(first, wire.Done)
+    assert isinstance(first, frames.Done)
     assert inputs["b"].token_ids == [*expected, 101, *[0] * first.num_patches]
     assert len(inputs["b"].context) == tiny_first.config.num_context_patches
-    assert isinstance(harness.end("b"), wire.Done)
+    assert isinstance(harness.end("b"), frames.Done)
 
 
 def test_a_prompt_that_is_too_long_is_cut_at_a_word(tiny: LoadedModel) -> None:
@@ -302,7 +302,7 @@ def test_continuity_gives_way_when_there_is_no_room_for_it(tiny: LoadedModel, mo
     harness.say("b", "abcdefghijklmnop", context="c", max_patches=12)
     harness.run()
     assert len(inputs["b"].features) == 0
-    assert isinstance(harness.end("b"), wire.Done)
+    assert isinstance(harness.end("b"), frames.Done)
 
 
 def test_texts_are_joined_as_their_script_joins_them() -> None:
@@ -316,19 +316,19 @@ def test_an_added_voice_changes_the_sound_belongs_to_its_tenant_and_goes_with_it
     harness = EngineHarness(tiny)
     add_voice(harness, "mine", tenant="t")
     harness.run()
-    assert isinstance(harness.sent[-1], wire.VoiceAdded)
+    assert isinstance(harness.sent[-1], frames.VoiceAdded)
     assert harness.sent[-1].num_patches > 1
     harness.say("spoken", "hello", voice="mine", tenant="t")
     harness.say("stolen", "hello", voice="mine", tenant="other")
     harness.run()
-    assert isinstance(harness.end("stolen"), wire.Failed)
+    assert isinstance(harness.end("stolen"), frames.Failed)
     assert not np.allclose(harness.pcm("spoken")[:100], alone(tiny, "hello")[:100], atol=1e-3)
     assert harness.engine.scheduler.pool.num_cached > 0
-    harness.engine.post(wire.RemoveVoice("mine"))
-    harness.engine.post(wire.RemoveVoice("unknown"))
+    harness.engine.post(frames.RemoveVoice("mine"))
+    harness.engine.post(frames.RemoveVoice("unknown"))
     harness.say("after", "hello", voice="mine", tenant="t")
     harness.run()
-    assert isinstance(harness.end("after"), wire.Failed)
+    assert isinstance(harness.end("after"), frames.Failed)
     assert harness.engine.scheduler.pool.num_cached == 0
 
 
@@ -338,15 +338,15 @@ def test_every_way_to_make_a_voice_speaks(tiny: LoadedModel, fields: dict[str, A
     add_voice(harness, "v", **fields)
     harness.say("x", "hello", voice="v")
     harness.run()
-    assert isinstance(harness.end("x"), wire.Done)
+    assert isinstance(harness.end("x"), frames.Done)
     assert np.abs(harness.pcm("x")).max() > 0
 
 
 def test_reference_and_prompt_can_be_two_recordings(tiny: LoadedModel) -> None:
     first, second = recording(0.01, seed=1), recording(0.02, seed=2)
-    message = wire.AddVoice("v", 16000, prompt_text="abc", prompt_offset=len(first), payload=first + second)
+    message = frames.AddVoice("v", 16000, prompt_text="abc", prompt_offset=len(first), payload=first + second)
     voice = encode_voice(tiny, message)
-    reference = encode_voice(tiny, wire.AddVoice("v", 16000, payload=first)).reference
+    reference = encode_voice(tiny, frames.AddVoice("v", 16000, payload=first)).reference
     assert voice.reference is not None
     assert voice.prompt is not None
     assert np.array_equal(voice.reference, reference)
@@ -355,15 +355,15 @@ def test_reference_and_prompt_can_be_two_recordings(tiny: LoadedModel) -> None:
 
 def test_a_bad_recording_is_refused(tiny: LoadedModel, tiny_first: LoadedModel) -> None:
     for message in (
-        wire.AddVoice("v", 16000),
-        wire.AddVoice("v", 100, payload=recording()),
-        wire.AddVoice("v", 16000, payload=b"\0" * 4001),
-        wire.AddVoice("v", 16000, payload=b"\0" * 2 * 16000 * 61),
+        frames.AddVoice("v", 16000),
+        frames.AddVoice("v", 100, payload=recording()),
+        frames.AddVoice("v", 16000, payload=b"\0" * 4001),
+        frames.AddVoice("v", 16000, payload=b"\0" * 2 * 16000 * 61),
     ):
         with pytest.raises(AudioDecodeError):
             encode_voice(tiny, message)
     with pytest.raises(InvalidRequest):
-        encode_voice(tiny_first, wire.AddVoice("v", 16000, payload=recording(1.0)))
+        encode_voice(tiny_first, frames.AddVoice("v", 16000, payload=recording(1.0)))
 
 
 def test_a_paced_context_waits_for_its_listener(tiny: LoadedModel) -> None:
@@ -377,23 +377,23 @@ def test_a_paced_context_waits_for_its_listener(tiny: LoadedModel) -> None:
     assert (stats.parked, stats.running) == (1, 0)
     harness.now += harness.engine.idle_s() or 0.0
     assert harness.engine.step()
-    harness.engine.post(wire.Playback("x", 1e9))
+    harness.engine.post(frames.Playback("x", 1e9))
     while harness.engine.step():
-        harness.engine.post(wire.Playback("x", 1e9))
-    assert isinstance(harness.end("x"), wire.Done)
+        harness.engine.post(frames.Playback("x", 1e9))
+    assert isinstance(harness.end("x"), frames.Done)
 
 
 def test_a_drain_refuses_new_contexts_and_goes_on_with_old_ones(tiny: LoadedModel) -> None:
     harness = EngineHarness(tiny)
     harness.say("a", "hello", context="c")
     harness.engine.step()
-    harness.engine.post(wire.Drain())
+    harness.engine.post(frames.Drain())
     harness.say("b", "world", context="c")
     harness.say("new", "hello")
     harness.run()
-    assert isinstance(harness.end("b"), wire.Done)
+    assert isinstance(harness.end("b"), frames.Done)
     refused = harness.end("new")
-    assert isinstance(refused, wire.Failed)
+    assert isinstance(refused, frames.Failed)
     assert refused.code == "draining"
 
 
@@ -406,10 +406,10 @@ def test_an_odd_request_that_breaks_the_front_fails_alone(tiny: LoadedModel, mon
         harness.say("odd", "hello")
         harness.engine.step()
     failed = harness.end("odd")
-    assert isinstance(failed, wire.Failed)
+    assert isinstance(failed, frames.Failed)
     assert failed.code == "internal_error"
     harness.run()
-    assert isinstance(harness.end("good"), wire.Done)
+    assert isinstance(harness.end("good"), frames.Done)
 
 
 def test_a_voice_that_cannot_be_added_is_answered(tiny: LoadedModel) -> None:
@@ -418,13 +418,13 @@ def test_a_voice_that_cannot_be_added_is_answered(tiny: LoadedModel) -> None:
     add_voice(harness, "own")
     harness.engine.post(VoiceReady("broken", None, AudioDecodeError("damaged")))
     harness.run()
-    assert [(m.voice_id, m.code) for m in harness.sent if isinstance(m, wire.VoiceFailed)] == [
+    assert [(m.voice_id, m.code) for m in harness.sent if isinstance(m, frames.VoiceFailed)] == [
         ("own", "invalid_request"),
         ("broken", "audio_decode_error"),
     ]
     harness.say("x", "hello", voice="own")
     harness.run()
-    assert isinstance(harness.end("x"), wire.Done)
+    assert isinstance(harness.end("x"), frames.Done)
 
 
 def test_the_memory_of_contexts_that_were_never_closed_is_bounded(tiny: LoadedModel) -> None:
@@ -442,9 +442,9 @@ def test_a_context_with_priority_goes_first(tiny: LoadedModel) -> None:
     harness = EngineHarness(tiny, max_streams=1)
     for name in ("running", "old", "new"):
         harness.say(name, "hello", max_patches=4)
-    harness.engine.post(wire.SetPriority("old", 8))
+    harness.engine.post(frames.SetPriority("old", 8))
     harness.run()
-    ends = [m.request_id for m in harness.sent if isinstance(m, wire.Done)]
+    ends = [m.request_id for m in harness.sent if isinstance(m, frames.Done)]
     assert ends == ["running", "new", "old"]
 
 
@@ -458,7 +458,7 @@ def test_instructions_are_read_before_the_first_segment_only(tiny: LoadedModel) 
     np.testing.assert_allclose(harness.pcm("designed"), harness.pcm("written"), atol=1e-4)
     assert not np.array_equal(harness.pcm("designed"), harness.pcm("plain"))
     done = harness.end("next")
-    assert isinstance(done, wire.Done)
+    assert isinstance(done, frames.Done)
     num_carried = len(tiny.tokenizer.encode("hello and on")) + harness.end("designed").num_patches  # type: ignore[union-attr]
     assert done.prefill_positions == num_carried + 1
 
@@ -468,7 +468,7 @@ def test_a_model_without_instructions_says_so(tiny_first: LoadedModel) -> None:
     harness.say("x", "hello", instructions="an old man")
     harness.run()
     failed = harness.end("x")
-    assert isinstance(failed, wire.Failed)
+    assert isinstance(failed, frames.Failed)
     assert failed.code == "invalid_request"
 
 

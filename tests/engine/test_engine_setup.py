@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 import torch
 
-from realtime_tts import wire
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.setup import (
     EngineOptions,
     choose_config,
     choose_device,
     choose_threads,
-    model_path,
     ready_message,
     warm_up,
 )
 from realtime_tts.errors import ConfigError
 from realtime_tts.model.checkpoint import LoadedModel
+from realtime_tts.workers import frames
 
 CPU = torch.device("cpu")
 
@@ -40,7 +38,7 @@ def test_options_are_kept_and_zero_means_choose(
     assert config.num_blocks == (num_blocks or 16 * 8)
 
 
-def test_devices_threads_and_models_by_name() -> None:
+def test_devices_and_threads_by_name() -> None:
     assert choose_device("cpu") == CPU
     assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     for name in ("nonsense", "cuda:99"):
@@ -49,8 +47,6 @@ def test_devices_threads_and_models_by_name() -> None:
     assert choose_threads(3) == 3
     assert 1 <= choose_threads(None) <= 8
     assert choose_threads(0) == choose_threads(None)
-    assert (Path(model_path("starter-voice")) / "config.json").exists()
-    assert model_path("owner/name") == "owner/name"
 
 
 def test_warming_up_leaves_no_trace_but_knowledge_of_the_cost(tiny: LoadedModel) -> None:
@@ -64,4 +60,4 @@ def test_warming_up_leaves_no_trace_but_knowledge_of_the_cost(tiny: LoadedModel)
     assert engine.scheduler.cost.step_s(1, 0) != before_s
     ready = ready_message(engine, CPU, 1.0, 2.0)
     assert dataclasses.asdict(ready)["policy"] == tiny.policy.to_map()
-    assert wire.Decoder().feed(wire.encode(ready)) == [ready]
+    assert frames.Decoder().feed(frames.encode(ready)) == [ready]

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from realtime_tts import wire
-from realtime_tts.engine_client import EngineClient, EngineState, RequestStream
-from realtime_tts.engine_supervisor import SupervisorConfig, WorkerSpec, worker_command
 from realtime_tts.errors import AudioDecodeError, CheckpointError, ConfigError, EngineLost
+from realtime_tts.workers import frames
+from realtime_tts.workers.client import EngineClient, EngineState, RequestStream
+from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec, worker_command
 
 LONG = "this is a sentence of some length, which takes a while to speak."
 CONFIG = SupervisorConfig(ready_timeout_s=90, hang_s=2.0, backoff_s=0.05, stop_s=5)
@@ -41,7 +41,7 @@ async def until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
         await asyncio.sleep(0.02)
 
 
-async def collect(stream: RequestStream) -> tuple[np.ndarray, wire.Message]:
+async def collect(stream: RequestStream) -> tuple[np.ndarray, frames.Message]:
     messages = [message async for message in stream]
     pcm = np.frombuffer(b"".join(message.payload for message in messages), "<i2")
     return pcm, messages[-1]
@@ -49,7 +49,7 @@ async def collect(stream: RequestStream) -> tuple[np.ndarray, wire.Message]:
 
 def speak(client: EngineClient, text: str = LONG, name: str = "r", **fields: object) -> RequestStream:
     values = {"context_id": name, "voice": "slt", "paced": False, **fields}
-    return client.submit(wire.Generate(name, text=text, **values))  # type: ignore[arg-type]
+    return client.submit(frames.Generate(name, text=text, **values))  # type: ignore[arg-type]
 
 
 async def test_it_says_what_it_is_and_speaks(client: EngineClient) -> None:
@@ -59,7 +59,7 @@ async def test_it_says_what_it_is_and_speaks(client: EngineClient) -> None:
     assert (ready.sample_rate, ready.patch_samples, ready.default_voice) == (16000, 2560, "slt")
     assert {voice["id"] for voice in ready.voices} == {"slt", "rms", "awb"}
     pcm, done = await collect(speak(client))
-    assert isinstance(done, wire.Done)
+    assert isinstance(done, frames.Done)
     assert done.finish_reason == "stop"
     assert len(pcm) == done.num_samples == done.num_patches * 2560
     assert 2.0 < len(pcm) / 16000 < 7.0
@@ -100,26 +100,26 @@ async def test_a_worker_killed_or_stopped_in_mid_speech_is_replaced_and_speaks(
     await anext(stream)
     os.kill(client.worker_pids[0], number)
     _, failed = await asyncio.wait_for(collect(stream), 20)
-    assert isinstance(failed, wire.Failed)
+    assert isinstance(failed, frames.Failed)
     assert failed.code == "engine_lost"
     with pytest.raises(EngineLost):
         speak(client, name="during")
     await until(lambda: client.state is EngineState.READY, 60)
     _, done = await collect(speak(client, "hello again.", "after"))
-    assert isinstance(done, wire.Done)
+    assert isinstance(done, frames.Done)
 
 
 async def test_sigterm_drains(client: EngineClient) -> None:
     stream = speak(client, LONG * 3)
     await anext(stream)
     os.kill(client.worker_pids[0], signal.SIGTERM)
-    answers: list[wire.Message] = []
-    while not answers or isinstance(answers[-1], wire.Done):  # the signal may arrive after the first of them
+    answers: list[frames.Message] = []
+    while not answers or isinstance(answers[-1], frames.Done):  # the signal may arrive after the first of them
         answers.append((await collect(speak(client, "hello", f"new-{len(answers)}")))[1])
-    assert isinstance(answers[-1], wire.Failed)
+    assert isinstance(answers[-1], frames.Failed)
     assert answers[-1].code == "draining"
     _, done = await collect(stream)
-    assert isinstance(done, wire.Done)
+    assert isinstance(done, frames.Done)
     assert done.finish_reason == "stop"
 
 
@@ -131,7 +131,7 @@ async def test_a_drain_by_the_gateway_ends_the_worker_by_itself() -> None:
     (worker,) = client._workers
     await client.close(drain_s=30)
     _, done = await collect(stream)
-    assert isinstance(done, wire.Done)
+    assert isinstance(done, frames.Done)
     assert worker.supervisor.last_exit == 0
 
 
@@ -155,13 +155,13 @@ async def test_a_worker_whose_gateway_is_gone_exits() -> None:
 async def test_a_voice_is_made_from_a_recording_while_others_speak(client: EngineClient) -> None:
     talking = speak(client)
     tone = (8000 * np.sin(np.arange(2 * 24000) * 0.05)).astype("<i2").tobytes()
-    added = await client.add_voice(wire.AddVoice("mine", 24000, payload=tone))
+    added = await client.add_voice(frames.AddVoice("mine", 24000, payload=tone))
     assert added.num_patches == 13
     with pytest.raises(AudioDecodeError):
-        await client.add_voice(wire.AddVoice("short", 24000, payload=tone[:100]))
+        await client.add_voice(frames.AddVoice("short", 24000, payload=tone[:100]))
     _, done = await collect(speak(client, "hello there.", "cloned", voice="mine"))
-    assert isinstance(done, wire.Done)
-    assert isinstance((await collect(talking))[1], wire.Done)
+    assert isinstance(done, frames.Done)
+    assert isinstance((await collect(talking))[1], frames.Done)
 
 
 async def test_a_model_or_device_that_cannot_be_used_says_why() -> None:

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from session_driver import FakePlanner, FakeSegment
 
 from realtime_tts.audio.packetizer import Packet
+from realtime_tts.dialects.native import serialize
 from realtime_tts.errors import EngineLost
 from realtime_tts.session.events import (
     CancelContext,
@@ -45,7 +46,6 @@ from realtime_tts.session.messages import (
     Text,
     Words,
 )
-from realtime_tts.session.native import serialize
 from realtime_tts.session.protocol import Session, SessionState
 from realtime_tts.session.settings import SessionConfig
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from realtime_tts import wire
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.step_draft import SchedulerConfig
 from realtime_tts.model.checkpoint import LoadedModel
+from realtime_tts.workers import frames
 
 
 class EngineHarness:
@@ -18,7 +18,7 @@ class EngineHarness:
 
     def __init__(self, loaded: LoadedModel, policy: dict[str, Any] | None = None, **limits: Any) -> None:
         self.now = 0.0
-        self.sent: list[wire.Message] = []
+        self.sent: list[frames.Message] = []
         loaded = dataclasses.replace(loaded, policy=dataclasses.replace(loaded.policy, **(policy or {})))
         config = loaded.config
         values = {
@@ -33,7 +33,7 @@ class EngineHarness:
 
     def say(self, name: str, text: str, context: str | None = None, **fields: Any) -> None:
         defaults = {"paced": False, "encoding": "f32le", "max_patches": 8, "steps": 4}
-        self.engine.post(wire.Generate(name, context or name, text, **{**defaults, **fields}))
+        self.engine.post(frames.Generate(name, context or name, text, **{**defaults, **fields}))
 
     def run(self, max_steps: int = 500) -> None:
         """Until nothing is left to do."""
@@ -45,14 +45,14 @@ class EngineHarness:
 
     def pcm(self, name: str) -> np.ndarray[Any, Any]:
         """All samples of a request; checks that sequence numbers have no hole."""
-        audio = [m for m in self.sent if isinstance(m, wire.Audio) and m.request_id == name]
+        audio = [m for m in self.sent if isinstance(m, frames.Audio) and m.request_id == name]
         assert [m.sequence for m in audio] == list(range(len(audio)))
         return np.frombuffer(b"".join(m.payload for m in audio), dtype="<f4")
 
-    def end(self, name: str) -> wire.Done | wire.Failed:
+    def end(self, name: str) -> frames.Done | frames.Failed:
         """The one terminal message of a request, which must be its last message."""
         mine = [m for m in self.sent if getattr(m, "request_id", None) == name]
-        ends = [m for m in mine if isinstance(m, (wire.Done, wire.Failed))]
+        ends = [m for m in mine if isinstance(m, (frames.Done, frames.Failed))]
         assert len(ends) == 1, f"{len(ends)} terminal messages"
         assert mine[-1] is ends[0], "audio after the terminal message"
         return ends[0]

@@ -20,7 +20,7 @@ import signal
 import sys
 from array import array
 
-from realtime_tts import wire
+from realtime_tts.workers import frames
 
 HIGH_LEAD_S, LOW_LEAD_S = 3.0, 2.0
 SPELT_COMMAND = re.compile(r"\bcommand (crash|hang|fail|never|stall|tone|silence)\b")
@@ -53,7 +53,7 @@ def fake_worker_command(**options: object) -> tuple[str, ...]:
     return tuple(command)
 
 
-def patch_pcm(request: wire.Generate, first: int, num_samples: int, sample_rate: int) -> bytes:
+def patch_pcm(request: frames.Generate, first: int, num_samples: int, sample_rate: int) -> bytes:
     """Samples [first, first + num_samples) of a request, in its encoding."""
     span = range(first, first + num_samples)
     if "[silence]" in request.text:
@@ -88,18 +88,18 @@ class FakeWorker:
     def __init__(self, options: argparse.Namespace, writer: asyncio.StreamWriter) -> None:
         self.options, self.writer = options, writer
         self.contexts: dict[str, Context] = {}
-        self.requests: dict[str, tuple[wire.Generate, asyncio.Task[None]]] = {}
+        self.requests: dict[str, tuple[frames.Generate, asyncio.Task[None]]] = {}
         self.voices = set(POLICY["voices"])
         self.num_steps = self.num_speaking = self.num_parked = 0
         self.draining = asyncio.Event()
 
-    def send(self, message: wire.Message) -> None:
-        self.writer.write(wire.encode(message))
+    def send(self, message: frames.Message) -> None:
+        self.writer.write(frames.encode(message))
 
     def send_stats(self) -> None:
         running = self.num_speaking - self.num_parked
         self.send(
-            wire.Stats(
+            frames.Stats(
                 num_steps=self.num_steps,
                 running=running,
                 waiting=len(self.requests) - self.num_speaking,
@@ -109,49 +109,49 @@ class FakeWorker:
             )
         )
 
-    def receive(self, message: wire.Message) -> None:
-        if isinstance(message, wire.Generate):
+    def receive(self, message: frames.Message) -> None:
+        if isinstance(message, frames.Generate):
             message = dataclasses.replace(message, text=SPELT_COMMAND.sub(r"[\1]", message.text))
             context = self.contexts.setdefault(message.context_id, Context())
             task = asyncio.get_running_loop().create_task(self.run(message, context))
             self.requests[message.request_id] = message, task
-        elif isinstance(message, wire.Cancel):
+        elif isinstance(message, frames.Cancel):
             self.cancel(message.request_id)
-        elif isinstance(message, wire.CloseContext):
+        elif isinstance(message, frames.CloseContext):
             self.contexts.pop(message.context_id, None)
             for request, _ in list(self.requests.values()):
                 if request.context_id == message.context_id:
                     self.cancel(request.request_id)
-        elif isinstance(message, wire.Playback):
+        elif isinstance(message, frames.Playback):
             if context := self.contexts.get(message.context_id):
                 context.lead_s(asyncio.get_running_loop().time())
                 context.played_s = min(message.played_ms / 1000, context.produced_s)
                 context.paused = message.paused
-        elif isinstance(message, wire.AddVoice):
+        elif isinstance(message, frames.AddVoice):
             self.add_voice(message)
-        elif isinstance(message, wire.RemoveVoice):
+        elif isinstance(message, frames.RemoveVoice):
             self.voices.discard(message.voice_id)
-        elif isinstance(message, wire.Drain):
+        elif isinstance(message, frames.Drain):
             self.draining.set()
 
-    def add_voice(self, message: wire.AddVoice) -> None:
+    def add_voice(self, message: frames.AddVoice) -> None:
         if not message.payload:
-            self.send(wire.VoiceFailed(message.voice_id, "audio_decode_error", "the recording is empty"))
+            self.send(frames.VoiceFailed(message.voice_id, "audio_decode_error", "the recording is empty"))
             return
         self.voices.add(message.voice_id)
         seconds = len(message.payload) / 2 / message.sample_rate
         patch_s = self.options.patch_samples / self.options.sample_rate
-        self.send(wire.VoiceAdded(message.voice_id, math.ceil(seconds / patch_s)))
+        self.send(frames.VoiceAdded(message.voice_id, math.ceil(seconds / patch_s)))
 
     def cancel(self, request_id: str) -> None:
         if found := self.requests.pop(request_id, None):
             found[1].cancel()
-            self.send(wire.Done(request_id, "cancelled"))
+            self.send(frames.Done(request_id, "cancelled"))
 
-    async def run(self, request: wire.Generate, context: Context) -> None:
+    async def run(self, request: frames.Generate, context: Context) -> None:
         async with context.turn:
             if request.voice is not None and request.voice not in self.voices:
-                self.end(wire.Failed(request.request_id, "voice_not_found", f"no voice {request.voice!r}"))
+                self.end(frames.Failed(request.request_id, "voice_not_found", f"no voice {request.voice!r}"))
                 return
             self.num_speaking += 1
             try:
@@ -159,7 +159,7 @@ class FakeWorker:
             finally:
                 self.num_speaking -= 1
 
-    async def speak(self, request: wire.Generate, context: Context) -> None:
+    async def speak(self, request: frames.Generate, context: Context) -> None:
         options, loop = self.options, asyncio.get_running_loop()
         if "[stall]" in request.text:
             await asyncio.Event().wait()
@@ -178,15 +178,15 @@ class FakeWorker:
             pcm = patch_pcm(request, index * options.patch_samples, options.patch_samples, options.sample_rate)
             context.produced_s += options.patch_samples / options.sample_rate
             self.num_steps += 1
-            self.send(wire.Audio(request.request_id, index, payload=pcm))
+            self.send(frames.Audio(request.request_id, index, payload=pcm))
             if index == 0 and self.misbehave(request):
                 return
         num_samples = num_patches * options.patch_samples
-        self.end(wire.Done(request.request_id, "stop", num_patches=num_patches, num_samples=num_samples))
+        self.end(frames.Done(request.request_id, "stop", num_patches=num_patches, num_samples=num_samples))
 
-    def misbehave(self, request: wire.Generate) -> bool:
+    def misbehave(self, request: frames.Generate) -> bool:
         if "[fail]" in request.text:
-            self.end(wire.Failed(request.request_id, "numerical_error", "asked to fail"))
+            self.end(frames.Failed(request.request_id, "numerical_error", "asked to fail"))
             return True
         for command, number in (("[crash]", signal.SIGKILL), ("[hang]", signal.SIGSTOP)):
             if command in request.text:
@@ -194,7 +194,7 @@ class FakeWorker:
                 asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), number)
         return False
 
-    def end(self, message: wire.Done | wire.Failed) -> None:
+    def end(self, message: frames.Done | frames.Failed) -> None:
         del self.requests[message.request_id]
         self.send(message)
 
@@ -209,13 +209,13 @@ async def serve(options: argparse.Namespace) -> None:
     reader, writer = await asyncio.open_unix_connection(options.socket)
     worker = FakeWorker(options, writer)
     if options.fail_start:
-        worker.send(wire.Failed("", "checkpoint_error", "asked to fail at start"))
+        worker.send(frames.Failed("", "checkpoint_error", "asked to fail at start"))
         await writer.drain()
         sys.exit(3)
     await asyncio.sleep(options.ready_delay_s)
     voices = [{"id": key, **value} for key, value in POLICY["voices"].items()]
     worker.send(
-        wire.Ready(
+        frames.Ready(
             "fake-voice", "cpu", "float32", "fake", options.sample_rate, options.patch_samples,
             voices=voices, default_voice="slt", policy=POLICY, max_streams=options.max_streams,
         )
@@ -233,7 +233,7 @@ async def serve(options: argparse.Namespace) -> None:
 
 
 async def receive_all(reader: asyncio.StreamReader, worker: FakeWorker) -> None:
-    decoder = wire.Decoder()
+    decoder = frames.Decoder()
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(65536):
             for message in decoder.feed(data):

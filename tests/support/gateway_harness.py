@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from fake_worker import fake_worker_command
 
 from realtime_tts.config import EngineConfig, ServerConfig, Settings
-from realtime_tts.engine_client import EngineClient
-from realtime_tts.engine_supervisor import SupervisorConfig, WorkerSpec
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.run import GatewayServer, serve
+from realtime_tts.workers.client import EngineClient
+from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ import sys
 from fake_worker import fake_worker_command
 
 from realtime_tts.config_loader import load_settings
-from realtime_tts.engine_client import EngineClient
-from realtime_tts.engine_supervisor import SupervisorConfig, WorkerSpec
 from realtime_tts.server.logs import configure_logging
 from realtime_tts.server.run import GatewayServer, serve
+from realtime_tts.workers.client import EngineClient
+from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 
 
 def announce(server: GatewayServer, url: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
-from realtime_tts.session.native import AUDIO_HEADER
+from realtime_tts.dialects.native import AUDIO_HEADER
 
 SUBPROTOCOL = "realtime-tts.v1"
 TERMINAL = frozenset({"context.done", "context.cancelled", "context.failed"})

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from realtime_tts import wire
-from realtime_tts.engine_client import EngineClient, EngineState, RequestStream
-from realtime_tts.engine_supervisor import SupervisorConfig, WorkerSpec
 from realtime_tts.errors import AudioDecodeError, CheckpointError, Draining, EngineLost, EngineStartError
+from realtime_tts.workers import frames
+from realtime_tts.workers.client import EngineClient, EngineState, RequestStream
+from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from fake_worker import fake_worker_command
@@ -59,11 +59,11 @@ async def make_client(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeClie
     assert num_fds() <= before
 
 
-async def collect(stream: RequestStream) -> tuple[bytes, wire.Message]:
+async def collect(stream: RequestStream) -> tuple[bytes, frames.Message]:
     pcm, last, sequence = b"", None, 0
     async for message in stream:
         assert last is None, "a message after the terminal one"
-        if isinstance(message, wire.Audio):
+        if isinstance(message, frames.Audio):
             assert message.sequence == sequence
             sequence += 1
             pcm += message.payload
@@ -76,7 +76,7 @@ async def collect(stream: RequestStream) -> tuple[bytes, wire.Message]:
 def speak(
     client: EngineClient, text: str, context_id: str = "c", request_id: str = "r", **fields: Any
 ) -> RequestStream:
-    return client.submit(wire.Generate(request_id, context_id, text, **{"voice": "slt", **fields}))
+    return client.submit(frames.Generate(request_id, context_id, text, **{"voice": "slt", **fields}))
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
@@ -91,7 +91,7 @@ async def test_a_request_yields_every_sample_once_then_done(make_client: MakeCli
     client = await make_client()
     pcm, done = await collect(speak(client, "0123456789"))
     assert array("h", pcm) == array("h", [k % 2000 - 1000 for k in range(3 * 2560)])
-    assert isinstance(done, wire.Done)
+    assert isinstance(done, frames.Done)
     assert (done.finish_reason, done.num_patches) == ("stop", 3)
     assert client.ready is not None
     assert client.ready.default_voice == "slt"
@@ -118,10 +118,10 @@ async def test_requests_of_a_context_run_in_order_and_contexts_side_by_side(make
 async def test_cancel_ends_the_stream_at_once_and_nothing_follows(make_client: MakeClient) -> None:
     client = await make_client()
     stream = speak(client, "[never]")
-    assert isinstance(await anext(stream), wire.Audio)
+    assert isinstance(await anext(stream), frames.Audio)
     client.cancel("r")
     rest = [message async for message in stream]
-    assert [type(message) for message in rest] == [wire.Done]
+    assert [type(message) for message in rest] == [frames.Done]
     assert rest[0].finish_reason == "cancelled"
     client.cancel("r")
     client.cancel("unknown")
@@ -137,7 +137,7 @@ async def test_closing_a_stream_or_its_context_cancels(make_client: MakeClient) 
     client.close_context("b")
     client.close_context("b")
     _, done = await collect(second)
-    assert isinstance(done, wire.Done)
+    assert isinstance(done, frames.Done)
     assert done.finish_reason == "cancelled"
     await until(lambda: bool(client.stats) and client.stats[0].running == 0)
 
@@ -145,7 +145,7 @@ async def test_closing_a_stream_or_its_context_cancels(make_client: MakeClient) 
 async def test_an_unknown_voice_fails_typed(make_client: MakeClient) -> None:
     client = await make_client()
     _, failed = await collect(speak(client, "x", voice="nobody"))
-    assert isinstance(failed, wire.Failed)
+    assert isinstance(failed, frames.Failed)
     assert failed.code == "voice_not_found"
 
 
@@ -161,7 +161,7 @@ async def test_a_lost_worker_fails_its_requests_and_is_replaced(make_client: Mak
         _, failed = await asyncio.wait_for(_drop_first(stream), 5)
     else:
         _, failed = await asyncio.wait_for(collect(stream), 10)
-    assert isinstance(failed, wire.Failed)
+    assert isinstance(failed, frames.Failed)
     assert failed.code == "engine_lost"
     with pytest.raises(EngineLost):
         speak(client, "x", "c2")
@@ -169,10 +169,10 @@ async def test_a_lost_worker_fails_its_requests_and_is_replaced(make_client: Mak
     assert states == [EngineState.DOWN, EngineState.READY]
     assert client.num_restarts == 1
     _, done = await collect(speak(client, "again"))
-    assert isinstance(done, wire.Done)
+    assert isinstance(done, frames.Done)
 
 
-async def _drop_first(stream: RequestStream) -> tuple[bytes, wire.Message]:
+async def _drop_first(stream: RequestStream) -> tuple[bytes, frames.Message]:
     messages = [message async for message in stream]
     return b"", messages[-1]
 
@@ -182,10 +182,10 @@ async def test_the_other_workers_do_not_notice(make_client: MakeClient) -> None:
     doomed = speak(client, "[never][crash]", "a", "1")
     healthy = speak(client, "x" * 400, "b", "2", paced=False)
     _, failed = await collect(doomed)
-    assert isinstance(failed, wire.Failed)
+    assert isinstance(failed, frames.Failed)
     assert client.state is EngineState.READY
     _, done = await collect(healthy)
-    assert isinstance(done, wire.Done)
+    assert isinstance(done, frames.Done)
     assert done.num_patches == 100
 
 
@@ -207,25 +207,25 @@ async def test_a_reader_that_never_reads_loses_its_request(make_client: MakeClie
     stream = speak(client, "[never]", paced=False)
     await until(lambda: stream.ended)
     _, failed = await collect(stream)
-    assert isinstance(failed, wire.Failed)
+    assert isinstance(failed, frames.Failed)
     assert failed.code == "slow_consumer"
 
 
 async def test_voices_are_added_everywhere_and_survive_a_respawn(make_client: MakeClient) -> None:
     client = await make_client(2)
-    added = await client.add_voice(wire.AddVoice("mine", 16000, payload=b"\0\0" * 16000))
+    added = await client.add_voice(frames.AddVoice("mine", 16000, payload=b"\0\0" * 16000))
     assert added.num_patches == 7
     with pytest.raises(AudioDecodeError):
-        await client.add_voice(wire.AddVoice("empty", 16000))
+        await client.add_voice(frames.AddVoice("empty", 16000))
     for pid in client.worker_pids:
         os.kill(pid, signal.SIGKILL)
     await until(lambda: client.num_ready == 0)
     await until(lambda: client.num_ready == 2)
     _, done = await collect(speak(client, "hello", voice="mine"))
-    assert isinstance(done, wire.Done)
+    assert isinstance(done, frames.Done)
     client.remove_voice("mine")
     _, failed = await collect(speak(client, "hello", voice="mine"))
-    assert isinstance(failed, wire.Failed)
+    assert isinstance(failed, frames.Failed)
 
 
 async def test_a_drain_finishes_what_runs_and_refuses_what_is_new(make_client: MakeClient) -> None:
@@ -236,7 +236,7 @@ async def test_a_drain_finishes_what_runs_and_refuses_what_is_new(make_client: M
     with pytest.raises(Draining):
         speak(client, "x", "other")
     _, done = await collect(stream)
-    assert isinstance(done, wire.Done)
+    assert isinstance(done, frames.Done)
     assert done.finish_reason == "stop"
     await closing
     assert client.state is EngineState.CLOSED
@@ -248,7 +248,7 @@ async def test_closing_without_drain_ends_every_stream(make_client: MakeClient) 
     stream = speak(client, "[stall]")
     await client.close()
     _, failed = await collect(stream)
-    assert isinstance(failed, wire.Failed)
+    assert isinstance(failed, frames.Failed)
     assert failed.code == "engine_lost"
 
 

@@ -128,7 +128,7 @@ class Ready(Message):
     patch_samples: int
     voices: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # id, description, language
     default_voice: str | None = None
-    policy: dict[str, Any] = dataclasses.field(default_factory=dict)  # model.serving.ServingPolicy as a map
+    policy: dict[str, Any] = dataclasses.field(default_factory=dict)  # workers.policy.ServingPolicy as a map
     num_blocks: int = 0
     block_size: int = 16
     max_streams: int = 0

@@ -18,8 +18,8 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from realtime_tts import wire
 from realtime_tts.errors import RealtimeTTSError, error_from_code
+from realtime_tts.workers import frames
 
 logger = logging.getLogger(__name__)
 
@@ -80,14 +80,14 @@ class Supervisor:
         self,
         spec: WorkerSpec,
         config: SupervisorConfig,
-        on_message: Callable[[wire.Message], None],
+        on_message: Callable[[frames.Message], None],
         on_ready: Callable[[], None],
         on_lost: Callable[[], None],
     ) -> None:
         self.spec = spec
         self.config = config
-        self.ready: wire.Ready | None = None  # None while no worker is ready
-        self.stats: wire.Stats | None = None
+        self.ready: frames.Ready | None = None  # None while no worker is ready
+        self.stats: frames.Stats | None = None
         self.pid: int | None = None
         self.num_starts = 0
         self.last_exit: int | None = None
@@ -103,10 +103,10 @@ class Supervisor:
         """Begin supervising; returns at once."""
         self._task = asyncio.get_running_loop().create_task(self._supervise(), name=f"supervise {self.spec.name}")
 
-    def send(self, message: wire.Message) -> None:
+    def send(self, message: frames.Message) -> None:
         """Write a frame; dropped if no worker is ready (its requests have been ended already)."""
         if self._writer is not None and self.ready is not None:
-            self._writer.write(wire.encode(message))
+            self._writer.write(frames.encode(message))
 
     async def stop(self, drain_s: float = 0.0) -> None:
         """End the worker: politely within `drain_s`, then SIGTERM, then SIGKILL. Returns when it is gone."""
@@ -114,7 +114,7 @@ class Supervisor:
         if self._task is None:
             return
         if drain_s > 0 and self.ready is not None:
-            self.send(wire.Drain())
+            self.send(frames.Drain())
             await asyncio.wait([self._task], timeout=drain_s)
         self._stop_now.set()  # not a cancellation, which could cut short the reaping of the process
         await asyncio.wait([self._task])
@@ -189,23 +189,23 @@ class Supervisor:
 
     async def _receive(self, connected: _Connected) -> None:
         reader, self._writer = await connected
-        decoder = wire.Decoder()
+        decoder = frames.Decoder()
         while data := await reader.read(_READ_BYTES):
             for message in decoder.feed(data):
                 self._take(message)
 
-    def _take(self, message: wire.Message) -> None:
+    def _take(self, message: frames.Message) -> None:
         now = asyncio.get_running_loop().time()
-        if isinstance(message, wire.Ready):
+        if isinstance(message, frames.Ready):
             self.ready = message
             self._progress = (-1, now)
             self._on_ready()
             return
         if self.ready is None:
-            if isinstance(message, wire.Failed):
+            if isinstance(message, frames.Failed):
                 self.start_error = error_from_code(message.code, message.message)
             return
-        if isinstance(message, wire.Stats):
+        if isinstance(message, frames.Stats):
             if message.num_steps != self._progress[0] or message.running == 0:
                 self._progress = (message.num_steps, now)
             self.stats = message

@@ -7,7 +7,7 @@ import pytest
 
 import realtime_tts
 from realtime_tts.errors import CheckpointError
-from realtime_tts.model.serving import ServingPolicy, VoicePolicy
+from realtime_tts.workers.policy import ServingPolicy, VoicePolicy
 
 STARTER = Path(realtime_tts.__file__).parent / "starter_voice"
 

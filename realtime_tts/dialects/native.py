@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidMessage
-from realtime_tts.session.json_input import Fields, load_object
 from realtime_tts.session.messages import (
     AudioPacket,
     Cancel,

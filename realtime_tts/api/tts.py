@@ -9,7 +9,7 @@ import threading
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from realtime_tts.async_api import AsyncTTS, Chunk
+from realtime_tts.api.async_tts import AsyncTTS, Chunk
 
 __all__ = ["TTS", "AsyncTTS", "Chunk"]
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.dialects.native import AUDIO_HEADER, parse, serialize
 from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
     AudioPacket,
@@ -36,7 +37,6 @@ from realtime_tts.session.messages import (
     TimedWord,
     Words,
 )
-from realtime_tts.session.native import AUDIO_HEADER, parse, serialize
 from realtime_tts.session.settings import SessionConfig
 
 OPUS = AudioFormat()

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from realtime_tts import wire
-from realtime_tts.engine_client import EngineClient, RequestStream
-from realtime_tts.engine_supervisor import WorkerSpec, worker_command
 from realtime_tts.errors import EngineStartError, InvalidRequest, error_from_code
-from realtime_tts.model.serving import ZERO_SHOT_VOICE, ServingPolicy
-from realtime_tts.recordings import RecordingLike, voice_from_recordings
+from realtime_tts.speech.recordings import RecordingLike, voice_from_recordings
+from realtime_tts.speech.text_source import TextSource
 from realtime_tts.text.planner import PlannerFactory, SpeechSegment
-from realtime_tts.text_source import TextSource
+from realtime_tts.workers import frames
+from realtime_tts.workers.client import EngineClient, RequestStream
+from realtime_tts.workers.policy import ZERO_SHOT_VOICE, ServingPolicy
+from realtime_tts.workers.supervisor import WorkerSpec, worker_command
 
 Chunk = np.ndarray[Any, np.dtype[np.float32]]
 _SEGMENTS_AHEAD = 8  # submitted before the first of them has been read
@@ -99,7 +99,7 @@ class AsyncTTS:
         return [*(voice["id"] for voice in self._ready.voices), *self._client.added_voices, ZERO_SHOT_VOICE]
 
     @property
-    def _ready(self) -> wire.Ready:
+    def _ready(self) -> frames.Ready:
         if self._client.ready is None:
             raise EngineStartError("the model is not loaded; use `async with` or call start()")
         return self._client.ready
@@ -212,12 +212,12 @@ class AsyncTTS:
         finally:
             await source.close()
 
-    def _request(self, segment: SpeechSegment, context_id: str, options: _Options) -> wire.Generate:
+    def _request(self, segment: SpeechSegment, context_id: str, options: _Options) -> frames.Generate:
         max_patches = None
         if options.max_length_s is not None:
             patch_s = self._ready.patch_samples / self._ready.sample_rate
             max_patches = max(1, -int(-options.max_length_s // patch_s))
-        return wire.Generate(
+        return frames.Generate(
             f"{context_id}-{segment.index}",
             context_id,
             segment.text,
@@ -240,9 +240,9 @@ class AsyncTTS:
             if isinstance(stream, BaseException):
                 raise stream
             async for message in stream:
-                if isinstance(message, wire.Failed):
+                if isinstance(message, frames.Failed):
                     raise error_from_code(message.code, message.message)
-                if not isinstance(message, wire.Audio):
+                if not isinstance(message, frames.Audio):
                     continue
                 chunk = np.frombuffer(message.payload, dtype="<f4")
                 if left is not None:

@@ -11,8 +11,6 @@ import dataclasses
 import enum
 from collections.abc import Callable, Sequence
 
-from realtime_tts import wire
-from realtime_tts.engine_supervisor import Supervisor, SupervisorConfig, WorkerSpec
 from realtime_tts.errors import (
     Draining,
     EngineLost,
@@ -22,7 +20,9 @@ from realtime_tts.errors import (
     SlowConsumer,
     error_from_code,
 )
-from realtime_tts.request_stream import RequestStream
+from realtime_tts.workers import frames
+from realtime_tts.workers.stream import RequestStream
+from realtime_tts.workers.supervisor import Supervisor, SupervisorConfig, WorkerSpec
 
 __all__ = ["EngineClient", "EngineState", "RequestStream"]
 
@@ -42,7 +42,7 @@ class _Worker:
     supervisor: Supervisor
     requests: dict[str, RequestStream] = dataclasses.field(default_factory=dict)
     contexts: set[str] = dataclasses.field(default_factory=set)
-    voices: dict[str, asyncio.Future[wire.VoiceAdded]] = dataclasses.field(default_factory=dict)  # being added
+    voices: dict[str, asyncio.Future[frames.VoiceAdded]] = dataclasses.field(default_factory=dict)  # being added
 
 
 class EngineClient:
@@ -63,10 +63,10 @@ class EngineClient:
         on_state_change: Callable[[EngineState], None] | None = None,
     ) -> None:
         self.state = EngineState.STARTING
-        self.ready: wire.Ready | None = None
+        self.ready: frames.Ready | None = None
         self._max_buffered_bytes = max_buffered_bytes
         self._on_state_change = on_state_change
-        self._voices: dict[str, wire.AddVoice] = {}  # sent again to a respawned worker
+        self._voices: dict[str, frames.AddVoice] = {}  # sent again to a respawned worker
         self._context_workers: dict[str, _Worker] = {}
         self._started: asyncio.Future[None] | None = None
         self._workers = [self._make_worker(spec, config or SupervisorConfig()) for spec in workers]
@@ -125,7 +125,7 @@ class EngineClient:
         return sum(max(0, worker.supervisor.num_starts - 1) for worker in self._workers)
 
     @property
-    def stats(self) -> list[wire.Stats]:
+    def stats(self) -> list[frames.Stats]:
         """The latest heartbeat of each ready worker."""
         return [worker.supervisor.stats for worker in self._workers if worker.supervisor.stats is not None]
 
@@ -135,7 +135,7 @@ class EngineClient:
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
-    def submit(self, request: wire.Generate) -> RequestStream:
+    def submit(self, request: frames.Generate) -> RequestStream:
         """Send a request; its audio is read from the stream returned.
 
         Raises:
@@ -162,9 +162,9 @@ class EngineClient:
         """End a request now: its stream yields `Done("cancelled")` and nothing after it. Unknown ids are ignored."""
         for worker in self._workers:
             if stream := worker.requests.pop(request_id, None):
-                worker.supervisor.send(wire.Cancel(request_id))
+                worker.supervisor.send(frames.Cancel(request_id))
                 stream.drop_audio()
-                stream.put(wire.Done(request_id, "cancelled"))
+                stream.put(frames.Done(request_id, "cancelled"))
 
     def close_context(self, context_id: str) -> None:
         """Cancel what runs in a context and forget its voice and prosody. Unknown ids are ignored."""
@@ -174,21 +174,21 @@ class EngineClient:
         worker.contexts.discard(context_id)
         for stream in [stream for stream in worker.requests.values() if stream.context_id == context_id]:
             self.cancel(stream.request_id)
-        worker.supervisor.send(wire.CloseContext(context_id))
+        worker.supervisor.send(frames.CloseContext(context_id))
 
     def playback(self, context_id: str, played_ms: float, paused: bool = False) -> None:
         """Tell how much of a context has been heard."""
         if worker := self._context_workers.get(context_id):
-            worker.supervisor.send(wire.Playback(context_id, played_ms, paused))
+            worker.supervisor.send(frames.Playback(context_id, played_ms, paused))
 
     def set_priority(self, context_id: str, priority: int) -> None:
         """Smaller is more urgent; −8 … 8."""
         if worker := self._context_workers.get(context_id):
-            worker.supervisor.send(wire.SetPriority(context_id, priority))
+            worker.supervisor.send(frames.SetPriority(context_id, priority))
 
     # ---- voices --------------------------------------------------------------------------------------------------
 
-    async def add_voice(self, voice: wire.AddVoice) -> wire.VoiceAdded:
+    async def add_voice(self, voice: frames.AddVoice) -> frames.VoiceAdded:
         """Encode a recording into a voice on every worker, and again on each one respawned.
 
         Raises:
@@ -208,7 +208,7 @@ class EngineClient:
         self._voices[voice.voice_id] = voice
         return added
 
-    def _send_voice(self, worker: _Worker, voice: wire.AddVoice) -> asyncio.Future[wire.VoiceAdded]:
+    def _send_voice(self, worker: _Worker, voice: frames.AddVoice) -> asyncio.Future[frames.VoiceAdded]:
         answer = worker.voices[voice.voice_id] = asyncio.get_running_loop().create_future()
         answer.add_done_callback(lambda future: future.cancelled() or future.exception())  # one awaited error is enough
         worker.supervisor.send(voice)
@@ -224,32 +224,32 @@ class EngineClient:
         self._voices.pop(voice_id, None)
         for worker in self._workers:
             worker.voices.pop(voice_id, None)
-            worker.supervisor.send(wire.RemoveVoice(voice_id))
+            worker.supervisor.send(frames.RemoveVoice(voice_id))
 
     # ---- from the workers ----------------------------------------------------------------------------------------
 
-    def _receive(self, worker: _Worker, message: wire.Message) -> None:
-        if isinstance(message, wire.Audio):
+    def _receive(self, worker: _Worker, message: frames.Message) -> None:
+        if isinstance(message, frames.Audio):
             if stream := worker.requests.get(message.request_id):
                 stream.put(message)
                 if stream.buffered_bytes > self._max_buffered_bytes:
-                    worker.supervisor.send(wire.Cancel(message.request_id))
+                    worker.supervisor.send(frames.Cancel(message.request_id))
                     stream.drop_audio()
                     self._fail(worker, message.request_id, SlowConsumer("the audio was not read in time"))
-        elif isinstance(message, (wire.Done, wire.Failed)):
+        elif isinstance(message, (frames.Done, frames.Failed)):
             if stream := worker.requests.pop(message.request_id, None):
                 stream.put(message)
-        elif isinstance(message, (wire.VoiceAdded, wire.VoiceFailed)):
+        elif isinstance(message, (frames.VoiceAdded, frames.VoiceFailed)):
             answer = worker.voices.pop(message.voice_id, None)
             if answer is None or answer.done():
                 return
-            if isinstance(message, wire.VoiceAdded):
+            if isinstance(message, frames.VoiceAdded):
                 answer.set_result(message)
             else:
                 answer.set_exception(error_from_code(message.code, message.message))
 
     def _fail(self, worker: _Worker, request_id: str, error: RealtimeTTSError) -> None:
-        worker.requests.pop(request_id).put(wire.Failed(request_id, error.code, error.message))
+        worker.requests.pop(request_id).put(frames.Failed(request_id, error.code, error.message))
 
     def _worker_ready(self, worker: _Worker) -> None:
         self.ready = self.ready or worker.supervisor.ready

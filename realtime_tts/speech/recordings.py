@@ -8,9 +8,9 @@ from typing import Any, TypeAlias, Union
 import numpy as np
 import soxr
 
-from realtime_tts import wire
 from realtime_tts.audio.decode import decode_recording
 from realtime_tts.errors import AudioDecodeError
+from realtime_tts.workers import frames
 
 RecordingLike: TypeAlias = Union[str, Path, "tuple[np.ndarray[Any, Any], int]"]
 _RATE_HZ = 48_000  # all that speech has; the worker resamples to what its model reads
@@ -50,13 +50,13 @@ def _from_samples(samples: np.ndarray[Any, Any], rate_hz: int, field: str) -> by
 
 async def voice_from_recordings(
     voice_id: str, reference: RecordingLike | None, prompt: RecordingLike | None, prompt_text: str | None
-) -> wire.AddVoice:
+) -> frames.AddVoice:
     """The message that makes a voice of an isolated reference, of speech to continue from, or of both."""
     if (prompt is None) != (prompt_text is None):
         raise AudioDecodeError("a prompt needs both its recording and its text", field="prompt_text")
     reference_pcm = b"" if reference is None else await read_recording(reference, "reference_audio")
     prompt_pcm = b"" if prompt is None else await read_recording(prompt, "prompt_audio")
-    return wire.AddVoice(
+    return frames.AddVoice(
         voice_id,
         _RATE_HZ,
         prompt_text=prompt_text,

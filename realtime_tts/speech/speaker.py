@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import logging
 from typing import Protocol
 
-from realtime_tts import wire
 from realtime_tts.audio.packetizer import Packet
-from realtime_tts.engine_client import EngineClient, RequestStream
 from realtime_tts.errors import InternalError, RealtimeTTSError, error_from_code
-from realtime_tts.model.serving import ZERO_SHOT_VOICE
-from realtime_tts.server.encoding import ContextEncoder, Encoders
-from realtime_tts.server.logs import log_crash
 from realtime_tts.session.planning import Segment
 from realtime_tts.session.settings import ContextSettings
-
-logger = logging.getLogger(__name__)
+from realtime_tts.speech.encoding import ContextEncoder, Encoders
+from realtime_tts.workers import frames
+from realtime_tts.workers.client import EngineClient, RequestStream
+from realtime_tts.workers.policy import ZERO_SHOT_VOICE
 
 # The engine holds the segment that it speaks and the next one, which is enough to join them without a gap. A long
 # text handed over whole would stand in its queue and look like load.
@@ -113,8 +109,8 @@ class ContextSpeech:
             self._waiting.popleft()
         self._changed.set()
 
-    def _request(self, segment: Segment, priority: int) -> wire.Generate:
-        return wire.Generate(
+    def _request(self, segment: Segment, priority: int) -> frames.Generate:
+        return frames.Generate(
             request_id=f"{self._engine_context_id}/{segment.index}",
             context_id=self._engine_context_id,
             text=segment.text,
@@ -138,8 +134,9 @@ class ContextSpeech:
         except RealtimeTTSError as error:
             self._listener.speech_failed(self._context_id, error)
         except Exception as error:
-            log_crash(logger, "speech_crashed", error, context=self._engine_context_id)
-            self._listener.speech_failed(self._context_id, InternalError("speaking failed"))
+            failure = InternalError("speaking failed")
+            failure.__cause__ = error
+            self._listener.speech_failed(self._context_id, failure)
 
     async def _next(self) -> tuple[Segment, RequestStream] | None:
         """The segment to read now; None when the last one has been read."""
@@ -153,12 +150,12 @@ class ContextSpeech:
     async def _speak_segment(self, segment: Segment, stream: RequestStream) -> None:
         num_samples = 0
         async for message in stream:
-            if isinstance(message, wire.Audio):
+            if isinstance(message, frames.Audio):
                 for pcm in self._encoder.slices(message.payload):
                     packets = await self._encoder.push(pcm)
                     num_samples += len(pcm) // 2
                     self._progress(segment, packets, num_samples, done=False)
-            elif isinstance(message, wire.Failed):
+            elif isinstance(message, frames.Failed):
                 raise error_from_code(message.code, message.message)
         self._progress(segment, [], num_samples, done=True)
 

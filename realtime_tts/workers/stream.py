@@ -6,7 +6,7 @@ import asyncio
 import collections
 from collections.abc import Callable
 
-from realtime_tts import wire
+from realtime_tts.workers import frames
 
 
 class RequestStream:
@@ -20,14 +20,14 @@ class RequestStream:
         self.buffered_bytes = 0
         self.ended = False  # the terminal message has been put
         self._cancel = cancel
-        self._messages: collections.deque[wire.Message] = collections.deque()
+        self._messages: collections.deque[frames.Message] = collections.deque()
         self._arrived = asyncio.Event()
         self._read_all = False
 
     def __aiter__(self) -> RequestStream:
         return self
 
-    async def __anext__(self) -> wire.Message:
+    async def __anext__(self) -> frames.Message:
         if self._read_all:
             raise StopAsyncIteration
         while not self._messages:
@@ -35,7 +35,7 @@ class RequestStream:
             await self._arrived.wait()
         message = self._messages.popleft()
         self.buffered_bytes -= len(message.payload)
-        self._read_all = isinstance(message, (wire.Done, wire.Failed))
+        self._read_all = isinstance(message, (frames.Done, frames.Failed))
         return message
 
     async def aclose(self) -> None:
@@ -46,9 +46,9 @@ class RequestStream:
         self.buffered_bytes = 0
         self._read_all = True
 
-    def put(self, message: wire.Message) -> None:
+    def put(self, message: frames.Message) -> None:
         """Called by the client only."""
-        self.ended = isinstance(message, (wire.Done, wire.Failed))
+        self.ended = isinstance(message, (frames.Done, frames.Failed))
         self.buffered_bytes += len(message.payload)
         self._messages.append(message)
         self._arrived.set()
