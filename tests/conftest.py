@@ -22,6 +22,10 @@ settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
 
+# Threads that spin while they wait take the cores from what else runs: on a busy machine a test of one second took
+# twenty. Read when torch is loaded, here and in the processes that tests start.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 SETTLE_S = 2.0
 _FD_DIRECTORY = Path("/proc/self/fd")
 

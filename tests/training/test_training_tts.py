@@ -199,16 +199,19 @@ def test_the_training_forward_is_the_serving_forward(corpus: LatentCorpus, model
 
 def test_training_lowers_flow_and_stop_losses(corpus: LatentCorpus, model: VoxCPM) -> None:
     del model.vae
-    data = TrainingData(corpus, positions_per_step=1024, seed=0, workers=1)
-    trainer = TtsTrainer(model, data, TtsSettings(), compiled=False, device="cpu")
-    before = trainer.validate()
-    for step in range(80):
-        trainer.step(4e-3)
-        trainer.ema.update(step)
-    after = trainer.validate()
-    data.batches.close()
-    assert after["val_flow"] < 0.6 * before["val_flow"]
-    assert after["val_stop"] < 0.6 * before["val_stop"]
+    data = TrainingData(corpus, positions_per_step=256, seed=0, workers=1)
+    try:
+        trainer = TtsTrainer(model, data, TtsSettings(), compiled=False, device="cpu")
+        before = trainer.validate()
+        for step in range(40):
+            trainer.step(4e-3)
+            trainer.ema.update(step)
+        after = trainer.validate()
+    finally:
+        data.batches.close()
+    # It comes to 0.22 and 0.60. Far from both: processors round differently, and 40 steps make much of little.
+    assert after["val_flow"] < 0.5 * before["val_flow"]
+    assert after["val_stop"] < 0.85 * before["val_stop"]
 
 
 def test_losses_are_finite_with_every_condition(corpus: LatentCorpus, model: VoxCPM) -> None:
