@@ -35,11 +35,11 @@ from realtime_tts.session.messages import (
     ServerMessage,
     SessionResumed,
     SessionStarted,
-    SpeechParams,
     StartSession,
     Text,
     Words,
 )
+from realtime_tts.session.settings import SpeechParams
 
 SUBPROTOCOL = "realtime-tts.v1"
 MAX_MESSAGE_BYTES = 64 * 1024

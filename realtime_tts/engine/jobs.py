@@ -15,10 +15,8 @@ from realtime_tts.errors import InvalidRequest
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.sequence import Patches, Sequence
 from realtime_tts.workers import frames
+from realtime_tts.workers.policy import MAX_CFG, MAX_INSTRUCTION_CHARS, MAX_STEPS, MIN_STEPS
 
-MAX_STEPS = 100  # of the flow; more would only hold up the others
-MAX_CFG = 20.0
-MAX_INSTRUCTION_CHARS = 500
 _BRACKETS = str.maketrans("()（）", "    ")
 
 
@@ -43,10 +41,10 @@ def make_job(message: frames.Generate, loaded: LoadedModel, voices: VoiceStore, 
     instructions = _instructions(message, loaded)
     if message.encoding not in ("s16le", "f32le"):
         raise InvalidRequest("encoding must be s16le or f32le", field="encoding")
-    if message.steps is not None and not 2 <= message.steps <= MAX_STEPS:
-        raise InvalidRequest(f"steps must be 2 to {MAX_STEPS}", field="steps")
+    if message.steps is not None and not MIN_STEPS <= message.steps <= MAX_STEPS:
+        raise InvalidRequest(f"steps must be {MIN_STEPS} to {MAX_STEPS}", field="steps")
     if message.cfg is not None and not 0.0 <= message.cfg <= MAX_CFG:
-        raise InvalidRequest(f"cfg must be 0 to {MAX_CFG:.0f}", field="cfg")
+        raise InvalidRequest(f"cfg must be 0 to {MAX_CFG:g}", field="cfg")
     voice = voices.get(message.voice, message.tenant)
     num_tokens = len(loaded.tokenizer.encode(message.text))
     if num_tokens == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import functools
 import logging
 import secrets
 import time
@@ -28,7 +29,9 @@ from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import Metrics
 from realtime_tts.session.protocol import Session
 from realtime_tts.session.settings import SessionConfig
+from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.encoding import Encoders
+from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, EngineState
 
 logger = logging.getLogger(__name__)
@@ -79,7 +82,7 @@ class Gateway:
         try:
             await asyncio.gather(self.engine.start(), self.encoders.warm_up())
             assert self.engine.ready is not None
-            self._catalogue = Catalogue(self.engine.ready, self.settings.server)
+            self._catalogue = self._make_catalogue(self.engine.ready)
         except RealtimeTTSError as error:
             self.start_error = error
         except Exception as error:
@@ -179,9 +182,8 @@ class Gateway:
         session = Session(
             "s_" + secrets.token_urlsafe(16),  # not to be guessed: whoever knows it can resume the session
             self._session_config(catalogue),
-            make_planner=catalogue.make_planner,
-            resolve_voice=catalogue.resolve_voice,
-            seed_source=lambda: secrets.randbelow(2**31),
+            resolve=functools.partial(catalogue.defaults.resolve, permissive=not self.settings.server.strict_ids),
+            make_planner=catalogue.defaults.make_planner,
             now=time.monotonic(),
         )
         live = LiveSession(session, Services(self.engine, self.encoders, self.metrics), tenant, self._forget)
@@ -207,6 +209,16 @@ class Gateway:
         self.metrics.sessions.set(len(self.sessions))
         log_event(logger, logging.INFO, "session_closed", session=live.session.session_id)
         self._changed.set()
+
+    def _make_catalogue(self, ready: frames.Ready) -> Catalogue:
+        config = self.settings.server
+        defaults = SpeechDefaults(
+            ready,
+            language=config.language,
+            stall_flush_s=config.stall_flush_s or None,
+            draw_seed=lambda: secrets.randbelow(2**31),
+        )
+        return Catalogue(ready, defaults)
 
     def _session_config(self, catalogue: Catalogue) -> SessionConfig:
         limits = self.settings.server

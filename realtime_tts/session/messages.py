@@ -13,19 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.session.settings import Limits, SpeechParams
 
 # ---- client → server ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SpeechParams:
-    """How to speak; None leaves the choice to the session, then to the server, then to the model."""
-
-    cfg: float | None = None
-    steps: int | None = None
-    seed: int | None = None
-    language: str | None = None
-    instructions: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +24,7 @@ class StartSession:
 
     voice: str | None = None
     audio: AudioFormat | None = None
-    params: SpeechParams = SpeechParams()
+    params: SpeechParams = field(default_factory=SpeechParams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +35,7 @@ class Text:
     text: str
     voice: str | None = None
     audio: AudioFormat | None = None
-    params: SpeechParams = SpeechParams()
+    params: SpeechParams = field(default_factory=SpeechParams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +88,6 @@ class Ping:
 ClientMessage = StartSession | Text | Flush | End | Cancel | Playback | Resume | Ping
 
 # ---- server → client ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    max_contexts: int
-    max_text_chars: int
-    max_message_bytes: int
-    max_lead_s: float
-    keepalive_s: float
-    idle_timeout_s: float
-    resume_window_s: float
 
 
 @dataclass(frozen=True, slots=True)

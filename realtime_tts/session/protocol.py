@@ -31,7 +31,7 @@ from realtime_tts.session.opening import ContextFactory
 from realtime_tts.session.planning import Planner
 from realtime_tts.session.reconnect import resume_contexts
 from realtime_tts.session.sender import Sender
-from realtime_tts.session.settings import ContextSettings, SessionConfig
+from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig
 from realtime_tts.session.turns import Turns
 
 NORMAL_CLOSURE = 1000
@@ -58,9 +58,8 @@ class Session:
         session_id: str,
         config: SessionConfig,
         *,
+        resolve: Callable[[Choices, Choices], ContextSettings],
         make_planner: Callable[[ContextSettings], Planner],
-        resolve_voice: Callable[[str | None], str],
-        seed_source: Callable[[], int],
         now: float,
     ) -> None:
         self.session_id = session_id
@@ -71,7 +70,7 @@ class Session:
         self._contexts = ContextTable()
         self._sender = Sender(config, self._contexts)
         self._turns = Turns(self._contexts, self._sender)
-        factory = ContextFactory(session_id, config, make_planner, resolve_voice, seed_source)
+        factory = ContextFactory(session_id, config, resolve, make_planner)
         self._inbound = Inbound(config, factory, self._contexts, self._turns, self._sender)
 
     # ---- from the peer -------------------------------------------------------------------------------------------

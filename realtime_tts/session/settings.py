@@ -1,25 +1,63 @@
-"""Settings of a session and of its contexts: defaults, overrides, bounds."""
+"""What a session may do, and what its contexts are spoken with."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.errors import InvalidRequest
-from realtime_tts.session.messages import Limits, SpeechParams
 
-MAX_INSTRUCTION_CHARS = 500
-MAX_SEED = 2**53 - 1  # the largest integer that every JSON reader keeps exact
+
+@dataclass(frozen=True, slots=True)
+class SpeechParams:
+    """How to speak; None leaves the choice to the session, then to the server, then to the model."""
+
+    cfg: float | None = None
+    steps: int | None = None
+    seed: int | None = None
+    language: str | None = None
+    instructions: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """All that a caller may choose about speech; None: left open."""
+
+    voice: str | None = None
+    audio: AudioFormat | None = None
+    params: SpeechParams = SpeechParams()
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSettings:
+    """All choices made: what one context is spoken with."""
+
+    voice: str
+    audio: AudioFormat
+    seed: int
+    cfg: float
+    steps: int
+    language: str
+    instructions: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a client is told of `SessionConfig`."""
+
+    max_contexts: int
+    max_text_chars: int
+    max_message_bytes: int
+    max_lead_s: float
+    keepalive_s: float
+    idle_timeout_s: float
+    resume_window_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class SessionConfig:
-    """What the server allows and prefers.
+    """What the server allows.
 
     Attributes:
-        audio, params: where the client leaves them open.
-        max_steps, max_cfg: bounds of what a client may ask for.
         max_contexts: open at one time.
         max_lead_s: audio is sent at most so far ahead of playback.
         keepalive_s: longest silence while a context is open.
@@ -31,10 +69,6 @@ class SessionConfig:
     """
 
     model: str = ""
-    audio: AudioFormat = field(default_factory=AudioFormat)
-    params: SpeechParams = field(default_factory=SpeechParams)
-    max_steps: int = 64
-    max_cfg: float = 10.0
     max_contexts: int = 16
     max_text_chars: int = 20_000
     max_id_chars: int = 128
@@ -60,41 +94,3 @@ class SessionConfig:
             idle_timeout_s=self.idle_timeout_s,
             resume_window_s=self.resume_window_s,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ContextSettings:
-    """All choices made: what one context is spoken with. None: the model's own default."""
-
-    voice: str
-    audio: AudioFormat
-    seed: int
-    cfg: float | None = None
-    steps: int | None = None
-    language: str | None = None
-    instructions: str | None = None
-
-
-def merge_params(over: SpeechParams, under: SpeechParams) -> SpeechParams:
-    """`over` where it says something, else `under`."""
-    return SpeechParams(
-        cfg=under.cfg if over.cfg is None else over.cfg,
-        steps=under.steps if over.steps is None else over.steps,
-        seed=under.seed if over.seed is None else over.seed,
-        language=under.language if over.language is None else over.language,
-        instructions=under.instructions if over.instructions is None else over.instructions,
-    )
-
-
-def check_params(params: SpeechParams, config: SessionConfig) -> None:
-    """Raises:
-    InvalidRequest: a value out of bounds; `field` names it.
-    """
-    if params.cfg is not None and not (math.isfinite(params.cfg) and 0.0 <= params.cfg <= config.max_cfg):
-        raise InvalidRequest(f"cfg must be within 0 and {config.max_cfg:g}", field="params.cfg")
-    if params.steps is not None and not 2 <= params.steps <= config.max_steps:
-        raise InvalidRequest(f"steps must be within 2 and {config.max_steps}", field="params.steps")
-    if params.seed is not None and not 0 <= params.seed <= MAX_SEED:
-        raise InvalidRequest(f"seed must be within 0 and {MAX_SEED}", field="params.seed")
-    if params.instructions is not None and len(params.instructions) > MAX_INSTRUCTION_CHARS:
-        raise InvalidRequest(f"instructions may have {MAX_INSTRUCTION_CHARS} characters", field="params.instructions")

@@ -13,6 +13,12 @@ from realtime_tts.errors import CheckpointError
 ZERO_SHOT_VOICE = "zero-shot"  # the name by which callers ask for a voice that the model makes up
 CONTINUITIES = ("continuation", "reference")
 
+# What a caller may ask for, at every door and at the engine's own.
+MIN_STEPS, MAX_STEPS = 2, 64  # of the flow; more would only hold up the others
+MAX_CFG = 10.0
+MAX_SEED = 2**53 - 1  # the largest integer that every JSON reader keeps exact
+MAX_INSTRUCTION_CHARS = 500
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VoicePolicy:
@@ -118,8 +124,8 @@ def _strings(values: Any, key: str) -> tuple[str, ...]:
 
 def _check(policy: ServingPolicy) -> None:
     rules = {
-        "default_steps must be at least 2": policy.default_steps >= 2,
-        "default_cfg must not be negative": policy.default_cfg >= 0,
+        f"default_steps must be {MIN_STEPS} to {MAX_STEPS}": MIN_STEPS <= policy.default_steps <= MAX_STEPS,
+        f"default_cfg must be 0 to {MAX_CFG:g}": 0 <= policy.default_cfg <= MAX_CFG,
         f"continuity must be one of {', '.join(CONTINUITIES)}": policy.continuity in CONTINUITIES,
         "max_segment_chars must be positive": policy.max_segment_chars > 0,
         "max_prompt_patches must not be negative": policy.max_prompt_patches >= 0,

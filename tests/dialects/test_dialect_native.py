@@ -23,7 +23,6 @@ from realtime_tts.session.messages import (
     Flush,
     Flushed,
     KeepAlive,
-    Limits,
     Ping,
     Playback,
     Pong,
@@ -31,13 +30,12 @@ from realtime_tts.session.messages import (
     ResumedContext,
     SessionResumed,
     SessionStarted,
-    SpeechParams,
     StartSession,
     Text,
     TimedWord,
     Words,
 )
-from realtime_tts.session.settings import SessionConfig
+from realtime_tts.session.settings import Limits, SessionConfig, SpeechParams
 
 OPUS = AudioFormat()
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from session_driver import FakePlanner, FakeSegment
+from session_driver import FakePlanner, FakeSegment, resolve
 
 from realtime_tts.audio.packetizer import Packet
 from realtime_tts.dialects.native import serialize
@@ -135,9 +135,8 @@ class SessionMachine(RuleBasedStateMachine):
         self.session = Session(
             "s",
             CONFIG,
+            resolve=resolve,
             make_planner=lambda settings: FakePlanner(stall_s=0.7),
-            resolve_voice=lambda name: name or "amber",
-            seed_source=lambda: 1,
             now=self.now,
         )
         self.client: dict[str, Heard] = {}

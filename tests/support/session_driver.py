@@ -6,11 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packetizer import Packet
-from realtime_tts.errors import VoiceNotFound
+from realtime_tts.errors import InvalidRequest, VoiceNotFound
 from realtime_tts.session.messages import AudioPacket, ServerMessage, Text
 from realtime_tts.session.protocol import Session
-from realtime_tts.session.settings import ContextSettings, SessionConfig
+from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig
 
 MS_PER_CHAR = 50
 FRAME_MS = 20
@@ -77,6 +78,19 @@ class FakePlanner:
         return [FakeSegment(self._index - 1, self._text[start:end], start, end, words)]
 
 
+def resolve(defaults: Choices, overrides: Choices) -> ContextSettings:
+    """Knows every voice but "nobody", and no step count below 2."""
+    voice = overrides.voice or defaults.voice or "amber"
+    if voice == "nobody":
+        raise VoiceNotFound("no such voice", field="voice")
+    over, under = overrides.params, defaults.params
+    steps = next((steps for steps in (over.steps, under.steps) if steps is not None), 10)
+    if steps < 2:
+        raise InvalidRequest("steps must be 2 or more", field="params.steps")
+    audio = overrides.audio or defaults.audio or AudioFormat()
+    return ContextSettings(voice, audio, over.seed or 7, under.cfg or 2.0, steps, over.language or "en")
+
+
 class Driver:
     """A session, its clock, and all that it has said; speaks for the engine on demand."""
 
@@ -88,19 +102,10 @@ class Driver:
         self.session = Session(
             "s1",
             config,
-            make_planner=lambda settings: self.plan(settings, stall_s),
-            resolve_voice=self.resolve_voice,
-            seed_source=lambda: 7,
+            resolve=resolve,
+            make_planner=lambda settings: FakePlanner(stall_s),
             now=self.now,
         )
-
-    def plan(self, settings: ContextSettings, stall_s: float | None) -> FakePlanner:
-        return FakePlanner(stall_s)
-
-    def resolve_voice(self, name: str | None) -> str:
-        if name == "nobody":
-            raise VoiceNotFound("no such voice", field="voice")
-        return name or "amber"
 
     def receive(self, *messages: Any) -> list[ServerMessage]:
         for message in messages:

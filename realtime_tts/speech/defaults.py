@@ -1,0 +1,110 @@
+"""What speech is made with: the caller's choices, else the server's, else the model's. One place for every door."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.errors import InvalidRequest, UnsupportedLanguage, VoiceNotFound
+from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
+from realtime_tts.text.planner import PlannerFactory, SpeechPlanner
+from realtime_tts.workers import frames
+from realtime_tts.workers.policy import (
+    MAX_CFG,
+    MAX_INSTRUCTION_CHARS,
+    MAX_SEED,
+    MAX_STEPS,
+    MIN_STEPS,
+    ZERO_SHOT_VOICE,
+    ServingPolicy,
+)
+
+
+class SpeechDefaults:
+    """Of one loaded model; immutable.
+
+    Args:
+        ready: what its worker said of it.
+        language: in which numbers, dates and the like are read where the caller names none.
+        stall_flush_s: see `SpeechPlanner`.
+        draw_seed: a seed for a caller who leaves it open.
+    """
+
+    def __init__(
+        self, ready: frames.Ready, *, language: str, stall_flush_s: float | None, draw_seed: Callable[[], int]
+    ) -> None:
+        self.policy = ServingPolicy.from_map(ready.policy)
+        self.default_voice: str = ready.default_voice or ZERO_SHOT_VOICE
+        self.voices = (*(str(voice["id"]) for voice in ready.voices), ZERO_SHOT_VOICE)
+        self._language = _base_of(language)
+        self._draw_seed = draw_seed
+        self._planners = PlannerFactory(self.policy.charset, self.policy.max_segment_chars, stall_flush_s)
+
+    def resolve(self, defaults: Choices, overrides: Choices, *, permissive: bool = False) -> ContextSettings:
+        """Everything decided: `overrides` first, then `defaults`, then what is preferred here.
+
+        Args:
+            permissive: an unknown voice means the default one, as clients of other services expect.
+
+        Raises:
+            VoiceNotFound, UnsupportedLanguage, InvalidRequest: a choice that cannot be; `field` names it.
+        """
+        params = _merge(overrides.params, defaults.params)
+        _check(params)
+        return ContextSettings(
+            voice=self._voice(defaults.voice if overrides.voice is None else overrides.voice, permissive),
+            audio=overrides.audio or defaults.audio or AudioFormat(),
+            seed=self._draw_seed() if params.seed is None else params.seed,
+            cfg=self.policy.default_cfg if params.cfg is None else params.cfg,
+            steps=self.policy.default_steps if params.steps is None else params.steps,
+            language=self._language if params.language is None else self._known_language(params.language),
+            instructions=params.instructions,
+        )
+
+    def make_planner(self, settings: ContextSettings) -> SpeechPlanner:
+        """A planner of one context's text."""
+        return self._planners.make(settings.language)
+
+    def _voice(self, name: str | None, permissive: bool) -> str:
+        if name is None:
+            return self.default_voice
+        if name in self.voices:
+            return name
+        if permissive:
+            return self.default_voice
+        raise VoiceNotFound(f"there is no such voice; the voices are {', '.join(self.voices)}", field="voice")
+
+    def _known_language(self, name: str) -> str:
+        language = _base_of(name)
+        if self.policy.languages and language not in self.policy.languages:
+            known = ", ".join(self.policy.languages)
+            raise UnsupportedLanguage(f"the model speaks {known}", field="params.language")
+        return language
+
+
+def _base_of(language: str) -> str:
+    """``de`` for ``de-AT``."""
+    return language.lower().replace("_", "-").split("-")[0]
+
+
+def _merge(over: SpeechParams, under: SpeechParams) -> SpeechParams:
+    """`over` where it says something, else `under`."""
+    return SpeechParams(
+        cfg=under.cfg if over.cfg is None else over.cfg,
+        steps=under.steps if over.steps is None else over.steps,
+        seed=under.seed if over.seed is None else over.seed,
+        language=under.language if over.language is None else over.language,
+        instructions=under.instructions if over.instructions is None else over.instructions,
+    )
+
+
+def _check(params: SpeechParams) -> None:
+    if params.cfg is not None and not (math.isfinite(params.cfg) and 0.0 <= params.cfg <= MAX_CFG):
+        raise InvalidRequest(f"cfg must be within 0 and {MAX_CFG:g}", field="params.cfg")
+    if params.steps is not None and not MIN_STEPS <= params.steps <= MAX_STEPS:
+        raise InvalidRequest(f"steps must be within {MIN_STEPS} and {MAX_STEPS}", field="params.steps")
+    if params.seed is not None and not 0 <= params.seed <= MAX_SEED:
+        raise InvalidRequest(f"seed must be within 0 and {MAX_SEED}", field="params.seed")
+    if params.instructions is not None and len(params.instructions) > MAX_INSTRUCTION_CHARS:
+        raise InvalidRequest(f"instructions may have {MAX_INSTRUCTION_CHARS} characters", field="params.instructions")

@@ -1,0 +1,105 @@
+"""What a context is spoken with: who decides, and what nobody may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.errors import InvalidRequest, UnsupportedLanguage, VoiceNotFound
+from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
+from realtime_tts.speech.defaults import SpeechDefaults
+from realtime_tts.workers import frames
+
+POLICY = {"languages": ["en", "de"], "default_steps": 4, "default_cfg": 1.5}
+VOICES = [{"id": "slt"}, {"id": "rms"}]
+OPEN = Choices()
+
+
+@pytest.fixture
+def make_defaults() -> Callable[..., SpeechDefaults]:
+    def make(language: str = "en", **fields: Any) -> SpeechDefaults:
+        given = {"voices": VOICES, "default_voice": "slt", "policy": POLICY, **fields}
+        ready = frames.Ready("m", "cpu", "float32", "eager", 16_000, 2560, **given)
+        return SpeechDefaults(ready, language=language, stall_flush_s=None, draw_seed=lambda: 99)
+
+    return make
+
+
+@pytest.fixture
+def defaults(make_defaults: Callable[..., SpeechDefaults]) -> SpeechDefaults:
+    return make_defaults()
+
+
+def test_what_nobody_chose_is_the_models(defaults: SpeechDefaults) -> None:
+    assert defaults.resolve(OPEN, OPEN) == ContextSettings("slt", AudioFormat(), 99, 1.5, 4, "en")
+
+
+def test_a_message_goes_before_the_session_and_that_before_the_model(defaults: SpeechDefaults) -> None:
+    pcm = AudioFormat("pcm_s16le", 16_000)
+    session = Choices("rms", pcm, SpeechParams(cfg=0.0, steps=9, seed=0, language="de", instructions="slow"))
+    message = Choices("slt", None, SpeechParams(steps=2))
+    assert defaults.resolve(session, message) == ContextSettings("slt", pcm, 0, 0.0, 2, "de", "slow")
+
+
+def test_a_model_without_voices_makes_one_up(make_defaults: Callable[..., SpeechDefaults]) -> None:
+    defaults = make_defaults(voices=[], default_voice=None)
+    assert defaults.resolve(OPEN, OPEN).voice == defaults.resolve(OPEN, Choices("zero-shot")).voice == "zero-shot"
+
+
+def test_an_unknown_voice_is_refused_by_a_message_that_names_the_others(defaults: SpeechDefaults) -> None:
+    with pytest.raises(VoiceNotFound, match="slt, rms, zero-shot") as caught:
+        defaults.resolve(OPEN, Choices("alloy"))
+    assert caught.value.field == "voice"
+
+
+def test_clients_of_other_services_get_the_default_voice_for_names_of_theirs(defaults: SpeechDefaults) -> None:
+    assert defaults.resolve(OPEN, Choices("alloy"), permissive=True).voice == "slt"
+    assert defaults.resolve(OPEN, Choices("rms"), permissive=True).voice == "rms"
+
+
+@pytest.mark.parametrize("name", ["de", "DE", "de-AT", "de_CH"])
+def test_a_language_may_name_its_region(defaults: SpeechDefaults, name: str) -> None:
+    assert defaults.resolve(OPEN, Choices(params=SpeechParams(language=name))).language == "de"
+
+
+def test_a_language_that_the_model_does_not_speak_is_refused(make_defaults: Callable[..., SpeechDefaults]) -> None:
+    french = Choices(params=SpeechParams(language="fr"))
+    with pytest.raises(UnsupportedLanguage, match="en, de") as caught:
+        make_defaults().resolve(OPEN, french)
+    assert caught.value.field == "params.language"
+    assert make_defaults(policy={}).resolve(OPEN, french).language == "fr"  # the model does not say
+
+
+def test_the_servers_language_is_how_text_is_read(make_defaults: Callable[..., SpeechDefaults]) -> None:
+    defaults = make_defaults(language="de-DE", policy={"charset": "abcdefghijklmnopqrstuvwxyz .,"})
+    [segment] = defaults.make_planner(defaults.resolve(OPEN, OPEN)).push("Es sind 3 Hunde im Haus. Und", 0.0)
+    assert "drei" in segment.text.lower()
+
+
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [
+        (SpeechParams(cfg=-0.1), "params.cfg"),
+        (SpeechParams(cfg=float("nan")), "params.cfg"),
+        (SpeechParams(cfg=11), "params.cfg"),
+        (SpeechParams(steps=1), "params.steps"),
+        (SpeechParams(steps=65), "params.steps"),
+        (SpeechParams(seed=-1), "params.seed"),
+        (SpeechParams(seed=2**53), "params.seed"),
+        (SpeechParams(instructions="x" * 501), "params.instructions"),
+    ],
+)
+def test_params_out_of_bounds_are_refused(defaults: SpeechDefaults, params: SpeechParams, field: str) -> None:
+    for choices in ((Choices(params=params), OPEN), (OPEN, Choices(params=params))):
+        with pytest.raises(InvalidRequest) as caught:
+            defaults.resolve(*choices)
+        assert caught.value.field == field
+
+
+def test_the_bounds_themselves_are_within(defaults: SpeechDefaults) -> None:
+    for params in (SpeechParams(0.0, 2, 0), SpeechParams(10.0, 64, 2**53 - 1, instructions="x" * 500)):
+        settled = defaults.resolve(OPEN, Choices(params=params))
+        assert (settled.cfg, settled.steps, settled.seed) == (params.cfg, params.steps, params.seed)
