@@ -27,7 +27,7 @@ from realtime_tts.server.catalogue import Catalogue
 from realtime_tts.server.live_session import LiveSession, Services
 from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import Metrics
-from realtime_tts.session.protocol import Session
+from realtime_tts.session.session import Session
 from realtime_tts.session.settings import SessionConfig
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.encoding import Encoders

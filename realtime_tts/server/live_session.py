@@ -18,8 +18,8 @@ from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.ledger import Ledger
 from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import Metrics
-from realtime_tts.session import events, messages
-from realtime_tts.session.protocol import Session, SessionState
+from realtime_tts.session import messages
+from realtime_tts.session.session import Session, SessionState
 from realtime_tts.speech.encoding import Encoders
 from realtime_tts.speech.speaker import ContextSpeech
 from realtime_tts.workers.client import EngineClient
@@ -187,22 +187,22 @@ class LiveSession:
             for event in pending:
                 self._perform(event, now)
 
-    def _perform(self, event: events.SessionEvent, now: float) -> None:
-        if isinstance(event, events.StartSpeech):
+    def _perform(self, event: messages.SessionEvent, now: float) -> None:
+        if isinstance(event, messages.StartSpeech):
             self._start(event, now)
-        elif isinstance(event, events.CancelContext | events.CloseContext):
+        elif isinstance(event, messages.CancelContext | messages.CloseContext):
             self._stop(event.context_id)
-        elif isinstance(event, events.CloseSession):
+        elif isinstance(event, messages.CloseSession):
             self.closing = (event.code, event.reason)
         elif speech := self._speeches.get(event.context_id):
-            if isinstance(event, events.EndOfSegments):
+            if isinstance(event, messages.EndOfSegments):
                 speech.end()
-            elif isinstance(event, events.PlaybackChanged):
+            elif isinstance(event, messages.PlaybackChanged):
                 speech.playback(event.played_ms, event.paused)
             else:
                 speech.set_priority(event.priority)
 
-    def _start(self, event: events.StartSpeech, now: float) -> None:
+    def _start(self, event: messages.StartSpeech, now: float) -> None:
         speech = self._speeches.get(event.context_id)
         if speech is None:
             speech = self._speeches[event.context_id] = ContextSpeech(

@@ -1,16 +1,20 @@
-"""One context: a turn of speech, from its first text to its one terminal message."""
+"""Contexts: turns of speech, each from its first text to its one terminal message; and which of them a session has."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from enum import Enum
 
-from realtime_tts.errors import ContextClosed, InternalError, RealtimeTTSError, TextTooLong
+from realtime_tts.errors import ContextClosed, RealtimeTTSError, TextTooLong
 from realtime_tts.session.messages import ContextCancelled, ContextFailed, ContextStarted
-from realtime_tts.session.outflow import Outflow
+from realtime_tts.session.outbox import Outflow
 from realtime_tts.session.planning import Planner, Segment
+from realtime_tts.session.resume import Missing
 from realtime_tts.session.settings import ContextSettings
+
+MAX_FINISHED = 16  # kept whole: they may still be heard, or be asked for after a reconnect
+MAX_REMEMBERED = 1024  # ids, with how they ended
 
 
 class ContextState(Enum):
@@ -174,10 +178,17 @@ class Context:
         self._frozen = self.heard(now)
         return self._frozen
 
-    @property
-    def is_unwanted(self) -> bool:
-        """The client wants no more of its audio."""
-        return self._frozen is not None
+    def resend(self, missing: Missing, now: float) -> str:
+        """Send again what a client lacks that has come back; returns the state of `ResumedContext`."""
+        self.outflow.resend(missing.messages, now)
+        if not self.state.is_final:
+            return "open"
+        is_unwanted = self._frozen is not None
+        if is_unwanted or missing.has_gap:
+            self.outflow.drop(next_sequence=missing.first)
+        # Of a context that the client has cancelled, nothing but the start and the end can be missed.
+        has_ends = missing.first > 0 and is_unwanted and self.outflow.has_ready
+        return "lost" if missing.has_gap and not has_ends else "finished"
 
     def _stop(self, state: ContextState, next_sequence: int | None = None) -> None:
         if self.state.is_final:
@@ -200,8 +211,61 @@ class Context:
             self.outflow.add_flushed(self._flushes.popleft()[1])
 
 
-def queue_overrun(context: Context, max_queued_s: float) -> InternalError | None:
-    """An error if more audio waits than a parked engine could have made."""
-    if context.outflow.queued_ms <= max_queued_s * 1000:
-        return None
-    return InternalError(f"more than {max_queued_s:g} s of audio wait to be sent")
+class ContextTable:
+    """A session's contexts by id, oldest first: open ones, those finished lately, and the ids that were used.
+
+    Numbers count from 1 and are never used again.
+    """
+
+    def __init__(self) -> None:
+        self.open: dict[str, Context] = {}
+        self.finished: OrderedDict[str, Context] = OrderedDict()
+        self._ended: OrderedDict[str, str] = OrderedDict()
+        self._last_number = 0
+
+    def take_number(self) -> int:
+        self._last_number += 1
+        return self._last_number
+
+    @property
+    def any_yet(self) -> bool:
+        return self._last_number > 0
+
+    def add(self, context: Context) -> None:
+        self.open[context.id] = context
+
+    def get(self, context_id: str) -> Context | None:
+        """An open context, or one finished lately."""
+        return self.open.get(context_id) or self.finished.get(context_id)
+
+    def ended_as(self, context_id: str) -> str | None:
+        """done, cancelled or failed; None for an id that is open, was never used, or is forgotten."""
+        return self._ended.get(context_id)
+
+    def retire(self, context: Context) -> list[str]:
+        """The context is in a final state. Returns the ids of those that are not kept any longer."""
+        del self.open[context.id]
+        self.finished[context.id] = context
+        self._ended[context.id] = context.state.value
+        while len(self._ended) > MAX_REMEMBERED:
+            self._ended.popitem(last=False)
+        settled = [key for key, kept in self.finished.items() if not kept.outflow.has_ready]
+        dropped = settled[: max(0, len(self.finished) - MAX_FINISHED)]
+        for key in dropped:
+            del self.finished[key]
+        return dropped
+
+    def sending(self) -> list[Outflow]:
+        """Of those that may have something to send, the newest first."""
+        late = [context.outflow for context in self.finished.values() if context.outflow.has_ready]
+        return [*(context.outflow for context in reversed(self.open.values())), *late]
+
+    def rerank(self) -> list[Context]:
+        """The newest open context goes first. Returns those whose priority changes."""
+        changed = []
+        for rank, context in enumerate(reversed(self.open.values())):
+            priority = min(rank, 1)
+            if context.priority != priority:
+                context.priority = priority
+                changed.append(context)
+        return changed

@@ -1,4 +1,4 @@
-"""What a client and a session say to each other, in no particular wire format.
+"""What a client and a session say to each other, in no particular wire format; and what a session asks for.
 
 Every dialect parses into these client messages and renders these server messages. Text offsets count Unicode code
 points of the context's text as it was sent; times are milliseconds from the start of the context's audio.
@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.session.settings import Limits, SpeechParams
+from realtime_tts.session.planning import Segment
+from realtime_tts.session.settings import ContextSettings, Limits, SpeechParams
 
 # ---- client → server ---------------------------------------------------------------------------------------------
 
@@ -260,3 +261,67 @@ TerminalMessage = ContextDone | ContextCancelled | ContextFailed
 ContextMessage = ContextStarted | Words | AudioPacket | Flushed | ContextDone | ContextCancelled | ContextFailed
 SessionMessage = SessionStarted | SessionResumed | CancelAcknowledged | ErrorMessage | KeepAlive | Pong
 ServerMessage = SessionMessage | ContextMessage
+
+# ---- session → the engine's side, and whoever holds the socket -----------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StartSpeech:
+    """Speak one segment. Segments of a context are spoken in order, with one voice."""
+
+    context_id: str
+    context_number: int
+    segment: Segment
+    settings: ContextSettings
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfSegments:
+    """No `StartSpeech` follows: when all segments are spoken, finish the encoder, then `Session.audio_finished`."""
+
+    context_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelContext:
+    """Stop all work of the context now. This or `CloseContext` comes once for each context that had a segment."""
+
+    context_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseContext:
+    """The context's audio is complete: forget what continuity needed."""
+
+    context_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybackChanged:
+    """The playback clock of a context was corrected; from `played_ms` it runs in real time unless `paused`."""
+
+    context_id: str
+    played_ms: float
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityChanged:
+    """0: the newest open context of the session; 1: an older one."""
+
+    context_id: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSession:
+    """Send what `messages_to_send` still gives, then close the socket and forget the session."""
+
+    code: int
+    reason: str
+
+
+SessionEvent = (
+    StartSpeech | EndOfSegments | CancelContext | CloseContext | PlaybackChanged | PriorityChanged | CloseSession
+)

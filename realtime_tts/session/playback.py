@@ -38,10 +38,6 @@ class PlaybackClock:
         elapsed_ms = max(0.0, now - self._base_at) * 1000
         return min(self._base_ms + elapsed_ms, self._ceiling_ms)
 
-    def lead_ms(self, now: float) -> float:
-        """Audio sent and not yet heard."""
-        return self.sent_ms - self.position_ms(now)
-
     def send(self, end_ms: float, now: float) -> bool:
         """A packet leaves whose audio ends at `end_ms`. True if playback (re)starts with it."""
         dry = self.started_at is None or self.position_ms(now) >= self.sent_ms - _EPSILON_MS

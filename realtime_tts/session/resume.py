@@ -44,6 +44,20 @@ class _Entry:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What a client that has come back lacks of one context.
+
+    first: the number of the first message that it lacks.
+    messages: those of them that were sent and are still held; the last ones.
+    has_gap: some that were sent are not held any longer.
+    """
+
+    first: int
+    messages: list[ContextMessage]
+    has_gap: bool
+
+
 class ResumeBuffer:
     """Sent messages of all contexts of a session, bounded in age and in bytes; the oldest go first."""
 
@@ -76,6 +90,17 @@ class ResumeBuffer:
         entries = self._entries.pop(context_id, deque())
         self.num_bytes -= sum(entry.num_bytes for entry in entries)
         return [entry.message for entry in entries if entry.message.sequence > last_sequence]
+
+    def take_missing(self, context_id: str, last_sequence: int, next_sequence: int) -> Missing:
+        """Remove the context; what lacks a client that has everything up to `last_sequence`.
+
+        Args:
+            last_sequence: any integer; more than was sent means everything, less than -1 means nothing.
+            next_sequence: the number of the context's next new message.
+        """
+        first = max(-1, min(last_sequence, next_sequence - 1)) + 1
+        messages = self.take_after(context_id, first - 1)
+        return Missing(first, messages, first < (messages[0].sequence if messages else next_sequence))
 
     def forget(self, context_id: str) -> None:
         self.take_after(context_id, -1)

@@ -10,23 +10,19 @@ from session_driver import Driver
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packetizer import Packet
 from realtime_tts.errors import EngineLost, InvalidMessage
-from realtime_tts.session.events import (
-    CancelContext,
-    CloseContext,
-    CloseSession,
-    EndOfSegments,
-    PriorityChanged,
-    StartSpeech,
-)
 from realtime_tts.session.messages import (
     AudioPacket,
     Cancel,
     CancelAcknowledged,
+    CancelContext,
+    CloseContext,
+    CloseSession,
     ContextCancelled,
     ContextDone,
     ContextFailed,
     ContextStarted,
     End,
+    EndOfSegments,
     ErrorMessage,
     Flush,
     Flushed,
@@ -34,13 +30,15 @@ from realtime_tts.session.messages import (
     Ping,
     Playback,
     Pong,
+    PriorityChanged,
     Resume,
     SessionStarted,
     StartSession,
+    StartSpeech,
     Text,
     Words,
 )
-from realtime_tts.session.protocol import SessionState
+from realtime_tts.session.session import SessionState
 from realtime_tts.session.settings import SpeechParams
 
 

@@ -18,35 +18,33 @@ from session_driver import FakePlanner, FakeSegment, resolve
 from realtime_tts.audio.packetizer import Packet
 from realtime_tts.dialects.native import serialize
 from realtime_tts.errors import EngineLost
-from realtime_tts.session.events import (
-    CancelContext,
-    CloseContext,
-    CloseSession,
-    EndOfSegments,
-    PlaybackChanged,
-    PriorityChanged,
-    StartSpeech,
-)
 from realtime_tts.session.messages import (
     AudioPacket,
     Cancel,
+    CancelContext,
+    CloseContext,
+    CloseSession,
     ContextCancelled,
     ContextDone,
     ContextFailed,
     ContextStarted,
     End,
+    EndOfSegments,
     ErrorMessage,
     Flush,
     Flushed,
     Ping,
     Playback,
+    PlaybackChanged,
+    PriorityChanged,
     Resume,
     ServerMessage,
     SessionResumed,
+    StartSpeech,
     Text,
     Words,
 )
-from realtime_tts.session.protocol import Session, SessionState
+from realtime_tts.session.session import Session, SessionState
 from realtime_tts.session.settings import SessionConfig
 
 FRAME_MS = 20
@@ -170,7 +168,8 @@ class SessionMachine(RuleBasedStateMachine):
         for context_id in context_ids:
             context = self.session._contexts.get(context_id)
             if context is not None:
-                assert context.outflow.clock.lead_ms(self.now) <= CONFIG.max_lead_s * 1000 + 0.1
+                clock = context.outflow.clock
+                assert clock.sent_ms - clock.position_ms(self.now) <= CONFIG.max_lead_s * 1000 + 0.1
 
     def perform(self, event: object) -> None:
         assert self.closed is None

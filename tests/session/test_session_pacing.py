@@ -10,10 +10,12 @@ from session_driver import Driver
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packetizer import Packet
 from realtime_tts.errors import InvalidMessage
-from realtime_tts.session.events import CancelContext, CloseContext, CloseSession, PlaybackChanged
 from realtime_tts.session.messages import (
     AudioPacket,
     Cancel,
+    CancelContext,
+    CloseContext,
+    CloseSession,
     ContextCancelled,
     ContextDone,
     ContextFailed,
@@ -23,10 +25,11 @@ from realtime_tts.session.messages import (
     KeepAlive,
     Ping,
     Playback,
+    PlaybackChanged,
     Text,
     Words,
 )
-from realtime_tts.session.protocol import SessionState
+from realtime_tts.session.session import SessionState
 
 
 def test_audio_is_sent_three_seconds_ahead_of_playback_and_no_more(driver: Driver) -> None:

@@ -8,11 +8,12 @@ import pytest
 from session_driver import Driver
 
 from realtime_tts.errors import EngineLost, SessionNotFound
-from realtime_tts.session.events import CancelContext, CloseSession, PlaybackChanged
 from realtime_tts.session.messages import (
     AudioPacket,
     Cancel,
     CancelAcknowledged,
+    CancelContext,
+    CloseSession,
     ContextCancelled,
     ContextDone,
     ContextFailed,
@@ -22,6 +23,7 @@ from realtime_tts.session.messages import (
     Flushed,
     KeepAlive,
     Playback,
+    PlaybackChanged,
     Resume,
     ResumedContext,
     ServerMessage,
@@ -29,8 +31,8 @@ from realtime_tts.session.messages import (
     Text,
     Words,
 )
-from realtime_tts.session.protocol import SessionState
 from realtime_tts.session.resume import ResumeBuffer
+from realtime_tts.session.session import SessionState
 
 
 def resume(driver: Driver, **contexts: int) -> tuple[dict[str, ResumedContext], list[ServerMessage]]:

@@ -10,7 +10,7 @@ from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packetizer import Packet
 from realtime_tts.errors import InvalidRequest, VoiceNotFound
 from realtime_tts.session.messages import AudioPacket, ServerMessage, Text
-from realtime_tts.session.protocol import Session
+from realtime_tts.session.session import Session
 from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig
 
 MS_PER_CHAR = 50

@@ -1,13 +1,9 @@
-"""What of one context waits to be sent: in order, numbered as it leaves, paced by playback.
-
-Nothing is numbered before it leaves, but for `_ready`: messages that have a number already and go first (the start of
-the context, its terminal message after a cancel, whatever a resuming client lacks).
-"""
+"""What waits to be sent to one client: of each context in order, numbered as it leaves, paced by playback."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from realtime_tts.audio.packetizer import Packet
@@ -18,14 +14,20 @@ from realtime_tts.session.messages import (
     ContextMessage,
     ContextStarted,
     Flushed,
+    ServerMessage,
+    SessionMessage,
+    SessionResumed,
     TerminalMessage,
     Words,
 )
 from realtime_tts.session.playback import PlaybackClock
-from realtime_tts.session.resume import without_speech
+from realtime_tts.session.resume import ResumeBuffer, message_bytes, without_speech
+from realtime_tts.session.settings import SessionConfig
 
+MAX_WAITING_MESSAGES = 1000  # answers that a peer may leave unread
 BATCH_MS = 100.0  # once the lead is used up, wake for so much at a time rather than for every packet
 _EPSILON_MS = 0.02
+_MESSAGE_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,11 @@ class _DoneMark:
 
 
 class Outflow:
-    """The sending side of one context."""
+    """The sending side of one context.
+
+    Nothing is numbered before it leaves, but for `_ready`: messages that have a number already and go first (the
+    start of the context, its terminal message after a cancel, whatever a resuming client lacks).
+    """
 
     def __init__(self, started: ContextStarted) -> None:
         self.clock = PlaybackClock()
@@ -198,3 +204,72 @@ class Outflow:
 
     def _ms(self, num_samples: int) -> float:
         return num_samples * 1000 / self._rate_hz
+
+
+class Outbox:
+    """Everything that waits to be sent to one client, and what was sent and may have to be sent again.
+
+    Messages of the session go first, in order; then contexts. An outflow among the messages stands for what it has
+    ready (its start, its end), so that it keeps its place among them.
+    """
+
+    def __init__(self, config: SessionConfig) -> None:
+        self.retained = ResumeBuffer(config.retain_s, config.retain_max_bytes)
+        self._max_lead_ms = config.max_lead_s * 1000
+        self._retains = config.resume_window_s > 0
+        self._waiting: deque[SessionMessage | Outflow] = deque()
+
+    def post(self, item: SessionMessage | Outflow) -> None:
+        self._waiting.append(item)
+
+    @property
+    def is_overfull(self) -> bool:
+        return len(self._waiting) > MAX_WAITING_MESSAGES
+
+    @property
+    def has_waiting(self) -> bool:
+        """Something that no pacing holds back."""
+        return bool(self._waiting)
+
+    def lose_connection(self) -> None:
+        """Forget answers that nobody is left to read. What contexts have to say, they keep."""
+        self._waiting.clear()
+
+    def retain_no_more(self) -> None:
+        """Nobody can come back."""
+        self._retains = False
+        self.retained.clear()
+
+    def reconnect(self, message: SessionResumed) -> None:
+        """This goes before everything else."""
+        self._waiting.appendleft(message)
+
+    def next_send_at(self, outflows: Sequence[Outflow], now: float) -> float | None:
+        """When `take` will give something again; `now` or earlier: at once."""
+        due = [outflow.next_send_at(now, self._max_lead_ms) for outflow in outflows]
+        if self._waiting:
+            due.append(now)
+        return min((at for at in due if at is not None), default=None)
+
+    def take(self, outflows: Sequence[Outflow], now: float, max_bytes: float) -> Iterator[ServerMessage]:
+        """What may leave now; what it gave counts as sent. Stops soon after `max_bytes`."""
+        num_bytes = 0
+        while self._waiting and num_bytes < max_bytes:
+            item = self._waiting.popleft()
+            if not isinstance(item, Outflow):
+                num_bytes += _MESSAGE_BYTES
+                yield item
+                continue
+            while item.has_ready and (message := self._pull(item, now)) is not None:
+                num_bytes += message_bytes(message)
+                yield message
+        for outflow in outflows:
+            while num_bytes < max_bytes and (message := self._pull(outflow, now)) is not None:
+                num_bytes += message_bytes(message)
+                yield message
+
+    def _pull(self, outflow: Outflow, now: float) -> ContextMessage | None:
+        message = outflow.pull(now, self._max_lead_ms)
+        if message is not None and self._retains:
+            self.retained.add(message, now)
+        return message

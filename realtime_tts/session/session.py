@@ -1,0 +1,596 @@
+"""The session: one client's contexts, as a state machine without I/O.
+
+Inputs are methods, with the time passed in. Outputs are drained: `messages_to_send` for the peer, `events` for the
+engine's side. Whatever a peer does wrong becomes an error message or a close; what our own caller does wrong raises.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from realtime_tts.audio.packetizer import Packet
+from realtime_tts.errors import (
+    ContextClosed,
+    Draining,
+    InternalError,
+    InvalidMessage,
+    InvalidRequest,
+    RealtimeTTSError,
+    ResumeGap,
+    SessionNotFound,
+    SlowConsumer,
+    TextTooLong,
+    TooManyContexts,
+    TooManyErrors,
+)
+from realtime_tts.session.context import Context, ContextState, ContextTable
+from realtime_tts.session.messages import (
+    AudioPacket,
+    Cancel,
+    CancelAcknowledged,
+    CancelContext,
+    ClientMessage,
+    CloseContext,
+    CloseSession,
+    ContextDone,
+    ContextStarted,
+    End,
+    EndOfSegments,
+    ErrorMessage,
+    Flush,
+    KeepAlive,
+    Ping,
+    Playback,
+    PlaybackChanged,
+    Pong,
+    PriorityChanged,
+    Resume,
+    ResumedContext,
+    ServerMessage,
+    SessionEvent,
+    SessionResumed,
+    SessionStarted,
+    StartSession,
+    StartSpeech,
+    Text,
+)
+from realtime_tts.session.outbox import Outbox
+from realtime_tts.session.planning import Planner, Segment
+from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig, SpeechParams
+
+NORMAL_CLOSURE = 1000
+GOING_AWAY = 1001
+POLICY_VIOLATION = 1008
+
+
+class SessionState(Enum):
+    """CONNECTED ⇄ DISCONNECTED (by a lost connection and a resume); both → CLOSED, which is final."""
+
+    CONNECTED = "connected"
+    DISCONNECTED = "disconnected"
+    CLOSED = "closed"
+
+
+class Session:
+    """One client. Every `now` is in seconds of one monotonic clock.
+
+    After any input, drain `messages_to_send`, then `events`, then arrange for `tick` at `next_deadline`.
+
+    Args:
+        resolve: settles what a context is spoken with, from the session's defaults and the message's overrides;
+            raises a typed error for a choice that cannot be.
+        make_planner: a text planner for a new context.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        config: SessionConfig,
+        *,
+        resolve: Callable[[Choices, Choices], ContextSettings],
+        make_planner: Callable[[ContextSettings], Planner],
+        now: float,
+    ) -> None:
+        self.session_id = session_id
+        self.config = config
+        self.state = SessionState.CONNECTED
+        self._resolve = resolve
+        self._make_planner = make_planner
+        self._now = now
+        self._defaults = Choices()
+        self._announced = False  # the client was told what holds
+        self._draining = False
+        self._num_bad = 0  # mistakes of the client in a row
+        self._liveness = Liveness(config, now)
+        self._contexts = ContextTable()
+        self._outbox = Outbox(config)
+        self._events: list[SessionEvent] = []
+
+    # ---- from the peer -------------------------------------------------------------------------------------------
+
+    def receive(self, message: ClientMessage, now: float) -> None:
+        """Act on a message. Never raises for what a peer does wrong: it is told, and after too much of it, closed."""
+        if self._advance(now) is not SessionState.CONNECTED:
+            return
+        self._liveness.active(self._now)
+        try:
+            self._act(message)
+            self._num_bad = 0
+        except RealtimeTTSError as error:
+            self._refuse(error, getattr(message, "context_id", None))
+        if self._outbox.is_overfull:
+            self._close_slow()
+
+    def reject(self, error: RealtimeTTSError, now: float) -> None:
+        """A frame that could not be parsed."""
+        if self._advance(now) is SessionState.CONNECTED:
+            self._liveness.active(self._now)
+            self._refuse(error, None)
+
+    def _refuse(self, error: RealtimeTTSError, context_id: str | None) -> None:
+        self._outbox.post(ErrorMessage(error.code, error.message, error.retryable, context_id, error.field))
+        # Limits are no mistakes, and a message for a closed context is a race that a correct client can lose.
+        if isinstance(error, InvalidRequest) and not isinstance(error, ContextClosed):
+            self._num_bad += 1
+        if self._num_bad >= self.config.max_consecutive_errors:
+            too_many = TooManyErrors(f"{self._num_bad} bad messages in a row")
+            self._outbox.post(ErrorMessage(too_many.code, too_many.message, too_many.retryable))
+            self._close(POLICY_VIOLATION, too_many.code, too_many)
+
+    def _act(self, message: ClientMessage) -> None:
+        """Do what the message says.
+
+        Raises:
+            RealtimeTTSError: it is refused, and has changed nothing.
+        """
+        if isinstance(message, Text):
+            self._on_text(message)
+        elif isinstance(message, Playback):
+            self._on_playback(message)
+        elif isinstance(message, Flush):
+            context = self._require(message.context_id)
+            self._speak(context, context.flush(message.flush_id, self._now))
+        elif isinstance(message, End):
+            self._on_end(message)
+        elif isinstance(message, Cancel):
+            self._on_cancel(message.context_id)
+        elif isinstance(message, StartSession):
+            self._on_start(message)
+        elif isinstance(message, Ping):
+            self._outbox.post(Pong(message.id))
+        else:
+            raise InvalidMessage("session.resume must be the first message of a connection", field="type")
+
+    def _on_start(self, message: StartSession) -> None:
+        if self._contexts.any_yet:
+            raise InvalidMessage("session.start comes before the first context", field="type")
+        defaults = Choices(message.voice, message.audio, message.params)
+        settled = self._resolve(defaults, Choices())
+        self._defaults = defaults
+        self._announce(settled)
+
+    def _announce(self, settled: ContextSettings) -> None:
+        """Tell what the session's defaults amount to. A seed that the client left open is another for each context."""
+        self._announced = True
+        params = SpeechParams(
+            settled.cfg, settled.steps, self._defaults.params.seed, settled.language, settled.instructions
+        )
+        self._outbox.post(
+            SessionStarted(
+                session_id=self.session_id,
+                model=self.config.model,
+                voice=settled.voice,
+                audio=settled.audio,
+                params=params,
+                limits=self.config.limits,
+            )
+        )
+
+    def _on_text(self, message: Text) -> None:
+        context = self._contexts.open.get(message.context_id) or self._open(message)
+        self._speak(context, context.push_text(message.text, self.config.max_text_chars, self._now))
+
+    def _open(self, message: Text) -> Context:
+        """A context for its opening message, which it has not taken in yet."""
+        self._check_new(message)
+        settings = self._resolve(self._defaults, Choices(message.voice, message.audio, message.params))
+        planner = self._make_planner(settings)
+        if not self._announced:
+            self._announce(self._resolve(self._defaults, Choices()))
+        started = ContextStarted(
+            context_id=message.context_id,
+            sequence=0,
+            number=self._contexts.take_number(),
+            voice=settings.voice,
+            seed=settings.seed,
+            audio=settings.audio,
+        )
+        context = Context(started, settings, planner)
+        self._contexts.add(context)
+        self._outbox.post(context.outflow)
+        self._rerank()
+        return context
+
+    def _check_new(self, message: Text) -> None:
+        if not 1 <= len(message.context_id) <= self.config.max_id_chars:
+            raise InvalidMessage(f"a context_id has 1 to {self.config.max_id_chars} characters", field="context_id")
+        self._check_unused(message.context_id)
+        if self._draining:
+            raise Draining("the server is shutting down")
+        if len(self._contexts.open) >= self.config.max_contexts:
+            raise TooManyContexts(f"at most {self.config.max_contexts} contexts at a time", field="context_id")
+        if len(message.text) > self.config.max_text_chars:
+            raise TextTooLong(f"a context takes at most {self.config.max_text_chars} characters", field="text")
+
+    def _on_end(self, message: End) -> None:
+        context = self._require(message.context_id)
+        if not context.ended:
+            self._speak(context, context.end(self._now))
+            if context.num_segments:
+                self._events.append(EndOfSegments(context.id))
+
+    def _on_cancel(self, context_id: str | None) -> None:
+        targets = [c for c in self._contexts.open.values() if context_id in (None, c.id)]
+        over = [c for c in self._contexts.finished.values() if context_id in (None, c.id)]
+        for context in targets:
+            self._cancel(context)
+        for context in over:
+            heard = context.freeze(self._now)
+            if context_id is not None or context.state is ContextState.DONE:
+                self._outbox.post(CancelAcknowledged(context.id, context.state.value, *heard))
+        if context_id is None:
+            self._outbox.post(CancelAcknowledged(None, "all"))
+        elif not targets and not over:
+            self._outbox.post(CancelAcknowledged(context_id, self._contexts.ended_as(context_id) or "unknown"))
+
+    def _on_playback(self, message: Playback) -> None:
+        context = self._contexts.get(message.context_id)
+        if context is None:
+            return  # a late one, of a context that is long over
+        clock = context.outflow.clock
+        clock.acknowledge(message.played_ms, self._now)
+        played_samples = clock.position_ms(self._now) * context.settings.audio.sample_rate / 1000
+        self._outbox.retained.acknowledge(context.id, played_samples)
+        self._report_playback(context)
+
+    def _require(self, context_id: str) -> Context:
+        if (context := self._contexts.open.get(context_id)) is not None:
+            return context
+        self._check_unused(context_id)
+        raise InvalidRequest("no such context", field="context_id")
+
+    def _check_unused(self, context_id: str) -> None:
+        if (state := self._contexts.ended_as(context_id)) is not None:
+            raise ContextClosed(f"the context is {state}", field="context_id")
+
+    # ---- from the engine's side; ignored once the context is over ------------------------------------------------
+
+    def audio(self, context_id: str, packet: Packet, now: float) -> None:
+        """The next packet of a context.
+
+        Raises:
+            ValueError: it does not follow on the last one.
+        """
+        if (context := self._live(context_id, now)) is not None:
+            context.outflow.add_packet(packet)
+            if context.outflow.queued_ms > self.config.max_queued_s * 1000:
+                self._fail(context, InternalError(f"more than {self.config.max_queued_s:g} s of audio wait to be sent"))
+
+    def segment_progress(self, context_id: str, segment_index: int, audio_ms: float, done: bool, now: float) -> None:
+        """The segment has `audio_ms` of audio so far, all of it delivered through `audio` before.
+
+        Raises:
+            ValueError: there is no such segment.
+        """
+        if (context := self._live(context_id, now)) is not None:
+            context.progress(segment_index, audio_ms, done)
+
+    def audio_finished(self, context_id: str, now: float) -> None:
+        """Every segment was spoken and every packet delivered.
+
+        Raises:
+            ValueError: the context's text has not ended, or this was said before.
+        """
+        if (context := self._live(context_id, now)) is not None:
+            if not context.ended or context.audio_complete:
+                raise ValueError("audio_finished comes once, after EndOfSegments")
+            context.complete_audio()
+            self._events.append(CloseContext(context.id))
+
+    def failed(self, context_id: str, error: RealtimeTTSError, now: float) -> None:
+        """The context cannot be spoken. What waits of it is dropped."""
+        if (context := self._live(context_id, now)) is not None:
+            self._fail(context, error)
+
+    # ---- time ----------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        state = self._advance(now)
+        if is_due(self._liveness.expires_at, self._now):
+            self._close(GOING_AWAY, "resume_window_over")
+        elif is_due(self._liveness.too_slow_at, self._now):
+            self._close_slow()
+        elif state is SessionState.CONNECTED and is_due(self._liveness.idle_at, self._now):
+            self._close(NORMAL_CLOSURE, "idle_timeout")
+        for context in list(self._contexts.open.values()):
+            self._speak(context, context.tick(self._now))
+            if context.outflow.clock.poll(self._now):
+                self._report_playback(context)
+        if self._contexts.open and is_due(self._liveness.keepalive_at, self._now):
+            self._liveness.sent(self._now)
+            self._outbox.post(KeepAlive(tuple(self._contexts.open)))
+
+    def next_deadline(self) -> float | None:
+        """When to `tick` and drain again if nothing else happens; None: not before something does."""
+        if self.state is SessionState.CLOSED:
+            return None
+        due = [self._liveness.expires_at, self._liveness.too_slow_at, self._liveness.idle_at]
+        for context in self._contexts.open.values():
+            due += [context.text_deadline(), context.outflow.clock.pause_due_at()]
+        if self._contexts.open:
+            due.append(self._liveness.keepalive_at)
+        if self._is_flowing:
+            due.append(self._outbox.next_send_at(self._contexts.sending(), self._now))
+        return min((at for at in due if at is not None), default=None)
+
+    # ---- output --------------------------------------------------------------------------------------------------
+
+    def messages_to_send(self, now: float, max_bytes: int | None = None) -> list[ServerMessage]:
+        """Messages that may leave now; they count as sent. Stops soon after `max_bytes` (of memory, roughly)."""
+        state = self._advance(now)
+        if state is SessionState.DISCONNECTED or self._liveness.blocked_at is not None:
+            return []
+        outflows = self._contexts.sending() if state is SessionState.CONNECTED else []
+        sent: list[ServerMessage] = []
+        for message in self._outbox.take(outflows, self._now, math.inf if max_bytes is None else max_bytes):
+            sent.append(message)
+            self._sent(message)
+        if sent:
+            self._liveness.sent(self._now)
+        self._close_if_drained()
+        return sent
+
+    def _sent(self, message: ServerMessage) -> None:
+        if not isinstance(message, AudioPacket | ContextDone):
+            return
+        context = self._contexts.get(message.context_id)
+        if context is None:
+            raise AssertionError("a context with something to send is kept")
+        if isinstance(message, AudioPacket):
+            self._liveness.active(self._now)
+            context.begin_speaking()
+            if context.outflow.take_restart():
+                self._report_playback(context)
+        elif context.state is not ContextState.DONE:
+            context.finish()
+            self._retire(context)
+
+    def events(self) -> list[SessionEvent]:
+        """What the I/O layer is to do, in order. Drain it after `messages_to_send`, which may add to it."""
+        events, self._events = self._events, []
+        return events
+
+    @property
+    def num_open_contexts(self) -> int:
+        return len(self._contexts.open)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Audio that waits to be sent, and what is kept for a resume."""
+        waiting = sum(outflow.queued_bytes for outflow in self._contexts.sending())
+        return self._outbox.retained.num_bytes + waiting
+
+    def queued_ms(self, context_id: str) -> float:
+        """Audio of one context that waits to be sent."""
+        context = self._contexts.open.get(context_id)
+        return context.outflow.queued_ms if context is not None else 0.0
+
+    # ---- the connection ------------------------------------------------------------------------------------------
+
+    def pause_writing(self, now: float) -> None:
+        """The socket takes no more bytes for now: nothing is sent, and the engine parks."""
+        if self._advance(now) is SessionState.CONNECTED and self._liveness.blocked_at is None:
+            self._liveness.blocked(self._now)
+            self._report_all()
+
+    def resume_writing(self, now: float) -> None:
+        """The socket takes bytes again."""
+        if self._advance(now) is SessionState.CONNECTED and self._liveness.blocked_at is not None:
+            self._liveness.unblocked(self._now)
+            self._report_all()
+
+    def connection_lost(self, now: float, clean: bool = False) -> None:
+        """The socket is gone. After a `clean` close nobody comes back; else contexts wait for `resume`, parked."""
+        if self._advance(now) is not SessionState.CONNECTED:
+            return
+        if clean or self.config.resume_window_s <= 0:
+            self._close(NORMAL_CLOSURE, "connection_closed")
+            return
+        self.state = SessionState.DISCONNECTED
+        self._outbox.lose_connection()
+        self._liveness.lost(self._now)
+        self._report_all()
+
+    def resume(self, message: Resume, now: float) -> None:
+        """A new connection goes on with this session. A connection that still seems to live is taken over.
+
+        What the client says that it lacks is queued again. Open contexts that it does not list are cancelled.
+
+        Raises:
+            SessionNotFound: the session is over or cannot be resumed.
+        """
+        self.connection_lost(now)
+        if self.state is SessionState.CLOSED or is_due(self._liveness.expires_at, self._now):
+            raise SessionNotFound("nothing to resume", field="session_id")
+        self.state = SessionState.CONNECTED
+        self._liveness.connected(self._now)
+        self._num_bad = 0
+        for context in [c for c in self._contexts.open.values() if c.id not in message.contexts]:
+            self._cancel(context)
+        found = [self._resume_context(context_id, last) for context_id, last in message.contexts.items()]
+        self._outbox.reconnect(SessionResumed(self.session_id, tuple(found)))
+        self._report_all()
+
+    def _resume_context(self, context_id: str, last_sequence: int) -> ResumedContext:
+        context = self._contexts.get(context_id)
+        if context is None:
+            return ResumedContext(context_id, "unknown" if self._contexts.ended_as(context_id) is None else "lost")
+        missing = self._outbox.retained.take_missing(context_id, last_sequence, context.outflow.next_sequence)
+        if missing.has_gap and not context.state.is_final:
+            gap = ResumeGap("messages that the client lacks are no longer held")
+            self._fail(context, gap, next_sequence=missing.first)
+            state = "lost"
+        else:
+            state = context.resend(missing, self._now)
+        return ResumedContext(
+            context_id=context_id,
+            state=state,
+            number=context.number,
+            received_chars=context.num_chars,
+            ended=context.ended,
+            num_flushes=context.num_flushes,
+        )
+
+    def drain(self, now: float) -> None:
+        """The server shuts down: no new contexts; the session closes when the open ones are over."""
+        self._advance(now)
+        self._draining = True
+        self._close_if_drained()
+
+    def close(self, now: float, code: int, reason: str) -> None:
+        """End the session and all of its contexts. Does nothing if it is over."""
+        self._advance(now)
+        self._close(code, reason)
+
+    def _close_if_drained(self) -> None:
+        if self._draining and not self._contexts.open and not self._outbox.has_waiting:
+            self._close(GOING_AWAY, "draining")
+
+    def _close_slow(self) -> None:
+        error = SlowConsumer("messages are not read")
+        self._close(POLICY_VIOLATION, error.code, error)
+
+    def _close(self, code: int, reason: str, error: RealtimeTTSError | None = None) -> None:
+        """`error`: contexts fail with it; without one they are cancelled."""
+        if self.state is SessionState.CLOSED:
+            return
+        self.state = SessionState.CLOSED
+        for context in list(self._contexts.open.values()):
+            if error is None:
+                self._cancel(context)
+            else:
+                self._fail(context, error)
+        self._outbox.retain_no_more()
+        self._events.append(CloseSession(code, reason))
+
+    # ---- what becomes of a context: client and engine both learn of it -------------------------------------------
+
+    def _speak(self, context: Context, segments: Sequence[Segment]) -> None:
+        self._events += [
+            StartSpeech(context.id, context.number, segment, context.settings, context.priority) for segment in segments
+        ]
+
+    def _cancel(self, context: Context) -> None:
+        context.cancel(self._now)
+        self._abort(context)
+
+    def _fail(self, context: Context, error: RealtimeTTSError, next_sequence: int | None = None) -> None:
+        """`next_sequence`: of the terminal message, after a gap in what the client has."""
+        context.fail(error, next_sequence)
+        self._abort(context)
+
+    def _abort(self, context: Context) -> None:
+        self._outbox.post(context.outflow)
+        if context.engine_works:
+            self._events.append(CancelContext(context.id))
+        self._retire(context)
+
+    def _retire(self, context: Context) -> None:
+        for dropped in self._contexts.retire(context):
+            self._outbox.retained.forget(dropped)
+        self._rerank()
+
+    def _rerank(self) -> None:
+        for context in self._contexts.rerank():
+            if context.engine_works:
+                self._events.append(PriorityChanged(context.id, context.priority))
+
+    def _report_playback(self, context: Context) -> None:
+        """The engine stays a little ahead of playback; while nothing can be sent, it is to stop as if paused."""
+        if context.engine_works and not context.state.is_final:
+            clock = context.outflow.clock
+            paused = clock.paused or not self._is_flowing
+            self._events.append(PlaybackChanged(context.id, clock.position_ms(self._now), paused))
+
+    def _report_all(self) -> None:
+        for context in self._contexts.open.values():
+            self._report_playback(context)
+
+    @property
+    def _is_flowing(self) -> bool:
+        return self.state is SessionState.CONNECTED and self._liveness.blocked_at is None
+
+    def _advance(self, now: float) -> SessionState:
+        self._now = max(self._now, now)
+        return self.state
+
+    def _live(self, context_id: str, now: float) -> Context | None:
+        self._advance(now)
+        return self._contexts.open.get(context_id)
+
+
+class Liveness:
+    """When silence means something: the last signs of life of one session, and what is due when."""
+
+    def __init__(self, config: SessionConfig, now: float) -> None:
+        self._config = config
+        self._active_at = now  # the peer said something, or was sent audio
+        self._sent_at = now  # anything was sent
+        self.blocked_at: float | None = None  # the socket takes no more bytes
+        self.lost_at: float | None = None  # the connection broke
+
+    def active(self, now: float) -> None:
+        self._active_at = now
+
+    def sent(self, now: float) -> None:
+        self._sent_at = now
+
+    def blocked(self, now: float) -> None:
+        self.blocked_at = now
+
+    def unblocked(self, now: float) -> None:
+        self.blocked_at = None
+        self._active_at = now
+
+    def lost(self, now: float) -> None:
+        self.lost_at, self.blocked_at = now, None
+
+    def connected(self, now: float) -> None:
+        self.lost_at = None
+        self._active_at = self._sent_at = now
+
+    @property
+    def expires_at(self) -> float | None:
+        """End of the wait for a lost client."""
+        return None if self.lost_at is None else self.lost_at + self._config.resume_window_s
+
+    @property
+    def too_slow_at(self) -> float | None:
+        return None if self.blocked_at is None else self.blocked_at + self._config.slow_consumer_s
+
+    @property
+    def idle_at(self) -> float | None:
+        return None if self.lost_at is not None else self._active_at + self._config.idle_timeout_s
+
+    @property
+    def keepalive_at(self) -> float | None:
+        """When the next keep-alive is due, if a context is open."""
+        flowing = self.lost_at is None and self.blocked_at is None
+        return self._sent_at + self._config.keepalive_s if flowing else None
+
+
+def is_due(at: float | None, now: float) -> bool:
+    return at is not None and now >= at
