@@ -42,34 +42,38 @@ from realtime_tts.session.messages import (
 from realtime_tts.session.settings import SpeechParams
 
 SUBPROTOCOL = "realtime-tts.v1"
-MAX_MESSAGE_BYTES = 64 * 1024
 AUDIO_HEADER = struct.Struct(">BBHIIQ")  # version, kind, flags, context number, sequence, pts in samples
 VERSION = 1
 KIND_AUDIO = 1
 _MAX_IDS = 1024  # of a resume
 
 
-def parse(frame: str | bytes, max_bytes: int = MAX_MESSAGE_BYTES) -> ClientMessage:
-    """One frame of a client. A binary frame is read as UTF-8 JSON too: some libraries send nothing else.
+class NativeDialect:
+    """A frame is a message and a message is a frame; nothing is remembered."""
 
-    Raises:
-        InvalidMessage: see `json_input`; or an unknown type, a missing field, a field of another type.
-        UnsupportedAudioFormat: from `audio`.
-    """
-    fields = load_object(frame, max_bytes)
-    kind = fields.text("type")
-    if kind not in _PARSERS:
-        raise InvalidMessage(f"unknown message type {kind[:64]!r}", field="type")
-    return _PARSERS[kind](fields)
+    subprotocol = SUBPROTOCOL
+    accepts_any_voice = True
 
+    def parse(self, frame: str | bytes, max_bytes: int) -> tuple[ClientMessage]:
+        """One message. A binary frame is read as UTF-8 JSON too: some libraries send nothing else.
 
-def serialize(message: ServerMessage) -> str | bytes:
-    """A text frame (str), or a binary frame (bytes) for audio."""
-    if isinstance(message, AudioPacket):
-        header = AUDIO_HEADER.pack(VERSION, KIND_AUDIO, 0, message.number, message.sequence, message.pts_samples)
-        return header + message.payload
-    name, render = _RENDERERS[type(message)]
-    return json.dumps({"type": name, **render(message)}, separators=(",", ":"), allow_nan=False)
+        Raises:
+            InvalidMessage: see `json_input`; or an unknown type, a missing field, a field of another type.
+            UnsupportedAudioFormat: from `audio`.
+        """
+        fields = load_object(frame, max_bytes)
+        kind = fields.text("type")
+        if kind not in _PARSERS:
+            raise InvalidMessage(f"unknown message type {kind[:64]!r}", field="type")
+        return (_PARSERS[kind](fields),)
+
+    def serialize(self, message: ServerMessage) -> tuple[str | bytes]:
+        """A text frame (str), or a binary frame (bytes) for audio."""
+        if isinstance(message, AudioPacket):
+            header = AUDIO_HEADER.pack(VERSION, KIND_AUDIO, 0, message.number, message.sequence, message.pts_samples)
+            return (header + message.payload,)
+        name, render = _RENDERERS[type(message)]
+        return (json.dumps({"type": name, **render(message)}, separators=(",", ":"), allow_nan=False),)
 
 
 # ---- client messages ---------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from realtime_tts import __version__
 from realtime_tts.config import Settings
+from realtime_tts.dialects.native import NativeDialect
 from realtime_tts.server import http
 from realtime_tts.server.auth import is_loopback
 from realtime_tts.server.gateway import Gateway
@@ -73,7 +74,7 @@ def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
 
     @app.websocket("/v1/stream")
     async def stream(websocket: WebSocket) -> None:
-        await serve_stream(websocket, gateway)
+        await serve_stream(websocket, gateway, NativeDialect())
 
     @app.websocket("/{path:path}")
     async def elsewhere(websocket: WebSocket) -> None:

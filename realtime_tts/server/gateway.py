@@ -176,14 +176,15 @@ class Gateway:
         finally:
             self._connections[tenant] -= 1
 
-    def open_session(self, tenant: str) -> LiveSession:
-        """A new session, not attached to a socket yet."""
-        catalogue = self.catalogue
+    def open_session(self, tenant: str, accepts_any_voice: bool) -> LiveSession:
+        """A new session, not attached to a socket yet. `accepts_any_voice`: unless the server is strict about ids."""
+        defaults = self.catalogue.defaults
+        permissive = accepts_any_voice and not self.settings.server.strict_ids
         session = Session(
             "s_" + secrets.token_urlsafe(16),  # not to be guessed: whoever knows it can resume the session
-            self._session_config(catalogue),
-            resolve=functools.partial(catalogue.defaults.resolve, permissive=not self.settings.server.strict_ids),
-            make_planner=catalogue.defaults.make_planner,
+            self._session_config(self.catalogue),
+            resolve=functools.partial(defaults.resolve, permissive=permissive),
+            make_planner=defaults.make_planner,
             now=time.monotonic(),
         )
         live = LiveSession(session, Services(self.engine, self.encoders, self.metrics), tenant, self._forget)

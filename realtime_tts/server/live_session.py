@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from realtime_tts.audio.packetizer import Packet
-from realtime_tts.dialects import native
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.ledger import Ledger
 from realtime_tts.server.logs import log_crash, log_event
@@ -130,15 +129,15 @@ class LiveSession:
         self.session.close(time.monotonic(), code, reason)
         self.advance()
 
-    def take_frames(self, max_bytes: int) -> list[str | bytes]:
-        """Frames that may leave now; what is returned counts as sent."""
+    def take_messages(self, max_bytes: int) -> list[messages.ServerMessage]:
+        """Messages that may leave now; what is returned counts as sent."""
         now = time.monotonic()
         taken = self.session.messages_to_send(now, max_bytes)
         for message in taken:
             self._ledger.sent(message, now)
         self._perform_events(now)  # what has been sent may start a clock or end a context
         self._arm()
-        return [native.serialize(message) for message in taken]
+        return taken
 
     # ---- the engine's side (SpeechListener) ----------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""`WS /v1/stream`: the owner of one client's socket.
+"""The owner of one client's socket, whatever dialect is spoken on it.
 
 Two tasks for each socket: the endpoint itself reads, a second one writes. The session between them is synchronous, so
 what the reader or the engine causes is on its way to the socket in the same turn of the loop.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 
@@ -15,7 +16,7 @@ from fastapi import WebSocket
 from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
-from realtime_tts.dialects import native
+from realtime_tts.dialects.base import Dialect
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError, SessionNotFound
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.live_session import LiveSession
@@ -26,7 +27,6 @@ from realtime_tts.session import messages
 
 logger = logging.getLogger(__name__)
 
-SUBPROTOCOL = "realtime-tts.v1"
 # 1005: the peer's close frame had no code, which is how browsers close a socket by default.
 _CLEAN_CODES = frozenset({1000, 1001, 1005})
 _POLICY_VIOLATION = 1008
@@ -34,13 +34,13 @@ _WRITE_BATCH_BYTES = 16 * 1024
 _READ_SLICE_S = 0.002  # so long a flood of messages may hold the loop
 
 
-async def serve_stream(websocket: WebSocket, gateway: Gateway) -> None:
-    """The whole life of one WebSocket, from its handshake on."""
+async def serve_stream(websocket: WebSocket, gateway: Gateway, dialect: Dialect) -> None:
+    """The whole life of one WebSocket, from its handshake on. `dialect` is this connection's own."""
     with contextlib.ExitStack() as stack:
         try:
             gateway.authenticator.check_origin(websocket.headers)
             tenant = gateway.authenticator.authenticate(websocket.headers, websocket.query_params)
-            subprotocol = choose_subprotocol(websocket.scope.get("subprotocols", []))
+            subprotocol = choose_subprotocol(websocket.scope.get("subprotocols", []), dialect.subprotocol)
             stack.enter_context(gateway.admission(tenant))
         except RealtimeTTSError as error:
             gateway.metrics.refused.labels(error.code).inc()
@@ -48,25 +48,27 @@ async def serve_stream(websocket: WebSocket, gateway: Gateway) -> None:
             await websocket.send_denial_response(problem_response(error))
             return
         await websocket.accept(subprotocol)
-        await Connection(websocket, gateway, tenant).run()
+        await Connection(websocket, gateway, tenant, dialect).run()
 
 
-def choose_subprotocol(offered: list[str]) -> str | None:
-    """Ours if it is offered, none if none is.
+def choose_subprotocol(offered: list[str], spoken: str | None) -> str | None:
+    """The dialect's if it is offered, none if none is or the dialect has none.
 
     Raises:
         InvalidRequest: the client speaks other protocols only.
     """
-    if offered and SUBPROTOCOL not in offered:
-        raise InvalidRequest(f"the subprotocol of this address is {SUBPROTOCOL}", field="sec-websocket-protocol")
-    return SUBPROTOCOL if offered else None
+    if not offered or spoken is None:
+        return None
+    if spoken not in offered:
+        raise InvalidRequest(f"the subprotocol of this address is {spoken}", field="sec-websocket-protocol")
+    return spoken
 
 
 class Connection:
     """One accepted socket. Its session is made, or found again, when the first frame arrives."""
 
-    def __init__(self, websocket: WebSocket, gateway: Gateway, tenant: str) -> None:
-        self._websocket, self._gateway, self._tenant = websocket, gateway, tenant
+    def __init__(self, websocket: WebSocket, gateway: Gateway, tenant: str, dialect: Dialect) -> None:
+        self._websocket, self._gateway, self._tenant, self._dialect = websocket, gateway, tenant, dialect
         self._socket: StreamProtocol | None = websocket.scope["extensions"].get(SOCKET_EXTENSION)
         self._live: LiveSession | None = None
         self._wake = asyncio.Event()
@@ -128,18 +130,19 @@ class Connection:
 
     def _take(self, frame: str | bytes) -> None:
         try:
-            message = native.parse(frame, self._gateway.settings.server.max_message_bytes)
+            parsed = self._dialect.parse(frame, self._gateway.settings.server.max_message_bytes)
         except RealtimeTTSError as error:
             self._session().reject(error)
             return
-        if isinstance(message, messages.Resume) and self._live is None:
-            self._resume(message)
-        else:
-            self._session().receive(message)
+        for message in parsed:
+            if isinstance(message, messages.Resume) and self._live is None:
+                self._resume(message)
+            else:
+                self._session().receive(message)
 
     def _session(self) -> LiveSession:
         if self._live is None:
-            self._live = self._gateway.open_session(self._tenant)
+            self._live = self._gateway.open_session(self._tenant, self._dialect.accepts_any_voice)
             self._live.attach(self)
         return self._live
 
@@ -171,8 +174,8 @@ class Connection:
 
     async def _send_frames(self) -> None:
         live = self._live
-        while live is not None and self._can_write and (frames := live.take_frames(_WRITE_BATCH_BYTES)):
-            for frame in frames:
+        while live is not None and self._can_write and (taken := live.take_messages(_WRITE_BATCH_BYTES)):
+            for frame in itertools.chain.from_iterable(map(self._dialect.serialize, taken)):
                 if isinstance(frame, str):
                     await self._websocket.send_text(frame)
                 else:

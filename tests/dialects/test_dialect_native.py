@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.dialects.native import AUDIO_HEADER, parse, serialize
+from realtime_tts.dialects.native import AUDIO_HEADER, NativeDialect
 from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
     AudioPacket,
     Cancel,
     CancelAcknowledged,
+    ClientMessage,
     ContextCancelled,
     ContextDone,
     ContextFailed,
@@ -28,6 +29,7 @@ from realtime_tts.session.messages import (
     Pong,
     Resume,
     ResumedContext,
+    ServerMessage,
     SessionResumed,
     SessionStarted,
     StartSession,
@@ -38,6 +40,16 @@ from realtime_tts.session.messages import (
 from realtime_tts.session.settings import Limits, SessionConfig, SpeechParams
 
 OPUS = AudioFormat()
+
+
+def parse(frame: str | bytes, max_bytes: int = 64 * 1024) -> ClientMessage:
+    [message] = NativeDialect().parse(frame, max_bytes)
+    return message
+
+
+def serialize(message: ServerMessage) -> str | bytes:
+    [frame] = NativeDialect().serialize(message)
+    return frame
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from session_driver import FakePlanner, FakeSegment, resolve
 
 from realtime_tts.audio.packetizer import Packet
-from realtime_tts.dialects.native import serialize
+from realtime_tts.dialects.native import NativeDialect
 from realtime_tts.errors import EngineLost
 from realtime_tts.session.messages import (
     AudioPacket,
@@ -152,7 +152,7 @@ class SessionMachine(RuleBasedStateMachine):
         """Messages onto the wire, events to the engine; how many there were."""
         messages = self.session.messages_to_send(self.now) if self.connected and self.writable else []
         for message in messages:
-            serialize(message)
+            NativeDialect().serialize(message)
             assert not (isinstance(message, AudioPacket) and message.context_id in self.cancelled), "audio after cancel"
         self.check_lead({message.context_id for message in messages if isinstance(message, AudioPacket)})
         if messages:

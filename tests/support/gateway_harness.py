@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fake_worker import fake_worker_command
+from fastapi import FastAPI
 
 from realtime_tts.config import EngineConfig, ServerConfig, Settings
 from realtime_tts.server.gateway import Gateway
@@ -69,6 +70,12 @@ class GatewayHarness:
     @property
     def ws_url(self) -> str:
         return self.url.replace("http", "ws", 1) + "/v1/stream"
+
+    @property
+    def app(self) -> FastAPI:
+        app = self.server.config.app
+        assert isinstance(app, FastAPI)
+        return app
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function on the gateway's loop."""

@@ -1,0 +1,57 @@
+"""A new dialect is one file and a route: the toy in `toy_dialect.py` speaks through the gateway as it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from gateway_harness import GatewayHarness
+from toy_dialect import mount_toy
+from websockets.asyncio.client import ClientConnection, connect
+
+
+def with_toy(harness: GatewayHarness) -> str:
+    harness.call(lambda: mount_toy(harness.app, harness.gateway))
+    return harness.ws_url.replace("/v1/stream", "/toy")
+
+
+async def read_until(socket: ClientConnection, last: str) -> list[str | bytes]:
+    frames: list[str | bytes] = []
+    while not frames or not (isinstance(frames[-1], str) and frames[-1].startswith(last)):
+        frames.append(await asyncio.wait_for(socket.recv(), 5))
+    return frames
+
+
+async def test_a_toy_dialect_speaks(make_gateway: Callable[..., GatewayHarness]) -> None:
+    url = with_toy(make_gateway())
+    async with connect(url, proxy=None) as socket:
+        await socket.send("Hello\nthere.\n.")  # three messages
+        frames = await read_until(socket, "done")
+        await socket.send("Again.\n.")  # the next turn
+        again = await read_until(socket, "done")
+    assert [frame for frame in frames if isinstance(frame, str)] == ["word Hello", "word there.", "done"]
+    assert {len(frame) for frame in frames if isinstance(frame, bytes)} == {640}
+    assert "word Again." in again
+
+
+async def test_a_toy_dialect_is_interrupted_and_refused(make_gateway: Callable[..., GatewayHarness]) -> None:
+    url = with_toy(make_gateway())
+    async with connect(url, proxy=None) as socket:
+        await socket.send("command never.")
+        while not isinstance(await socket.recv(), bytes):
+            pass
+        await socket.send("!")
+        await read_until(socket, "heard")
+        await socket.send(b"\x00")
+        assert await read_until(socket, "error") == ["error invalid_message"]
+
+
+@pytest.mark.parametrize(("strict", "last"), [(False, "done"), (True, "error voice_not_found")])
+async def test_voices_of_another_service_are_spoken_unless_ids_are_strict(
+    make_gateway: Callable[..., GatewayHarness], strict: bool, last: str
+) -> None:
+    url = with_toy(make_gateway(strict_ids=strict))
+    async with connect(url + "?voice=alloy", proxy=None) as socket:
+        await socket.send("Hello.\n.")
+        assert (await read_until(socket, last))[-1] == last

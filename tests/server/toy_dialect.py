@@ -1,0 +1,72 @@
+"""A dialect that nobody speaks: no ids on the wire but a state, several messages in a frame, several frames for one.
+
+A client sends lines: ``.`` ends the turn, ``!`` interrupts it, anything else is text of it. It gets a frame for each
+word, bare packets, and learns nothing of starts and keep-alives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fastapi import FastAPI, WebSocket
+from starlette.routing import WebSocketRoute
+
+from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.errors import InvalidMessage
+from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.websocket import serve_stream
+from realtime_tts.session.messages import (
+    AudioPacket,
+    Cancel,
+    ClientMessage,
+    ContextCancelled,
+    ContextDone,
+    End,
+    ErrorMessage,
+    ServerMessage,
+    Text,
+    Words,
+)
+
+
+class ToyDialect:
+    subprotocol = None
+    accepts_any_voice = True
+
+    def __init__(self, voice: str | None) -> None:
+        self._voice = voice
+        self._num_turns = 0
+
+    def parse(self, frame: str | bytes, max_bytes: int) -> list[ClientMessage]:
+        if isinstance(frame, bytes) or len(frame) > max_bytes:
+            raise InvalidMessage("a frame is some lines of text")
+        return list(self._read(frame.splitlines()))
+
+    def _read(self, lines: list[str]) -> Iterator[ClientMessage]:
+        for line in lines:
+            context_id = str(self._num_turns)
+            if line in (".", "!"):
+                self._num_turns += 1
+                yield End(context_id) if line == "." else Cancel(context_id)
+            else:
+                yield Text(context_id, line + " ", self._voice, AudioFormat("pcm_s16le", 16_000))
+
+    def serialize(self, message: ServerMessage) -> Sequence[str | bytes]:
+        if isinstance(message, AudioPacket):
+            return [message.payload]
+        if isinstance(message, Words):
+            return [f"word {word.text}" for word in message.words]
+        if isinstance(message, ContextDone):
+            return ["done"]
+        if isinstance(message, ContextCancelled):
+            return [f"heard {message.spoken_chars}"]
+        return [f"error {message.code}"] if isinstance(message, ErrorMessage) else []
+
+
+def mount_toy(app: FastAPI, gateway: Gateway) -> None:
+    """The route ``/toy``, before those that take whatever is left."""
+
+    async def toy(websocket: WebSocket) -> None:
+        await serve_stream(websocket, gateway, ToyDialect(websocket.query_params.get("voice")))
+
+    app.router.routes.insert(0, WebSocketRoute("/toy", toy))
