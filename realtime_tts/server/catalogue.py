@@ -6,14 +6,15 @@ from typing import Any
 
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.workers import frames
-from realtime_tts.workers.policy import ZERO_SHOT_VOICE
+from realtime_tts.workers.policy import MAX_CFG, MAX_INSTRUCTION_CHARS, MAX_SEED, MAX_STEPS, MIN_STEPS, ZERO_SHOT_VOICE
 
 
 class Catalogue:
     """Built once from a worker's `Ready`; immutable afterwards."""
 
-    def __init__(self, ready: frames.Ready, defaults: SpeechDefaults) -> None:
+    def __init__(self, ready: frames.Ready, defaults: SpeechDefaults, max_text_chars: int) -> None:
         self.ready, self.defaults = ready, defaults
+        self._max_text_chars = max_text_chars
 
     def models(self) -> dict[str, Any]:
         """The body of `GET /v1/models`."""
@@ -30,11 +31,23 @@ class Catalogue:
                     "default_voice": self.defaults.default_voice,
                     "default_steps": self.defaults.policy.default_steps,
                     "default_cfg": self.defaults.policy.default_cfg,
+                    "params": self._params(),
+                    "text": {"max_chars": self._max_text_chars},
                     "device": ready.device,
                     "dtype": ready.dtype,
                     "attention_backend": ready.backend,
                 }
             ],
+        }
+
+    def _params(self) -> dict[str, Any]:
+        """What may be asked for, so that no client has to know the bounds by heart."""
+        policy = self.defaults.policy
+        return {
+            "steps": {"min": MIN_STEPS, "max": MAX_STEPS, "default": policy.default_steps},
+            "cfg": {"min": 0.0, "max": MAX_CFG, "default": policy.default_cfg},
+            "instructions": {"max_chars": MAX_INSTRUCTION_CHARS},
+            "seed": {"min": 0, "max": MAX_SEED},
         }
 
     def voices(self) -> dict[str, Any]:

@@ -219,7 +219,7 @@ class Gateway:
             stall_flush_s=config.stall_flush_s or None,
             draw_seed=lambda: secrets.randbelow(2**31),
         )
-        return Catalogue(ready, defaults)
+        return Catalogue(ready, defaults, config.max_text_chars)
 
     def _session_config(self, catalogue: Catalogue) -> SessionConfig:
         limits = self.settings.server

@@ -33,6 +33,17 @@ def test_models_and_voices(http: httpx.Client) -> None:
     assert [(voice["id"], voice["default"]) for voice in voices] == [("slt", True), ("rms", False)]
 
 
+def test_the_model_tells_what_may_be_asked_for(http: httpx.Client) -> None:
+    model = http.get("/v1/models").json()["data"][0]
+    assert model["params"] == {
+        "steps": {"min": 2, "max": 64, "default": model["default_steps"]},
+        "cfg": {"min": 0, "max": 10, "default": model["default_cfg"]},
+        "instructions": {"max_chars": 500},
+        "seed": {"min": 0, "max": 2**53 - 1},
+    }
+    assert model["text"] == {"max_chars": 20_000}
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
