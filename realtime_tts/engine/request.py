@@ -1,4 +1,4 @@
-"""What the scheduler knows about a request, a context and a step. Pure."""
+"""What the scheduler knows about a request and a step. Pure."""
 
 from __future__ import annotations
 
@@ -128,46 +128,3 @@ class Finished:
     reason: FinishReason
     error_code: str = ""
     error_message: str = ""
-
-
-@dataclasses.dataclass(slots=True)
-class PlaybackClock:
-    """How far a context's audio is ahead of its listener.
-
-    Playback is taken to start with the first audio and to run in real time, waiting whenever it has caught up;
-    reports correct it.
-    """
-
-    produced_s: float = 0.0
-    played_s: float = 0.0
-    paused: bool = False
-    runs_dry_s: float = 0.0  # when the listener runs, or ran, out of audio; older means more urgent
-    _stamp_s: float = 0.0
-
-    def advance(self, now: float) -> None:
-        """Let time pass up to `now`."""
-        if not self.paused:
-            self.played_s = min(self.produced_s, self.played_s + max(0.0, now - self._stamp_s))
-        self._stamp_s = max(now, self._stamp_s)
-
-    def produce(self, duration_s: float, now: float) -> None:
-        """Count new audio."""
-        self.advance(now)
-        self.produced_s += duration_s
-        self.runs_dry_s = now + self.produced_s - self.played_s
-
-    def report(self, played_s: float, paused: bool, now: float) -> None:
-        """Take over what the listener's side says; more than was made counts as all of it.
-
-        A negative position means that nobody listens for now: with it the lead is such that nothing more is made.
-        """
-        self.advance(now)
-        self.played_s = min(played_s, self.produced_s)
-        self.paused = paused
-        lead_s = self.produced_s - self.played_s
-        self.runs_dry_s = now + lead_s if lead_s > 0 else min(now, self.runs_dry_s)  # dry stays dry since then
-
-    def lead_s(self, now: float) -> float:
-        """Seconds of audio made and not heard yet."""
-        self.advance(now)
-        return self.produced_s - self.played_s

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 
 from realtime_tts.engine.block_pool import BlockPool
-from realtime_tts.engine.context import Context
+from realtime_tts.engine.context_queue import ContextQueue
 from realtime_tts.engine.request import (
     DecodeItem,
     Finished,
@@ -47,7 +47,7 @@ class Scheduler:
         self.pool = BlockPool(config.num_blocks, config.block_size)
         self.cost = cost or StepCost()
         self._prepare = prepare
-        self._contexts: dict[str, Context] = {}
+        self._contexts: dict[str, ContextQueue] = {}
         self._requests: dict[str, Request] = {}
         self._active: dict[str, Request] = {}  # those with blocks and a slot
         self._free_slots = list(range(config.max_streams - 1, -1, -1))
@@ -72,7 +72,7 @@ class Scheduler:
             raise AssertionError(f"request id {request.request_id!r} is in use")
         request.arrived_s = now
         self._requests[request.request_id] = request
-        self._contexts.setdefault(request.context_id, Context(self.config)).queue.append(request)
+        self._contexts.setdefault(request.context_id, ContextQueue(self.config)).requests.append(request)
 
     def has_context(self, context_id: str) -> bool:
         """Whether a request of it was ever taken and it has not been closed."""
@@ -81,7 +81,7 @@ class Scheduler:
     def _is_full(self) -> bool:
         if self.config.max_load is None:
             return False
-        num_busy = sum(bool(context.queue) for context in self._contexts.values())
+        num_busy = sum(bool(context.requests) for context in self._contexts.values())
         return self.cost.step_s(num_busy + 1, 0) > self.config.max_load * self.config.patch_s
 
     def cancel(self, request_id: str) -> Finished | None:
@@ -99,14 +99,14 @@ class Scheduler:
         context = self._contexts.get(context_id)
         if context is None:
             return []
-        finished = [self._finish(request, FinishReason.CANCELLED) for request in list(context.queue)]
+        finished = [self._finish(request, FinishReason.CANCELLED) for request in list(context.requests)]
         del self._contexts[context_id]
         return finished
 
     def playback(self, context_id: str, played_s: float, paused: bool, now: float) -> None:
         """Take over how much of a context has been heard."""
         if context := self._contexts.get(context_id):
-            context.clock.report(played_s, paused, now)
+            context.lead.report(played_s, paused, now)
 
     def set_priority(self, context_id: str, priority: int) -> None:
         """Move a context's deadlines; clamped to −8 … 8, so that nobody waits for ever."""
@@ -139,7 +139,7 @@ class Scheduler:
 
     def _admit(self, now: float) -> None:
         """Give blocks and slots to the most urgent heads of contexts; the first that does not fit keeps its place."""
-        heads = [context.queue[0] for context in self._contexts.values() if context.queue]
+        heads = [context.requests[0] for context in self._contexts.values() if context.requests]
         waiting = [head for head in heads if head.status is Status.WAITING and not self._is_parked(head)]
         waiting.sort(key=lambda request: self._deadline_s(request, now))
         for request in waiting:
@@ -204,7 +204,7 @@ class Scheduler:
         request.num_patches += 1
         if request.first_audio_s is None:
             request.first_audio_s = now
-        self._contexts[request.context_id].clock.produce(self.config.patch_s, now)
+        self._contexts[request.context_id].lead.produce(self.config.patch_s, now)
         if stop and request.num_patches > self.config.min_patches + 1:  # ignored while the step index ≤ min_patches
             return FinishReason.STOP
         return FinishReason.LENGTH if request.num_patches >= request.max_patches else None
@@ -215,7 +215,7 @@ class Scheduler:
 
     def _finish(self, request: Request, reason: FinishReason) -> Finished:
         del self._requests[request.request_id]
-        self._contexts[request.context_id].queue.remove(request)
+        self._contexts[request.context_id].requests.remove(request)
         if self._active.pop(request.request_id, None):
             self.pool.release(request.blocks)
             self._free_slots.append(request.slot)
@@ -233,9 +233,9 @@ class Scheduler:
     def next_wakeup_s(self, now: float) -> float | None:
         """Seconds until the first parked context wants to go on; None if only a new message can change anything."""
         leads = [
-            context.clock.lead_s(now) - self.config.park_low_s
+            context.lead.ahead_s(now) - self.config.park_low_s
             for context in self._contexts.values()
-            if context.queue and context.parked and not context.clock.paused
+            if context.requests and context.parked and not context.lead.paused
         ]
         return max(0.0, min(leads)) if leads else None
 

@@ -202,7 +202,7 @@ def test_a_prefill_is_cut_so_that_a_running_stream_is_not_late() -> None:
     for _ in range(30):
         plan = scheduler.schedule(now)
         cost_s = scheduler.cost.step_s(len(plan.prefill) + len(plan.decode), plan.num_prefill_positions)
-        dry_s = scheduler._contexts["running"].clock.runs_dry_s
+        dry_s = scheduler._contexts["running"].lead.runs_dry_s
         now += cost_s
         if "running" in plan.speaking:
             assert now <= dry_s + 1e-9
@@ -339,10 +339,10 @@ class Simulation:
         self.now += elapsed_s
         for name in plan.speaking:
             request = self.scheduler._requests[name]
-            clock = self.scheduler._contexts[name].clock
+            lead = self.scheduler._contexts[name].lead
             if request.num_patches == 0:
                 self.ttfa_s.append(self.now - self.arrived[name])
-            elif self.now > clock.runs_dry_s:
+            elif self.now > lead.runs_dry_s:
                 self.stalled.add(name)
         flags = {}
         for item in (*plan.prefill, *plan.decode):
@@ -447,7 +447,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         unparked = [
             head
             for context in self.scheduler._contexts.values()
-            for head in list(context.queue)[:1]
+            for head in list(context.requests)[:1]
             if not self.scheduler._is_parked(head)
         ]
         slots_or_blocks_held = self.scheduler._active

@@ -1,0 +1,84 @@
+"""A context in the scheduler: its requests in order, its lead over the listener, and what is due when. Pure."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+from realtime_tts.engine.request import Request
+from realtime_tts.engine.step_draft import SchedulerConfig
+
+
+@dataclasses.dataclass(slots=True)
+class ListenerLead:
+    """How far a context's audio is ahead of its listener.
+
+    Playback is taken to start with the first audio and to run in real time, waiting whenever it has caught up;
+    reports correct it.
+    """
+
+    produced_s: float = 0.0
+    played_s: float = 0.0
+    paused: bool = False
+    runs_dry_s: float = 0.0  # when the listener runs, or ran, out of audio; older means more urgent
+    _stamp_s: float = 0.0
+
+    def advance(self, now: float) -> None:
+        """Let time pass up to `now`."""
+        if not self.paused:
+            self.played_s = min(self.produced_s, self.played_s + max(0.0, now - self._stamp_s))
+        self._stamp_s = max(now, self._stamp_s)
+
+    def produce(self, duration_s: float, now: float) -> None:
+        """Count new audio."""
+        self.advance(now)
+        self.produced_s += duration_s
+        self.runs_dry_s = now + self.produced_s - self.played_s
+
+    def report(self, played_s: float, paused: bool, now: float) -> None:
+        """Take over what the listener's side says; more than was made counts as all of it.
+
+        A negative position means that nobody listens for now: with it the lead is such that nothing more is made.
+        """
+        self.advance(now)
+        self.played_s = min(played_s, self.produced_s)
+        self.paused = paused
+        lead_s = self.produced_s - self.played_s
+        self.runs_dry_s = now + lead_s if lead_s > 0 else min(now, self.runs_dry_s)  # dry stays dry since then
+
+    def ahead_s(self, now: float) -> float:
+        """Seconds of audio made and not heard yet."""
+        self.advance(now)
+        return self.produced_s - self.played_s
+
+
+class ContextQueue:
+    """`requests[0]` is the request that may run; the others wait for it. `priority` overrides that of its requests."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.requests: collections.deque[Request] = collections.deque()
+        self.lead = ListenerLead()
+        self.parked = False
+        self.priority: int | None = None
+        self._config = config
+
+    def update_parking(self, now: float) -> None:
+        """Park when far ahead of the listener; go on when the lead has shrunk to the low mark."""
+        limit_s = self._config.park_low_s if self.parked else self._config.park_high_s
+        self.parked = self.lead.ahead_s(now) > limit_s
+
+    def deadline_s(self, request: Request, now: float) -> float:
+        """When the request's next patch is due."""
+        config, lead = self._config, self.lead
+        if request.num_patches == 0:
+            due_s = request.arrived_s + config.first_audio_s
+            if request.paced and lead.produced_s > 0:
+                due_s = max(due_s, lead.runs_dry_s)
+        elif request.paced:
+            due_s = lead.runs_dry_s
+        else:
+            due_s = request.last_step_s + config.unpaced_slack_s
+        if lead.paused and request.paced:
+            due_s = max(due_s, now + config.paused_slack_s)
+        priority = request.priority if self.priority is None else self.priority
+        return due_s + max(-8, min(8, priority)) * config.priority_step_s
