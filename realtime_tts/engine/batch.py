@@ -12,21 +12,10 @@ from torch import Tensor
 
 from realtime_tts.engine.noise import noise_key
 from realtime_tts.engine.request import DecodeItem, PrefillItem, StepPlan
+from realtime_tts.engine.utterance import Utterance
 from realtime_tts.model.attention import AttentionMetadata
-from realtime_tts.model.sequence import Sequence as ModelInput
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-
-@dataclasses.dataclass(slots=True)
-class Speech:
-    """What the runner must know of a request: its input, and how its patches are made."""
-
-    input: ModelInput
-    seed: int
-    segment: int
-    cfg: float
-    steps: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,22 +80,23 @@ class _Packer:
         return views
 
 
-def build_batch(plan: StepPlan, speeches: Mapping[str, Speech], block_size: int, device: torch.device) -> Batch:
-    """Lay a plan out. `speeches` holds every request of the plan."""
+def build_batch(plan: StepPlan, utterances: Mapping[str, Utterance], block_size: int, device: torch.device) -> Batch:
+    """Lay a plan out. `utterances` holds every request of the plan."""
     items = _ordered(plan)
     lens = [_num_positions(item) for item in items]
     contexts = [_start(item) + num for item, num in zip(items, lens, strict=True)]
     rows = [row for row, item in enumerate(items) if isinstance(item, DecodeItem) or item.is_last]
-    rows.sort(key=lambda row: speeches[items[row].request_id].steps)
+    rows.sort(key=lambda row: utterances[items[row].request_id].steps)
     speaking = [items[row] for row in rows]
     starting = [item for item in speaking if isinstance(item, PrefillItem)]
-    starting.sort(key=lambda item: len(speeches[item.request_id].input.context))
+    starting.sort(key=lambda item: len(utterances[item.request_id].input.context))
 
     pack = _Packer()
-    _pack_positions(pack, items, speeches, block_size)
+    no_patches = (0, *utterances[items[0].request_id].input.prefix_patch.shape)
+    _pack_positions(pack, items, utterances, block_size, no_patches)
     pack.ints(block_tables=_padded_tables(items, contexts, block_size), context_lens=contexts)
     pack.ints(last_index=np.cumsum(lens) - 1, speaking_rows=rows)
-    _pack_speech(pack, speaking, starting, speeches)
+    _pack_speech(pack, speaking, starting, utterances, no_patches)
     tensors = pack.send(device)
     num_multi = sum(num > 1 for num in lens)
     meta = AttentionMetadata(
@@ -118,8 +108,8 @@ def build_batch(plan: StepPlan, speeches: Mapping[str, Speech], block_size: int,
         names=tuple(item.request_id for item in items),
         speaking=tuple(item.request_id for item in speaking),
         starting=tuple(item.request_id for item in starting),
-        flow_groups=_runs([speeches[item.request_id].steps for item in speaking]),
-        context_groups=_runs([len(speeches[item.request_id].input.context) for item in starting]),
+        flow_groups=_runs([utterances[item.request_id].steps for item in speaking]),
+        context_groups=_runs([len(utterances[item.request_id].input.context) for item in starting]),
         meta=meta,
         **tensors,
     )
@@ -132,22 +122,22 @@ def _pack_speech(
     pack: _Packer,
     speaking: Sequence[PrefillItem | DecodeItem],
     starting: Sequence[PrefillItem],
-    speeches: Mapping[str, Speech],
+    utterances: Mapping[str, Utterance],
+    no_patches: tuple[int, ...],
 ) -> None:
     """Per stream that speaks: its slot, noise and guidance; per stream that starts: what primes it."""
-    spoken = [speeches[item.request_id] for item in speaking]
-    inputs = [speeches[item.request_id].input for item in starting]
+    spoken = [utterances[item.request_id] for item in speaking]
+    inputs = [utterances[item.request_id].input for item in starting]
     pack.ints(
         speaking_slots=[item.slot for item in speaking],
-        noise_keys=[noise_key(speech.seed, speech.segment) for speech in spoken],
+        noise_keys=[noise_key(utterance.message.seed, utterance.message.segment) for utterance in spoken],
         patch_index=[item.patch_index if isinstance(item, DecodeItem) else 0 for item in speaking],
         starting_slots=[item.slot for item in starting],
     )
-    shape = _no_patches(speeches)
     pack.floats(
-        cfg=[speech.cfg for speech in spoken],
-        prefix_patches=_stack([source.prefix_patch[None] for source in inputs], shape),
-        contexts=_stack([source.context for source in inputs], shape),
+        cfg=[utterance.cfg for utterance in spoken],
+        prefix_patches=_stack([source.prefix_patch[None] for source in inputs], no_patches),
+        contexts=_stack([source.context for source in inputs], no_patches),
     )
 
 
@@ -166,7 +156,11 @@ def _start(item: PrefillItem | DecodeItem) -> int:
 
 
 def _pack_positions(
-    pack: _Packer, items: Sequence[PrefillItem | DecodeItem], speeches: Mapping[str, Speech], block_size: int
+    pack: _Packer,
+    items: Sequence[PrefillItem | DecodeItem],
+    utterances: Mapping[str, Utterance],
+    block_size: int,
+    no_patches: tuple[int, ...],
 ) -> None:
     """Per new position: token, position, KV slot; then which rows are audio from the host, which fed back, and what."""
     tokens: list[int] = []
@@ -184,7 +178,7 @@ def _pack_positions(
             tokens.append(0)
             decode_rows.append(first_row)
             continue
-        source = speeches[item.request_id].input
+        source = utterances[item.request_id].input
         tokens += source.token_ids[start : start + num]
         audio = [n for n, position in enumerate(source.audio_index) if start <= position < start + num]
         audio_rows += [first_row + source.audio_index[n] - start for n in audio]
@@ -192,11 +186,7 @@ def _pack_positions(
             features.append(source.features[audio[0] : audio[-1] + 1])
     pack.ints(token_ids=tokens, positions=positions, slot_mapping=kv_slots, audio_index=[*audio_rows, *decode_rows])
     pack.ints(decode_slots=[item.slot for item in items if isinstance(item, DecodeItem)])
-    pack.floats(features=_stack(features, _no_patches(speeches)))
-
-
-def _no_patches(speeches: Mapping[str, Speech]) -> tuple[int, ...]:
-    return (0, *next(iter(speeches.values())).input.prefix_patch.shape)
+    pack.floats(features=_stack(features, no_patches))
 
 
 def _padded_tables(

@@ -9,14 +9,13 @@ import queue
 import time
 from collections.abc import Callable
 
-from realtime_tts.engine.batch import Speech
 from realtime_tts.engine.block_pool import BLOCK_SIZE, chain_hashes, prefix_root
 from realtime_tts.engine.continuity import Continuity
-from realtime_tts.engine.jobs import Job, content_of, encode_pcm, make_job
 from realtime_tts.engine.model_runner import ModelRunner, StepResult
 from realtime_tts.engine.request import Finished, FinishReason, Request, StepPlan
 from realtime_tts.engine.scheduler import Scheduler
 from realtime_tts.engine.step_draft import SchedulerConfig
+from realtime_tts.engine.utterance import Utterance, content_of, encode_pcm, make_utterance
 from realtime_tts.engine.voices import Voice, VoiceStore
 from realtime_tts.errors import Draining, EngineOutOfMemory, InvalidRequest, RealtimeTTSError
 from realtime_tts.model.checkpoint import LoadedModel
@@ -60,8 +59,7 @@ class Engine:
         self.is_draining = False
         self.emit, self._clock = emit, clock
         self._inbox: queue.SimpleQueue[frames.Message | VoiceReady] = queue.SimpleQueue()
-        self._jobs: dict[str, Job] = {}
-        self._speeches: dict[str, Speech] = {}  # of requests whose turn has come
+        self._utterances: dict[str, Utterance] = {}
         self._step_times_s: collections.deque[float] = collections.deque(maxlen=256)
         self._out_of_memory_s: collections.deque[float] = collections.deque(maxlen=_OOM_LIMIT)
 
@@ -85,7 +83,7 @@ class Engine:
             return False
         started_s = self._clock()
         try:
-            result = self.runner.run(plan, self._speeches)
+            result = self.runner.run(plan, self._utterances)
         except EngineOutOfMemory as error:
             self._fail_step(plan, error)
             return True
@@ -104,7 +102,7 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         """Nothing is running, waiting or unread."""
-        return not self._jobs and self._inbox.empty()
+        return not self._utterances and self._inbox.empty()
 
     # ---- messages in ---------------------------------------------------------------------------------------------
 
@@ -140,15 +138,15 @@ class Engine:
 
     def _submit(self, message: frames.Generate) -> None:
         try:
-            if message.request_id in self._jobs:
+            if message.request_id in self._utterances:
                 raise InvalidRequest("the request id is in use", field="request_id")
             if self.is_draining and not self.scheduler.has_context(message.context_id):
                 raise Draining("the worker is shutting down")
-            job = make_job(message, self.loaded, self.voices, self.continuity)
-            if job is None:  # nothing in the text can be spoken
+            utterance = make_utterance(message, self.loaded, self.voices, self.continuity)
+            if utterance is None:  # nothing in the text can be spoken
                 self.emit(frames.Done(message.request_id, FinishReason.STOP.value))
                 return
-            self.scheduler.add(job.request, self._clock())
+            self.scheduler.add(utterance.request, self._clock())
         except RealtimeTTSError as error:
             self.emit(frames.Failed(message.request_id, error.code, error.message))
             return
@@ -156,25 +154,20 @@ class Engine:
             logger.exception("a request could not be taken")
             self.emit(frames.Failed(message.request_id, "internal_error", "the request could not be taken"))
             return
-        self._jobs[message.request_id] = job
+        self._utterances[message.request_id] = utterance
 
     def _prepare(self, request: Request) -> None:
         """The scheduler's call when a request's predecessor has ended: now it is known what it continues from."""
-        job = self._jobs[request.request_id]
-        message, policy = job.message, self.loaded.policy
+        utterance = self._utterances[request.request_id]
+        message, voice = utterance.message, utterance.voice
         room = self.config.max_request_positions - request.max_patches + 1
-        source = self.continuity.next_input(message.text, job.voice, message.context_id, room, job.instructions)
-        request.num_prefill = source.num_positions
-        hashes = chain_hashes(prefix_root(self.loaded.name, "", message.tenant), content_of(source), BLOCK_SIZE)
-        request.hashes = hashes
-        job.voice.note_hashes(hashes)
-        self._speeches[request.request_id] = Speech(
-            source,
-            message.seed,
-            message.segment,
-            policy.default_cfg if message.cfg is None else message.cfg,
-            policy.default_steps if message.steps is None else message.steps,
+        utterance.input = self.continuity.next_input(
+            message.text, voice, message.context_id, room, utterance.instructions
         )
+        request.num_prefill = utterance.input.num_positions
+        root = prefix_root(self.loaded.name, "", message.tenant)
+        request.hashes = hashes = chain_hashes(root, content_of(utterance.input), BLOCK_SIZE)
+        voice.note_hashes(hashes)
 
     def _add_voice(self, ready: VoiceReady) -> None:
         error = ready.error
@@ -196,30 +189,29 @@ class Engine:
         for name, pcm in result.pcm.items():
             if not result.flags[name].finite:
                 continue
-            job = self._jobs[name]
-            self.emit(frames.Audio(name, len(job.patches), payload=encode_pcm(pcm, job.message.encoding)))
-            job.patches.append(result.patches[name].copy())  # of one step's buffer, which it would keep alive
-            job.num_samples += pcm.size
+            utterance = self._utterances[name]
+            self.emit(frames.Audio(name, len(utterance.patches), payload=encode_pcm(pcm, utterance.message.encoding)))
+            utterance.patches.append(result.patches[name].copy())  # of one step's buffer, which it would keep alive
+            utterance.num_samples += pcm.size
 
     def _end(self, finished: Finished) -> None:
         request = finished.request
-        job = self._jobs.pop(request.request_id)
-        self._speeches.pop(request.request_id, None)
+        utterance = self._utterances.pop(request.request_id)
         if finished.reason is FinishReason.FAILED:
             unused = [block for block in request.blocks if self.scheduler.pool.is_free(block)]
             self.runner.clear_blocks(unused)
             self.emit(frames.Failed(request.request_id, finished.error_code, finished.error_message))
             return
         if finished.reason is not FinishReason.CANCELLED:
-            self.continuity.spoken(request.context_id, job.message.text, job.voice, job.patches)
+            self.continuity.spoken(request.context_id, utterance.message.text, utterance.voice, utterance.patches)
         started_s = request.arrived_s if request.started_s is None else request.started_s
         first_s = request.arrived_s if request.first_audio_s is None else request.first_audio_s
         self.emit(
             frames.Done(
                 request.request_id,
                 finished.reason.value,
-                num_patches=len(job.patches),
-                num_samples=job.num_samples,
+                num_patches=len(utterance.patches),
+                num_samples=utterance.num_samples,
                 prefill_positions=request.num_prefill,
                 cached_positions=request.num_cached,
                 queue_ms=1000 * (started_s - request.arrived_s),

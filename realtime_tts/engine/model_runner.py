@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from realtime_tts.engine.batch import Batch, Speech, build_batch
+from realtime_tts.engine.batch import Batch, build_batch
 from realtime_tts.engine.device_state import DeviceState
 from realtime_tts.engine.noise import patch_noise
 from realtime_tts.engine.request import StepFlags, StepPlan
+from realtime_tts.engine.utterance import Utterance
 from realtime_tts.errors import EngineOutOfMemory
 from realtime_tts.model.attention import AttentionBackend, SDPABackend
 from realtime_tts.model.flow_matching import FlowSchedule
@@ -51,14 +52,14 @@ class ModelRunner:
         self._schedules: dict[int, FlowSchedule] = {}
 
     @torch.inference_mode()
-    def run(self, plan: StepPlan, speeches: Mapping[str, Speech]) -> StepResult:
+    def run(self, plan: StepPlan, utterances: Mapping[str, Utterance]) -> StepResult:
         """Advance every request of the plan.
 
         Raises:
             EngineOutOfMemory: nothing of the step counts; the requests in it must end.
         """
         try:
-            batch = build_batch(plan, speeches, self.block_size, self.device)
+            batch = build_batch(plan, utterances, self.block_size, self.device)
             return self._unpack(batch, self._step(batch).cpu().numpy())
         except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError, the CPU's has no class
             if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and "can't allocate" not in str(error):

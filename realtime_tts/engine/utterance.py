@@ -1,14 +1,14 @@
-"""A request's way from `Generate` to what the scheduler and the runner need of it."""
+"""A segment on its way through the engine: its message, what the scheduler knows of it, and what was made of it."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+from typing import Any
 
 import numpy as np
 
 from realtime_tts.engine.continuity import Continuity
-from realtime_tts.engine.model_runner import Array
 from realtime_tts.engine.request import Request, length_guard
 from realtime_tts.engine.voices import Voice, VoiceStore
 from realtime_tts.errors import InvalidRequest
@@ -21,19 +21,28 @@ _BRACKETS = str.maketrans("()（）", "    ")
 
 
 @dataclasses.dataclass(slots=True)
-class Job:
-    """A request between its `Generate` and its terminal message."""
+class Utterance:
+    """A segment between its `Generate` and its terminal message; the engine and the runner share it.
+
+    message: as it came over the wire. request: what the scheduler knows. input: set when its turn in its context has
+    come, for it continues from what was spoken before. patches: those made so far, [patch_size, latent_dim].
+    """
 
     message: frames.Generate
     voice: Voice
     request: Request
-    instructions: str = ""
+    instructions: str
+    cfg: float
+    steps: int
+    input: Sequence = dataclasses.field(init=False)
     patches: list[Patches] = dataclasses.field(default_factory=list)
     num_samples: int = 0
 
 
-def make_job(message: frames.Generate, loaded: LoadedModel, voices: VoiceStore, continuity: Continuity) -> Job | None:
-    """Check a request and bound its length; None if nothing in its text can be spoken.
+def make_utterance(
+    message: frames.Generate, loaded: LoadedModel, voices: VoiceStore, continuity: Continuity
+) -> Utterance | None:
+    """Check a message and bound its length; None if nothing in its text can be spoken.
 
     Raises:
         VoiceNotFound, InvalidRequest.
@@ -58,7 +67,14 @@ def make_job(message: frames.Generate, loaded: LoadedModel, voices: VoiceStore, 
         priority=message.priority,
         paced=message.paced,
     )
-    return Job(message, voice, request, instructions)
+    return Utterance(
+        message,
+        voice,
+        request,
+        instructions,
+        cfg=loaded.policy.default_cfg if message.cfg is None else message.cfg,
+        steps=loaded.policy.default_steps if message.steps is None else message.steps,
+    )
 
 
 def _instructions(message: frames.Generate, loaded: LoadedModel) -> str:
@@ -80,7 +96,7 @@ def content_of(source: Sequence) -> list[bytes]:
     return content
 
 
-def encode_pcm(pcm: Array, encoding: str) -> bytes:
+def encode_pcm(pcm: np.ndarray[Any, np.dtype[np.float32]], encoding: str) -> bytes:
     """[samples] float32 in −1…1 → little-endian bytes."""
     if encoding == "f32le":
         return bytes(pcm.astype("<f4").tobytes())
