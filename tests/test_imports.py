@@ -40,6 +40,7 @@ PURE = [
     PACKAGE / "engine/request.py",
     PACKAGE / "engine/block_pool.py",
     PACKAGE / "engine/scheduler.py",
+    PACKAGE / "engine/scheduler_config.py",
     PACKAGE / "engine/context_queue.py",
     PACKAGE / "engine/step_cost.py",
     PACKAGE / "engine/step_draft.py",

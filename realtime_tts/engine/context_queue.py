@@ -6,7 +6,7 @@ import collections
 import dataclasses
 
 from realtime_tts.engine.request import Request
-from realtime_tts.engine.step_draft import SchedulerConfig
+from realtime_tts.engine.scheduler_config import SchedulerConfig
 
 
 @dataclasses.dataclass(slots=True)

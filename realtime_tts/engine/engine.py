@@ -14,7 +14,7 @@ from realtime_tts.engine.continuity import Continuity
 from realtime_tts.engine.model_runner import ModelRunner, StepResult
 from realtime_tts.engine.request import Finished, FinishReason, Request, StepPlan
 from realtime_tts.engine.scheduler import Scheduler
-from realtime_tts.engine.step_draft import SchedulerConfig
+from realtime_tts.engine.scheduler_config import SchedulerConfig
 from realtime_tts.engine.utterance import Utterance, content_of, encode_pcm, make_utterance
 from realtime_tts.engine.voices import Voice, VoiceStore
 from realtime_tts.errors import Draining, EngineOutOfMemory, InvalidRequest, RealtimeTTSError

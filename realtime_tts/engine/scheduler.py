@@ -24,8 +24,9 @@ from realtime_tts.engine.request import (
     StepFlags,
     StepPlan,
 )
+from realtime_tts.engine.scheduler_config import SchedulerConfig
 from realtime_tts.engine.step_cost import StepCost
-from realtime_tts.engine.step_draft import SchedulerConfig, StepDraft
+from realtime_tts.engine.step_draft import StepDraft
 from realtime_tts.errors import Overloaded, RequestTooLarge
 
 

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from realtime_tts.engine.block_pool import chain_hashes, prefix_root
 from realtime_tts.engine.request import Finished, FinishReason, Request, Status, StepFlags, StepPlan, length_guard
 from realtime_tts.engine.scheduler import Scheduler
+from realtime_tts.engine.scheduler_config import SchedulerConfig
 from realtime_tts.engine.step_cost import StepCost
-from realtime_tts.engine.step_draft import SchedulerConfig
 from realtime_tts.errors import Overloaded, RequestTooLarge
 
 PATCH_S = 0.16

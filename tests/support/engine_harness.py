@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from realtime_tts.engine.engine import Engine
-from realtime_tts.engine.step_draft import SchedulerConfig
+from realtime_tts.engine.scheduler_config import SchedulerConfig
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.workers import frames
 

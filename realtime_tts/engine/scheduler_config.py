@@ -1,0 +1,40 @@
+"""The scheduler's limits and times. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from realtime_tts.engine.block_pool import BLOCK_SIZE
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Limits and times.
+
+    max_prefill_positions: per step, over all requests. park_high_s, park_low_s: lead at which a context stops and
+    starts again. first_audio_s: when a new request is due. unpaced_slack_s: how long a request without a playback
+    clock may be passed over. max_late_s: who is later than this is served even if that makes another one late.
+    max_load: refuse a new context when a step over all of them would take more than this share of real time.
+    """
+
+    num_blocks: int
+    max_streams: int
+    max_positions: int
+    patch_s: float
+    block_size: int = BLOCK_SIZE
+    min_patches: int = 2
+    max_prefill_positions: int = 512
+    max_waiting: int = 1024
+    park_high_s: float = 3.0
+    park_low_s: float = 2.0
+    first_audio_s: float = 0.1
+    unpaced_slack_s: float = 0.5
+    paused_slack_s: float = 5.0
+    max_late_s: float = 1.0
+    priority_step_s: float = 0.1
+    max_load: float | None = None
+
+    @property
+    def max_request_positions(self) -> int:
+        """What one request can have at most, alone."""
+        return min(self.max_positions, self.num_blocks * self.block_size)
