@@ -11,7 +11,7 @@ import torch
 from realtime_tts.engine.noise import noise_key, patch_noise
 from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
 from realtime_tts.model.checkpoint import load_model
-from realtime_tts.model.sequence import build_sequence
+from realtime_tts.model.sequence import build_sequence, length_guard
 from realtime_tts.text.normalizer import Normalizer
 from realtime_tts.workers.location import local_directory
 
@@ -46,7 +46,8 @@ class OfflineModel:
         prefix = loaded.policy.voices[voice or loaded.policy.default_voice].text_prefix
         text_ids = loaded.tokenizer.encode(spoken)
         sequence = build_sequence(config, text_ids, prefix_ids=loaded.tokenizer.encode_trusted(prefix))
-        max_patches = round((loaded.policy.max_patches_per_char or 1.0) * len(spoken)) + 10
+        per_char = loaded.policy.max_patches_per_char
+        max_patches = length_guard(len(text_ids), len(spoken), per_char, config.max_length)
         num_blocks = -(-(sequence.num_positions + max_patches) // BLOCK_SIZE)
         kv = KVCache.allocate(config, num_blocks, BLOCK_SIZE, "cpu", model.dtype)
         schedule = model.flow_schedule(steps or loaded.policy.default_steps)

@@ -70,10 +70,10 @@ def speak_rows(worker: Worker, take: Take) -> list[Row]:
             named = Voice(name, prefix_ids=tuple(loaded.tokenizer.encode_trusted(f"<{name}>")))
             voice = ZERO_SHOT if policy == "reference" and number else named
             voices.append(ZERO_SHOT if policy == "reference" else named)
-            limit = loaded.config.max_length - max_patches(text)
+            limit = loaded.config.max_length - max_patches(loaded, text)
             inputs.append(memories[policy].next_input(text, voice, name, limit))
         seeds = [(take.number * len(take.texts) + number) * len(keys) + row for row in range(len(keys))]
-        limits = [max_patches(text)] * len(keys)
+        limits = [max_patches(loaded, text)] * len(keys)
         patches = generate_together(loaded, inputs, limits, seeds, steps=take.steps, cfg=take.cfg)
         for row, (policy, name) in enumerate(keys):
             made[row].append(decode(loaded, patches[row], inputs[row].context))

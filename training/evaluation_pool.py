@@ -100,7 +100,7 @@ class SpeakJob:
 
 def speak(worker: Worker, job: SpeakJob) -> list[Samples]:
     sequences = [part.sequence(worker.loaded) for part in job.utterances]
-    limits = [max_patches(part.text) for part in job.utterances]
+    limits = [max_patches(worker.loaded, part.text) for part in job.utterances]
     made = generate_together(worker.loaded, sequences, limits, job.seeds, steps=job.steps, cfg=job.cfg)
     return [decode(worker.loaded, patches, patch_by_patch=job.patch_by_patch) for patches in made]
 

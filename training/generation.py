@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
 from realtime_tts.model.checkpoint import LoadedModel
-from realtime_tts.model.sequence import Sequence, build_sequence
+from realtime_tts.model.sequence import Sequence, build_sequence, length_guard
 
 BLOCK_SIZE = 16
 
@@ -55,7 +55,7 @@ def generate(
         patches = generate_together(
             loaded,
             [utterances[index].sequence(loaded) for index in chosen],
-            [max_patches(utterances[index].text) for index in chosen],
+            [max_patches(loaded, utterances[index].text) for index in chosen],
             [1_000_003 * seed + int(index) for index in chosen],
             steps=steps,
             cfg=cfg,
@@ -65,9 +65,10 @@ def generate(
     return result
 
 
-def max_patches(text: str) -> int:
-    """What has not stopped by then never will: one patch a character and ten more."""
-    return len(text) + 10
+def max_patches(loaded: LoadedModel, text: str) -> int:
+    """What has not stopped by then never will: the guard of the served voice."""
+    num_tokens, per_char = len(loaded.tokenizer.encode(text)), loaded.policy.max_patches_per_char
+    return length_guard(num_tokens, len(text), per_char, loaded.config.max_length)
 
 
 @torch.inference_mode()

@@ -55,17 +55,6 @@ class Request:
     last_step_s: float = 0.0
 
 
-def length_guard(num_text_tokens: int, num_chars: int, max_patches_per_char: float | None, limit: int) -> int:
-    """The most patches a text may become; what runs on beyond is babble.
-
-    Upstream's own guard (6 × tokens + 10), the checkpoint's tighter one by characters, and the caller's limit.
-    """
-    guards = [6 * num_text_tokens + 10, limit]
-    if max_patches_per_char is not None:
-        guards.append(int(max_patches_per_char * num_chars) + 10)
-    return max(1, min(guards))
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class PrefillItem:
     """Compute positions [start, start + num_positions) of a request's input; with `is_last` also its first patch."""

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from realtime_tts.engine.continuity import Continuity
-from realtime_tts.engine.request import Request, length_guard
+from realtime_tts.engine.request import Request
 from realtime_tts.engine.voices import Voice, VoiceStore
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.model.checkpoint import LoadedModel
-from realtime_tts.model.sequence import Patches, Sequence
+from realtime_tts.model.sequence import Patches, Sequence, length_guard
 from realtime_tts.workers import frames
 from realtime_tts.workers.policy import MAX_CFG, MAX_INSTRUCTION_CHARS, MAX_STEPS, MIN_STEPS
 

@@ -79,9 +79,15 @@ def build_sequence(
     )
 
 
-def max_patches(num_target_tokens: int) -> int:
-    """The longest speech that text of so many tokens can be; what runs on beyond it is babble."""
-    return 6 * num_target_tokens + 10
+def length_guard(num_text_tokens: int, num_chars: int, max_patches_per_char: float | None, limit: int) -> int:
+    """The most patches a text may become; what runs on beyond is babble.
+
+    Upstream's own guard (6 × tokens + 10), the checkpoint's tighter one by characters, and the caller's limit.
+    """
+    guards = [6 * num_text_tokens + 10, limit]
+    if max_patches_per_char is not None:
+        guards.append(int(max_patches_per_char * num_chars) + 10)
+    return max(1, min(guards))
 
 
 def _patches(config: ModelConfig, patches: Patches | None, field: str) -> Patches:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from realtime_tts.engine.block_pool import chain_hashes, prefix_root
-from realtime_tts.engine.request import Finished, FinishReason, Request, Status, StepFlags, StepPlan, length_guard
+from realtime_tts.engine.request import Finished, FinishReason, Request, Status, StepFlags, StepPlan
 from realtime_tts.engine.scheduler import Scheduler
 from realtime_tts.engine.scheduler_config import SchedulerConfig
 from realtime_tts.engine.step_cost import StepCost
@@ -76,16 +76,6 @@ def test_stop_is_ignored_up_to_step_index_two_and_the_length_guard_always_ends()
     assert run(scheduler, 0.0) == []
     assert run(scheduler, 0.0)[0].reason is FinishReason.LENGTH
     assert (scheduler.pool.num_available, scheduler.num_free_slots, scheduler.num_waiting) == (64, 8, 0)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "chars", "per_char", "limit", "expected"),
-    [(10, 40, None, 999, 70), (10, 40, 1.0, 999, 50), (10, 40, 1.0, 5, 5), (0, 0, 1.0, 999, 10), (5, 5, None, 0, 1)],
-)
-def test_the_length_guard_is_the_tightest_of_three(
-    tokens: int, chars: int, per_char: float | None, limit: int, expected: int
-) -> None:
-    assert length_guard(tokens, chars, per_char, limit) == expected
 
 
 def test_a_request_that_can_never_fit_is_refused_at_the_door() -> None:

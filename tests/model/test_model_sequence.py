@@ -6,7 +6,7 @@ from random_checkpoints import CONFIGS
 
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.model.config_file import parse_config
-from realtime_tts.model.sequence import build_sequence, max_patches
+from realtime_tts.model.sequence import build_sequence, length_guard
 
 CONFIG = parse_config(CONFIGS["voxcpm2"])
 
@@ -59,5 +59,11 @@ def test_patches_of_another_shape_are_refused():
     assert caught.value.field == "prompt"
 
 
-def test_the_babble_guard_grows_with_the_text():
-    assert [max_patches(n) for n in (0, 1, 20)] == [10, 16, 130]
+@pytest.mark.parametrize(
+    ("tokens", "chars", "per_char", "limit", "expected"),
+    [(10, 40, None, 999, 70), (10, 40, 1.0, 999, 50), (10, 40, 1.0, 5, 5), (0, 0, 1.0, 999, 10), (5, 5, None, 0, 1)],
+)
+def test_the_length_guard_is_the_tightest_of_three(
+    tokens: int, chars: int, per_char: float | None, limit: int, expected: int
+) -> None:
+    assert length_guard(tokens, chars, per_char, limit) == expected
