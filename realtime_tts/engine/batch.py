@@ -14,6 +14,7 @@ from realtime_tts.engine.noise import noise_key
 from realtime_tts.engine.request import DecodeItem, PrefillItem, StepPlan
 from realtime_tts.engine.utterance import Utterance
 from realtime_tts.model.attention import AttentionMetadata
+from realtime_tts.model.sequence import Patches, Rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -85,32 +86,34 @@ def build_batch(plan: StepPlan, utterances: Mapping[str, Utterance], block_size:
     items = _ordered(plan)
     lens = [_num_positions(item) for item in items]
     contexts = [_start(item) + num for item, num in zip(items, lens, strict=True)]
-    rows = [row for row, item in enumerate(items) if isinstance(item, DecodeItem) or item.is_last]
-    rows.sort(key=lambda row: utterances[items[row].request_id].steps)
-    speaking = [items[row] for row in rows]
+    # Only up to the context's end: further blocks would widen everybody's tables.
+    tables = [item.blocks[: -(-context // block_size)] for item, context in zip(items, contexts, strict=True)]
+    meta = AttentionMetadata.build(lens, contexts, tables, block_size)
+    inputs = [utterances[item.request_id].input for item in items]
+    starts = [context - num for context, num in zip(contexts, lens, strict=True)]
+    rows = Rows.of(list(zip(inputs, starts, contexts, strict=True)))
+
+    speaking_rows = [row for row, item in enumerate(items) if isinstance(item, DecodeItem) or item.is_last]
+    speaking_rows.sort(key=lambda row: utterances[items[row].request_id].steps)
+    speaking = [items[row] for row in speaking_rows]
     starting = [item for item in speaking if isinstance(item, PrefillItem)]
     starting.sort(key=lambda item: len(utterances[item.request_id].input.context))
 
     pack = _Packer()
-    no_patches = (0, *utterances[items[0].request_id].input.prefix_patch.shape)
-    _pack_positions(pack, items, utterances, block_size, no_patches)
-    pack.ints(block_tables=_padded_tables(items, contexts, block_size), context_lens=contexts)
-    pack.ints(last_index=np.cumsum(lens) - 1, speaking_rows=rows)
-    _pack_speech(pack, speaking, starting, utterances, no_patches)
+    pack.ints(**{name: getattr(meta, name) for name in _METADATA})
+    pack.ints(token_ids=rows.token_ids, audio_index=rows.audio_index)
+    pack.ints(decode_slots=[item.slot for item in plan.decode], speaking_rows=speaking_rows)
+    pack.floats(features=rows.features)
+    _pack_speech(pack, speaking, starting, utterances, no_patches=rows.features[:0])
     tensors = pack.send(device)
-    num_multi = sum(num > 1 for num in lens)
-    meta = AttentionMetadata(
-        **{name: tensors.pop(name) for name in _METADATA},
-        prefill_lens=tuple(zip(lens[:num_multi], contexts[:num_multi], strict=True)),
-        max_context_len=max(contexts[num_multi:], default=0),
-    )
+    on_device = {name: tensors.pop(name) for name in _METADATA}
     return Batch(
         names=tuple(item.request_id for item in items),
         speaking=tuple(item.request_id for item in speaking),
         starting=tuple(item.request_id for item in starting),
         flow_groups=_runs([utterances[item.request_id].steps for item in speaking]),
         context_groups=_runs([len(utterances[item.request_id].input.context) for item in starting]),
-        meta=meta,
+        meta=AttentionMetadata(**on_device, prefill_lens=meta.prefill_lens, max_context_len=meta.max_context_len),
         **tensors,
     )
 
@@ -123,7 +126,7 @@ def _pack_speech(
     speaking: Sequence[PrefillItem | DecodeItem],
     starting: Sequence[PrefillItem],
     utterances: Mapping[str, Utterance],
-    no_patches: tuple[int, ...],
+    no_patches: Patches,
 ) -> None:
     """Per stream that speaks: its slot, noise and guidance; per stream that starts: what primes it."""
     spoken = [utterances[item.request_id] for item in speaking]
@@ -136,8 +139,8 @@ def _pack_speech(
     )
     pack.floats(
         cfg=[utterance.cfg for utterance in spoken],
-        prefix_patches=_stack([source.prefix_patch[None] for source in inputs], no_patches),
-        contexts=_stack([source.context for source in inputs], no_patches),
+        prefix_patches=np.stack([source.prefix_patch for source in inputs]) if inputs else no_patches,
+        contexts=np.concatenate([source.context for source in inputs]) if inputs else no_patches,
     )
 
 
@@ -153,53 +156,6 @@ def _num_positions(item: PrefillItem | DecodeItem) -> int:
 
 def _start(item: PrefillItem | DecodeItem) -> int:
     return item.position if isinstance(item, DecodeItem) else item.start
-
-
-def _pack_positions(
-    pack: _Packer,
-    items: Sequence[PrefillItem | DecodeItem],
-    utterances: Mapping[str, Utterance],
-    block_size: int,
-    no_patches: tuple[int, ...],
-) -> None:
-    """Per new position: token, position, KV slot; then which rows are audio from the host, which fed back, and what."""
-    tokens: list[int] = []
-    positions: list[int] = []
-    kv_slots: list[int] = []
-    audio_rows: list[int] = []
-    decode_rows: list[int] = []
-    features: list[Array] = []
-    for item in items:
-        first_row, start, num = len(tokens), _start(item), _num_positions(item)
-        span = range(start, start + num)
-        positions += span
-        kv_slots += [item.blocks[p // block_size] * block_size + p % block_size for p in span]
-        if isinstance(item, DecodeItem):
-            tokens.append(0)
-            decode_rows.append(first_row)
-            continue
-        source = utterances[item.request_id].input
-        tokens += source.token_ids[start : start + num]
-        audio = [n for n, position in enumerate(source.audio_index) if start <= position < start + num]
-        audio_rows += [first_row + source.audio_index[n] - start for n in audio]
-        if audio:
-            features.append(source.features[audio[0] : audio[-1] + 1])
-    pack.ints(token_ids=tokens, positions=positions, slot_mapping=kv_slots, audio_index=[*audio_rows, *decode_rows])
-    pack.ints(decode_slots=[item.slot for item in items if isinstance(item, DecodeItem)])
-    pack.floats(features=_stack(features, no_patches))
-
-
-def _padded_tables(
-    items: Sequence[PrefillItem | DecodeItem], contexts: Sequence[int], block_size: int
-) -> list[list[int]]:
-    """Block tables up to the context's end, padded with a block of their own: reading another's could read NaN."""
-    tables = [item.blocks[: -(-context // block_size)] for item, context in zip(items, contexts, strict=True)]
-    width = max(map(len, tables))
-    return [[*table, *[table[0]] * (width - len(table))] for table in tables]
-
-
-def _stack(arrays: Sequence[Array], empty_shape: tuple[int, ...]) -> Array:
-    return np.concatenate(arrays) if arrays else np.zeros(empty_shape, np.float32)
 
 
 def _runs(values: Sequence[int]) -> tuple[tuple[int, int], ...]:

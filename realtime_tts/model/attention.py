@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -121,7 +122,7 @@ class AttentionMetadata:
         num_prefills = sum(multi)
 
         def on_device(values: Sequence[object]) -> Tensor:
-            return torch.tensor(values, dtype=torch.int64, device=device)
+            return torch.from_numpy(np.asarray(values, dtype=np.int64)).to(device)
 
         return cls(
             positions=on_device(positions),

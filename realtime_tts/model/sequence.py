@@ -6,6 +6,7 @@ text and target text tokenised as one string.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from collections.abc import Sequence as AnySequence
 from typing import Any
@@ -38,6 +39,38 @@ class Sequence:
     @property
     def num_positions(self) -> int:
         return len(self.token_ids)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rows:
+    """New positions of several sequences, one after another: what `VoxCPM.embed` takes of the host.
+
+    token_ids: one per row, 0 where audio is. audio_index: rows of audio; first those that `features`
+    [n, patch_size, latent_dim] holds, then those whose audio is fed back: the last patch of their stream.
+    """
+
+    token_ids: list[int]
+    audio_index: list[int]
+    features: Patches
+
+    @classmethod
+    def of(cls, spans: AnySequence[tuple[Sequence, int, int]]) -> Rows:
+        """Of each sequence the positions [start, stop); behind its end there is one at a time, which is fed back."""
+        token_ids: list[int] = []
+        audio_index: list[int] = []
+        fed_back: list[int] = []
+        features = [spans[0][0].features[:0]]
+        for sequence, start, stop in spans:
+            first_row = len(token_ids)
+            if start >= sequence.num_positions:
+                token_ids.append(0)
+                fed_back.append(first_row)
+                continue
+            token_ids += sequence.token_ids[start:stop]
+            low, high = (bisect.bisect_left(sequence.audio_index, position) for position in (start, stop))
+            audio_index += [first_row + position - start for position in sequence.audio_index[low:high]]
+            features.append(sequence.features[low:high])
+        return cls(token_ids, audio_index + fed_back, np.concatenate(features))
 
 
 def build_sequence(

@@ -6,7 +6,7 @@ from random_checkpoints import CONFIGS
 
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.model.config_file import parse_config
-from realtime_tts.model.sequence import build_sequence, length_guard
+from realtime_tts.model.sequence import Rows, build_sequence, length_guard
 
 CONFIG = parse_config(CONFIGS["voxcpm2"])
 
@@ -67,3 +67,14 @@ def test_the_length_guard_is_the_tightest_of_three(
     tokens: int, chars: int, per_char: float | None, limit: int, expected: int
 ) -> None:
     assert length_guard(tokens, chars, per_char, limit) == expected
+
+
+def test_rows_hold_parts_of_inputs_and_what_is_fed_back():
+    spoken = build_sequence(CONFIG, [7, 8], reference=patches(2, first=1))  # 103 a a 104 7 8 101
+    silent = build_sequence(CONFIG, [9])
+    rows = Rows.of([(spoken, 1, 5), (silent, 2, 3), (silent, 0, 2), (spoken, 2, 3), (spoken, 9, 10)])
+    assert rows.token_ids == [0, 0, 104, 7, 0, 9, 101, 0, 0]
+    assert rows.audio_index == [0, 1, 7, 4, 8]
+    assert rows.features[:, 0, 0].tolist() == [1, 2, 2]
+    fed_back = Rows.of([(silent, 2, 3), (spoken, 7, 8)])
+    assert (fed_back.token_ids, fed_back.audio_index, len(fed_back.features)) == ([0, 0], [0, 1], 0)
