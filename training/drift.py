@@ -12,7 +12,7 @@ from realtime_tts.engine.voices import ZERO_SHOT, Voice
 from realtime_tts.model.checkpoint import LoadedModel
 from training.evaluation_pool import Worker
 from training.flite import VOICES
-from training.generation import decode, generate_together, max_patches
+from training.generation import decode, generate_inputs, max_patches
 from training.speech_metrics import Floats, Samples, jumps_at, pitch, speech_seconds
 
 POLICIES = ("voice", "reference", "continuation")
@@ -74,7 +74,7 @@ def speak_rows(worker: Worker, take: Take) -> list[Row]:
             inputs.append(memories[policy].next_input(text, voice, name, limit))
         seeds = [(take.number * len(take.texts) + number) * len(keys) + row for row in range(len(keys))]
         limits = [max_patches(loaded, text)] * len(keys)
-        patches = generate_together(loaded, inputs, limits, seeds, steps=take.steps, cfg=take.cfg)
+        patches = generate_inputs(loaded, inputs, limits, seeds, steps=take.steps, cfg=take.cfg)
         for row, (policy, name) in enumerate(keys):
             made[row].append(decode(loaded, patches[row], inputs[row].context))
             memories[policy].spoken(name, text, voices[row], list(patches[row]))

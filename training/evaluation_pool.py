@@ -17,7 +17,7 @@ from benchmarks.recognition import Recogniser
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.model.sequence import Patches
 from training.flite import Flite, Speaker
-from training.generation import Utterance, decode, generate_together, max_patches
+from training.generation import Utterance, decode, generate
 from training.speech_metrics import Samples
 from training.teacher import utterance
 
@@ -99,9 +99,7 @@ class SpeakJob:
 
 
 def speak(worker: Worker, job: SpeakJob) -> list[Samples]:
-    sequences = [part.sequence(worker.loaded) for part in job.utterances]
-    limits = [max_patches(worker.loaded, part.text) for part in job.utterances]
-    made = generate_together(worker.loaded, sequences, limits, job.seeds, steps=job.steps, cfg=job.cfg)
+    made = generate(worker.loaded, job.utterances, job.seeds, steps=job.steps, cfg=job.cfg)
     return [decode(worker.loaded, patches, patch_by_patch=job.patch_by_patch) for patches in made]
 
 

@@ -81,9 +81,8 @@ def plot_spectrograms(loaded: LoadedModel, flite: Flite, path: Path) -> None:
     taught = utterance(flite, SENTENCE, speaker)
     patches = loaded.model.encode_recording(torch.from_numpy(taught.astype(np.float32) / 32768)).numpy()
     policy = loaded.policy
-    spoken = generate(loaded, [Utterance(SENTENCE, speaker.name)], steps=policy.default_steps, cfg=policy.default_cfg)[
-        0
-    ]
+    lines = [Utterance(SENTENCE, speaker.name)]
+    (spoken,) = generate(loaded, lines, [0], steps=policy.default_steps, cfg=policy.default_cfg)
     rows: list[tuple[str, Samples]] = [
         ("teacher (Flite slt)", taught),
         ("teacher through the VAE", decode(loaded, patches)),

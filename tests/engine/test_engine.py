@@ -12,9 +12,12 @@ from engine_harness import EngineHarness
 from realtime_tts.engine import engine as engine_module
 from realtime_tts.engine.continuity import Continuity, join_text
 from realtime_tts.engine.engine import VoiceReady
+from realtime_tts.engine.noise import noise_key, patch_noise
 from realtime_tts.engine.voices import ZERO_SHOT, encode_voice
 from realtime_tts.errors import AudioDecodeError, EngineOutOfMemory, InvalidRequest
 from realtime_tts.model.checkpoint import LoadedModel
+from realtime_tts.model.generate import decode, generate
+from realtime_tts.model.sequence import build_sequence
 from realtime_tts.workers import frames
 from realtime_tts.workers.policy import VoicePolicy
 
@@ -58,6 +61,22 @@ def test_eight_ragged_streams_that_join_and_leave_equal_eight_runs_alone(tiny: L
         assert actual.shape == expected.shape
         np.testing.assert_allclose(actual, expected, atol=1e-4 * np.abs(expected).max())
     harness.assert_nothing_leaked()
+
+
+def test_the_engine_speaks_what_the_model_generates_without_it(tiny: LoadedModel) -> None:
+    harness = EngineHarness(tiny)
+    harness.say("x", "hello", seed=3, segment=2, max_patches=8, steps=4, cfg=1.5)
+    harness.run()
+    config, key = tiny.config, torch.tensor([noise_key(3, 2)])
+    (patches,) = generate(
+        tiny.model,
+        [build_sequence(config, tiny.tokenizer.encode("hello"))],
+        [lambda index: patch_noise(key, torch.tensor([index]), config.patch_size, config.latent_dim)[0]],
+        [8],
+        steps=4,
+        cfg=1.5,
+    )
+    np.testing.assert_allclose(harness.pcm("x"), decode(tiny.model, patches).numpy(), atol=1e-5)
 
 
 def test_streamed_audio_is_the_whole_decode_of_its_patches(tiny: LoadedModel) -> None:

@@ -8,6 +8,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
 from realtime_tts.model.config_file import parse_config
 from realtime_tts.model.flow_matching import FlowSchedule
+from realtime_tts.model.generate import OfflineRunner, Stream
+from realtime_tts.model.sequence import build_sequence
 from realtime_tts.model.voxcpm import ScalarQuantizer, VoxCPM
 
 
@@ -126,9 +128,10 @@ def test_it_runs_in_half_precision_with_a_full_precision_flow_state(model):
     half = VoxCPM(model.config).to(torch.bfloat16)
     half.vae.float()
     with torch.inference_mode():
-        kv = KVCache.allocate(model.config, 8, 4, "cpu", half.dtype)
-        patches = random_patches(model, 2)
-        hidden, residual = half.lm_forward(half.embed_patches(patches), None, step_metadata(), kv, SDPABackend())
-        made = half.flow(half.condition(hidden, residual), patches, patches, half.flow_schedule(4), torch.ones(2))
-    assert (hidden.dtype, made.dtype) == (torch.bfloat16, torch.float32)
-    assert made.isfinite().all()
+        noise = random_patches(model, 2)
+        stream = Stream(build_sequence(model.config, [5, 6, 7]), noise.__getitem__, [0], cfg=1.0)
+        runner = OfflineRunner(half, 1, steps=4)
+        hidden = [runner.step([stream]).lm_hidden for _ in noise]
+    assert [step.dtype for step in hidden] == [torch.bfloat16] * 2
+    assert [patch.dtype for patch in stream.patches] == [torch.float32] * 2
+    assert torch.stack(stream.patches).isfinite().all()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from generation import Generator, Stream, decode_audio
+from generation import Recorded, new_runner, run, step
 from golden_inputs import CFG, NUM_FLOW_STEPS, PROMPT_TEXT, TEXT
 from torch import Tensor
 
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.model.attention import FullAttention
+from realtime_tts.model.generate import decode
 from realtime_tts.model.sequence import build_sequence
 
 
@@ -17,7 +18,7 @@ def relative_error(ours: Tensor, theirs: Tensor) -> float:
     return ((ours - theirs).norm() / theirs.norm()).item()
 
 
-def stream_of(golden, mode: str, blocks: list[int], **fields) -> Stream:
+def stream_of(golden, mode: str, blocks: list[int], **fields) -> Recorded:
     def patches(name: str):
         tensor = golden.tensors.get(f"{mode}.{name}")
         return None if tensor is None else tensor.numpy()
@@ -25,7 +26,8 @@ def stream_of(golden, mode: str, blocks: list[int], **fields) -> Stream:
     prompt = patches("audio_feat")
     text_ids = TEXT if prompt is None else PROMPT_TEXT + TEXT
     sequence = build_sequence(golden.loaded.config, text_ids, reference=patches("ref_audio_feat"), prompt=prompt)
-    return Stream(sequence, golden.tensors[f"{mode}.noise"], blocks, cfg=CFG, **fields)
+    noise = golden.tensors[f"{mode}.noise"]
+    return Recorded(sequence, noise.__getitem__, blocks, **{"cfg": CFG, "num_patches": len(noise), **fields})
 
 
 def modes_of(golden) -> list[str]:
@@ -34,17 +36,17 @@ def modes_of(golden) -> list[str]:
 
 def test_latents_and_hidden_states_follow_the_reference_through_prefill_and_decode(golden, mode):
     stream = stream_of(golden, mode, list(range(10, 30)))
-    Generator(golden.loaded.model, num_flow_steps=NUM_FLOW_STEPS).run([stream])
-    assert len(stream.latents) >= 13
-    for step in range(len(stream.latents)):
-        for name in ("latents", "lm_hidden", "residual_hidden"):
-            theirs = golden.tensors[f"{mode}.{name}"][step]
-            assert relative_error(getattr(stream, name)[step], theirs) < 1e-4, (step, name)
+    run(new_runner(golden.loaded.model, NUM_FLOW_STEPS), [stream])
+    assert len(stream.patches) >= 13
+    made = {"latents": stream.patches, "lm_hidden": stream.lm_hidden, "residual_hidden": stream.residual_hidden}
+    for name, ours in made.items():
+        for number, (mine, theirs) in enumerate(zip(ours, golden.tensors[f"{mode}.{name}"], strict=True)):
+            assert relative_error(mine, theirs) < 1e-4, (number, name)
 
 
 def test_stop_flags_are_those_of_the_reference_and_the_stopping_patch_counts(golden, mode):
     stream = stream_of(golden, mode, list(range(10, 30)))
-    Generator(golden.loaded.model, num_flow_steps=NUM_FLOW_STEPS).run([stream])
+    run(new_runner(golden.loaded.model, NUM_FLOW_STEPS), [stream])
     assert stream.stop_flags == golden.tensors[f"{mode}.stop_logits"].argmax(-1).bool().tolist()
     # Ignored while the step index is at most min_patches; the patch of the stopping step is still emitted.
     stops = [i for i, flag in enumerate(stream.stop_flags) if flag and i > golden.loaded.config.min_patches]
@@ -54,7 +56,8 @@ def test_stop_flags_are_those_of_the_reference_and_the_stopping_patch_counts(gol
 
 def test_streamed_audio_equals_the_references_whole_decode(golden, mode):
     latents, theirs = golden.tensors[f"{mode}.latents"], golden.tensors[f"{mode}.audio"]
-    audio = decode_audio(golden.loaded.model, stream_of(golden, mode, []).sequence, latents)
+    context = stream_of(golden, mode, []).input.context
+    audio = decode(golden.loaded.model, latents.numpy(), context, patch_by_patch=True)
     assert theirs.std() > 0.05  # loud enough to tell
     assert len(audio) == len(latents) * golden.loaded.config.patch_samples
     # The reference drops two patches even after a prompt of one, so its audio may start a patch late.
@@ -73,30 +76,27 @@ def test_a_ragged_batch_of_eight_equals_eight_runs_alone(golden):
     order = torch.randperm(200, generator=torch.Generator().manual_seed(1)).tolist()
     cfgs = [2.0, 1.0, 3.0, 1.5, 2.5, 2.0, 4.0, 0.5]
 
-    def streams() -> list[Stream]:
-        made = [
-            stream_of(golden, mode, order[20 * i : 20 * i + 20], start_step=(0, 0, 1, 3)[i % 4])
-            for i, mode in enumerate(modes)
+    def streams() -> list[Recorded]:
+        return [
+            stream_of(golden, mode, order[20 * i : 20 * i + 20], start_step=(0, 0, 1, 3)[i % 4], cfg=cfg)
+            for i, (mode, cfg) in enumerate(zip(modes, cfgs, strict=True))
         ]
-        for stream, cfg in zip(made, cfgs, strict=True):
-            stream.cfg = cfg
-        return made
 
     together, alone = streams(), streams()
-    Generator(golden.loaded.model).run(together)
+    run(new_runner(golden.loaded.model), together)
     for stream in alone:
-        Generator(golden.loaded.model).run([stream])
+        run(new_runner(golden.loaded.model), [stream])
     for ours, reference in zip(together, alone, strict=True):
-        assert relative_error(torch.stack(ours.latents), torch.stack(reference.latents)) < 1e-4
+        assert relative_error(torch.stack(ours.patches), torch.stack(reference.patches)) < 1e-4
         assert ours.stop_flags == reference.stop_flags
 
 
 def test_paged_steps_equal_one_whole_forward_without_a_cache(golden, mode):
     model = golden.loaded.model
     stream = stream_of(golden, mode, list(range(20)))
-    Generator(model).run([stream])
-    patches = torch.stack(stream.latents)
-    sequence = stream.sequence
+    run(new_runner(model), [stream])
+    patches = torch.stack(stream.patches)
+    sequence = stream.input
     num_positions = sequence.num_positions + len(patches) - 1
     audio_index = [*sequence.audio_index, *range(sequence.num_positions, num_positions)]
     embeddings, is_audio = model.embed(
@@ -115,24 +115,24 @@ def test_paged_steps_equal_one_whole_forward_without_a_cache(golden, mode):
 
 def test_a_cached_prefix_gives_what_a_cold_prefill_gives(golden, mode):
     cold = stream_of(golden, mode, list(range(20)))
-    Generator(golden.loaded.model).run([cold])
-    generator = Generator(golden.loaded.model)
+    run(new_runner(golden.loaded.model), [cold])
+    shared = new_runner(golden.loaded.model)
     first = stream_of(golden, mode, list(range(20)))
-    generator.step([first])
+    step(shared, [first])
     # The second stream shares the first's leading block and computes the rest into blocks of its own.
-    warm = stream_of(golden, mode, [0, *range(40, 59)], context_len=4)
-    generator.run([warm])
-    assert relative_error(torch.stack(warm.latents), torch.stack(cold.latents)) < 1e-4
+    warm = stream_of(golden, mode, [0, *range(40, 59)], num_computed=4)
+    run(shared, [warm])
+    assert relative_error(torch.stack(warm.patches), torch.stack(cold.patches)) < 1e-4
 
 
 def test_a_prefill_with_one_position_left_is_a_decode_row(golden):
     cold = stream_of(golden, "zero_shot", list(range(20)))
-    Generator(golden.loaded.model).run([cold])
-    generator = Generator(golden.loaded.model)
-    generator.step([stream_of(golden, "zero_shot", list(range(20)))])
-    warm = stream_of(golden, "zero_shot", list(range(20)), context_len=cold.sequence.num_positions - 1)
-    generator.run([warm])
-    assert relative_error(torch.stack(warm.latents), torch.stack(cold.latents)) < 1e-4
+    run(new_runner(golden.loaded.model), [cold])
+    shared = new_runner(golden.loaded.model)
+    step(shared, [stream_of(golden, "zero_shot", list(range(20)))])
+    warm = stream_of(golden, "zero_shot", list(range(20)), num_computed=cold.input.num_positions - 1)
+    run(shared, [warm])
+    assert relative_error(torch.stack(warm.patches), torch.stack(cold.patches)) < 1e-4
 
 
 def test_a_reference_is_refused_where_the_generation_has_no_tokens_for_it(golden):

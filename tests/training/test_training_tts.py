@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
 from realtime_tts.model.checkpoint import LoadedModel, load_model
+from realtime_tts.model.generate import OfflineRunner, Stream
 from realtime_tts.model.sequence import build_sequence
 from realtime_tts.model.voxcpm import VoxCPM
 from training.export import export, serving_map
@@ -177,6 +177,7 @@ def test_the_training_forward_is_the_serving_forward(corpus: LatentCorpus, model
     chosen = [rows.row(0), rows.row(1)]
     batch = collate(chosen, SHAPE)
     features = corpus.patches[batch.audio_patches].float()
+    silence = torch.zeros(model.config.patch_size, model.config.latent_dim)
     with torch.inference_mode():
         ours = hidden_states(model, batch, features)
         for number, utterance in enumerate((0, 1)):
@@ -185,15 +186,9 @@ def test_the_training_forward_is_the_serving_forward(corpus: LatentCorpus, model
             prompt = corpus.patches[start : start + count].float().numpy()
             sequence = build_sequence(model.config, text, prompt=prompt)
             assert sequence.token_ids == chosen[number].tokens
-            embeddings, is_audio = model.embed(
-                torch.tensor(sequence.token_ids),
-                torch.from_numpy(sequence.features),
-                torch.tensor(sequence.audio_index),
-            )
-            kv = KVCache.allocate(model.config, 4, 16, "cpu", torch.float32)
-            meta = AttentionMetadata.build([len(text) + 1 + count], [len(text) + 1 + count], [[0, 1, 2]], 16)
-            served = model.lm_forward(embeddings, is_audio, meta, kv, SDPABackend())
-            for training, serving in zip(ours, served, strict=True):
+            stream = Stream(sequence, lambda _: silence, blocks=[0, 1, 2], cfg=2.0)
+            made = OfflineRunner(model, 3, steps=2).step([stream])
+            for training, serving in zip(ours, (made.lm_hidden, made.residual_hidden), strict=True):
                 torch.testing.assert_close(training[batch.row_starts[number + 1] - 1], serving[0], atol=1e-5, rtol=1e-4)
 
 
@@ -268,9 +263,9 @@ def test_batched_generation_speaks_as_alone(loaded: LoadedModel) -> None:
         Utterance("a longer text, to see.", reference=reference),
         Utterance("def", prompt=reference, prompt_text="abc"),
     ]
-    together = generate(loaded, utterances, steps=3, cfg=2.0, seed=0)
+    together = generate(loaded, utterances, [0, 1, 2], steps=3, cfg=2.0)
     assert all(4 <= len(patches) <= len(u.text) + 10 for patches, u in zip(together, utterances, strict=True))
-    first = generate(loaded, utterances[:1], steps=3, cfg=2.0, seed=0)[0]
+    first = generate(loaded, utterances[:1], [0], steps=3, cfg=2.0)[0]
     np.testing.assert_allclose(together[0][0], first[0], atol=1e-4)
     assert len(decode(loaded, together[1], reference)) == len(together[1]) * 2560
 

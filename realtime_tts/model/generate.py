@@ -1,0 +1,161 @@
+"""Speech without any serving: inputs in, patches out. The same step as served, in a plain loop, on any device.
+
+What training listens to, what the benchmarks compare streamed speech with, and what the parity tests hold against the
+reference.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from collections.abc import Sequence as AnySequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
+from realtime_tts.model.sequence import Patches, Rows, Sequence
+from realtime_tts.model.voxcpm import VoxCPM
+
+BLOCK_SIZE = 16
+Noise = Callable[[int], Tensor]  # a patch's index → [patch_size, latent_dim]; called once for each, in order
+
+
+@dataclasses.dataclass(slots=True)
+class Stream:
+    """An input that is being spoken.
+
+    blocks: of the KV pool, enough for all of it. num_computed: positions whose KV is valid; the first of them may be
+    another stream's. patches: those made so far, [patch_size, latent_dim] on the model's device.
+    """
+
+    input: Sequence
+    noise: Noise
+    blocks: AnySequence[int]
+    cfg: float
+    num_computed: int = 0
+    patches: list[Tensor] = dataclasses.field(default_factory=list)
+
+    @property
+    def num_positions(self) -> int:
+        """Of the input and the patches made of it."""
+        return self.input.num_positions + len(self.patches)
+
+    @property
+    def num_new(self) -> int:
+        """Positions that its next step computes."""
+        return self.num_positions - self.num_computed
+
+
+class Step(NamedTuple):
+    """lm_hidden, residual_hidden: [S, hidden], of each stream's last position. stops: [S] bool, raw: the caller ignores
+    them while the step index is at most `config.min_patches`."""
+
+    lm_hidden: Tensor
+    residual_hidden: Tensor
+    stops: Tensor
+
+
+class OfflineRunner:
+    """Advances streams over a KV pool of its own.
+
+    Args:
+        steps: of the flow.
+    """
+
+    def __init__(self, model: VoxCPM, num_blocks: int, *, steps: int, block_size: int = BLOCK_SIZE) -> None:
+        self.model = model
+        self.device = model.stop_proj.weight.device
+        self._kv = KVCache.allocate(model.config, num_blocks, block_size, self.device, model.dtype)
+        self._backend = SDPABackend()
+        self._schedule = model.flow_schedule(steps)
+
+    def step(self, streams: AnySequence[Stream]) -> Step:
+        """One more patch for each. Streams with several new positions come first.
+
+        Raises:
+            ValueError: they do not.
+        """
+        model, device = self.model, self.device
+        new, ends = [stream.num_new for stream in streams], [stream.num_positions for stream in streams]
+        blocks = [stream.blocks for stream in streams]
+        meta = AttentionMetadata.build(new, ends, blocks, self._kv.block_size, device)
+        previous = torch.stack([self._previous(stream) for stream in streams])
+        embeddings, is_audio = self._embed(streams, previous)
+        lm_hidden, residual = model.lm_forward(embeddings, is_audio, meta, self._kv, self._backend)
+        noise = torch.stack([stream.noise(len(stream.patches)) for stream in streams]).to(device)
+        cfg = torch.tensor([stream.cfg for stream in streams], device=device)
+        patches = model.flow(model.condition(lm_hidden, residual), previous, noise, self._schedule, cfg)
+        for stream, patch, end in zip(streams, patches, ends, strict=True):
+            stream.patches.append(patch)
+            stream.num_computed = end
+        return Step(lm_hidden, residual, model.stop_flags(lm_hidden))
+
+    def _previous(self, stream: Stream) -> Tensor:
+        return stream.patches[-1] if stream.patches else torch.from_numpy(stream.input.prefix_patch).to(self.device)
+
+    def _embed(self, streams: AnySequence[Stream], previous: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Embeddings of the new positions, and which of them are audio (None: all)."""
+        speaks = [bool(stream.patches) for stream in streams]
+        if all(speaks):
+            return self.model.embed_patches(previous), None
+        rows = Rows.of([(stream.input, stream.num_computed, stream.num_positions) for stream in streams])
+        fed_back = previous[torch.tensor(speaks, device=self.device)]
+        return self.model.embed(
+            torch.tensor(rows.token_ids, device=self.device),
+            torch.cat((torch.from_numpy(rows.features).to(self.device), fed_back)),
+            torch.tensor(rows.audio_index, dtype=torch.int64, device=self.device),
+        )
+
+
+@torch.inference_mode()
+def generate(
+    model: VoxCPM,
+    inputs: AnySequence[Sequence],
+    noises: AnySequence[Noise],
+    max_patches: AnySequence[int],
+    *,
+    steps: int,
+    cfg: float,
+) -> list[Patches]:
+    """Patches [n, patch_size, latent_dim] of each input, all in one batch; a prompt is not among them.
+
+    A stream ends with the patch of its stop flag, and at its `max_patches` at the latest.
+    """
+    streams: list[Stream] = []
+    num_blocks = 0
+    for source, noise, limit in zip(inputs, noises, max_patches, strict=True):
+        first, num_blocks = num_blocks, num_blocks - (source.num_positions + limit) // -BLOCK_SIZE
+        streams.append(Stream(source, noise, range(first, num_blocks), cfg))
+    runner = OfflineRunner(model, num_blocks, steps=steps)
+    running = list(zip(streams, max_patches, strict=True))
+    while running:
+        stops = runner.step([stream for stream, _ in running]).stops.tolist()
+        running = [
+            (stream, limit)
+            for (stream, limit), stop in zip(running, stops, strict=True)
+            if len(stream.patches) < limit and (not stop or len(stream.patches) <= model.config.min_patches + 1)
+        ]
+    return [torch.stack(stream.patches).cpu().numpy() for stream in streams]
+
+
+@torch.inference_mode()
+def decode(model: VoxCPM, patches: Patches, context: Patches | None = None, *, patch_by_patch: bool = False) -> Tensor:
+    """patches [n, patch_size, latent_dim] → [samples] float32 in −1…1 on the CPU.
+
+    `context` (a prompt's last patches) is decoded first and its audio dropped. The decoder is causal: `patch_by_patch`,
+    as served, differs from all at once by rounding only, and takes longer.
+    """
+    vae = model.vae
+    device = next(vae.parameters()).device
+    frames = torch.from_numpy(patches).flatten(0, 1)[None].to(device)
+    before = torch.from_numpy(patches[:0] if context is None else context).flatten(0, 1)[None].to(device)
+    if not patch_by_patch:
+        num_dropped = before.shape[1] * model.config.vae.decode_hop
+        return vae.decode(torch.cat((before, frames), dim=1))[0, num_dropped:].cpu()
+    state = vae.new_state(1, device)
+    if before.shape[1]:
+        vae.decode_stream(before, state)
+    parts = [vae.decode_stream(part, state)[0] for part in torch.split(frames, model.config.patch_size, dim=1)]
+    return torch.cat(parts).cpu()
