@@ -17,7 +17,7 @@ from benchmarks.recognition import Recogniser
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.model.sequence import Patches
 from training.flite import Flite, Speaker
-from training.generation import Utterance, decode, generate
+from training.generation import Line, decode, generate
 from training.speech_metrics import Samples
 from training.teacher import utterance
 
@@ -89,9 +89,9 @@ class Workers:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SpeakJob:
-    """Utterances of one batch, with the seed of each."""
+    """Lines of one batch, with the seed of each."""
 
-    utterances: list[Utterance]
+    lines: list[Line]
     seeds: list[int]
     steps: int
     cfg: float
@@ -99,7 +99,7 @@ class SpeakJob:
 
 
 def speak(worker: Worker, job: SpeakJob) -> list[Samples]:
-    made = generate(worker.loaded, job.utterances, job.seeds, steps=job.steps, cfg=job.cfg)
+    made = generate(worker.loaded, job.lines, job.seeds, steps=job.steps, cfg=job.cfg)
     return [decode(worker.loaded, patches, patch_by_patch=job.patch_by_patch) for patches in made]
 
 
@@ -123,7 +123,7 @@ def through_vae(worker: Worker, samples: Samples) -> Samples:
 
 
 def speak_jobs(
-    utterances: Sequence[Utterance],
+    lines: Sequence[Line],
     *,
     steps: int,
     cfg: float,
@@ -131,14 +131,13 @@ def speak_jobs(
     batch: int = 24,
     patch_by_patch: bool = False,
 ) -> tuple[list[SpeakJob], list[int]]:
-    """Jobs of similar lengths, the longest first so that the processes end together; and which utterance each of the
-    jobs' results belongs to. An utterance sounds alike at any batch size; its
+    """Jobs of similar lengths, the longest first so that the processes end together; and which line each of the
+    jobs' results belongs to. A line sounds alike at any batch size; its
     seed is its index, unless `seeds` says otherwise."""
-    order = sorted(range(len(utterances)), key=lambda index: -len(utterances[index].text))
+    order = sorted(range(len(lines)), key=lambda index: -len(lines[index].text))
     groups = [order[start : start + batch] for start in range(0, len(order), batch)]
-    seeds = range(len(utterances)) if seeds is None else seeds
+    seeds = range(len(lines)) if seeds is None else seeds
     jobs = [
-        SpeakJob([utterances[i] for i in group], [seeds[i] for i in group], steps, cfg, patch_by_patch)
-        for group in groups
+        SpeakJob([lines[i] for i in group], [seeds[i] for i in group], steps, cfg, patch_by_patch) for group in groups
     ]
     return jobs, order

@@ -21,7 +21,7 @@ from training.evaluation_measures import (
 from training.evaluation_pool import encode, teach, through_vae
 from training.evaluation_speech import HeldOut, all_voices, by_voice, in_groups, paired
 from training.flite import NAMED_SPEAKERS, VOICES, Speaker, pseudo_speakers
-from training.generation import Utterance
+from training.generation import Line
 from training.speech_metrics import Samples, rank_correlation, seam_jumps, speech_seconds
 from training.teacher import PSEUDO_SPEAKERS_SEED
 from training.word_errors import Difference, WordErrors
@@ -147,8 +147,8 @@ class Evaluation(HeldOut):
         """Distances to the teacher in dB, and clicks at patch seams of speech decoded patch by patch, as served,
         beside jumps where there is no seam."""
         theirs = self.taught("sentences", count)
-        utterances = [Utterance(text, voice) for voice in VOICES for text in self.sentences[:count]]
-        ours = by_voice(self.say(utterances, "patch by patch", patch_by_patch=True))
+        lines = [Line(text, voice) for voice in VOICES for text in self.sentences[:count]]
+        ours = by_voice(self.say(lines, "patch by patch", patch_by_patch=True))
         flat = [samples for voice in VOICES for samples in theirs[voice]]
         coded = by_voice(self.workers.map(through_vae, flat, "VAE"))
         vae = self.workers.map(measure_aligned_distances, paired(coded, theirs), "distances")
@@ -195,7 +195,7 @@ class Evaluation(HeldOut):
         originals = [self.sentences[-1 - n % len(self.sentences)] for n in range(num_speakers)]
         recordings = self.workers.map(teach, list(zip(originals, speakers, strict=True)), "references")
         references = [patches[:CLONE_PATCHES] for patches in self.workers.map(encode, recordings, "encoding")]
-        made = self.say([Utterance(text, reference=part) for part in references for text in texts], "clones")
+        made = self.say([Line(text, reference=part) for part in references for text in texts], "clones")
         bases, other_bases = self._readings(NAMED_SPEAKERS, texts), self._readings(NAMED_SPEAKERS, others)
         jobs = [(part, bases) for part in self._readings(speakers, texts)]
         jobs += [(part, other_bases) for part in self._readings(speakers, others)]

@@ -12,7 +12,7 @@ from realtime_tts.model.config_file import read_config
 from realtime_tts.workers.policy import ServingPolicy
 from training.evaluation_pool import Workers, hear, speak, speak_jobs, teach
 from training.flite import NAMED_SPEAKERS, VOICES
-from training.generation import Utterance
+from training.generation import Line
 from training.speech_metrics import Samples
 
 
@@ -34,9 +34,9 @@ class HeldOut:
         jobs = [(text, speaker) for speaker in NAMED_SPEAKERS for text in texts]
         return by_voice(self.workers.map(teach, jobs, f"teacher, {kind}"))
 
-    def say(self, utterances: Sequence[Utterance], label: str, **options: Any) -> list[Samples]:
+    def say(self, lines: Sequence[Line], label: str, **options: Any) -> list[Samples]:
         options = {"steps": self.num_steps, "cfg": self.cfg, **options}
-        jobs, order = speak_jobs(utterances, **options)
+        jobs, order = speak_jobs(lines, **options)
         made = [samples for part in self.workers.map(speak, jobs, label) for samples in part]
         placed: list[Samples] = [made[0]] * len(made)
         for index, samples in zip(order, made, strict=True):
@@ -52,11 +52,11 @@ class HeldOut:
             return {voice: part[::every] for voice, part in self._spoken[all_of_them].items()}
         if key not in self._spoken:
             texts = self.texts[kind]
-            utterances = [Utterance(text, voice) for voice in VOICES for text in texts[::every]]
+            lines = [Line(text, voice) for voice in VOICES for text in texts[::every]]
             seeds = [
                 n for start in range(len(VOICES)) for n in range(start * len(texts), (start + 1) * len(texts), every)
             ]
-            made = self.say(utterances, f"{kind}, {steps} steps", steps=steps, seeds=seeds)
+            made = self.say(lines, f"{kind}, {steps} steps", steps=steps, seeds=seeds)
             self._spoken[key] = by_voice(made)
         return self._spoken[key]
 

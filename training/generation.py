@@ -15,7 +15,7 @@ from realtime_tts.model.sequence import Patches, Sequence, build_sequence, lengt
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Utterance:
+class Line:
     """A text to say. `voice` is a named voice or None; reference and prompt are patches [n, patch_size, latent_dim]."""
 
     text: str
@@ -37,14 +37,14 @@ class Utterance:
 
 
 def generate(
-    loaded: LoadedModel, utterances: AnySequence[Utterance], seeds: AnySequence[int], *, steps: int, cfg: float
+    loaded: LoadedModel, lines: AnySequence[Line], seeds: AnySequence[int], *, steps: int, cfg: float
 ) -> list[Patches]:
-    """Latent patches [n, patch_size, latent_dim] of each utterance, all in one batch, its prompt not included.
+    """Latent patches [n, patch_size, latent_dim] of each line, all in one batch, its prompt not included.
 
     A stream ends at its stop flag, or at `max_patches` of its text.
     """
-    inputs = [utterance.sequence(loaded) for utterance in utterances]
-    limits = [max_patches(loaded, utterance.text) for utterance in utterances]
+    inputs = [line.sequence(loaded) for line in lines]
+    limits = [max_patches(loaded, line.text) for line in lines]
     return generate_inputs(loaded, inputs, limits, seeds, steps=steps, cfg=cfg)
 
 

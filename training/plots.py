@@ -17,7 +17,7 @@ import torch
 
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from training.flite import NAMED_SPEAKERS, SAMPLE_RATE_HZ, Flite
-from training.generation import Utterance, decode, generate
+from training.generation import Line, decode, generate
 from training.speech_metrics import Samples
 from training.teacher import utterance
 
@@ -81,7 +81,7 @@ def plot_spectrograms(loaded: LoadedModel, flite: Flite, path: Path) -> None:
     taught = utterance(flite, SENTENCE, speaker)
     patches = loaded.model.encode_recording(torch.from_numpy(taught.astype(np.float32) / 32768)).numpy()
     policy = loaded.policy
-    lines = [Utterance(SENTENCE, speaker.name)]
+    lines = [Line(SENTENCE, speaker.name)]
     (spoken,) = generate(loaded, lines, [0], steps=policy.default_steps, cfg=policy.default_cfg)
     rows: list[tuple[str, Samples]] = [
         ("teacher (Flite slt)", taught),

@@ -14,7 +14,7 @@ from training.evaluate import identity, run_sections
 from training.evaluation_pool import speak_jobs
 from training.flite import VOICES
 from training.formants import Reading, log_warp
-from training.generation import Utterance
+from training.generation import Line
 from training.report import lines, table
 from training.speech_metrics import align, ending, jumps_at
 from training.word_errors import Difference, WordErrors
@@ -119,13 +119,13 @@ def test_drift_is_last_over_first_and_chance_is_of_the_scatter() -> None:
     assert found.chance == pytest.approx(found.chance_of_one / np.sqrt(2000))
 
 
-def test_jobs_cover_all_utterances_longest_first_each_with_its_own_seed() -> None:
-    utterances = [Utterance("a" * n) for n in (3, 9, 1, 5, 7)]
-    jobs, order = speak_jobs(utterances, steps=4, cfg=2.0, batch=2)
+def test_jobs_cover_all_lines_longest_first_each_with_its_own_seed() -> None:
+    lines = [Line("a" * n) for n in (3, 9, 1, 5, 7)]
+    jobs, order = speak_jobs(lines, steps=4, cfg=2.0, batch=2)
     assert order == [1, 4, 3, 0, 2]
     assert [seed for job in jobs for seed in job.seeds] == order
-    assert [part for job in jobs for part in job.utterances] == [utterances[index] for index in order]
-    given, _ = speak_jobs(utterances, steps=4, cfg=2.0, batch=2, seeds=[10, 20, 30, 40, 50])
+    assert [part for job in jobs for part in job.lines] == [lines[index] for index in order]
+    given, _ = speak_jobs(lines, steps=4, cfg=2.0, batch=2, seeds=[10, 20, 30, 40, 50])
     assert [seed for job in given for seed in job.seeds] == [20, 50, 40, 10, 30]
 
 

@@ -10,7 +10,7 @@ import pytest
 from realtime_tts.workers.location import STARTER_VOICE, local_directory
 from training.evaluation_measures import measure_length, measure_pitch
 from training.evaluation_pool import Setup, Workers, speak, speak_jobs
-from training.generation import Utterance
+from training.generation import Line
 
 
 def tone(pitch_hz: float) -> np.ndarray:
@@ -38,10 +38,10 @@ def test_a_failing_job_is_reported_and_the_next_ones_are_done(workers: Workers) 
     assert workers.map(measure_length, [(speech, speech)], "lengths")[0].ratio == 1.0
 
 
-def test_an_utterance_sounds_alike_from_any_process_and_batch(workers: Workers) -> None:
-    utterances = [Utterance("yes.", "slt"), Utterance("good morning.", "rms")]
-    alone, order = speak_jobs(utterances, steps=2, cfg=2.0, batch=1)
-    together, same_order = speak_jobs(utterances, steps=2, cfg=2.0, batch=2)
+def test_a_line_sounds_alike_from_any_process_and_batch(workers: Workers) -> None:
+    lines = [Line("yes.", "slt"), Line("good morning.", "rms")]
+    alone, order = speak_jobs(lines, steps=2, cfg=2.0, batch=1)
+    together, same_order = speak_jobs(lines, steps=2, cfg=2.0, batch=2)
     assert order == same_order == [1, 0]
     singly = [samples for batch in workers.map(speak, alone, "alone") for samples in batch]
     jointly = [samples for batch in workers.map(speak, together, "together") for samples in batch]

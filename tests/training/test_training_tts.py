@@ -16,7 +16,7 @@ from realtime_tts.model.generate import OfflineRunner, Stream
 from realtime_tts.model.sequence import build_sequence
 from realtime_tts.model.voxcpm import VoxCPM
 from training.export import export, serving_map
-from training.generation import Utterance, decode, generate
+from training.generation import Line, decode, generate
 from training.latents import LatentCorpus
 from training.run_state import Ema, Run, adam_w, cosine_rate, restore_optimizer, set_rate
 from training.starter_config import LETTER_IDS, VOICE_IDS, config_map, starter_config, toy_config_map
@@ -258,14 +258,14 @@ def test_the_voice_is_small_enough_to_ship() -> None:
 
 def test_batched_generation_speaks_as_alone(loaded: LoadedModel) -> None:
     reference = np.random.default_rng(0).normal(size=(3, 4, 8)).astype(np.float32)
-    utterances = [
-        Utterance("abc.", "slt"),
-        Utterance("a longer text, to see.", reference=reference),
-        Utterance("def", prompt=reference, prompt_text="abc"),
+    lines = [
+        Line("abc.", "slt"),
+        Line("a longer text, to see.", reference=reference),
+        Line("def", prompt=reference, prompt_text="abc"),
     ]
-    together = generate(loaded, utterances, [0, 1, 2], steps=3, cfg=2.0)
-    assert all(4 <= len(patches) <= len(u.text) + 10 for patches, u in zip(together, utterances, strict=True))
-    first = generate(loaded, utterances[:1], [0], steps=3, cfg=2.0)[0]
+    together = generate(loaded, lines, [0, 1, 2], steps=3, cfg=2.0)
+    assert all(4 <= len(patches) <= len(line.text) + 10 for patches, line in zip(together, lines, strict=True))
+    first = generate(loaded, lines[:1], [0], steps=3, cfg=2.0)[0]
     np.testing.assert_allclose(together[0][0], first[0], atol=1e-4)
     assert len(decode(loaded, together[1], reference)) == len(together[1]) * 2560
 
