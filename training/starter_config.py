@@ -10,11 +10,11 @@ from typing import Any
 
 from realtime_tts.model.config import ModelConfig
 from realtime_tts.model.config_file import parse_config
+from realtime_tts.model.sequence import AUDIO_END, AUDIO_START, REFERENCE_END, REFERENCE_START
 from training.flite import SAMPLE_RATE_HZ, VOICES
 
 LETTER_IDS = {char: 3 + index for index, char in enumerate("abcdefghijklmnopqrstuvwxyz ,.?!'-")}
 VOICE_IDS = {f"<{voice}>": 40 + index for index, voice in enumerate(VOICES)}
-AUDIO_START, AUDIO_END, REFERENCE_START, REFERENCE_END = 101, 102, 103, 104
 _HEAD_DIM = 64
 
 

@@ -16,9 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from realtime_tts.model.sequence import AUDIO_START, REFERENCE_END, REFERENCE_START
 from training.flite import VOICES
 from training.latents import LatentCorpus
-from training.starter_config import AUDIO_START, LETTER_IDS, REFERENCE_END, REFERENCE_START, VOICE_IDS
+from training.starter_config import LETTER_IDS, VOICE_IDS
 
 NUM_VOICES = len(VOICES)
 MAX_POSITIONS = 448

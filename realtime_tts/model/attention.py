@@ -63,10 +63,6 @@ class KVCache:
         return cls(torch.zeros(shape, device=device, dtype=dtype))
 
     @property
-    def num_blocks(self) -> int:
-        return self.pool.shape[2]
-
-    @property
     def block_size(self) -> int:
         return self.pool.shape[3]
 

@@ -21,10 +21,6 @@ class FlowSchedule:
     deltas: tuple[float, ...]
     embeddings: Tensor
 
-    @property
-    def num_evaluations(self) -> int:
-        return len(self.deltas)
-
 
 def step_grid(num_steps: int) -> list[tuple[float, float]]:
     """(time, step size) of each evaluation: from 1 to 0 with the sway that spends more steps near the noise.

@@ -101,10 +101,6 @@ def test_a_recording_becomes_whole_patches_with_silence_on_the_given_side(model,
     torch.testing.assert_close(patches.flatten(0, 1), model.vae.encode(padded[None])[0])
 
 
-def step_metadata(device: str = "cpu") -> AttentionMetadata:
-    return AttentionMetadata.build([1, 1], [6, 3], [[1, 2], [3, 4]], block_size=4, device=device)
-
-
 def test_a_decode_step_never_waits_for_the_device(model):
     """Fake tensors have no values: whatever reads one back to the host, or depends on it, fails here. What is left can
     be captured into a CUDA graph."""
@@ -116,7 +112,8 @@ def test_a_decode_step_never_waits_for_the_device(model):
         state = fake.vae.new_state(4, "cpu")
         patches = random_patches(fake, 2)
         embeddings, is_audio = fake.embed(torch.zeros(2, dtype=torch.int64), patches, torch.arange(2))
-        hidden, residual = fake.lm_forward(embeddings, is_audio, step_metadata(), kv, SDPABackend())
+        meta = AttentionMetadata.build([1, 1], [6, 3], [[1, 2], [3, 4]], block_size=4)
+        hidden, residual = fake.lm_forward(embeddings, is_audio, meta, kv, SDPABackend())
         flags = fake.stop_flags(hidden)
         made = fake.flow(fake.condition(hidden, residual), patches, random_patches(fake, 2), schedule, torch.ones(2))
         pcm = fake.vae.decode_stream(made, state, torch.tensor([3, 1]))
