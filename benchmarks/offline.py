@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from realtime_tts.engine.noise import noise_key, patch_noise
+from realtime_tts.engine.runtime.noise import noise_key, patch_noise
 from realtime_tts.model.checkpoint import load_model
 from realtime_tts.model.generate import decode, generate
 from realtime_tts.model.sequence import build_sequence, length_guard

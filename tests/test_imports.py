@@ -36,14 +36,8 @@ PURE = [
     *sorted((PACKAGE / "text").rglob("*.py")),
     *sorted((PACKAGE / "session").rglob("*.py")),
     *sorted((PACKAGE / "dialects").rglob("*.py")),
+    *sorted((PACKAGE / "engine/core").rglob("*.py")),
     PACKAGE / "audio/packetizer.py",
-    PACKAGE / "engine/request.py",
-    PACKAGE / "engine/block_pool.py",
-    PACKAGE / "engine/scheduler.py",
-    PACKAGE / "engine/scheduler_config.py",
-    PACKAGE / "engine/context_queue.py",
-    PACKAGE / "engine/step_cost.py",
-    PACKAGE / "engine/step_draft.py",
     PACKAGE / "workers/frames.py",
     PACKAGE / "workers/policy.py",
     PACKAGE / "errors.py",
@@ -111,6 +105,12 @@ def test_the_grants_have_no_cycle() -> None:
 def test_a_pure_module_reaches_no_clock_thread_socket_or_tensor(path: Path) -> None:
     roots = {name.split(".")[0] for name in imported_modules(path)}
     assert not roots & IMPURE_MODULES
+
+
+def test_the_engines_core_knows_nothing_but_itself() -> None:
+    names = {name for path in (PACKAGE / "engine/core").rglob("*.py") for name in imported_modules(path)}
+    ours = {name.removeprefix("realtime_tts.") for name in names if name.startswith("realtime_tts.")}
+    assert not {name for name in ours if not any(is_in(name, part) for part in ("engine.core", "errors"))}
 
 
 def test_the_gateway_does_not_load_torch() -> None:

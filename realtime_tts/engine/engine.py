@@ -9,12 +9,12 @@ import queue
 import time
 from collections.abc import Callable
 
-from realtime_tts.engine.block_pool import BLOCK_SIZE, chain_hashes, prefix_root
 from realtime_tts.engine.continuity import Continuity
-from realtime_tts.engine.model_runner import ModelRunner, StepResult
-from realtime_tts.engine.request import Finished, FinishReason, Request, StepPlan
-from realtime_tts.engine.scheduler import Scheduler
-from realtime_tts.engine.scheduler_config import SchedulerConfig
+from realtime_tts.engine.core.block_pool import BLOCK_SIZE, chain_hashes, prefix_root
+from realtime_tts.engine.core.request import Finished, FinishReason, Request, StepPlan
+from realtime_tts.engine.core.scheduler import Scheduler
+from realtime_tts.engine.core.scheduler_config import SchedulerConfig
+from realtime_tts.engine.runtime.runner import ModelRunner, StepResult
 from realtime_tts.engine.utterance import Utterance, content_of, encode_pcm, make_utterance
 from realtime_tts.engine.voices import Voice, VoiceStore
 from realtime_tts.errors import Draining, EngineOutOfMemory, InvalidRequest, RealtimeTTSError

@@ -7,9 +7,9 @@ import os
 
 import torch
 
-from realtime_tts.engine.block_pool import BLOCK_SIZE
+from realtime_tts.engine.core.block_pool import BLOCK_SIZE
+from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.engine import Engine
-from realtime_tts.engine.scheduler_config import SchedulerConfig
 from realtime_tts.errors import ConfigError, EngineStartError
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.workers import frames

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from realtime_tts.engine.continuity import Continuity
-from realtime_tts.engine.request import Request
+from realtime_tts.engine.core.request import Request
 from realtime_tts.engine.voices import Voice, VoiceStore
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.model.checkpoint import LoadedModel

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from realtime_tts.engine.block_pool import BlockPool, chain_hashes, prefix_root
+from realtime_tts.engine.core.block_pool import BlockPool, chain_hashes, prefix_root
 
 ROOT = prefix_root("model", "adapter", "tenant")
 

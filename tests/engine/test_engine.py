@@ -12,7 +12,7 @@ from engine_harness import EngineHarness
 from realtime_tts.engine import engine as engine_module
 from realtime_tts.engine.continuity import Continuity, join_text
 from realtime_tts.engine.engine import VoiceReady
-from realtime_tts.engine.noise import noise_key, patch_noise
+from realtime_tts.engine.runtime.noise import noise_key, patch_noise
 from realtime_tts.engine.voices import ZERO_SHOT, encode_voice
 from realtime_tts.errors import AudioDecodeError, EngineOutOfMemory, InvalidRequest
 from realtime_tts.model.checkpoint import LoadedModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from realtime_tts.engine.noise import noise_key, patch_noise
+from realtime_tts.engine.runtime.noise import noise_key, patch_noise
 
 
 def noise(pairs: list[tuple[int, int]], patch_size: int = 4, latent_dim: int = 64) -> torch.Tensor:

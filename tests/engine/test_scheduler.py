@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from realtime_tts.engine.block_pool import chain_hashes, prefix_root
-from realtime_tts.engine.request import Finished, FinishReason, Request, Status, StepFlags, StepPlan
-from realtime_tts.engine.scheduler import Scheduler
-from realtime_tts.engine.scheduler_config import SchedulerConfig
-from realtime_tts.engine.step_cost import StepCost
+from realtime_tts.engine.core.block_pool import chain_hashes, prefix_root
+from realtime_tts.engine.core.request import Finished, FinishReason, Request, Status, StepFlags, StepPlan
+from realtime_tts.engine.core.scheduler import Scheduler
+from realtime_tts.engine.core.scheduler_config import SchedulerConfig
+from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.errors import Overloaded, RequestTooLarge
 
 PATCH_S = 0.16

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.engine import Engine
-from realtime_tts.engine.scheduler_config import SchedulerConfig
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.workers import frames
 

@@ -12,9 +12,9 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from realtime_tts.engine.block_pool import BlockPool
-from realtime_tts.engine.context_queue import ContextQueue
-from realtime_tts.engine.request import (
+from realtime_tts.engine.core.block_pool import BlockPool
+from realtime_tts.engine.core.context_queue import ContextQueue
+from realtime_tts.engine.core.request import (
     DecodeItem,
     Finished,
     FinishReason,
@@ -24,9 +24,9 @@ from realtime_tts.engine.request import (
     StepFlags,
     StepPlan,
 )
-from realtime_tts.engine.scheduler_config import SchedulerConfig
-from realtime_tts.engine.step_cost import StepCost
-from realtime_tts.engine.step_draft import StepDraft
+from realtime_tts.engine.core.scheduler_config import SchedulerConfig
+from realtime_tts.engine.core.step_cost import StepCost
+from realtime_tts.engine.core.step_draft import StepDraft
 from realtime_tts.errors import Overloaded, RequestTooLarge
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from realtime_tts.engine.batch import Batch, build_batch
-from realtime_tts.engine.device_state import DeviceState
-from realtime_tts.engine.noise import patch_noise
-from realtime_tts.engine.request import StepFlags, StepPlan
+from realtime_tts.engine.core.request import StepFlags, StepPlan
+from realtime_tts.engine.runtime.layout import Batch, build_batch
+from realtime_tts.engine.runtime.noise import patch_noise
+from realtime_tts.engine.runtime.state import DeviceState
 from realtime_tts.engine.utterance import Utterance
 from realtime_tts.errors import EngineOutOfMemory
 from realtime_tts.model.attention import AttentionBackend, SDPABackend

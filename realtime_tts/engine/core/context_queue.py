@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 
-from realtime_tts.engine.request import Request
-from realtime_tts.engine.scheduler_config import SchedulerConfig
+from realtime_tts.engine.core.request import Request
+from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 
 
 @dataclasses.dataclass(slots=True)

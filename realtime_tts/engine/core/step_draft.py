@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from realtime_tts.engine.request import DecodeItem, PrefillItem, Request, Status, StepPlan
-from realtime_tts.engine.scheduler_config import SchedulerConfig
-from realtime_tts.engine.step_cost import StepCost
+from realtime_tts.engine.core.request import DecodeItem, PrefillItem, Request, Status, StepPlan
+from realtime_tts.engine.core.scheduler_config import SchedulerConfig
+from realtime_tts.engine.core.step_cost import StepCost
 
 
 class StepDraft:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from realtime_tts.engine.block_pool import BLOCK_SIZE
+from realtime_tts.engine.core.block_pool import BLOCK_SIZE
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from realtime_tts.engine.noise import noise_key
-from realtime_tts.engine.request import DecodeItem, PrefillItem, StepPlan
+from realtime_tts.engine.core.request import DecodeItem, PrefillItem, StepPlan
+from realtime_tts.engine.runtime.noise import noise_key
 from realtime_tts.engine.utterance import Utterance
 from realtime_tts.model.attention import AttentionMetadata
 from realtime_tts.model.sequence import Patches, Rows
