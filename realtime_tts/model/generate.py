@@ -71,6 +71,7 @@ class OfflineRunner:
         self._backend = SDPABackend()
         self._schedule = model.flow_schedule(steps)
 
+    @torch.inference_mode()
     def step(self, streams: AnySequence[Stream]) -> Step:
         """One more patch for each. Streams with several new positions come first.
 

@@ -61,13 +61,12 @@ def test_stop_flags_count_after_the_first_patches_and_the_stopping_patch_is_kept
 def test_streams_that_start_must_come_before_streams_that_go_on(model):
     first, second, _ = inputs_of(model)
     runner = OfflineRunner(model, 4, steps=2)
-    with torch.inference_mode():
-        running = Stream(first, noise_of(model, 0), [0, 1], cfg=2.0)
-        runner.step([running])
-        starting = Stream(second, noise_of(model, 1), [2, 3], cfg=2.0)
-        with pytest.raises(ValueError, match="first"):
-            runner.step([running, starting])
-        runner.step([starting, running])
+    running = Stream(first, noise_of(model, 0), [0, 1], cfg=2.0)
+    runner.step([running])
+    starting = Stream(second, noise_of(model, 1), [2, 3], cfg=2.0)
+    with pytest.raises(ValueError, match="first"):
+        runner.step([running, starting])
+    runner.step([starting, running])
     assert (len(running.patches), len(starting.patches)) == (2, 1)
 
 
