@@ -6,85 +6,15 @@ import asyncio
 import os
 import signal
 import sys
-import tempfile
 from array import array
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
+from client_harness import QUICK, MakeClient, collect, speak, until
 
 from realtime_tts.errors import AudioDecodeError, CheckpointError, Draining, EngineLost, EngineStartError
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, EngineState, RequestStream
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from fake_worker import fake_worker_command
-
-QUICK = SupervisorConfig(ready_timeout_s=30, hang_s=1.0, backoff_s=0.05, max_backoff_s=0.2, stop_s=2)
-MakeClient = Callable[..., Any]
-
-
-def num_fds() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
-@pytest.fixture
-async def make_client(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeClient]:
-    """Start clients; afterwards nothing of them is left: tasks, descriptors, temporary files, processes."""
-    directory = tempfile.mkdtemp()  # not tmp_path: a socket's path may have 100 characters or so
-    monkeypatch.setattr("tempfile.tempdir", directory)
-    clients: list[EngineClient] = []
-    before, tasks = num_fds(), asyncio.all_tasks()
-
-    async def make(num_workers: int = 1, **options: object) -> EngineClient:
-        max_buffered_bytes = options.pop("max_buffered_bytes", 8 << 20)
-        specs = [WorkerSpec(fake_worker_command(**options), name=f"fake-{i}") for i in range(num_workers)]
-        client = EngineClient(specs, QUICK, max_buffered_bytes=max_buffered_bytes)  # type: ignore[arg-type]
-        clients.append(client)
-        await client.start()
-        while client.num_ready < num_workers:
-            await asyncio.sleep(0.01)
-        return client
-
-    yield make
-    for client in clients:
-        await client.close()
-        assert client.num_requests == 0
-        assert client.worker_pids == []
-    await asyncio.sleep(0.05)
-    assert asyncio.all_tasks() - tasks - {asyncio.current_task()} == set()
-    os.rmdir(directory)  # fails unless empty
-    assert num_fds() <= before
-
-
-async def collect(stream: RequestStream) -> tuple[bytes, frames.Message]:
-    pcm, last, sequence = b"", None, 0
-    async for message in stream:
-        assert last is None, "a message after the terminal one"
-        if isinstance(message, frames.Audio):
-            assert message.sequence == sequence
-            sequence += 1
-            pcm += message.payload
-        else:
-            last = message
-    assert last is not None
-    return pcm, last
-
-
-def speak(
-    client: EngineClient, text: str, context_id: str = "c", request_id: str = "r", **fields: Any
-) -> RequestStream:
-    return client.submit(frames.Generate(request_id, context_id, text, **{"voice": "slt", **fields}))
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
-    async def poll() -> None:
-        while not condition():
-            await asyncio.sleep(0.01)
-
-    await asyncio.wait_for(poll(), timeout_s)
 
 
 async def test_a_request_yields_every_sample_once_then_done(make_client: MakeClient) -> None:

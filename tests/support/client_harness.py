@@ -1,0 +1,80 @@
+"""Engine clients over workers without a model, and what tests do with them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from fake_worker import fake_worker_command
+
+from realtime_tts.workers import frames
+from realtime_tts.workers.client import EngineClient, RequestStream
+from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
+
+QUICK = SupervisorConfig(ready_timeout_s=30, hang_s=1.0, backoff_s=0.05, max_backoff_s=0.2, stop_s=2)
+MakeClient = Callable[..., Any]
+
+
+def num_fds() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture
+async def make_client(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeClient]:
+    """Start clients; afterwards nothing of them is left: tasks, descriptors, temporary files, processes."""
+    directory = tempfile.mkdtemp()  # not tmp_path: a socket's path may have 100 characters or so
+    monkeypatch.setattr("tempfile.tempdir", directory)
+    clients: list[EngineClient] = []
+    before, tasks = num_fds(), asyncio.all_tasks()
+
+    async def make(num_workers: int = 1, **options: object) -> EngineClient:
+        max_buffered_bytes = options.pop("max_buffered_bytes", 8 << 20)
+        specs = [WorkerSpec(fake_worker_command(**options), name=f"fake-{i}") for i in range(num_workers)]
+        client = EngineClient(specs, QUICK, max_buffered_bytes=max_buffered_bytes)  # type: ignore[arg-type]
+        clients.append(client)
+        await client.start()
+        while client.num_ready < num_workers:
+            await asyncio.sleep(0.01)
+        return client
+
+    yield make
+    for client in clients:
+        await client.close()
+        assert client.num_requests == 0
+        assert client.worker_pids == []
+    await asyncio.sleep(0.05)
+    assert asyncio.all_tasks() - tasks - {asyncio.current_task()} == set()
+    os.rmdir(directory)  # fails unless empty
+    assert num_fds() <= before
+
+
+async def collect(stream: RequestStream) -> tuple[bytes, frames.Message]:
+    pcm, last, sequence = b"", None, 0
+    async for message in stream:
+        assert last is None, "a message after the terminal one"
+        if isinstance(message, frames.Audio):
+            assert message.sequence == sequence
+            sequence += 1
+            pcm += message.payload
+        else:
+            last = message
+    assert last is not None
+    return pcm, last
+
+
+def speak(
+    client: EngineClient, text: str, context_id: str = "c", request_id: str = "r", **fields: Any
+) -> RequestStream:
+    return client.submit(frames.Generate(request_id, context_id, text, **{"voice": "slt", **fields}))
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
+    async def poll() -> None:
+        while not condition():
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(poll(), timeout_s)
