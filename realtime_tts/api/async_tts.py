@@ -7,6 +7,7 @@ out as they are made.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import uuid
@@ -16,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from realtime_tts.errors import EngineStartError, InvalidRequest, error_from_code
-from realtime_tts.speech.recordings import RecordingLike, voice_from_recordings
+from realtime_tts.speech.recordings import RecordingLike, VoiceRecordings
 from realtime_tts.speech.text_source import TextSource
+from realtime_tts.speech.voices import VoiceRegistry
 from realtime_tts.text.planner import PlannerFactory, SpeechSegment
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, RequestStream
@@ -31,7 +33,7 @@ _STALL_FLUSH_S = 1.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Options:
-    voice: str | None
+    voice: str
     seed: int
     instructions: str | None
     cfg: float | None
@@ -67,6 +69,7 @@ class AsyncTTS:
         if workers is None:
             workers = [WorkerSpec(worker_command(str(model), name, **options), name) for name in devices]  # type: ignore[arg-type]
         self._client = EngineClient(workers)
+        self._voices = VoiceRegistry(self._client)
         self._language = language
 
     async def start(self) -> None:
@@ -96,7 +99,7 @@ class AsyncTTS:
     @property
     def voices(self) -> list[str]:
         """Names for `generate`'s `voice`, those added included; ``zero-shot`` is always one."""
-        return [*(voice["id"] for voice in self._ready.voices), *self._client.added_voices, ZERO_SHOT_VOICE]
+        return [*(voice["id"] for voice in self._ready.voices), *self._voices.added(), ZERO_SHOT_VOICE]
 
     @property
     def _ready(self) -> frames.Ready:
@@ -112,12 +115,16 @@ class AsyncTTS:
         prompt_audio: RecordingLike | None = None,
         prompt_text: str | None = None,
     ) -> None:
-        """Keep a voice under a name until `remove_voice`; see `generate` for the recordings."""
-        await self._client.add_voice(await voice_from_recordings(name, reference_audio, prompt_audio, prompt_text))
+        """Keep a voice under a name until `remove_voice`; see `generate` for the recordings.
+
+        Raises:
+            VoiceExists: the name is taken. AudioDecodeError, InvalidRequest: the recordings cannot be used.
+        """
+        await self._voices.add(name, VoiceRecordings(reference_audio, prompt_audio, prompt_text))
 
     def remove_voice(self, name: str) -> None:
         """Forget an added voice."""
-        self._client.remove_voice(name)
+        self._voices.remove(name)
 
     async def generate(
         self,
@@ -150,16 +157,19 @@ class AsyncTTS:
             InvalidRequest, EngineError and others of `realtime_tts.errors`.
         """
         context_id = uuid.uuid4().hex
-        recordings = (reference_audio, prompt_audio, prompt_text)
-        temporary = context_id if any(recording is not None for recording in recordings) else None
-        if temporary and voice is not None:
+        default_voice = self._ready.default_voice or ZERO_SHOT_VOICE
+        recordings = VoiceRecordings(reference_audio, prompt_audio, prompt_text)
+        if not recordings.is_empty and voice is not None:
             raise InvalidRequest("give a voice or recordings, not both", field="voice")
         streams: asyncio.Queue[RequestStream | BaseException | None] = asyncio.Queue(_SEGMENTS_AHEAD)
         feeder = None
+        lent = contextlib.AsyncExitStack()
         try:
-            if temporary:
-                await self._client.add_voice(await voice_from_recordings(temporary, *recordings))
-            options = _Options(temporary or self._voice(voice), seed, instructions, cfg, steps, max_length_s)
+            if recordings.is_empty:
+                voice = self._voices.engine_id(voice or default_voice)
+            else:
+                voice = await lent.enter_async_context(self._voices.lend(recordings))
+            options = _Options(voice, seed, instructions, cfg, steps, max_length_s)
             feeder = asyncio.ensure_future(self._feed(text, context_id, options, streams))
             async for chunk in self._read(streams, max_length_s):
                 yield chunk
@@ -168,13 +178,7 @@ class AsyncTTS:
                 feeder.cancel()
                 await asyncio.gather(feeder, return_exceptions=True)
             self._client.close_context(context_id)
-            if temporary:
-                self._client.remove_voice(temporary)
-
-    def _voice(self, voice: str | None) -> str | None:
-        if voice is None:
-            return self._ready.default_voice
-        return None if voice == ZERO_SHOT_VOICE else voice
+            await lent.aclose()
 
     async def _feed(
         self,
@@ -221,7 +225,7 @@ class AsyncTTS:
             f"{context_id}-{segment.index}",
             context_id,
             segment.text,
-            voice=options.voice,
+            voice=None if options.voice == ZERO_SHOT_VOICE else options.voice,
             seed=options.seed % 2**64,  # what a frame can carry; noise takes seeds modulo this anyway
             segment=segment.index,
             instructions=options.instructions,

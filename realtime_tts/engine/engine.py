@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import logging
 import queue
 import time
@@ -16,7 +15,7 @@ from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.runtime.runner import ModelRunner, StepResult
 from realtime_tts.engine.utterance import Utterance, content_of, encode_pcm, make_utterance
-from realtime_tts.engine.voices import Voice, VoiceStore
+from realtime_tts.engine.voices import VoiceStore
 from realtime_tts.errors import Draining, EngineOutOfMemory, InvalidRequest, RealtimeTTSError
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.workers import frames
@@ -24,15 +23,6 @@ from realtime_tts.workers import frames
 logger = logging.getLogger(__name__)
 
 _OOM_LIMIT, _OOM_WINDOW_S = 3, 60.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class VoiceReady:
-    """An internal message: a recording was encoded off the step loop, or could not be."""
-
-    voice_id: str
-    voice: Voice | None
-    error: RealtimeTTSError | None = None
 
 
 class Engine:
@@ -58,14 +48,14 @@ class Engine:
         self.num_steps = 0
         self.is_draining = False
         self.emit, self._clock = emit, clock
-        self._inbox: queue.SimpleQueue[frames.Message | VoiceReady] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[frames.Message] = queue.SimpleQueue()
         self._utterances: dict[str, Utterance] = {}
         self._step_times_s: collections.deque[float] = collections.deque(maxlen=256)
         self._out_of_memory_s: collections.deque[float] = collections.deque(maxlen=_OOM_LIMIT)
 
     # ---- the loop ------------------------------------------------------------------------------------------------
 
-    def post(self, message: frames.Message | VoiceReady) -> None:
+    def post(self, message: frames.Message) -> None:
         """Hand a message over, from any thread; the next `step` takes it."""
         self._inbox.put(message)
 
@@ -114,7 +104,7 @@ class Engine:
                 return
             self._take(message)
 
-    def _take(self, message: frames.Message | VoiceReady) -> None:
+    def _take(self, message: frames.Message) -> None:
         if isinstance(message, frames.Generate):
             self._submit(message)
         elif isinstance(message, frames.Cancel):
@@ -128,7 +118,7 @@ class Engine:
             self.scheduler.playback(message.context_id, message.played_ms / 1000, message.paused, self._clock())
         elif isinstance(message, frames.SetPriority):
             self.scheduler.set_priority(message.context_id, message.priority)
-        elif isinstance(message, VoiceReady):
+        elif isinstance(message, frames.AddVoice):
             self._add_voice(message)
         elif isinstance(message, frames.RemoveVoice):
             if voice := self.voices.remove(message.voice_id):
@@ -169,19 +159,11 @@ class Engine:
         request.hashes = hashes = chain_hashes(root, content_of(utterance.input), BLOCK_SIZE)
         voice.note_hashes(hashes)
 
-    def _add_voice(self, ready: VoiceReady) -> None:
-        error = ready.error
-        if ready.voice is not None:
-            try:
-                self.voices.add(ready.voice)
-            except InvalidRequest as refused:
-                error = refused
-        if error is not None or ready.voice is None:
-            code, text = (error.code, error.message) if error else ("internal_error", "the voice was not made")
-            self.emit(frames.VoiceFailed(ready.voice_id, code, text))
-            return
-        recordings = [patches for patches in (ready.voice.reference, ready.voice.prompt) if patches is not None]
-        self.emit(frames.VoiceAdded(ready.voice_id, max(map(len, recordings), default=0)))
+    def _add_voice(self, message: frames.AddVoice) -> None:
+        try:
+            self.voices.add(message)
+        except RealtimeTTSError as error:
+            self.emit(frames.VoiceFailed(message.voice_id, error.code, error.message))
 
     # ---- messages out --------------------------------------------------------------------------------------------
 
@@ -197,6 +179,8 @@ class Engine:
     def _end(self, finished: Finished) -> None:
         request = finished.request
         utterance = self._utterances.pop(request.request_id)
+        if utterance.voice.is_removed:
+            self.scheduler.pool.forget_hashes(request.hashes)
         if finished.reason is FinishReason.FAILED:
             unused = [block for block in request.blocks if self.scheduler.pool.is_free(block)]
             self.runner.clear_blocks(unused)

@@ -1,4 +1,8 @@
-"""Voices a worker knows: those of the checkpoint, and recordings that were added."""
+"""Voices a worker knows: those of the checkpoint, and those that were added as latents.
+
+Encoding a recording (slow, off the step loop, on one worker) and knowing a voice (cheap, in the order of the frames, on
+every worker) are two things: a request that follows its voice on the socket always finds it.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,12 @@ import numpy as np
 import soxr
 import torch
 
-from realtime_tts.errors import AudioDecodeError, InvalidRequest, VoiceNotFound
+from realtime_tts.errors import AudioDecodeError, InvalidRequest, VoiceExists, VoiceNotFound
 from realtime_tts.model.checkpoint import LoadedModel
+from realtime_tts.model.config import ModelConfig
 from realtime_tts.model.sequence import Patches
 from realtime_tts.workers import frames
 
-MAX_RECORDING_S = 60.0
 MIN_RECORDING_S = 0.1
 _MAX_HASHES = 4096  # remembered per voice for its removal
 
@@ -24,6 +28,7 @@ class Voice:
 
     prefix_ids: trusted tokens, such as a speaker token. reference: patches of an isolated reference. prompt,
     prompt_text: speech that is continued from. hashes: KV blocks that hold something of it, for its removal.
+    is_removed: what still speaks in it may end, but nothing of that stays in the prefix cache.
     """
 
     voice_id: str
@@ -33,6 +38,7 @@ class Voice:
     prompt: Patches | None = None
     prompt_text: str = ""
     is_added: bool = False
+    is_removed: bool = False
     hashes: dict[bytes, None] = dataclasses.field(default_factory=dict)
 
     def note_hashes(self, hashes: list[bytes]) -> None:
@@ -50,60 +56,112 @@ class VoiceStore:
     """Named voices. Not thread-safe: belongs to the engine's thread; `encode_voice` is what runs elsewhere."""
 
     def __init__(self, loaded: LoadedModel) -> None:
+        self._config = loaded.config
         self._voices = {
             name: Voice(name, prefix_ids=tuple(loaded.tokenizer.encode_trusted(policy.text_prefix)))
             for name, policy in loaded.policy.voices.items()
         }
 
     def get(self, voice_id: str | None, tenant: str) -> Voice:
-        """None is a voice at random. Raises VoiceNotFound: unknown, or another tenant's."""
+        """None is a voice at random. Raises VoiceNotFound: unknown, or added by another tenant."""
         if voice_id is None:
             return ZERO_SHOT
         voice = self._voices.get(voice_id)
-        if voice is None or voice.tenant not in ("", tenant):
+        if voice is None or (voice.is_added and voice.tenant != tenant):
             raise VoiceNotFound(f"there is no voice {voice_id!r}", field="voice")
         return voice
 
-    def add(self, voice: Voice) -> None:
-        """Raises InvalidRequest: the id is taken by a voice of the checkpoint."""
-        taken = self._voices.get(voice.voice_id)
-        if taken is not None and not taken.is_added:
-            raise InvalidRequest(f"the voice id {voice.voice_id!r} is taken", field="voice_id")
-        self._voices[voice.voice_id] = voice
+    def add(self, message: frames.AddVoice) -> None:
+        """Know a voice by its latents.
+
+        Raises:
+            VoiceExists: the id is taken, by whomever. InvalidRequest: the latents are not of this model.
+        """
+        if message.voice_id in self._voices:
+            raise VoiceExists(f"the voice id {message.voice_id!r} is taken", field="voice_id")
+        self._voices[message.voice_id] = voice_from_latents(self._config, message)
 
     def remove(self, voice_id: str) -> Voice | None:
         """Forget an added voice; None if there is none of this id."""
         voice = self._voices.get(voice_id)
-        return self._voices.pop(voice_id) if voice is not None and voice.is_added else None
+        if voice is None or not voice.is_added:
+            return None
+        voice.is_removed = True
+        return self._voices.pop(voice_id)
+
+
+def voice_from_latents(config: ModelConfig, message: frames.AddVoice) -> Voice:
+    """A voice as it came over the wire.
+
+    Raises:
+        InvalidRequest: latents of a wrong shape or length, not finite, or of no use to this model.
+    """
+    num_reference, num_prompt = message.num_reference_patches, message.num_prompt_patches
+    shape, limit = (config.patch_size, config.latent_dim), _max_patches(config)
+    num_bytes = 4 * (num_reference + num_prompt) * config.patch_size * config.latent_dim
+    rules = {
+        f"patches must be shaped {list(shape)}": (message.patch_size, message.latent_dim) == shape,
+        f"a recording has 1 to {limit} patches": max(num_reference, num_prompt) in range(1, limit + 1)
+        and min(num_reference, num_prompt) >= 0,
+        "the payload must be the patches that the header counts": len(message.payload) == num_bytes,
+        "this model knows no isolated reference": num_reference == 0 or config.supports_reference,
+        "a prompt needs both its latents and its text": (num_prompt > 0) == (message.prompt_text is not None),
+    }
+    for rule, holds in rules.items():
+        if not holds:
+            raise InvalidRequest(rule, field="voice")
+    patches: Patches = np.frombuffer(message.payload, "<f4").astype(np.float32).reshape(-1, *shape)
+    if not np.isfinite(patches).all():
+        raise InvalidRequest("latents must be finite", field="voice")
+    return Voice(
+        message.voice_id,
+        message.tenant,
+        reference=patches[:num_reference] if num_reference else None,
+        prompt=patches[num_reference:] if num_prompt else None,
+        prompt_text=message.prompt_text or "",
+        is_added=True,
+    )
 
 
 @torch.inference_mode()
-def encode_voice(loaded: LoadedModel, message: frames.AddVoice) -> Voice:
-    """A recording as patches. Slow (it runs the VAE's encoder); call it off the step loop.
+def encode_voice(loaded: LoadedModel, message: frames.EncodeVoice) -> frames.VoiceEncoded:
+    """Recordings as latents. Slow (it runs the VAE's encoder); call it off the step loop.
 
     Raises:
         AudioDecodeError: empty, too short or too long. InvalidRequest: the model cannot use it as it is asked to.
     """
-    config = loaded.config
-    if message.prompt_text is None and not (message.as_reference and config.supports_reference):
+    config, num_bytes = loaded.config, message.num_reference_bytes
+    reference_pcm, prompt_pcm = message.payload[:num_bytes], message.payload[num_bytes:]
+    if not message.payload:
+        raise AudioDecodeError("a voice needs a recording")
+    if not prompt_pcm and not config.supports_reference:
         raise InvalidRequest("this model needs the text of the recording, to continue from it", field="prompt_text")
-    reference_pcm = message.payload[: message.prompt_offset] if message.prompt_offset else message.payload
-    prompt_pcm = message.payload[message.prompt_offset :]
-    voice = Voice(message.voice_id, message.tenant, is_added=True)
-    if message.as_reference and config.supports_reference:
+    reference = prompt = torch.zeros(0, config.patch_size, config.latent_dim)
+    if reference_pcm and config.supports_reference:
         samples = _samples(reference_pcm, message.sample_rate, config.encode_rate_hz)
-        voice.reference = loaded.model.encode_recording(samples).numpy()
-    if message.prompt_text is not None:
+        reference = loaded.model.encode_recording(samples)
+    if prompt_pcm:
         samples = _samples(prompt_pcm, message.sample_rate, config.encode_rate_hz)
-        voice.prompt = loaded.model.encode_recording(samples, pad="left").numpy()
-        voice.prompt_text = message.prompt_text
-    return voice
+        prompt = loaded.model.encode_recording(samples, pad="left")
+    return frames.VoiceEncoded(
+        message.voice_id,
+        len(reference),
+        len(prompt),
+        config.patch_size,
+        config.latent_dim,
+        payload=torch.cat((reference, prompt)).numpy().astype("<f4").tobytes(),
+    )
+
+
+def _max_patches(config: ModelConfig) -> int:
+    """Of the longest recording; resampling may round it up."""
+    return int(frames.MAX_RECORDING_S * config.encode_rate_hz) // config.patch_encode_samples + 1
 
 
 def _samples(pcm_s16le: bytes, from_hz: int, to_hz: int) -> torch.Tensor:
     if not 8_000 <= from_hz <= 192_000 or len(pcm_s16le) % 2:
         raise AudioDecodeError("a recording must be s16le at 8 to 192 kHz", field="sample_rate")
     pcm = np.frombuffer(pcm_s16le, dtype="<i2").astype(np.float32) / 32768.0
-    if not MIN_RECORDING_S <= pcm.size / from_hz <= MAX_RECORDING_S:
-        raise AudioDecodeError(f"a recording must last {MIN_RECORDING_S} to {MAX_RECORDING_S:.0f} s")
+    if not MIN_RECORDING_S <= pcm.size / from_hz <= frames.MAX_RECORDING_S:
+        raise AudioDecodeError(f"a recording must last {MIN_RECORDING_S} to {frames.MAX_RECORDING_S:.0f} s")
     return torch.from_numpy(soxr.resample(pcm, from_hz, to_hz))

@@ -21,7 +21,7 @@ import time
 
 import torch
 
-from realtime_tts.engine.engine import Engine, VoiceReady
+from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.setup import (
     EngineOptions,
     choose_config,
@@ -54,6 +54,7 @@ class Worker:
         self._finished = asyncio.Event()
         self._stopping = False
         self._failure: BaseException | None = None
+        self._encodings: dict[str, asyncio.Task[None]] = {}  # by voice id
         self._encoder = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="voices")
         self._thread = threading.Thread(target=self._run_engine, name="engine", daemon=True)
 
@@ -74,6 +75,7 @@ class Worker:
         finally:
             self._stopping = True
             self._wake.set()
+            tasks += self._encodings.values()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -81,7 +83,7 @@ class Worker:
         if self._failure is not None:
             raise EngineError("the engine stopped") from self._failure
 
-    def post(self, message: frames.Message | VoiceReady) -> None:
+    def post(self, message: frames.Message) -> None:
         """To the engine, which wakes up for it."""
         self.engine.post(message)
         self._wake.set()
@@ -129,20 +131,27 @@ class Worker:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(1 << 18):
                 for message in decoder.feed(data):
-                    if isinstance(message, frames.AddVoice):
-                        self._encoder.submit(self._encode, message)
-                    else:
-                        self.post(message)
+                    self._take(message)
 
-    def _encode(self, message: frames.AddVoice) -> None:
+    def _take(self, message: frames.Message) -> None:
+        if isinstance(message, frames.EncodeVoice):
+            task = self._encodings[message.voice_id] = self._loop.create_task(self._encode(message))
+            task.add_done_callback(lambda _: self._encodings.pop(message.voice_id))
+            return
+        if isinstance(message, frames.RemoveVoice) and (encoding := self._encodings.get(message.voice_id)):
+            encoding.cancel()  # one that has not begun never will; the result of one that has is dropped
+        self.post(message)
+
+    async def _encode(self, message: frames.EncodeVoice) -> None:
+        answer: frames.Message
         try:
-            ready = VoiceReady(message.voice_id, encode_voice(self.engine.loaded, message))
+            answer = await self._loop.run_in_executor(self._encoder, encode_voice, self.engine.loaded, message)
         except RealtimeTTSError as error:
-            ready = VoiceReady(message.voice_id, None, error)
+            answer = frames.VoiceFailed(message.voice_id, error.code, error.message)
         except Exception:
             logger.exception("a voice could not be encoded")
-            ready = VoiceReady(message.voice_id, None, EngineError("the recording could not be encoded"))
-        self.post(ready)
+            answer = frames.VoiceFailed(message.voice_id, EngineError.code, "the recording could not be encoded")
+        self.writer.write(frames.encode(answer))
 
     async def _beat(self) -> None:
         while True:

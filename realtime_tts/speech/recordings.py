@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any, TypeAlias, Union
 
@@ -44,23 +45,38 @@ def _from_samples(samples: np.ndarray[Any, Any], rate_hz: int, field: str) -> by
         pcm = pcm.mean(axis=1)
     if pcm.ndim != 1 or pcm.size == 0 or not np.isfinite(pcm).all():
         raise AudioDecodeError("samples must be a finite array [samples] or [samples, channels]", field=field)
+    if pcm.size > frames.MAX_RECORDING_S * rate_hz:  # before it is resampled, copied and sent
+        raise AudioDecodeError(f"a recording may last {frames.MAX_RECORDING_S:.0f} s", field=field)
     resampled = soxr.resample(pcm, rate_hz, _RATE_HZ)
     return bytes((np.clip(resampled, -1.0, 1.0) * 32767.0).round().astype("<i2").tobytes())
 
 
-async def voice_from_recordings(
-    voice_id: str, reference: RecordingLike | None, prompt: RecordingLike | None, prompt_text: str | None
-) -> frames.AddVoice:
-    """The message that makes a voice of an isolated reference, of speech to continue from, or of both."""
-    if (prompt is None) != (prompt_text is None):
+@dataclasses.dataclass(frozen=True, slots=True)
+class VoiceRecordings:
+    """What a voice is made of: speech to sound like, speech and its text to continue from, or both."""
+
+    reference: RecordingLike | None = None
+    prompt: RecordingLike | None = None
+    prompt_text: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.reference is None and self.prompt is None and self.prompt_text is None
+
+
+async def encoding_request(voice_id: str, recordings: VoiceRecordings) -> frames.EncodeVoice:
+    """Read recordings into the message that has them encoded.
+
+    Raises:
+        AudioDecodeError: one that cannot be read or decoded, a prompt without its text, or nothing at all.
+    """
+    if (recordings.prompt is None) != (recordings.prompt_text is None):
         raise AudioDecodeError("a prompt needs both its recording and its text", field="prompt_text")
-    reference_pcm = b"" if reference is None else await read_recording(reference, "reference_audio")
-    prompt_pcm = b"" if prompt is None else await read_recording(prompt, "prompt_audio")
-    return frames.AddVoice(
-        voice_id,
-        _RATE_HZ,
-        prompt_text=prompt_text,
-        as_reference=reference is not None,
-        prompt_offset=len(reference_pcm) if prompt is not None else 0,
-        payload=reference_pcm + prompt_pcm,
-    )
+    if recordings.is_empty:
+        raise AudioDecodeError("a voice needs a recording", field="reference_audio")
+    reference = prompt = b""
+    if recordings.reference is not None:
+        reference = await read_recording(recordings.reference, "reference_audio")
+    if recordings.prompt is not None:
+        prompt = await read_recording(recordings.prompt, "prompt_audio")
+    return frames.EncodeVoice(voice_id, _RATE_HZ, len(reference), payload=reference + prompt)

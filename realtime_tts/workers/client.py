@@ -9,20 +9,23 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
+import logging
 from collections.abc import Callable, Sequence
 
 from realtime_tts.errors import (
     Draining,
     EngineLost,
     EngineStartError,
-    InternalError,
     RealtimeTTSError,
     SlowConsumer,
+    VoiceNotFound,
     error_from_code,
 )
 from realtime_tts.workers import frames
 from realtime_tts.workers.stream import RequestStream
 from realtime_tts.workers.supervisor import Supervisor, SupervisorConfig, WorkerSpec
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["EngineClient", "EngineState", "RequestStream"]
 
@@ -42,7 +45,11 @@ class _Worker:
     supervisor: Supervisor
     requests: dict[str, RequestStream] = dataclasses.field(default_factory=dict)
     contexts: set[str] = dataclasses.field(default_factory=set)
-    voices: dict[str, asyncio.Future[frames.VoiceAdded]] = dataclasses.field(default_factory=dict)  # being added
+    encodings: dict[str, asyncio.Future[frames.VoiceEncoded]] = dataclasses.field(default_factory=dict)  # by voice id
+
+
+def _load(worker: _Worker) -> tuple[int, int]:
+    return len(worker.requests), len(worker.contexts)
 
 
 class EngineClient:
@@ -66,7 +73,7 @@ class EngineClient:
         self.ready: frames.Ready | None = None
         self._max_buffered_bytes = max_buffered_bytes
         self._on_state_change = on_state_change
-        self._voices: dict[str, frames.AddVoice] = {}  # sent again to a respawned worker
+        self._voices: dict[str, frames.AddVoice] = {}  # what every worker knows, those to come included
         self._context_workers: dict[str, _Worker] = {}
         self._started: asyncio.Future[None] | None = None
         self._workers = [self._make_worker(spec, config or SupervisorConfig()) for spec in workers]
@@ -142,7 +149,7 @@ class EngineClient:
             Draining: the engine is shutting down and this is a new context.
             EngineLost: no worker is ready. Can be tried again.
         """
-        worker = self._context_workers.get(request.context_id) or self._least_loaded()
+        worker = self._context_workers.get(request.context_id) or min(self._ready_workers(), key=_load)
         stream = RequestStream(request.request_id, request.context_id, self.cancel)
         worker.requests[request.request_id] = stream
         worker.contexts.add(request.context_id)
@@ -150,13 +157,13 @@ class EngineClient:
         worker.supervisor.send(request)
         return stream
 
-    def _least_loaded(self) -> _Worker:
+    def _ready_workers(self) -> list[_Worker]:
         if self.state in (EngineState.DRAINING, EngineState.CLOSED):
             raise Draining("the engine is shutting down")
         ready = [worker for worker in self._workers if worker.supervisor.ready is not None]
         if not ready:
             raise EngineLost("no engine worker is ready")
-        return min(ready, key=lambda worker: (len(worker.requests), len(worker.contexts)))
+        return ready
 
     def cancel(self, request_id: str) -> None:
         """End a request now: its stream yields `Done("cancelled")` and nothing after it. Unknown ids are ignored."""
@@ -188,42 +195,37 @@ class EngineClient:
 
     # ---- voices --------------------------------------------------------------------------------------------------
 
-    async def add_voice(self, voice: frames.AddVoice) -> frames.VoiceAdded:
-        """Encode a recording into a voice on every worker, and again on each one respawned.
+    async def encode_voice(self, message: frames.EncodeVoice) -> frames.VoiceEncoded:
+        """Have one worker make latents of recordings. Cancelled, it leaves nothing behind.
 
         Raises:
-            RealtimeTTSError: what the worker made of it, e.g. AudioDecodeError; EngineLost if no worker is ready.
+            RealtimeTTSError: what the worker made of it, e.g. AudioDecodeError; VoiceNotFound: removed meanwhile.
+            Draining: the engine is shutting down.
+            EngineLost: no worker is ready, or it was lost over it. Not tried on another one: if the recording is what
+                brings workers down, it must not take them all.
         """
-        ready = [worker for worker in self._workers if worker.supervisor.ready is not None]
-        if not ready:
-            raise EngineLost("no engine worker is ready")
-        if any(voice.voice_id in worker.voices for worker in ready) or voice.voice_id in self._voices:
-            raise InternalError(f"voice id {voice.voice_id!r} is in use")
-        answers = [self._send_voice(worker, voice) for worker in ready]
+        worker = min(self._ready_workers(), key=lambda worker: (len(worker.encodings), *_load(worker)))
+        answer: asyncio.Future[frames.VoiceEncoded] = asyncio.get_running_loop().create_future()
+        worker.encodings[message.voice_id] = answer
+        worker.supervisor.send(message)
         try:
-            added = (await asyncio.gather(*answers))[0]
-        except BaseException:
-            self.remove_voice(voice.voice_id)
-            raise
+            return await answer
+        finally:
+            if worker.encodings.pop(message.voice_id, None) is not None:  # no answer yet, and none is wanted
+                worker.supervisor.send(frames.RemoveVoice(message.voice_id))
+
+    def add_voice(self, voice: frames.AddVoice) -> None:
+        """Make a voice known to every worker, present and future. A request submitted from now on finds it: frames
+        arrive in order, and a worker is told of all voices before it is given its first request."""
         self._voices[voice.voice_id] = voice
-        return added
-
-    def _send_voice(self, worker: _Worker, voice: frames.AddVoice) -> asyncio.Future[frames.VoiceAdded]:
-        answer = worker.voices[voice.voice_id] = asyncio.get_running_loop().create_future()
-        answer.add_done_callback(lambda future: future.cancelled() or future.exception())  # one awaited error is enough
-        worker.supervisor.send(voice)
-        return answer
-
-    @property
-    def added_voices(self) -> list[str]:
-        """Ids of the voices added and not removed."""
-        return list(self._voices)
+        for worker in self._workers:
+            worker.supervisor.send(voice)
 
     def remove_voice(self, voice_id: str) -> None:
-        """Forget a voice, its audio and its cached KV everywhere. Unknown ids are ignored."""
+        """Forget a voice, its latents and its cached KV everywhere, or stop encoding it. Unknown ids are ignored."""
         self._voices.pop(voice_id, None)
         for worker in self._workers:
-            worker.voices.pop(voice_id, None)
+            self._answer(worker, voice_id, VoiceNotFound("the voice was removed while it was being added"))
             worker.supervisor.send(frames.RemoveVoice(voice_id))
 
     # ---- from the workers ----------------------------------------------------------------------------------------
@@ -239,14 +241,22 @@ class EngineClient:
         elif isinstance(message, (frames.Done, frames.Failed)):
             if stream := worker.requests.pop(message.request_id, None):
                 stream.put(message)
-        elif isinstance(message, (frames.VoiceAdded, frames.VoiceFailed)):
-            answer = worker.voices.pop(message.voice_id, None)
-            if answer is None or answer.done():
-                return
-            if isinstance(message, frames.VoiceAdded):
-                answer.set_result(message)
-            else:
-                answer.set_exception(error_from_code(message.code, message.message))
+        elif isinstance(message, frames.VoiceEncoded):
+            self._answer(worker, message.voice_id, message)
+        elif isinstance(message, frames.VoiceFailed):
+            self._answer(worker, message.voice_id, error_from_code(message.code, message.message))
+            if message.voice_id in self._voices:
+                logger.error("worker %s refused a voice: %s", worker.supervisor.spec.name, message.message)
+
+    def _answer(self, worker: _Worker, voice_id: str, outcome: frames.VoiceEncoded | RealtimeTTSError) -> None:
+        """To whoever waits for an encoding; one who was cancelled may not have left yet."""
+        answer = worker.encodings.pop(voice_id, None)
+        if answer is None or answer.done():
+            return
+        if isinstance(outcome, frames.VoiceEncoded):
+            answer.set_result(outcome)
+        else:
+            answer.set_exception(outcome)
 
     def _fail(self, worker: _Worker, request_id: str, error: RealtimeTTSError) -> None:
         worker.requests.pop(request_id).put(frames.Failed(request_id, error.code, error.message))
@@ -254,7 +264,7 @@ class EngineClient:
     def _worker_ready(self, worker: _Worker) -> None:
         self.ready = self.ready or worker.supervisor.ready
         for voice in self._voices.values():
-            self._send_voice(worker, voice)
+            worker.supervisor.send(voice)  # before any request
         if self._started is not None and not self._started.done():
             self._started.set_result(None)
         if self.state in (EngineState.STARTING, EngineState.DOWN):
@@ -267,10 +277,8 @@ class EngineClient:
         for context_id in worker.contexts:
             self._context_workers.pop(context_id, None)
         worker.contexts.clear()
-        for answer in worker.voices.values():
-            if not answer.done():
-                answer.set_exception(lost)
-        worker.voices.clear()
+        for voice_id in list(worker.encodings):
+            self._answer(worker, voice_id, lost)
         if self.state is EngineState.READY and self.num_ready == 0:
             self._change_state(EngineState.DOWN)
         if self._started is not None and not self._started.done():

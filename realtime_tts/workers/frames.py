@@ -1,7 +1,8 @@
 """Frames between the gateway and an engine worker, over a unix socket. Pure: bytes in, messages out.
 
 One frame: total length u32, header length u32 (both big-endian, total counts everything after itself), a msgpack
-map (the header: `type` and the message's fields), then the payload (raw little-endian PCM, mono; may be empty).
+map (the header: `type` and the message's fields), then the payload (raw little-endian PCM, mono, or float32 latents;
+may be empty).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgpack
 from realtime_tts.errors import WireError
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
+MAX_RECORDING_S = 60.0  # of one that becomes a voice
 _LENGTHS = struct.Struct(">II")
 
 
@@ -85,22 +87,36 @@ class SetPriority(Message):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class EncodeVoice(Message):
+    """Make latents of recordings: a reference, speech to continue from (the prompt), or both, one after the other in
+    the payload, s16le mono at `sample_rate` Hz, each of `MAX_RECORDING_S` at most. The worker keeps nothing of it.
+    Answered by `VoiceEncoded` or `VoiceFailed`, unless `RemoveVoice` comes first."""
+
+    type: ClassVar[str] = "encode_voice"
+    voice_id: str
+    sample_rate: int
+    num_reference_bytes: int = 0  # of the payload; the rest is the prompt
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class AddVoice(Message):
-    """Encode a recording (payload: s16le mono at `sample_rate` Hz) into a voice. With `prompt_text` it is continued
-    from; with `as_reference` it is an isolated reference; both may hold, also of two recordings. Answered by
-    `VoiceAdded` or `VoiceFailed`."""
+    """Know a voice by its latents (payload as in `VoiceEncoded`) from the next frame on. Answered only if it cannot be,
+    by `VoiceFailed`."""
 
     type: ClassVar[str] = "add_voice"
     voice_id: str
-    sample_rate: int
-    prompt_text: str | None = None
-    as_reference: bool = True
-    prompt_offset: int = 0  # bytes; > 0: the payload is the reference up to here, and from here on the prompt
+    num_reference_patches: int
+    num_prompt_patches: int
+    patch_size: int
+    latent_dim: int
+    prompt_text: str | None = None  # what is said in the prompt
     tenant: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RemoveVoice(Message):
+    """Forget a voice and what is cached of it, or the encoding of one. Never answered; unknown ids are ignored."""
+
     type: ClassVar[str] = "remove_voice"
     voice_id: str
 
@@ -169,14 +185,22 @@ class Failed(Message):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class VoiceAdded(Message):
-    type: ClassVar[str] = "voice_added"
+class VoiceEncoded(Message):
+    """Latents of a voice. Payload: float32 little-endian [num_patches, patch_size, latent_dim], first the reference's
+    patches, then the prompt's."""
+
+    type: ClassVar[str] = "voice_encoded"
     voice_id: str
-    num_patches: int
+    num_reference_patches: int
+    num_prompt_patches: int
+    patch_size: int
+    latent_dim: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VoiceFailed(Message):
+    """A recording that cannot be encoded, or a voice that cannot be added."""
+
     type: ClassVar[str] = "voice_failed"
     voice_id: str
     code: str

@@ -122,7 +122,7 @@ async def test_errors_are_typed_and_leave_nothing_behind(tts: AsyncTTS) -> None:
         await speak(tts, "hello", prompt_text="hello")
     with pytest.raises(AudioDecodeError):
         await speak(tts, "hello", reference_audio=(np.zeros(0), 16000))
-    assert tts._client.added_voices == []
+    assert not tts._client._voices
 
 
 async def test_an_error_of_the_text_stream_reaches_the_caller(tts: AsyncTTS) -> None:
@@ -146,7 +146,7 @@ async def test_recordings_make_a_voice_for_one_call_or_for_good(tts: AsyncTTS, t
     assert (await speak(tts, "hello", reference_audio=path)).size
     assert (await speak(tts, "hello", prompt_audio=(stereo, 16000), prompt_text="a tone")).size
     assert (await speak(tts, "hello", reference_audio=(tone, 16000), prompt_audio=path, prompt_text="a tone")).size
-    assert tts._client.added_voices == []
+    assert not tts._client._voices
     await tts.add_voice("mine", reference_audio=(tone, 16000))
     assert tts.voices == ["slt", "rms", "mine", "zero-shot"]
     assert (await speak(tts, "hello", voice="mine")).size

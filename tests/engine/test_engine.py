@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from engine_harness import EngineHarness
 
 from realtime_tts.engine import engine as engine_module
 from realtime_tts.engine.continuity import Continuity, join_text
-from realtime_tts.engine.engine import VoiceReady
 from realtime_tts.engine.runtime.noise import noise_key, patch_noise
 from realtime_tts.engine.voices import ZERO_SHOT, encode_voice
 from realtime_tts.errors import AudioDecodeError, EngineOutOfMemory, InvalidRequest
@@ -35,9 +35,16 @@ def recording(seconds: float = 0.05, rate_hz: int = 16000, seed: int = 0) -> byt
     return (noise * 32767).astype("<i2").tobytes()
 
 
+def latents_of(loaded: LoadedModel, message: frames.EncodeVoice, **fields: Any) -> frames.AddVoice:
+    encoded = encode_voice(loaded, message)
+    counts = encoded.num_reference_patches, encoded.num_prompt_patches, encoded.patch_size, encoded.latent_dim
+    return frames.AddVoice(message.voice_id, *counts, payload=encoded.payload, **fields)
+
+
 def add_voice(harness: EngineHarness, voice_id: str, **fields: Any) -> None:
-    message = frames.AddVoice(voice_id, 16000, payload=recording(0.012, seed=len(voice_id)), **fields)
-    harness.engine.post(VoiceReady(voice_id, encode_voice(harness.engine.loaded, message)))
+    pcm = recording(0.012, seed=len(voice_id))
+    message = frames.EncodeVoice(voice_id, 16000, len(pcm), payload=pcm)
+    harness.engine.post(latents_of(harness.engine.loaded, message, **fields))
 
 
 def alone(loaded: LoadedModel, text: str, **fields: Any) -> np.ndarray[Any, Any]:
@@ -334,9 +341,6 @@ def test_texts_are_joined_as_their_script_joins_them() -> None:
 def test_an_added_voice_changes_the_sound_belongs_to_its_tenant_and_goes_with_its_cache(tiny: LoadedModel) -> None:
     harness = EngineHarness(tiny)
     add_voice(harness, "mine", tenant="t")
-    harness.run()
-    assert isinstance(harness.sent[-1], frames.VoiceAdded)
-    assert harness.sent[-1].num_patches > 1
     harness.say("spoken", "hello", voice="mine", tenant="t")
     harness.say("stolen", "hello", voice="mine", tenant="other")
     harness.run()
@@ -351,38 +355,115 @@ def test_an_added_voice_changes_the_sound_belongs_to_its_tenant_and_goes_with_it
     assert harness.engine.scheduler.pool.num_cached == 0
 
 
-@pytest.mark.parametrize("fields", [{}, {"prompt_text": "abc"}, {"prompt_text": "abc", "as_reference": False}])
-def test_every_way_to_make_a_voice_speaks(tiny: LoadedModel, fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize("when", ["before its first step", "in its prefill", "before the next segment"])
+def test_of_a_removed_voice_nothing_is_cached_when_what_speaks_in_it_has_ended(tiny: LoadedModel, when: str) -> None:
+    harness = EngineHarness(tiny, max_prefill_positions=16)
+    add_voice(harness, "mine")
+    harness.say("x", "theweatherisnicetoday", context="c", voice="mine")
+    if when != "before its first step":
+        harness.engine.step()
+    if when == "before the next segment":
+        harness.say("y", "theweatherisnicetoday", context="c", voice="mine")
+    harness.engine.post(frames.RemoveVoice("mine"))
+    harness.run()
+    assert isinstance(harness.end("x"), frames.Done)
+    assert harness.engine.scheduler.pool.num_cached == 0
+    harness.assert_nothing_leaked()
+
+
+@pytest.mark.parametrize("parts", ["reference", "prompt", "both"])
+def test_every_way_to_make_a_voice_speaks(tiny: LoadedModel, parts: str) -> None:
     harness = EngineHarness(tiny)
-    add_voice(harness, "v", **fields)
+    reference = b"" if parts == "prompt" else recording(0.01, seed=1)
+    prompt = b"" if parts == "reference" else recording(0.02, seed=2)
+    message = frames.EncodeVoice("v", 16000, len(reference), payload=reference + prompt)
+    harness.engine.post(latents_of(tiny, message, prompt_text="abc" if prompt else None))
     harness.say("x", "hello", voice="v")
     harness.run()
     assert isinstance(harness.end("x"), frames.Done)
     assert np.abs(harness.pcm("x")).max() > 0
 
 
-def test_reference_and_prompt_can_be_two_recordings(tiny: LoadedModel) -> None:
+def test_reference_and_prompt_are_two_recordings(tiny: LoadedModel) -> None:
     first, second = recording(0.01, seed=1), recording(0.02, seed=2)
-    message = frames.AddVoice("v", 16000, prompt_text="abc", prompt_offset=len(first), payload=first + second)
-    voice = encode_voice(tiny, message)
-    reference = encode_voice(tiny, frames.AddVoice("v", 16000, payload=first)).reference
-    assert voice.reference is not None
-    assert voice.prompt is not None
-    assert np.array_equal(voice.reference, reference)
-    assert len(voice.prompt) > len(voice.reference)
+    both = encode_voice(tiny, frames.EncodeVoice("v", 16000, len(first), payload=first + second))
+    reference = encode_voice(tiny, frames.EncodeVoice("v", 16000, len(first), payload=first))
+    prompt = encode_voice(tiny, frames.EncodeVoice("v", 16000, payload=second))
+    assert both.payload == reference.payload + prompt.payload
+    assert both.num_prompt_patches == prompt.num_prompt_patches > both.num_reference_patches > 0
+    assert (reference.num_prompt_patches, prompt.num_reference_patches) == (0, 0)
 
 
 def test_a_bad_recording_is_refused(tiny: LoadedModel, tiny_first: LoadedModel) -> None:
-    for message in (
-        frames.AddVoice("v", 16000),
-        frames.AddVoice("v", 100, payload=recording()),
-        frames.AddVoice("v", 16000, payload=b"\0" * 4001),
-        frames.AddVoice("v", 16000, payload=b"\0" * 2 * 16000 * 61),
+    for rate_hz, payload in (
+        (16000, b""),
+        (100, recording()),
+        (16000, b"\0" * 4001),
+        (16000, b"\0" * 2 * 16000 * 61),
     ):
         with pytest.raises(AudioDecodeError):
-            encode_voice(tiny, message)
-    with pytest.raises(InvalidRequest):
-        encode_voice(tiny_first, frames.AddVoice("v", 16000, payload=recording(1.0)))
+            encode_voice(tiny, frames.EncodeVoice("v", rate_hz, len(payload), payload=payload))
+    with pytest.raises(InvalidRequest, match="text"):
+        encode_voice(tiny_first, frames.EncodeVoice("v", 16000, 32000, payload=recording(1.0)))
+
+
+def test_a_voice_sounds_the_same_wherever_its_latents_go(tiny: LoadedModel) -> None:
+    pcm = recording(0.012, seed=4)
+    voice = latents_of(tiny, frames.EncodeVoice("v", 16000, len(pcm), payload=pcm))
+    spoken = []
+    for _ in range(2):
+        harness = EngineHarness(tiny)
+        harness.engine.post(frames.Decoder().feed(frames.encode(voice))[0])
+        harness.say("x", "hello", voice="v")
+        harness.run()
+        spoken.append(harness.pcm("x"))
+    assert np.array_equal(*spoken)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"patch_size": 8},
+        {"latent_dim": 4},
+        {"num_reference_patches": 0, "payload": b""},
+        {"num_reference_patches": -1},
+        {"num_reference_patches": 10**9},
+        {"num_prompt_patches": 1, "prompt_text": "abc"},
+        {"num_prompt_patches": -1},
+        {"prompt_text": "abc"},
+        {"payload": b"\0"},
+        {"payload": "nan"},
+    ],
+)
+def test_latents_that_are_not_of_this_model_are_refused_and_nothing_breaks(
+    tiny: LoadedModel, change: dict[str, Any]
+) -> None:
+    harness = EngineHarness(tiny)
+    pcm = recording(0.012)
+    voice = latents_of(tiny, frames.EncodeVoice("v", 16000, len(pcm), payload=pcm))
+    if change.get("payload") == "nan":
+        change = {"payload": np.full(len(voice.payload) // 4, np.nan, "<f4").tobytes()}
+    harness.engine.post(dataclasses.replace(voice, **change))
+    harness.say("refused", "hello", voice="v")
+    harness.engine.post(voice)
+    harness.say("spoken", "hello", voice="v")
+    harness.run()
+    assert [(m.voice_id, m.code) for m in harness.sent if isinstance(m, frames.VoiceFailed)] == [
+        ("v", "invalid_request")
+    ]
+    assert isinstance(harness.end("refused"), frames.Failed)
+    assert isinstance(harness.end("spoken"), frames.Done)
+
+
+def test_a_model_without_isolated_references_refuses_their_latents(tiny_first: LoadedModel) -> None:
+    config = tiny_first.config
+    payload = np.zeros((2, config.patch_size, config.latent_dim), "<f4").tobytes()
+    harness = EngineHarness(tiny_first)
+    harness.engine.post(frames.AddVoice("v", 2, 0, config.patch_size, config.latent_dim, payload=payload))
+    harness.engine.step()
+    (failed,) = harness.sent
+    assert isinstance(failed, frames.VoiceFailed)
+    assert "reference" in failed.message
 
 
 def test_a_paced_context_waits_for_its_listener(tiny: LoadedModel) -> None:
@@ -431,18 +512,23 @@ def test_an_odd_request_that_breaks_the_front_fails_alone(tiny: LoadedModel, mon
     assert isinstance(harness.end("good"), frames.Done)
 
 
-def test_a_voice_that_cannot_be_added_is_answered(tiny: LoadedModel) -> None:
-    voices = {"own": VoicePolicy(text_prefix="a")}
-    harness = EngineHarness(tiny, policy={"voices": voices})
+def test_a_taken_voice_id_is_never_given_to_another_voice(tiny: LoadedModel) -> None:
+    harness = EngineHarness(tiny, policy={"voices": {"own": VoicePolicy(text_prefix="a")}})
     add_voice(harness, "own")
-    harness.engine.post(VoiceReady("broken", None, AudioDecodeError("damaged")))
+    add_voice(harness, "mine", tenant="t")
+    harness.say("before", "hello", voice="mine", tenant="t")
+    harness.run()
+    add_voice(harness, "mine", tenant="thief")
+    harness.say("after", "hello", voice="mine", tenant="t")
+    harness.say("stolen", "hello", voice="mine", tenant="thief")
+    harness.say("x", "hello", voice="own", tenant="t")
     harness.run()
     assert [(m.voice_id, m.code) for m in harness.sent if isinstance(m, frames.VoiceFailed)] == [
-        ("own", "invalid_request"),
-        ("broken", "audio_decode_error"),
+        ("own", "voice_exists"),
+        ("mine", "voice_exists"),
     ]
-    harness.say("x", "hello", voice="own")
-    harness.run()
+    assert np.array_equal(harness.pcm("before"), harness.pcm("after"))
+    assert isinstance(harness.end("stolen"), frames.Failed)
     assert isinstance(harness.end("x"), frames.Done)
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import pytest_asyncio
 
+from realtime_tts.engine.worker import Worker
 from realtime_tts.errors import AudioDecodeError, CheckpointError, ConfigError, EngineLost
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, EngineState, RequestStream
@@ -152,16 +155,63 @@ async def test_a_worker_whose_gateway_is_gone_exits() -> None:
     await client.close()
 
 
+TONE = (8000 * np.sin(np.arange(2 * 24000) * 0.05)).astype("<i2").tobytes()  # two seconds at 24 kHz
+
+
+async def add_voice(client: EngineClient, voice_id: str) -> frames.VoiceEncoded:
+    encoded = await client.encode_voice(frames.EncodeVoice(voice_id, 24000, len(TONE), payload=TONE))
+    counts = encoded.num_reference_patches, encoded.num_prompt_patches, encoded.patch_size, encoded.latent_dim
+    client.add_voice(frames.AddVoice(voice_id, *counts, payload=encoded.payload))
+    return encoded
+
+
 async def test_a_voice_is_made_from_a_recording_while_others_speak(client: EngineClient) -> None:
     talking = speak(client)
-    tone = (8000 * np.sin(np.arange(2 * 24000) * 0.05)).astype("<i2").tobytes()
-    added = await client.add_voice(frames.AddVoice("mine", 24000, payload=tone))
-    assert added.num_patches == 13
+    assert (await add_voice(client, "mine")).num_reference_patches == 13
     with pytest.raises(AudioDecodeError):
-        await client.add_voice(frames.AddVoice("short", 24000, payload=tone[:100]))
+        await client.encode_voice(frames.EncodeVoice("short", 24000, 100, payload=TONE[:100]))
     _, done = await collect(speak(client, "hello there.", "cloned", voice="mine"))
     assert isinstance(done, frames.Done)
     assert isinstance((await collect(talking))[1], frames.Done)
+
+
+async def test_a_respawned_worker_speaks_in_an_added_voice_from_its_first_request(client: EngineClient) -> None:
+    await add_voice(client, "mine")
+    before, _ = await collect(speak(client, "hello there.", "before", voice="mine"))
+    os.kill(client.worker_pids[0], signal.SIGKILL)
+    await until(lambda: client.num_ready == 0)
+    await until(lambda: client.num_ready == 1, 60)
+    after, done = await collect(speak(client, "hello there.", "after", voice="mine"))
+    assert isinstance(done, frames.Done)
+    assert np.abs(after.astype(int) - before).max() < 33  # 1e-3 of full scale
+
+
+async def test_an_encoding_that_nobody_wants_any_more_is_not_begun_or_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    sent: list[frames.Message] = []
+    gate = threading.Event()
+
+    def encode(loaded: object, message: frames.EncodeVoice) -> frames.VoiceEncoded:
+        begun.append(message.voice_id)
+        gate.wait(30)
+        return frames.VoiceEncoded(message.voice_id, 0, 0, 1, 1)
+
+    monkeypatch.setattr("realtime_tts.engine.worker.encode_voice", encode)
+    engine = SimpleNamespace(loaded=None, post=lambda message: None)
+    writer = SimpleNamespace(write=lambda data: sent.extend(frames.Decoder().feed(data)))
+    worker = Worker(engine, writer)  # type: ignore[arg-type]
+    for voice_id in ("running", "waiting", "wanted"):
+        worker._take(frames.EncodeVoice(voice_id, 16000))
+    await until(lambda: bool(begun))
+    worker._take(frames.RemoveVoice("running"))
+    worker._take(frames.RemoveVoice("waiting"))
+    await asyncio.sleep(0)
+    gate.set()
+    await until(lambda: bool(sent))
+    assert begun == ["running", "wanted"]
+    assert [message.voice_id for message in sent if isinstance(message, frames.VoiceEncoded)] == ["wanted"]
+    await until(lambda: not worker._encodings)
+    worker._encoder.shutdown()
 
 
 async def test_a_model_or_device_that_cannot_be_used_says_why() -> None:

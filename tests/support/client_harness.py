@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,25 +20,48 @@ QUICK = SupervisorConfig(ready_timeout_s=30, hang_s=1.0, backoff_s=0.05, max_bac
 MakeClient = Callable[..., Any]
 
 
+class Journal:
+    """What fake workers have received, where they were started with `journal=journal.path`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "journal"
+
+    def frames(self, *types: str) -> dict[str, list[tuple[str, str]]]:
+        """(type, voice id) of each frame in order, of these types or all, by process."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for line in self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []:
+            pid, kind, voice_id = line.split(" ")
+            if not types or kind in types:
+                found.setdefault(pid, []).append((kind, voice_id))
+        return found
+
+
 def num_fds() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
 @pytest.fixture
-async def make_client(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeClient]:
+async def make_client(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[MakeClient]:
     """Start clients; afterwards nothing of them is left: tasks, descriptors, temporary files, processes."""
+    tmp_path_factory.getbasetemp()  # a test's own files are not to lie in what follows
     directory = tempfile.mkdtemp()  # not tmp_path: a socket's path may have 100 characters or so
     monkeypatch.setattr("tempfile.tempdir", directory)
     clients: list[EngineClient] = []
     before, tasks = num_fds(), asyncio.all_tasks()
 
-    async def make(num_workers: int = 1, **options: object) -> EngineClient:
+    async def make(
+        num_workers: int = 1, each: Sequence[dict[str, object]] | None = None, **options: object
+    ) -> EngineClient:
+        """`each`: options of one worker; the client is returned when the first is ready, otherwise when all are."""
         max_buffered_bytes = options.pop("max_buffered_bytes", 8 << 20)
-        specs = [WorkerSpec(fake_worker_command(**options), name=f"fake-{i}") for i in range(num_workers)]
+        commands = [fake_worker_command(**options, **own) for own in each or [{}] * num_workers]
+        specs = [WorkerSpec(command, name=f"fake-{index}") for index, command in enumerate(commands)]
         client = EngineClient(specs, QUICK, max_buffered_bytes=max_buffered_bytes)  # type: ignore[arg-type]
         clients.append(client)
         await client.start()
-        while client.num_ready < num_workers:
+        while each is None and client.num_ready < num_workers:
             await asyncio.sleep(0.01)
         return client
 
@@ -50,6 +74,11 @@ async def make_client(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeClie
     assert asyncio.all_tasks() - tasks - {asyncio.current_task()} == set()
     os.rmdir(directory)  # fails unless empty
     assert num_fds() <= before
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path)
 
 
 async def collect(stream: RequestStream) -> tuple[bytes, frames.Message]:

@@ -89,7 +89,8 @@ class FakeWorker:
         self.options, self.writer = options, writer
         self.contexts: dict[str, Context] = {}
         self.requests: dict[str, tuple[frames.Generate, asyncio.Task[None]]] = {}
-        self.voices = set(POLICY["voices"])
+        self.voices: dict[str, str | None] = dict.fromkeys(POLICY["voices"])  # id → tenant; None: everybody's
+        self.encodings: dict[str, asyncio.Task[None]] = {}
         self.num_steps = self.num_speaking = self.num_parked = 0
         self.draining = asyncio.Event()
 
@@ -127,21 +128,55 @@ class FakeWorker:
                 context.lead_s(asyncio.get_running_loop().time())
                 context.played_s = min(message.played_ms / 1000, context.produced_s)
                 context.paused = message.paused
+        elif isinstance(message, frames.Drain):
+            self.draining.set()
+        else:
+            self.receive_voice(message)
+
+    def receive_voice(self, message: frames.Message) -> None:
+        if isinstance(message, frames.EncodeVoice):
+            task = self.encodings[message.voice_id] = asyncio.get_running_loop().create_task(self.encode(message))
+            task.add_done_callback(lambda _: self.encodings.pop(message.voice_id))
         elif isinstance(message, frames.AddVoice):
             self.add_voice(message)
         elif isinstance(message, frames.RemoveVoice):
-            self.voices.discard(message.voice_id)
-        elif isinstance(message, frames.Drain):
-            self.draining.set()
+            if encoding := self.encodings.get(message.voice_id):
+                encoding.cancel()
+            self.voices.pop(message.voice_id, None)
 
-    def add_voice(self, message: frames.AddVoice) -> None:
+    def note(self, message: frames.Message) -> None:
+        """A line per frame, for tests that look at their order."""
+        if self.options.journal:
+            with open(self.options.journal, "a", encoding="utf-8") as file:
+                file.write(f"{os.getpid()} {message.type} {getattr(message, 'voice_id', '')}\n")
+
+    async def encode(self, message: frames.EncodeVoice) -> None:
+        """Latents of one number per patch, counting up: [n, 1, 1]."""
+        await opened(self.options.encode_gate)
+        if self.options.crash_on_voice:
+            os.kill(os.getpid(), signal.SIGKILL)
         if not message.payload:
             self.send(frames.VoiceFailed(message.voice_id, "audio_decode_error", "the recording is empty"))
             return
-        self.voices.add(message.voice_id)
-        seconds = len(message.payload) / 2 / message.sample_rate
-        patch_s = self.options.patch_samples / self.options.sample_rate
-        self.send(frames.VoiceAdded(message.voice_id, math.ceil(seconds / patch_s)))
+        patch_bytes = 2 * message.sample_rate * self.options.patch_samples / self.options.sample_rate
+        num_reference = math.ceil(message.num_reference_bytes / patch_bytes)
+        num_prompt = math.ceil((len(message.payload) - message.num_reference_bytes) / patch_bytes)
+        latents = array("f", range(num_reference + num_prompt)).tobytes()
+        self.send(frames.VoiceEncoded(message.voice_id, num_reference, num_prompt, 1, 1, payload=latents))
+
+    def add_voice(self, message: frames.AddVoice) -> None:
+        num_patches = message.num_reference_patches + message.num_prompt_patches
+        if message.voice_id in self.voices:
+            self.send(frames.VoiceFailed(message.voice_id, "voice_exists", "the voice id is taken"))
+        elif message.payload != array("f", range(num_patches)).tobytes():
+            self.send(frames.VoiceFailed(message.voice_id, "invalid_request", "these are no latents of mine"))
+        else:
+            self.voices[message.voice_id] = message.tenant
+
+    def has_voice(self, request: frames.Generate) -> bool:
+        if request.voice is None:
+            return True
+        return request.voice in self.voices and self.voices[request.voice] in (None, request.tenant)
 
     def cancel(self, request_id: str) -> None:
         if found := self.requests.pop(request_id, None):
@@ -150,7 +185,7 @@ class FakeWorker:
 
     async def run(self, request: frames.Generate, context: Context) -> None:
         async with context.turn:
-            if request.voice is not None and request.voice not in self.voices:
+            if not self.has_voice(request):
                 self.end(frames.Failed(request.request_id, "voice_not_found", f"no voice {request.voice!r}"))
                 return
             self.num_speaking += 1
@@ -199,6 +234,12 @@ class FakeWorker:
         self.send(message)
 
 
+async def opened(gate: str | None) -> None:
+    """Return when the file exists: a test decides when, whatever the speed of the machine."""
+    while gate is not None and not os.path.exists(gate):  # noqa: ASYNC240 - quick, and only a fake
+        await asyncio.sleep(0.01)
+
+
 async def heartbeat(worker: FakeWorker) -> None:
     while True:
         worker.send_stats()
@@ -213,6 +254,7 @@ async def serve(options: argparse.Namespace) -> None:
         await writer.drain()
         sys.exit(3)
     await asyncio.sleep(options.ready_delay_s)
+    await opened(options.ready_gate)
     voices = [{"id": key, **value} for key, value in POLICY["voices"].items()]
     worker.send(
         frames.Ready(
@@ -224,7 +266,7 @@ async def serve(options: argparse.Namespace) -> None:
     listen = asyncio.create_task(receive_all(reader, worker))
     drained = asyncio.create_task(finish_all(worker))
     await asyncio.wait([listen, drained], return_when=asyncio.FIRST_COMPLETED)
-    for task in (beat, listen, drained, *(task for _, task in worker.requests.values())):
+    for task in (beat, listen, drained, *(task for _, task in worker.requests.values()), *worker.encodings.values()):
         task.cancel()
     with contextlib.suppress(ConnectionError):
         await writer.drain()
@@ -237,6 +279,7 @@ async def receive_all(reader: asyncio.StreamReader, worker: FakeWorker) -> None:
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(65536):
             for message in decoder.feed(data):
+                worker.note(message)
                 worker.receive(message)
 
 
@@ -254,6 +297,10 @@ def main() -> None:
     parser.add_argument("--sample-rate", type=int, default=16000)
     parser.add_argument("--patch-samples", type=int, default=2560)
     parser.add_argument("--ready-delay-s", type=float, default=0.0)
+    parser.add_argument("--ready-gate", help="get ready when this file exists")
+    parser.add_argument("--encode-gate", help="encode recordings when this file exists")
+    parser.add_argument("--crash-on-voice", action="store_true", help="die of the first recording")
+    parser.add_argument("--journal", help="a file that gets a line per frame received: process id, type, voice id")
     parser.add_argument("--max-streams", type=int, default=64)
     parser.add_argument("--fail-start", action="store_true")
     asyncio.run(serve(parser.parse_args()))

@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from client_harness import make_client
+from client_harness import journal, make_client
 
-__all__ = ["make_client"]
+__all__ = ["journal", "make_client"]

@@ -7,11 +7,13 @@ import os
 import signal
 import sys
 from array import array
+from pathlib import Path
+from typing import Any
 
 import pytest
-from client_harness import QUICK, MakeClient, collect, speak, until
+from client_harness import QUICK, Journal, MakeClient, collect, speak, until
 
-from realtime_tts.errors import AudioDecodeError, CheckpointError, Draining, EngineLost, EngineStartError
+from realtime_tts.errors import AudioDecodeError, CheckpointError, Draining, EngineLost, EngineStartError, VoiceNotFound
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, EngineState, RequestStream
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
@@ -141,21 +143,134 @@ async def test_a_reader_that_never_reads_loses_its_request(make_client: MakeClie
     assert failed.code == "slow_consumer"
 
 
-async def test_voices_are_added_everywhere_and_survive_a_respawn(make_client: MakeClient) -> None:
-    client = await make_client(2)
-    added = await client.add_voice(frames.AddVoice("mine", 16000, payload=b"\0\0" * 16000))
-    assert added.num_patches == 7
-    with pytest.raises(AudioDecodeError):
-        await client.add_voice(frames.AddVoice("empty", 16000))
-    for pid in client.worker_pids:
-        os.kill(pid, signal.SIGKILL)
-    await until(lambda: client.num_ready == 0)
-    await until(lambda: client.num_ready == 2)
-    _, done = await collect(speak(client, "hello", voice="mine"))
-    assert isinstance(done, frames.Done)
+RECORDING = b"\0\0" * 16000  # one second at 16 kHz
+
+
+async def add_voice(client: EngineClient, voice_id: str = "mine", tenant: str = "") -> frames.VoiceEncoded:
+    encoded = await client.encode_voice(frames.EncodeVoice(voice_id, 16000, len(RECORDING), payload=RECORDING))
+    counts = encoded.num_reference_patches, encoded.num_prompt_patches, encoded.patch_size, encoded.latent_dim
+    client.add_voice(frames.AddVoice(voice_id, *counts, tenant=tenant, payload=encoded.payload))
+    return encoded
+
+
+async def speak_once(client: EngineClient, voice: str = "mine", **fields: Any) -> frames.Message:
+    return (await collect(speak(client, "hello", voice=voice, **fields)))[1]
+
+
+async def test_a_recording_is_encoded_once_and_its_voice_known_everywhere(
+    make_client: MakeClient, journal: Journal
+) -> None:
+    client = await make_client(2, journal=journal.path)
+    assert (await add_voice(client)).num_reference_patches == 7
+    streams = [speak(client, "hello", f"c{number}", f"r{number}", voice="mine") for number in range(4)]
+    assert all([isinstance((await collect(stream))[1], frames.Done) for stream in streams])
+    assert sum(map(len, journal.frames("encode_voice").values())) == 1
+    assert list(journal.frames("add_voice").values()) == [[("add_voice", "mine")]] * 2
     client.remove_voice("mine")
-    _, failed = await collect(speak(client, "hello", voice="mine"))
-    assert isinstance(failed, frames.Failed)
+    assert isinstance(await speak_once(client), frames.Failed)
+    with pytest.raises(AudioDecodeError):
+        await client.encode_voice(frames.EncodeVoice("empty", 16000))
+
+
+async def test_a_respawned_worker_knows_all_voices_before_its_first_request(
+    make_client: MakeClient, journal: Journal
+) -> None:
+    client = await make_client(journal=journal.path)
+    await add_voice(client, "one")
+    await add_voice(client, "two")
+    old = client.worker_pids[0]
+    os.kill(old, signal.SIGKILL)
+    await until(lambda: client.num_ready == 0)
+    await until(lambda: client.num_ready == 1)
+    assert isinstance(await speak_once(client, "two"), frames.Done)
+    (frames_of_new,) = [received for pid, received in journal.frames().items() if pid != str(old)]
+    assert frames_of_new[:3] == [("add_voice", "one"), ("add_voice", "two"), ("generate", "")]
+
+
+async def test_a_worker_that_becomes_ready_while_a_voice_is_made_gets_it(
+    make_client: MakeClient, journal: Journal, tmp_path: Path
+) -> None:
+    encode_gate, ready_gate = tmp_path / "encode", tmp_path / "ready"
+    client = await make_client(each=[{"encode_gate": encode_gate}, {"ready_gate": ready_gate}], journal=journal.path)
+    adding = asyncio.create_task(add_voice(client))
+    await until(lambda: bool(journal.frames("encode_voice")))
+    ready_gate.touch()
+    await until(lambda: client.num_ready == 2)
+    encode_gate.touch()
+    await adding
+    streams = [speak(client, "hello", f"c{number}", f"r{number}", voice="mine") for number in range(2)]
+    assert [len(worker.requests) for worker in client._workers] == [1, 1]
+    assert all([isinstance((await collect(stream))[1], frames.Done) for stream in streams])
+    assert len(journal.frames("add_voice")) == 2
+
+
+async def test_a_worker_lost_over_a_recording_is_an_error_that_can_be_tried_again(
+    make_client: MakeClient, journal: Journal
+) -> None:
+    client = await make_client(each=[{"crash_on_voice": True}, {}], journal=journal.path)
+    await until(lambda: client.num_ready == 2)
+    with pytest.raises(EngineLost) as caught:
+        await add_voice(client)
+    assert caught.value.retryable
+    assert len(journal.frames("encode_voice")) == 1, "the recording was given to another worker"
+    await add_voice(client)
+    assert isinstance(await speak_once(client), frames.Done)
+
+
+async def test_a_cancelled_or_removed_encoding_leaves_nothing_behind(make_client: MakeClient, journal: Journal) -> None:
+    client = await make_client(2, journal=journal.path, encode_gate="/never")
+    cancelled, removed = asyncio.create_task(add_voice(client, "a")), asyncio.create_task(add_voice(client, "b"))
+    await until(lambda: sum(map(len, journal.frames("encode_voice").values())) == 2)
+    cancelled.cancel()
+    client.remove_voice("b")
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    with pytest.raises(VoiceNotFound):
+        await removed
+    await until(lambda: sum(map(len, journal.frames("remove_voice").values())) == 3)  # one worker had "a", both "b"
+    assert not journal.frames("add_voice")
+    assert not client._voices
+    assert not any(worker.encodings for worker in client._workers)
+
+
+async def test_an_answer_that_crosses_a_cancellation_is_dropped(make_client: MakeClient) -> None:
+    client = await make_client(encode_gate="/never")
+    task = asyncio.create_task(add_voice(client))
+    await asyncio.sleep(0)
+    (worker,) = client._workers
+    task.cancel()
+    client._receive(worker, frames.VoiceEncoded("mine", 1, 0, 1, 1, payload=b"\0" * 4))
+    client._receive(worker, frames.VoiceFailed("mine", "audio_decode_error", "late"))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not client._voices
+
+
+async def test_a_closing_engine_encodes_nothing_more(make_client: MakeClient) -> None:
+    client = await make_client(encode_gate="/never")
+    adding = asyncio.create_task(add_voice(client))
+    stream = speak(client, "[stall]")
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(client.close(drain_s=60.0))
+    await asyncio.sleep(0)
+    with pytest.raises(Draining):
+        await add_voice(client, "late")
+    client.cancel(stream.request_id)
+    with pytest.raises(EngineLost):
+        await adding
+    await closing
+
+
+async def test_another_tenants_voice_id_is_not_overwritten(
+    make_client: MakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await make_client()
+    await add_voice(client, tenant="owner")
+    worker = client._workers[0].supervisor
+    worker.send(frames.AddVoice("mine", 1, 0, 1, 1, tenant="thief", payload=b"\0" * 4))
+    assert isinstance(await speak_once(client, tenant="owner"), frames.Done)
+    assert isinstance(await speak_once(client, tenant="thief"), frames.Failed)
+    assert "refused a voice" in caplog.text
 
 
 async def test_a_drain_finishes_what_runs_and_refuses_what_is_new(make_client: MakeClient) -> None:
