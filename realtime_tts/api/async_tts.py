@@ -99,7 +99,7 @@ class AsyncTTS:
     @property
     def voices(self) -> list[str]:
         """Names for `generate`'s `voice`, those added included; ``zero-shot`` is always one."""
-        return [*(voice["id"] for voice in self._ready.voices), *self._voices.added(), ZERO_SHOT_VOICE]
+        return self._voices.names()
 
     @property
     def _ready(self) -> frames.Ready:

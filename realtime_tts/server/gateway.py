@@ -31,6 +31,7 @@ from realtime_tts.session.session import Session
 from realtime_tts.session.settings import SessionConfig
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.encoding import Encoders
+from realtime_tts.speech.voices import VoiceRegistry
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, EngineState
 
@@ -59,6 +60,7 @@ class Gateway:
 
     def __init__(self, settings: Settings, engine: EngineClient) -> None:
         self.settings, self.engine = settings, engine
+        self.voices = VoiceRegistry(engine)
         self.authenticator = Authenticator(settings.server)
         self.metrics = Metrics()
         self.encoders = Encoders(settings.server.encoder_threads)
@@ -183,11 +185,12 @@ class Gateway:
         session = Session(
             "s_" + secrets.token_urlsafe(16),  # not to be guessed: whoever knows it can resume the session
             self._session_config(self.catalogue),
-            resolve=functools.partial(defaults.resolve, permissive=permissive),
+            resolve=functools.partial(defaults.resolve, tenant=tenant, permissive=permissive),
             make_planner=defaults.make_planner,
             now=time.monotonic(),
         )
-        live = LiveSession(session, Services(self.engine, self.encoders, self.metrics), tenant, self._forget)
+        services = Services(self.engine, self.voices, self.encoders, self.metrics)
+        live = LiveSession(session, services, tenant, self._forget)
         self.sessions[session.session_id] = live
         self.metrics.sessions_total.inc()
         self.metrics.sessions.set(len(self.sessions))
@@ -215,6 +218,7 @@ class Gateway:
         config = self.settings.server
         defaults = SpeechDefaults(
             ready,
+            voices=self.voices.names,
             language=config.language,
             stall_flush_s=config.stall_flush_s or None,
             draw_seed=lambda: secrets.randbelow(2**31),

@@ -21,6 +21,7 @@ from realtime_tts.session import messages
 from realtime_tts.session.session import Session, SessionState
 from realtime_tts.speech.encoding import Encoders
 from realtime_tts.speech.speaker import ContextSpeech
+from realtime_tts.speech.voices import VoiceRegistry
 from realtime_tts.workers.client import EngineClient
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class Services:
     """What sessions share."""
 
     engine: EngineClient
+    voices: VoiceRegistry
     encoders: Encoders
     metrics: Metrics
 
@@ -202,21 +204,25 @@ class LiveSession:
                 speech.set_priority(event.priority)
 
     def _start(self, event: messages.StartSpeech, now: float) -> None:
-        speech = self._speeches.get(event.context_id)
-        if speech is None:
-            speech = self._speeches[event.context_id] = ContextSpeech(
-                event.context_id,
-                f"{self.session.session_id}.{event.context_number}",
-                event.settings,
-                self._services.engine,
-                self._services.encoders,
-                self,
-                self.tenant,
-            )
         try:
+            speech = self._speeches.get(event.context_id) or self._open_speech(event)
             speech.add(event.segment, event.priority)
         except RealtimeTTSError as error:
             self.session.failed(event.context_id, error, now)
+
+    def _open_speech(self, event: messages.StartSpeech) -> ContextSpeech:
+        """Raises VoiceNotFound: removed since the context was opened."""
+        voice = self._services.voices.engine_id(event.settings.voice, self.tenant)
+        speech = self._speeches[event.context_id] = ContextSpeech(
+            event.context_id,
+            f"{self.session.session_id}.{event.context_number}",
+            dataclasses.replace(event.settings, voice=voice),
+            self._services.engine,
+            self._services.encoders,
+            self,
+            self.tenant,
+        )
+        return speech
 
     def _stop(self, context_id: str) -> None:
         if speech := self._speeches.pop(context_id, None):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.errors import InvalidRequest, UnsupportedLanguage, VoiceNotFound
@@ -26,22 +26,31 @@ class SpeechDefaults:
 
     Args:
         ready: what its worker said of it.
+        voices: names that a tenant can speak with.
         language: in which numbers, dates and the like are read where the caller names none.
         stall_flush_s: see `SpeechPlanner`.
         draw_seed: a seed for a caller who leaves it open.
     """
 
     def __init__(
-        self, ready: frames.Ready, *, language: str, stall_flush_s: float | None, draw_seed: Callable[[], int]
+        self,
+        ready: frames.Ready,
+        *,
+        voices: Callable[[str], Sequence[str]],
+        language: str,
+        stall_flush_s: float | None,
+        draw_seed: Callable[[], int],
     ) -> None:
         self.policy = ServingPolicy.from_map(ready.policy)
         self.default_voice: str = ready.default_voice or ZERO_SHOT_VOICE
-        self.voices = (*(str(voice["id"]) for voice in ready.voices), ZERO_SHOT_VOICE)
+        self._voices = voices
         self._language = _base_of(language)
         self._draw_seed = draw_seed
         self._planners = PlannerFactory(self.policy.charset, self.policy.max_segment_chars, stall_flush_s)
 
-    def resolve(self, defaults: Choices, overrides: Choices, *, permissive: bool = False) -> ContextSettings:
+    def resolve(
+        self, defaults: Choices, overrides: Choices, *, tenant: str = "", permissive: bool = False
+    ) -> ContextSettings:
         """Everything decided: `overrides` first, then `defaults`, then what is preferred here.
 
         Args:
@@ -53,7 +62,7 @@ class SpeechDefaults:
         params = _merge(overrides.params, defaults.params)
         _check(params)
         return ContextSettings(
-            voice=self._voice(defaults.voice if overrides.voice is None else overrides.voice, permissive),
+            voice=self._voice(defaults.voice if overrides.voice is None else overrides.voice, tenant, permissive),
             audio=overrides.audio or defaults.audio or AudioFormat(),
             seed=self._draw_seed() if params.seed is None else params.seed,
             cfg=self.policy.default_cfg if params.cfg is None else params.cfg,
@@ -66,14 +75,15 @@ class SpeechDefaults:
         """A planner of one context's text."""
         return self._planners.make(settings.language)
 
-    def _voice(self, name: str | None, permissive: bool) -> str:
+    def _voice(self, name: str | None, tenant: str, permissive: bool) -> str:
         if name is None:
             return self.default_voice
-        if name in self.voices:
+        voices = self._voices(tenant)
+        if name in voices:
             return name
         if permissive:
             return self.default_voice
-        raise VoiceNotFound(f"there is no such voice; the voices are {', '.join(self.voices)}", field="voice")
+        raise VoiceNotFound(f"there is no such voice; the voices are {', '.join(voices)}", field="voice")
 
     def _known_language(self, name: str) -> str:
         language = _base_of(name)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, TypeAlias, Union
-
-import numpy as np
-import soxr
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from realtime_tts.audio.decode import decode_recording
 from realtime_tts.errors import AudioDecodeError
 from realtime_tts.workers import frames
+
+if TYPE_CHECKING:
+    import numpy as np
 
 RecordingLike: TypeAlias = Union[str, Path, "tuple[np.ndarray[Any, Any], int]"]
 _RATE_HZ = 48_000  # all that speech has; the worker resamples to what its model reads
@@ -37,6 +37,9 @@ async def read_recording(recording: RecordingLike, field: str) -> bytes:
 
 
 def _from_samples(samples: np.ndarray[Any, Any], rate_hz: int, field: str) -> bytes:
+    import numpy as np
+    import soxr  # here, since the gateway imports this module and decodes files without either
+
     pcm = np.asarray(samples)
     if pcm.dtype == np.int16:
         pcm = pcm.astype(np.float32) / 32768.0

@@ -11,7 +11,7 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator
 
-from realtime_tts.errors import InvalidRequest, VoiceExists, VoiceNotFound
+from realtime_tts.errors import EngineStartError, InvalidRequest, VoiceExists, VoiceNotFound
 from realtime_tts.speech.recordings import VoiceRecordings, encoding_request
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
@@ -31,9 +31,14 @@ class VoiceRegistry:
         self._added: dict[tuple[str, str], str] = {}  # (tenant, name) → engine id
         self._adding: dict[tuple[str, str], str] = {}
 
-    def added(self, tenant: str = "") -> list[str]:
-        """Names of a tenant's own voices."""
-        return [name for owner, name in self._added if owner == tenant]
+    def names(self, tenant: str = "") -> list[str]:
+        """What a tenant can speak with: the model's voices, its own, and ``zero-shot``, which is always one.
+
+        Raises:
+            EngineStartError: before the engine has started.
+        """
+        own = [name for owner, name in self._added if owner == tenant]
+        return [*self._model_voices(), *own, ZERO_SHOT_VOICE]
 
     def engine_id(self, name: str, tenant: str = "") -> str:
         """What the engine calls a voice. Ask once per context: a name can be given to another voice.
@@ -103,9 +108,13 @@ class VoiceRegistry:
         )
 
     def _is_common(self, name: str) -> bool:
-        """Whether a voice is everybody's."""
+        return name == ZERO_SHOT_VOICE or name in self._model_voices()
+
+    def _model_voices(self) -> list[str]:
         ready = self._engine.ready
-        return name == ZERO_SHOT_VOICE or (ready is not None and any(voice["id"] == name for voice in ready.voices))
+        if ready is None:
+            raise EngineStartError("the model is not loaded; start the engine first")
+        return [voice["id"] for voice in ready.voices]
 
 
 def _new_id() -> str:

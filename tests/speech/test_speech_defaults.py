@@ -23,7 +23,14 @@ def make_defaults() -> Callable[..., SpeechDefaults]:
     def make(language: str = "en", **fields: Any) -> SpeechDefaults:
         given = {"voices": VOICES, "default_voice": "slt", "policy": POLICY, **fields}
         ready = frames.Ready("m", "cpu", "float32", "eager", 16_000, 2560, **given)
-        return SpeechDefaults(ready, language=language, stall_flush_s=None, draw_seed=lambda: 99)
+        names = [*(voice["id"] for voice in given["voices"]), "zero-shot"]
+        return SpeechDefaults(
+            ready,
+            voices=lambda tenant: [*names, "mine"] if tenant == "owner" else names,
+            language=language,
+            stall_flush_s=None,
+            draw_seed=lambda: 99,
+        )
 
     return make
 
@@ -53,6 +60,14 @@ def test_an_unknown_voice_is_refused_by_a_message_that_names_the_others(defaults
     with pytest.raises(VoiceNotFound, match="slt, rms, zero-shot") as caught:
         defaults.resolve(OPEN, Choices("alloy"))
     assert caught.value.field == "voice"
+
+
+def test_a_tenants_voice_is_its_own(defaults: SpeechDefaults) -> None:
+    assert defaults.resolve(OPEN, Choices("mine"), tenant="owner").voice == "mine"
+    for tenant in ("", "other"):
+        with pytest.raises(VoiceNotFound) as caught:
+            defaults.resolve(OPEN, Choices("mine"), tenant=tenant)
+        assert "mine" not in caught.value.message
 
 
 def test_clients_of_other_services_get_the_default_voice_for_names_of_theirs(defaults: SpeechDefaults) -> None:
