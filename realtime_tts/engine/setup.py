@@ -116,8 +116,6 @@ def ready_message(engine: Engine, device: torch.device, load_s: float, warmup_s:
         voices=voices,
         default_voice=loaded.policy.default_voice,
         policy=loaded.policy.to_map(),
-        num_blocks=config.num_blocks,
-        block_size=config.block_size,
         max_streams=config.max_streams,
         load_s=load_s,
         warmup_s=warmup_s,

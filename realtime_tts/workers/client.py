@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import enum
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from realtime_tts.errors import (
     Draining,
@@ -58,7 +58,6 @@ class EngineClient:
     Args:
         workers: one spec per device.
         max_buffered_bytes: of PCM that nobody has read, per request.
-        on_state_change: called on the event loop with each new state.
     """
 
     def __init__(
@@ -67,12 +66,10 @@ class EngineClient:
         config: SupervisorConfig | None = None,
         *,
         max_buffered_bytes: int = 8 * 1024 * 1024,
-        on_state_change: Callable[[EngineState], None] | None = None,
     ) -> None:
         self.state = EngineState.STARTING
         self.ready: frames.Ready | None = None
         self._max_buffered_bytes = max_buffered_bytes
-        self._on_state_change = on_state_change
         self._voices: dict[str, frames.AddVoice] = {}  # what every worker knows, those to come included
         self._context_workers: dict[str, _Worker] = {}
         self._started: asyncio.Future[None] | None = None
@@ -110,13 +107,9 @@ class EngineClient:
         """Refuse new contexts, let running requests finish for `drain_s` seconds, then end the workers. Idempotent."""
         if self.state is EngineState.CLOSED:
             return
-        self._change_state(EngineState.DRAINING)
+        self.state = EngineState.DRAINING
         await asyncio.gather(*(worker.supervisor.stop(drain_s) for worker in self._workers))
-        self._change_state(EngineState.CLOSED)
-
-    @property
-    def num_workers(self) -> int:
-        return len(self._workers)
+        self.state = EngineState.CLOSED
 
     @property
     def num_ready(self) -> int:
@@ -129,16 +122,13 @@ class EngineClient:
 
     @property
     def num_restarts(self) -> int:
+        """Respawns since the start, those that failed included; never falls."""
         return sum(max(0, worker.supervisor.num_starts - 1) for worker in self._workers)
 
     @property
     def stats(self) -> list[frames.Stats]:
         """The latest heartbeat of each ready worker."""
         return [worker.supervisor.stats for worker in self._workers if worker.supervisor.stats is not None]
-
-    @property
-    def worker_pids(self) -> list[int]:
-        return [worker.supervisor.pid for worker in self._workers if worker.supervisor.pid is not None]
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
@@ -268,7 +258,7 @@ class EngineClient:
         if self._started is not None and not self._started.done():
             self._started.set_result(None)
         if self.state in (EngineState.STARTING, EngineState.DOWN):
-            self._change_state(EngineState.READY)
+            self.state = EngineState.READY
 
     def _worker_lost(self, worker: _Worker) -> None:
         lost = EngineLost("the engine worker was lost")
@@ -280,7 +270,7 @@ class EngineClient:
         for voice_id in list(worker.encodings):
             self._answer(worker, voice_id, lost)
         if self.state is EngineState.READY and self.num_ready == 0:
-            self._change_state(EngineState.DOWN)
+            self.state = EngineState.DOWN
         if self._started is not None and not self._started.done():
             self._fail_start(worker)
 
@@ -288,12 +278,6 @@ class EngineClient:
         """Give up starting once every worker has ended without getting ready."""
         assert self._started is not None
         ended = [other for other in self._workers if other is worker or other.supervisor.last_exit is not None]
-        if len(ended) == self.num_workers:
+        if len(ended) == len(self._workers):
             error = worker.supervisor.start_error
             self._started.set_exception(error or EngineStartError("no engine worker became ready; see its log"))
-
-    def _change_state(self, state: EngineState) -> None:
-        if state is not self.state:
-            self.state = state
-            if self._on_state_change is not None:
-                self._on_state_change(state)

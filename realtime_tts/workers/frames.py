@@ -145,8 +145,6 @@ class Ready(Message):
     voices: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # id, description, language
     default_voice: str | None = None
     policy: dict[str, Any] = dataclasses.field(default_factory=dict)  # workers.policy.ServingPolicy as a map
-    num_blocks: int = 0
-    block_size: int = 16
     max_streams: int = 0
     load_s: float = 0.0
     warmup_s: float = 0.0

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import pytest_asyncio
+from processes import worker_pids
 
 from realtime_tts.engine.worker import Worker
 from realtime_tts.errors import AudioDecodeError, CheckpointError, ConfigError, EngineLost
@@ -101,7 +102,7 @@ async def test_a_worker_killed_or_stopped_in_mid_speech_is_replaced_and_speaks(
 ) -> None:
     stream = speak(client)
     await anext(stream)
-    os.kill(client.worker_pids[0], number)
+    os.kill(worker_pids(client)[0], number)
     _, failed = await asyncio.wait_for(collect(stream), 20)
     assert isinstance(failed, frames.Failed)
     assert failed.code == "engine_lost"
@@ -115,7 +116,7 @@ async def test_a_worker_killed_or_stopped_in_mid_speech_is_replaced_and_speaks(
 async def test_sigterm_drains(client: EngineClient) -> None:
     stream = speak(client, LONG * 3)
     await anext(stream)
-    os.kill(client.worker_pids[0], signal.SIGTERM)
+    os.kill(worker_pids(client)[0], signal.SIGTERM)
     answers: list[frames.Message] = []
     while not answers or isinstance(answers[-1], frames.Done):  # the signal may arrive after the first of them
         answers.append((await collect(speak(client, "hello", f"new-{len(answers)}")))[1])
@@ -141,7 +142,7 @@ async def test_a_drain_by_the_gateway_ends_the_worker_by_itself() -> None:
 async def test_a_worker_whose_gateway_is_gone_exits() -> None:
     client = make()
     await client.start()
-    (pid,) = client.worker_pids
+    (pid,) = worker_pids(client)
     (worker,) = client._workers
     worker.supervisor._stopping = True  # no respawn, and SIGTERM instead of SIGKILL
     stream = speak(client)
@@ -178,7 +179,7 @@ async def test_a_voice_is_made_from_a_recording_while_others_speak(client: Engin
 async def test_a_respawned_worker_speaks_in_an_added_voice_from_its_first_request(client: EngineClient) -> None:
     await add_voice(client, "mine")
     before, _ = await collect(speak(client, "hello there.", "before", voice="mine"))
-    os.kill(client.worker_pids[0], signal.SIGKILL)
+    os.kill(worker_pids(client)[0], signal.SIGKILL)
     await until(lambda: client.num_ready == 0)
     await until(lambda: client.num_ready == 1, 60)
     after, done = await collect(speak(client, "hello there.", "after", voice="mine"))

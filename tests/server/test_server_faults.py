@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from gateway_harness import GatewayHarness
+from processes import worker_pids
 from stream_client import SUBPROTOCOL, open_stream
 from websockets.client import ClientProtocol
 from websockets.uri import parse_uri
@@ -205,7 +206,7 @@ async def test_a_killed_worker_fails_its_contexts_and_comes_back(make_gateway: M
     async with open_stream(gateway.ws_url) as client:
         await client.send("text", context_id="c", text="command never. ")
         await client.until("audio")
-        (pid,) = gateway.gateway.engine.worker_pids
+        (pid,) = worker_pids(gateway.gateway.engine)
         os.kill(pid, signal.SIGKILL)
         failed = await client.until_terminal("c", 1.0)
         assert (failed["type"], failed["code"], failed["retryable"]) == ("context.failed", "engine_lost", True)

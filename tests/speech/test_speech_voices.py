@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from client_harness import Journal, MakeClient, collect, speak, until
+from processes import worker_pids
 
 from realtime_tts.errors import AudioDecodeError, Draining, EngineLost, InvalidRequest, VoiceExists, VoiceNotFound
 from realtime_tts.speech.recordings import VoiceRecordings
@@ -197,9 +198,8 @@ async def test_without_a_worker_no_voice_is_made_but_those_there_are_stay(make_c
     client = await make_client()
     registry = VoiceRegistry(client)
     await registry.add("mine", REFERENCE)
-    for worker in client._workers:
-        assert worker.supervisor.pid is not None
-        os.kill(worker.supervisor.pid, signal.SIGKILL)
+    for pid in worker_pids(client):
+        os.kill(pid, signal.SIGKILL)
     await until(lambda: client.num_ready == 0)
     with pytest.raises(EngineLost):
         await registry.add("other", REFERENCE)

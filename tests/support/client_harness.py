@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from fake_worker import fake_worker_command
+from processes import worker_pids
 
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, RequestStream
@@ -69,7 +70,7 @@ async def make_client(
     for client in clients:
         await client.close()
         assert client.num_requests == 0
-        assert client.worker_pids == []
+        assert worker_pids(client) == []
     await asyncio.sleep(0.05)
     assert asyncio.all_tasks() - tasks - {asyncio.current_task()} == set()
     os.rmdir(directory)  # fails unless empty

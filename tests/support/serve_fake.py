@@ -8,6 +8,7 @@ import os
 import sys
 
 from fake_worker import fake_worker_command
+from processes import worker_pids
 
 from realtime_tts.config_loader import load_settings
 from realtime_tts.server.logs import configure_logging
@@ -17,7 +18,7 @@ from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 
 
 def announce(server: GatewayServer, url: str) -> None:
-    sys.stdout.write(json.dumps({"url": url, "workers": server.gateway.engine.worker_pids}) + "\n")
+    sys.stdout.write(json.dumps({"url": url, "workers": worker_pids(server.gateway.engine)}) + "\n")
     sys.stdout.flush()
 
 
