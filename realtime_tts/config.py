@@ -77,7 +77,7 @@ class ServerConfig:
         (), "Origins of other sites whose pages may connect, comma separated; the playground's own always may."
     )
     language: str = setting("en", "Language that numbers, dates and the like are read in.")
-    strict_ids: bool = setting(False, "Refuse unknown voice and model names instead of speaking with the default.")
+    strict_ids: bool = setting(False, "Refuse unknown voice names in the dialects of other services too.")
 
     max_sessions: int = setting(0, "Sessions in all; 0: four for each stream the engine advances at once.", minimum=0)
     max_sessions_per_key: int = setting(0, "Sessions of one API key; 0: no limit of its own.", minimum=0)

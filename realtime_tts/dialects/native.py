@@ -52,7 +52,7 @@ class NativeDialect:
     """A frame is a message and a message is a frame; nothing is remembered."""
 
     subprotocol = SUBPROTOCOL
-    accepts_any_voice = True
+    accepts_any_voice = False
 
     def parse(self, frame: str | bytes, max_bytes: int) -> tuple[ClientMessage]:
         """One message. A binary frame is read as UTF-8 JSON too: some libraries send nothing else.

@@ -178,8 +178,12 @@ async def test_text_after_the_end_is_refused(gateway: GatewayHarness) -> None:
         assert (await client.until("error"))["code"] == "context_closed"
 
 
-async def test_an_unknown_voice_is_spoken_with_the_default(gateway: GatewayHarness) -> None:
+async def test_an_unknown_voice_is_refused_by_a_message_that_lists_the_voices(gateway: GatewayHarness) -> None:
     async with open_stream(gateway.ws_url) as client:
         await client.send("session.start", voice="alloy")
-        assert (await client.until("session.started"))["voice"] == "slt"
+        await client.send("text", context_id="c1", text="Hello.", voice="alloy")
+        for context_id in (None, "c1"):
+            error = await client.until("error")
+            assert (error["code"], error["field"], error.get("context_id")) == ("voice_not_found", "voice", context_id)
+            assert "slt, rms, zero-shot" in error["message"]
         await speaks(client, "c1")
