@@ -50,9 +50,8 @@ class PlaybackClock:
         return dry
 
     def acknowledge(self, played_ms: float, now: float) -> None:
-        """The listener's own figure. It cannot fall, nor pass what was sent: such values are clamped."""
+        """The listener's own figure, ≥ 0. It cannot fall, nor pass what was sent: such values are clamped."""
         floor_ms = self._acked_ms or 0.0
-        played_ms = 0.0 if math.isnan(played_ms) else played_ms
         played_ms = min(max(played_ms, floor_ms), self.sent_ms)
         if self._acked_ms is None or played_ms > self._acked_ms:
             step_ms = played_ms - floor_ms

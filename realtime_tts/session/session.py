@@ -246,6 +246,8 @@ class Session:
             self._outbox.post(CancelAcknowledged(context_id, self._contexts.ended_as(context_id) or "unknown"))
 
     def _on_playback(self, message: Playback) -> None:
+        if not (math.isfinite(message.played_ms) and message.played_ms >= 0):
+            raise InvalidMessage("played_ms is a number from 0 upwards", field="played_ms")
         context = self._contexts.get(message.context_id)
         if context is None:
             return  # a late one, of a context that is long over

@@ -26,6 +26,7 @@ BAD_FRAMES: dict[str, tuple[str | bytes, str]] = {
     "null": ("null", "invalid_message"),
     "NaN": ('{"type":"playback","context_id":"a","played_ms":NaN}', "invalid_message"),
     "Infinity": ('{"type":"playback","context_id":"a","played_ms":Infinity}', "invalid_message"),
+    "negative playback": ('{"type":"playback","context_id":"a","played_ms":-1}', "invalid_message"),
     "float overflow": ('{"type":"playback","context_id":"a","played_ms":1e999}', "invalid_message"),
     "deep nesting": (f'{{"type":"text","x":{DEEP}}}', "invalid_message"),
     "huge integer": ('{"type":"playback","context_id":"a","played_ms":' + "9" * 5000 + "}", "invalid_message"),

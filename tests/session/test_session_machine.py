@@ -7,6 +7,7 @@ must have had exactly one.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -50,7 +51,14 @@ from realtime_tts.session.settings import SessionConfig
 FRAME_MS = 20
 PICKS = st.integers(0, 4)
 TEXTS = st.lists(st.sampled_from(["One", " two", " three", ".", " ", "🙂", "\n", "é,", ""]), max_size=8).map("".join)
-REFUSALS = {"context_closed", "too_many_contexts", "text_too_long", "invalid_request", "too_many_errors"}
+REFUSALS = {
+    "context_closed",
+    "too_many_contexts",
+    "text_too_long",
+    "invalid_request",
+    "invalid_message",
+    "too_many_errors",
+}
 CONFIG = SessionConfig(max_contexts=2, max_text_chars=200, retain_max_bytes=200_000, retain_s=60)
 
 
@@ -299,7 +307,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(pick=PICKS, played_ms=st.one_of(st.floats(), st.floats(0, 5000)))
     def send_playback(self, pick: int, played_ms: float) -> None:
         name = self.name(pick)
-        if name in self.client and not played_ms <= self.client[name].num_packets * FRAME_MS:
+        if name in self.client and self.client[name].num_packets * FRAME_MS < played_ms < math.inf:
             self.client[name].overclaimed = True
         self.say(Playback(name, played_ms))
 

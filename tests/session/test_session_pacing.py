@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -79,6 +80,22 @@ def test_a_listener_who_pauses_stops_the_sending_and_the_engine(driver: Driver) 
     assert driver.done(PlaybackChanged)[-1] == PlaybackChanged("c", 1000, paused=False)
     driver.wait(1)
     assert driver.sent_ms("c") > sent
+
+
+@pytest.mark.parametrize("played_ms", [-1, -1e300, math.nan, math.inf, -math.inf])
+def test_an_impossible_playback_figure_is_refused_and_changes_nothing(driver: Driver, played_ms: float) -> None:
+    driver.say("c", "A long story.")
+    driver.speak("c", 0, 10_000)
+    driver.wait(0.5)
+    driver.receive(Playback("c", 400))
+    before = driver.done(PlaybackChanged)
+    for context_id in ("c", "long over"):
+        driver.receive(Playback(context_id, played_ms))
+        error = driver.of(ErrorMessage)[-1]
+        assert (error.code, error.field, error.context_id) == ("invalid_message", "played_ms", context_id)
+    assert driver.done(PlaybackChanged) == before
+    driver.receive(Cancel("c"))
+    assert driver.of(ContextCancelled)[0].played_ms == 400
 
 
 def test_a_listener_who_falls_silent_about_playback_counts_as_paused(driver: Driver) -> None:
