@@ -58,4 +58,11 @@ class Planner(Protocol):
 
     def tick(self, now: float) -> Sequence[Segment]: ...
 
+    def take_skipped(self) -> Sequence[tuple[int, int]]:
+        """From and to where in the context's text nothing can be spoken, of what was found since the last call.
+
+        Each stretch has at least one character that is neither white space nor punctuation: an emoji, another script.
+        """
+        ...
+
     def next_deadline(self) -> float | None: ...

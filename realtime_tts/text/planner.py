@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from realtime_tts.errors import ContextClosed
@@ -91,6 +92,10 @@ class SpeechPlanner:
         """Speak what is pending and accept no more; harmless when repeated."""
         self._ended = True
         return self._plan(self._segmenter.end())
+
+    def take_skipped(self) -> Sequence[tuple[int, int]]:
+        """Stretches of the context's text that nothing speaks, as far as not taken before."""
+        return ()
 
     def next_deadline(self) -> float | None:
         """When to call `tick`, or None if nothing waits."""
