@@ -37,6 +37,7 @@ from realtime_tts.session.messages import (
     SessionStarted,
     StartSession,
     Text,
+    WarningMessage,
     Words,
 )
 from realtime_tts.session.settings import SpeechParams
@@ -225,6 +226,10 @@ def _render_error(m: ErrorMessage) -> dict[str, Any]:
     return {"code": m.code, "message": m.message, "retryable": m.retryable, **given}
 
 
+def _render_warning(m: WarningMessage) -> dict[str, Any]:
+    return {"context_id": m.context_id, "code": m.code, "message": m.message, "spans": [list(span) for span in m.spans]}
+
+
 def _of(m: Any) -> dict[str, Any]:
     return {"context_id": m.context_id, "sequence": m.sequence}
 
@@ -240,6 +245,7 @@ _RENDERERS: dict[type[Any], tuple[str, Callable[[Any], dict[str, Any]]]] = {
     ContextFailed: ("context.failed", _render_failed),
     CancelAcknowledged: ("cancel.acknowledged", _render_acknowledged),
     ErrorMessage: ("error", _render_error),
+    WarningMessage: ("warning", _render_warning),
     KeepAlive: ("keepalive", lambda m: {"context_ids": list(m.context_ids)}),
     Pong: ("pong", lambda m: {"id": m.id}),
 }

@@ -103,6 +103,11 @@ class WordAligner:
         count = bisect_right(self._ends_ms, played_ms + _EPSILON_MS)
         return self._end_chars[count - 1] if count else 0
 
+    @property
+    def end_char(self) -> int:
+        """Where in the text the last word ends that was committed."""
+        return self._end_chars[-1] if self._end_chars else 0
+
     def _is_over(self, track: _Track, end_ms: float) -> bool:
         return track.done and self._start_ms + track.audio_ms <= end_ms + _EPSILON_MS
 

@@ -66,6 +66,8 @@ class Context:
         self.priority = 0
         self._planner: Planner | None = planner
         self._text: list[str] = []
+        self._skipped: list[tuple[int, int]] = []  # where in it nothing is spoken
+        self._num_told = 0  # of them, to the client
         self._first_text_at: float | None = None
         self._flushes: deque[tuple[int, str | None]] = deque()  # segments before it, id
         self._frozen: Heard | None = None
@@ -101,6 +103,12 @@ class Context:
         if self.num_segments == 0:
             self.complete_audio()
         return segments
+
+    def take_skipped(self) -> Sequence[tuple[int, int]]:
+        """Where in the text nothing is spoken, as far as not taken before."""
+        taken = self._skipped[self._num_told :]
+        self._num_told = len(self._skipped)
+        return taken
 
     def tick(self, now: float) -> Sequence[Segment]:
         return self._accept(self._planner.tick(now)) if self._planner else []
@@ -169,7 +177,7 @@ class Context:
         clock = self.outflow.clock
         played_ms = clock.position_ms(now)
         all_heard = self.state is ContextState.DONE and played_ms >= clock.sent_ms - 0.5
-        num_chars = self.num_chars if all_heard else self.outflow.aligner.heard_chars(played_ms)
+        num_chars = self._num_spoken_chars() if all_heard else self.outflow.aligner.heard_chars(played_ms)
         return played_ms, self._spoken(num_chars), num_chars
 
     def freeze(self, now: float) -> Heard:
@@ -197,6 +205,13 @@ class Context:
         self._flushes.clear()
         self.outflow.drop(next_sequence)
 
+    def _num_spoken_chars(self) -> int:
+        """Of a context heard to its end: with its last punctuation, without what nothing speaks after its last word."""
+        if self.num_segments == 0:
+            return 0
+        last_word_end = self.outflow.aligner.end_char
+        return min((start for start, _ in self._skipped if start >= last_word_end), default=self.num_chars)
+
     def _spoken(self, num_chars: int) -> str:
         return "".join(self._text)[:num_chars]
 
@@ -204,6 +219,8 @@ class Context:
         for segment in segments:
             self.outflow.aligner.add_segment(segment)
         self.num_segments += len(segments)
+        if self._planner is not None:
+            self._skipped += self._planner.take_skipped()
         return segments
 
     def _settle_flushes(self) -> None:

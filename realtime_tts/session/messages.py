@@ -246,6 +246,19 @@ class ErrorMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class WarningMessage:
+    """Something that a client should know of a context, which goes on.
+
+    code: unspeakable_text (from and to the characters of each of `spans`, nothing is spoken).
+    """
+
+    context_id: str
+    code: str
+    message: str
+    spans: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KeepAlive:
     """Sent when nothing else was for a while and contexts are open: these."""
 
@@ -259,7 +272,7 @@ class Pong:
 
 TerminalMessage = ContextDone | ContextCancelled | ContextFailed
 ContextMessage = ContextStarted | Words | AudioPacket | Flushed | ContextDone | ContextCancelled | ContextFailed
-SessionMessage = SessionStarted | SessionResumed | CancelAcknowledged | ErrorMessage | KeepAlive | Pong
+SessionMessage = SessionStarted | SessionResumed | CancelAcknowledged | ErrorMessage | WarningMessage | KeepAlive | Pong
 ServerMessage = SessionMessage | ContextMessage
 
 # ---- session → the engine's side, and whoever holds the socket -----------------------------------------------------

@@ -55,6 +55,7 @@ from realtime_tts.session.messages import (
     StartSession,
     StartSpeech,
     Text,
+    WarningMessage,
 )
 from realtime_tts.session.outbox import Outbox
 from realtime_tts.session.planning import Planner, Segment
@@ -63,6 +64,8 @@ from realtime_tts.session.settings import Choices, ContextSettings, SessionConfi
 NORMAL_CLOSURE = 1000
 GOING_AWAY = 1001
 POLICY_VIOLATION = 1008
+
+MAX_WARNING_SPANS = 16  # the first ones of a text full of what cannot be spoken tell enough
 
 
 class SessionState(Enum):
@@ -491,9 +494,15 @@ class Session:
     # ---- what becomes of a context: client and engine both learn of it -------------------------------------------
 
     def _speak(self, context: Context, segments: Sequence[Segment]) -> None:
+        """The planner has had its say: these are spoken, and the client learns what is not."""
         self._events += [
             StartSpeech(context.id, context.number, segment, context.settings, context.priority) for segment in segments
         ]
+        # What is found out while nobody is connected is told with the next call.
+        if self.state is SessionState.CONNECTED and (skipped := context.take_skipped()):
+            spans = tuple(skipped[:MAX_WARNING_SPANS])
+            message = "parts of the text cannot be spoken and are left out"
+            self._outbox.post(WarningMessage(context.id, "unspeakable_text", message, spans))
 
     def _cancel(self, context: Context) -> None:
         context.cancel(self._now)

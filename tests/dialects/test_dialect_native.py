@@ -35,6 +35,7 @@ from realtime_tts.session.messages import (
     StartSession,
     Text,
     TimedWord,
+    WarningMessage,
     Words,
 )
 from realtime_tts.session.settings import Limits, SessionConfig, SpeechParams
@@ -273,6 +274,11 @@ LIMITS = SessionConfig().limits
             ErrorMessage("text_too_long", "no", False, "c", "text"),
             {"type": "error", "code": "text_too_long", "message": "no", "retryable": False, "context_id": "c",
              "field": "text"},
+        ),
+        (
+            WarningMessage("c", "unspeakable_text", "no", ((3, 4), (9, 12))),
+            {"type": "warning", "context_id": "c", "code": "unspeakable_text", "message": "no",
+             "spans": [[3, 4], [9, 12]]},
         ),
         (KeepAlive(("a", "b")), {"type": "keepalive", "context_ids": ["a", "b"]}),
         (Pong("x"), {"type": "pong", "id": "x"}),

@@ -32,10 +32,12 @@ from realtime_tts.session.messages import (
     Pong,
     PriorityChanged,
     Resume,
+    SessionResumed,
     SessionStarted,
     StartSession,
     StartSpeech,
     Text,
+    WarningMessage,
     Words,
 )
 from realtime_tts.session.session import SessionState
@@ -160,7 +162,53 @@ def test_nothing_to_speak_is_done_at_once_and_never_reaches_the_engine(driver: D
     done = driver.of(ContextDone)[0]
     assert (done.audio_ms, done.characters, done.ttfa_ms) == (0, len(text), None)
     assert driver.did == []
-    assert driver.receive(Cancel("c")) == [CancelAcknowledged("c", "done", 0, text, len(text))]
+    assert driver.receive(Cancel("c")) == [CancelAcknowledged("c", "done", 0, "", 0)]
+
+
+def test_a_client_is_told_what_is_not_spoken_when_it_is_found_out(driver: Driver) -> None:
+    driver.say("c", "Well 🙂🙂 then. And 🙂")
+    first = driver.of(WarningMessage)
+    assert [(m.context_id, m.code, m.spans) for m in first] == [("c", "unspeakable_text", ((5, 7),))]
+    assert isinstance(driver.sent[1], ContextStarted)  # it comes after the start of its context
+    driver.receive(End("c"))
+    assert [m.spans for m in driver.of(WarningMessage)] == [((5, 7),), ((18, 19),)]
+
+
+def test_a_context_of_nothing_speakable_is_warned_of_and_heard_by_nobody(driver: Driver) -> None:
+    driver.receive(Text("c", "…🙂 🙂!"), End("c"))
+    kinds = [type(m) for m in driver.sent]
+    assert kinds == [SessionStarted, ContextStarted, WarningMessage, ContextDone]
+    assert driver.of(WarningMessage)[0].spans == ((1, 2), (3, 4))
+    assert driver.of(ContextDone)[0].characters == 5
+    assert driver.receive(Cancel("c")) == [CancelAcknowledged("c", "done", 0, "", 0)]
+
+
+def test_a_failure_before_anything_speakable_has_spoken_nothing(driver: Driver) -> None:
+    driver.receive(Text("c", "🙂🙂"), Flush("c"))
+    driver.session.close(driver.now, 1008, "test")
+    driver.drain()
+    cancelled = driver.of(ContextCancelled)[0]
+    assert (cancelled.spoken_text, cancelled.spoken_chars) == ("", 0)
+
+
+def test_what_is_found_out_while_the_connection_is_lost_is_told_after_the_resume(
+    make_driver: Callable[..., Driver],
+) -> None:
+    driver = make_driver(stall_s=0.4)
+    driver.session.receive(Text("c", "Well 🙂"), driver.now)
+    driver.session.connection_lost(driver.now)
+    driver.wait(1)
+    driver.session.resume(Resume("s1", {"c": -1}), driver.now)
+    driver.drain()
+    driver.receive(End("c"))
+    assert [type(m) for m in driver.sent] == [SessionResumed, ContextStarted, WarningMessage]
+    assert driver.of(WarningMessage)[0].spans == ((5, 6),)
+
+
+def test_a_warning_lists_so_many_places_and_no_more(driver: Driver) -> None:
+    driver.receive(Text("c", "🙂 " * 1000), End("c"))
+    [warning] = driver.of(WarningMessage)
+    assert warning.spans == tuple((2 * i, 2 * i + 1) for i in range(16))
 
 
 def test_a_stalled_text_is_spoken_when_the_planner_says_so(make_driver: Callable[..., Driver]) -> None:
@@ -312,14 +360,23 @@ def test_a_cancel_of_a_done_context_tells_what_was_heard_and_then_stands(driver:
     assert driver.receive(Cancel("c")) == [answer]
 
 
-def test_all_of_a_done_context_was_heard_in_the_end_whatever_its_last_characters(driver: Driver) -> None:
-    driver.say("c", "One two three. 🙂")
+@pytest.mark.parametrize(
+    ("text", "spoken"),
+    [
+        ("One two three. ?!", "One two three. ?!"),
+        ("One 🙂 two three.", "One 🙂 two three."),
+        ("One two three. 🙂", "One two three. "),
+        ("One two three🙂. 🙂!", "One two three"),
+    ],
+)
+def test_a_done_context_was_heard_up_to_what_nothing_speaks(driver: Driver, text: str, spoken: str) -> None:
+    driver.say("c", text)
     driver.receive(End("c"))
     driver.speak("c", 0, 1100)
     driver.finish("c")
     driver.wait(2)
     [answer] = driver.receive(Cancel("c"))
-    assert answer.spoken_text == "One two three. 🙂"
+    assert (answer.spoken_text, answer.spoken_chars) == (spoken, len(spoken))
 
 
 def test_cancel_without_an_id_ends_everything(driver: Driver) -> None:

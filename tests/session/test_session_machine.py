@@ -43,6 +43,7 @@ from realtime_tts.session.messages import (
     SessionResumed,
     StartSpeech,
     Text,
+    WarningMessage,
     Words,
 )
 from realtime_tts.session.session import Session, SessionState
@@ -102,6 +103,11 @@ class Heard:
         elif isinstance(message, ContextDone | ContextCancelled | ContextFailed):
             self._take_terminal(message)
 
+    def take_warning(self, message: WarningMessage) -> None:
+        assert self.started
+        for start, end in message.spans:
+            assert set(self.text[start:end]) == {"🙂"}
+
     def _take_words(self, message: Words) -> None:
         for word in message.words:
             assert self.text[word.start : word.end] == word.text
@@ -119,6 +125,7 @@ class Heard:
                 assert self.num_flushed == self.num_flushes
         else:
             assert message.spoken_text == self.text[: message.spoken_chars]
+            assert not message.spoken_text.endswith("🙂")
 
 
 @dataclass
@@ -205,6 +212,8 @@ class SessionMachine(RuleBasedStateMachine):
             message = self.in_flight.popleft()
             if isinstance(message, ErrorMessage):
                 assert message.code in REFUSALS
+            elif isinstance(message, WarningMessage):
+                self.client[message.context_id].take_warning(message)
             elif hasattr(message, "sequence"):
                 self.client[message.context_id].take(message)
 

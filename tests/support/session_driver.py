@@ -35,12 +35,13 @@ class FakeSegment:
 
 
 class FakePlanner:
-    """A segment ends after every full stop, and at flush, end or a stall of `stall_s`."""
+    """A segment ends after every full stop, and at flush, end or a stall of `stall_s`. Emoji are skipped."""
 
     def __init__(self, stall_s: float | None = None) -> None:
         self._text = ""
         self._cut = 0
         self._index = 0
+        self._skipped: list[tuple[int, int]] = []
         self._stall_s = stall_s
         self._due: float | None = None
 
@@ -63,6 +64,10 @@ class FakePlanner:
     def tick(self, now: float) -> list[FakeSegment]:
         return self.flush(now) if self._due is not None and now >= self._due else []
 
+    def take_skipped(self) -> list[tuple[int, int]]:
+        taken, self._skipped = self._skipped, []
+        return taken
+
     def next_deadline(self) -> float | None:
         return self._due
 
@@ -72,6 +77,8 @@ class FakePlanner:
             FakeWord(m.group(), start + m.start(), start + m.end(), len(m.group()))
             for m in re.finditer(r"\w+", self._text[start:end])
         )
+        skipped = re.finditer(r"[^\w\s.,!?…]+", self._text[start:end])
+        self._skipped += [(start + m.start(), start + m.end()) for m in skipped]
         if not words:
             return []
         self._index += 1
