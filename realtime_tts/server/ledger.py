@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import collections
 import logging
 
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.metrics import Metrics, PlaybackEstimate
 from realtime_tts.session import messages
+from realtime_tts.session.context import MAX_FINISHED
 
+_HEARD_SLACK_MS = 0.5  # less than this from the end is the end
 logger = logging.getLogger(__name__)
 _OUTCOMES = {
     messages.ContextDone: "done",
@@ -22,6 +25,7 @@ class Ledger:
     def __init__(self, metrics: Metrics, session_id: str) -> None:
         self._metrics, self._session_id = metrics, session_id
         self._open: dict[str, tuple[messages.ContextStarted, PlaybackEstimate]] = {}
+        self._done_ms: collections.OrderedDict[str, float] = collections.OrderedDict()  # audio of those done lately
 
     @property
     def num_unfinished(self) -> int:
@@ -39,11 +43,26 @@ class Ledger:
         elif isinstance(message, messages.ContextDone | messages.ContextCancelled | messages.ContextFailed):
             self._open.pop(message.context_id, None)
             self._log_end(message)
+            if isinstance(message, messages.ContextDone):
+                self._keep_length(message)
+        elif isinstance(message, messages.CancelAcknowledged):
+            self._acknowledged(message)
 
     def abandoned(self) -> None:
         """Nobody is left to take the terminal messages of what is open."""
         self._metrics.contexts.labels("abandoned").inc(len(self._open))
         self._open.clear()
+
+    def _keep_length(self, message: messages.ContextDone) -> None:
+        self._done_ms[message.context_id] = message.audio_ms
+        if len(self._done_ms) > MAX_FINISHED:
+            self._done_ms.popitem(last=False)
+
+    def _acknowledged(self, message: messages.CancelAcknowledged) -> None:
+        """To cancel what was all sent but not all heard is an interruption too; once for each context."""
+        audio_ms = self._done_ms.pop(message.context_id, 0.0) if message.context_id is not None else 0.0
+        if message.played_ms < audio_ms - _HEARD_SLACK_MS:
+            self._metrics.barge_ins.inc()
 
     def _sent_packet(self, packet: messages.AudioPacket, now: float) -> None:
         if entry := self._open.get(packet.context_id):

@@ -62,7 +62,7 @@ class Metrics:
         self.audio = Counter("audio_seconds", "Audio sent", **named)
         self.packets = Counter("packets", "Audio packets sent", ["codec"], **named)
         self.characters = Counter("characters", "Characters of contexts done", **named)
-        self.barge_ins = Counter("barge_ins", "Contexts cancelled by their client", **named)
+        self.barge_ins = Counter("barge_ins", "Contexts cancelled before all of them was heard", **named)
         self.underruns = Counter("underruns_estimated", "Packets sent later than an unbuffered player needed", **named)
         self.slow_consumers = Counter("slow_consumers", "Sockets closed because the peer did not read", **named)
         self.resumed = Counter("sessions_resumed", "Sessions taken up again on a new connection", **named)

@@ -97,6 +97,19 @@ async def test_metrics_count_what_happened(make_gateway: Callable[..., GatewayHa
     assert gateway.metric("audio_seconds_total") == pytest.approx(packets * 0.02)
 
 
+async def test_an_interruption_after_the_last_packet_counts_too(make_gateway: Callable[..., GatewayHarness]) -> None:
+    gateway = make_gateway()
+    async with open_stream(gateway.ws_url) as client:
+        await client.speak("a", "Hello there, this goes on for two seconds or so.")
+        await client.until_terminal("a")
+        await client.send("playback", context_id="a", played_ms=40)
+        await client.send("cancel", context_id="a")
+        answer = await client.until("cancel.acknowledged")
+        assert answer["state"] == "done"
+    assert gateway.metric("barge_ins_total") == 1
+    assert gateway.metric("contexts_total", outcome="done") == 1
+
+
 async def test_metrics_have_their_own_port_beyond_loopback(make_gateway: Callable[..., GatewayHarness]) -> None:
     _, key_hash = create_key()
     gateway = make_gateway(host="0.0.0.0", api_key_hashes=(key_hash,))

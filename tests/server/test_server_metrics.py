@@ -1,8 +1,67 @@
-"""The estimate of what a listener without a buffer would have missed."""
+"""What is counted: contexts and interruptions, and what a listener without a buffer would have missed."""
 
 from __future__ import annotations
 
-from realtime_tts.server.metrics import PlaybackEstimate
+import pytest
+
+from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.server.ledger import Ledger
+from realtime_tts.server.metrics import Metrics, PlaybackEstimate
+from realtime_tts.session.messages import CancelAcknowledged, ContextCancelled, ContextDone, ContextStarted
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def ledger(metrics: Metrics) -> Ledger:
+    return Ledger(metrics, "s")
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float:
+    return metrics.registry.get_sample_value(f"realtime_tts_{name}", labels) or 0.0
+
+
+def started(context_id: str, number: int) -> ContextStarted:
+    return ContextStarted(context_id, 0, number, "slt", 1, AudioFormat())
+
+
+def test_a_cancel_of_what_was_sent_but_not_heard_is_an_interruption(metrics: Metrics, ledger: Ledger) -> None:
+    for message in (
+        started("a", 1),
+        ContextDone("a", 1, 3000.0, 40, 20.0),
+        CancelAcknowledged("a", "done", 1200.0, "One", 3),
+        CancelAcknowledged("a", "done", 1200.0, "One", 3),  # said again it is the same one
+        CancelAcknowledged(None, "all"),
+    ):
+        ledger.sent(message, 1.0)
+    assert value(metrics, "barge_ins_total") == 1
+    assert value(metrics, "contexts_total", outcome="done") == 1
+
+
+def test_a_cancel_of_what_was_heard_is_none(metrics: Metrics, ledger: Ledger) -> None:
+    for message in (
+        started("a", 1),
+        ContextDone("a", 1, 3000.0, 40, 20.0),
+        CancelAcknowledged("a", "done", 3000.0, "One two", 7),
+        started("b", 2),
+        ContextCancelled("b", 1, 100.0, "", 0),
+        CancelAcknowledged("b", "cancelled", 100.0, "", 0),
+        CancelAcknowledged("x", "unknown"),
+    ):
+        ledger.sent(message, 1.0)
+    assert value(metrics, "barge_ins_total") == 1  # b's own cancel
+
+
+def test_only_the_contexts_done_lately_are_remembered(metrics: Metrics, ledger: Ledger) -> None:
+    for number in range(100):
+        ledger.sent(started(f"c{number}", number), 1.0)
+        ledger.sent(ContextDone(f"c{number}", 1, 3000.0, 40, 20.0), 1.0)
+    for number in range(100):
+        ledger.sent(CancelAcknowledged(f"c{number}", "done", 0.0), 1.0)
+    assert value(metrics, "barge_ins_total") == 16
 
 
 def test_packets_in_time_are_no_underrun() -> None:
