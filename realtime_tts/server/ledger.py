@@ -25,6 +25,7 @@ class Ledger:
     def __init__(self, metrics: Metrics, session_id: str) -> None:
         self._metrics, self._session_id = metrics, session_id
         self._open: dict[str, tuple[messages.ContextStarted, PlaybackEstimate]] = {}
+        self._last_number = 0  # of a context
         self._done_ms: collections.OrderedDict[str, float] = collections.OrderedDict()  # audio of those done lately
 
     @property
@@ -37,26 +38,36 @@ class Ledger:
         if isinstance(message, messages.AudioPacket):
             self._sent_packet(message, now)
             return
-        self._metrics.sent(message)
         if isinstance(message, messages.ContextStarted):
-            self._open[message.context_id] = (message, PlaybackEstimate())
+            self._started(message)
         elif isinstance(message, messages.ContextDone | messages.ContextCancelled | messages.ContextFailed):
-            self._open.pop(message.context_id, None)
-            self._log_end(message)
-            if isinstance(message, messages.ContextDone):
-                self._keep_length(message)
+            self._ended(message)
         elif isinstance(message, messages.CancelAcknowledged):
             self._acknowledged(message)
+        elif isinstance(message, messages.ErrorMessage):
+            self._metrics.errors.labels(message.code).inc()
 
     def abandoned(self) -> None:
         """Nobody is left to take the terminal messages of what is open."""
         self._metrics.contexts.labels("abandoned").inc(len(self._open))
         self._open.clear()
 
-    def _keep_length(self, message: messages.ContextDone) -> None:
-        self._done_ms[message.context_id] = message.audio_ms
-        if len(self._done_ms) > MAX_FINISHED:
-            self._done_ms.popitem(last=False)
+    # What is sent again after a resume is entered already.
+
+    def _started(self, message: messages.ContextStarted) -> None:
+        if message.number > self._last_number:
+            self._last_number = message.number
+            self._open[message.context_id] = (message, PlaybackEstimate())
+
+    def _ended(self, message: messages.TerminalMessage) -> None:
+        if self._open.pop(message.context_id, None) is None:
+            return
+        self._metrics.ended(message)
+        self._log_end(message)
+        if isinstance(message, messages.ContextDone):
+            self._done_ms[message.context_id] = message.audio_ms
+            if len(self._done_ms) > MAX_FINISHED:
+                self._done_ms.popitem(last=False)
 
     def _acknowledged(self, message: messages.CancelAcknowledged) -> None:
         """To cancel what was all sent but not all heard is an interruption too; once for each context."""

@@ -74,8 +74,8 @@ class Metrics:
             name: Gauge(f"engine_{name}", f"Sum over workers of {name}", **named) for name in _ENGINE_GAUGES
         }
 
-    def sent(self, message: messages.ServerMessage) -> None:
-        """Count a message on its way to a client."""
+    def ended(self, message: messages.TerminalMessage) -> None:
+        """Count a context, by its terminal message."""
         if isinstance(message, messages.ContextDone):
             self.contexts.labels("done").inc()
             self.characters.inc(message.characters)
@@ -84,10 +84,8 @@ class Metrics:
         elif isinstance(message, messages.ContextCancelled):
             self.contexts.labels("cancelled").inc()
             self.barge_ins.inc()
-        elif isinstance(message, messages.ContextFailed):
+        else:
             self.contexts.labels("failed").inc()
-            self.errors.labels(message.code).inc()
-        elif isinstance(message, messages.ErrorMessage):
             self.errors.labels(message.code).inc()
 
     def sent_packet(self, codec: str, duration_s: float, late: bool) -> None:

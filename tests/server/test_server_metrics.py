@@ -57,11 +57,21 @@ def test_a_cancel_of_what_was_heard_is_none(metrics: Metrics, ledger: Ledger) ->
 
 def test_only_the_contexts_done_lately_are_remembered(metrics: Metrics, ledger: Ledger) -> None:
     for number in range(100):
-        ledger.sent(started(f"c{number}", number), 1.0)
+        ledger.sent(started(f"c{number}", number + 1), 1.0)
         ledger.sent(ContextDone(f"c{number}", 1, 3000.0, 40, 20.0), 1.0)
     for number in range(100):
         ledger.sent(CancelAcknowledged(f"c{number}", "done", 0.0), 1.0)
     assert value(metrics, "barge_ins_total") == 16
+
+
+def test_messages_sent_again_after_a_resume_are_not_counted_again(metrics: Metrics, ledger: Ledger) -> None:
+    done = ContextDone("a", 1, 3000.0, 40, 20.0)
+    for message in (started("a", 1), done, done, started("a", 1), done):
+        ledger.sent(message, 1.0)
+        ledger.sent(CancelAcknowledged("a", "done", 100.0), 1.0)
+    assert value(metrics, "contexts_total", outcome="done") == 1
+    assert value(metrics, "barge_ins_total") == 1
+    assert ledger.num_unfinished == 0
 
 
 def test_packets_in_time_are_no_underrun() -> None:
