@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.dialects.base import Dialect
 from realtime_tts.dialects.native import AUDIO_HEADER, NativeDialect
 from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
@@ -43,13 +44,16 @@ from realtime_tts.session.settings import Limits, SessionConfig, SpeechParams
 OPUS = AudioFormat()
 
 
+NATIVE: Dialect = NativeDialect()
+
+
 def parse(frame: str | bytes, max_bytes: int = 64 * 1024) -> ClientMessage:
-    [message] = NativeDialect().parse(frame, max_bytes)
+    [message] = NATIVE.parse(frame, max_bytes)
     return message
 
 
 def serialize(message: ServerMessage) -> str | bytes:
-    [frame] = NativeDialect().serialize(message)
+    [frame] = NATIVE.serialize(message)
     return frame
 
 

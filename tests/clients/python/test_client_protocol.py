@@ -224,3 +224,9 @@ def test_offline_nothing_is_queued(protocol: ClientProtocol) -> None:
     protocol.ping()
     protocol.cancel("c", 1.0)
     assert (protocol.state, protocol.num_outgoing) == (State.OFFLINE, 0)
+
+
+@pytest.mark.parametrize("spans", [None, {}, [3, 4], [[3]], [[3, 4, 5]], [[-1, 2]], [["3", "4"]]])
+def test_a_warning_whose_places_are_none_is_malformed(protocol: ClientProtocol, spans: Any) -> None:
+    with pytest.raises(ProtocolError):
+        hear(protocol, "warning", context_id="c", code="unspeakable_text", message="", spans=spans)

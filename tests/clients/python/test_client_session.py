@@ -96,6 +96,23 @@ async def test_lone_surrogates_do_not_break_the_connection() -> None:
     assert voice.texts["c1"] == "a\ufffdz"
 
 
+async def test_a_context_knows_which_parts_of_its_text_are_not_spoken() -> None:
+    async def warn(connection: Connection) -> None:
+        await connection.begin()
+        await connection.read("end")
+        await connection.accept("c1")
+        warning = {"context_id": "c1", "message": "…"}
+        await connection.send("warning", code="unspeakable_text", spans=[[3, 4], [5, 7]], **warning)
+        await connection.send("warning", code="of a later version", **warning)
+        await connection.send("warning", code="unspeakable_text", spans=[[9, 10]], **warning)
+        await connection.done("c1", 1)
+
+    async with scripted(warn) as (url, _), open_session(url) as session:
+        context = session.speak("Hi 👋 👋👋 there 👋", context_id="c1")
+        assert len(await samples_of(context)) == 0
+        assert context.skipped == [(3, 4), (5, 7), (9, 10)]
+
+
 async def test_no_text_at_all_still_ends() -> None:
     async with scripted(Voice(num_frames=0)) as (url, _), open_session(url) as session:
         for text in ("", [], None):

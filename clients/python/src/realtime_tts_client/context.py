@@ -30,6 +30,7 @@ class Context:
     Attributes:
         id: of this context in its session.
         words: all that have come so far, in order.
+        skipped: from and to where in the text nothing can be spoken (emoji, another script), as far as known.
         audio, voice, seed: how it is spoken; None until the server has accepted it.
         done: set when everything has come.
         spoken: set when it was cancelled or has failed.
@@ -38,6 +39,7 @@ class Context:
     def __init__(self, session: Session, context_id: str, mode: PlaybackMode) -> None:
         self.id = context_id
         self.words: list[Word] = []
+        self.skipped: list[tuple[int, int]] = []
         self.audio: AudioFormat | None = None
         self.voice: str | None = None
         self.seed: int | None = None

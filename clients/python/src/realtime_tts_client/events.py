@@ -43,6 +43,14 @@ class WordsReceived:
 
 
 @dataclass(frozen=True)
+class TextSkipped:
+    """From and to where in the context's text nothing can be spoken."""
+
+    context_id: str
+    spans: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
 class Flushed:
     context_id: str
     flush_id: str | None
@@ -85,6 +93,7 @@ Event = (
     | ContextStarted
     | PacketReceived
     | WordsReceived
+    | TextSkipped
     | Flushed
     | ContextDone
     | ContextCancelled

@@ -24,6 +24,7 @@ from realtime_tts_client.events import (
     Refused,
     SessionFailed,
     SessionReady,
+    TextSkipped,
     WordsReceived,
 )
 from realtime_tts_client.record import ContextRecord
@@ -70,6 +71,7 @@ class ClientProtocol:
             "context.failed": self._on_failed,
             "cancel.acknowledged": self._on_acknowledged,
             "error": self._on_error,
+            "warning": self._on_warning,
         }
 
     # ---- the connection ------------------------------------------------------------------------------------------
@@ -285,6 +287,10 @@ class ClientProtocol:
             self._fail(context_id, error)  # it was never accepted
         elif not isinstance(error, ContextClosed):  # that one is a lost race: the terminal message is on its way
             self._events.append(Refused(context_id, error))
+
+    def _on_warning(self, fields: Fields) -> None:
+        if fields.text("code") == "unspeakable_text":
+            self._events.append(TextSkipped(fields.text("context_id"), fields.spans("spans")))
 
     # ---- inside --------------------------------------------------------------------------------------------------
 

@@ -277,6 +277,8 @@ class Session:
             context._started(event.voice, event.seed, event.audio)
         elif isinstance(event, events.WordsReceived):
             context._add_words(event.words)
+        elif isinstance(event, events.TextSkipped):
+            context.skipped += event.spans
         elif isinstance(event, events.ContextDone):
             context._finish(event.done)
         elif isinstance(event, events.ContextCancelled):

@@ -127,5 +127,12 @@ class Fields:
             for w in self.objects(name)
         )
 
+    def spans(self, name: str) -> tuple[tuple[int, int], ...]:
+        value = self._values.get(name)
+        if not isinstance(value, list) or not all(isinstance(item, list) and len(item) == 2 for item in value):
+            raise ProtocolError(f"{name} is not a list of pairs")
+        pairs = (Fields({"start": start, "end": end}) for start, end in value)
+        return tuple((pair.integer("start"), pair.integer("end")) for pair in pairs)
+
     def as_map(self) -> dict[str, Any]:
         return dict(self._values)
