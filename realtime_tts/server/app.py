@@ -69,6 +69,7 @@ def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
     install_problem_handlers(app)
     app.include_router(http.health)
     app.include_router(http.catalogue)
+    app.include_router(http.stream)
     if metrics_on_main_port(settings):
         app.include_router(http.metrics)
 
@@ -90,9 +91,10 @@ def metrics_on_main_port(settings: Settings) -> bool:
 
 
 def create_metrics_app(gateway: Gateway) -> FastAPI:
-    """`/metrics` alone, for a port of its own."""
+    """`/metrics` and the health addresses, for a port of their own."""
     app = FastAPI(title="realtime-tts metrics", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.gateway = gateway
+    install_problem_handlers(app)
     app.include_router(http.health)
     app.include_router(http.metrics)
     return app

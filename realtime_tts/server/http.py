@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -40,11 +41,13 @@ def authorize(request: Request) -> None:
 health = APIRouter(tags=["operation"])
 
 
+@health.head("/healthz", include_in_schema=False)
 @health.get("/healthz", summary="Whether the process answers")
 async def healthz() -> dict[str, str]:
     return {"status": "ok", "version": __version__}
 
 
+@health.head("/readyz", include_in_schema=False)
 @health.get("/readyz", summary="Whether speech can be made now", responses={503: {"description": "not now"}})
 async def readyz(request: Request) -> dict[str, Any]:
     gateway = get_gateway(request)
@@ -63,6 +66,22 @@ async def models(request: Request) -> dict[str, Any]:
 @catalogue.get("/voices", summary="The voices it has")
 async def voices(request: Request) -> dict[str, Any]:
     return get_gateway(request).catalogue.voices()
+
+
+stream = APIRouter(prefix="/v1", tags=["speech"])
+
+
+@stream.get(
+    "/stream",
+    summary="The WebSocket; plain HTTP is told to upgrade",
+    status_code=HTTPStatus.UPGRADE_REQUIRED,
+)
+async def upgrade_required() -> None:
+    raise HTTPException(
+        HTTPStatus.UPGRADE_REQUIRED,
+        "this is the address of a WebSocket; see docs/protocol.md",
+        {"upgrade": "websocket", "connection": "Upgrade"},
+    )
 
 
 metrics = APIRouter(tags=["operation"])

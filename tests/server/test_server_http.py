@@ -12,6 +12,7 @@ from gateway_harness import GatewayHarness
 from stream_client import open_stream
 
 from realtime_tts.server.auth import create_key
+from realtime_tts.server.gateway import GatewayState
 
 
 @pytest.fixture
@@ -24,6 +25,21 @@ def test_health_and_readiness(http: httpx.Client) -> None:
     assert http.get("/healthz").json()["status"] == "ok"
     ready = http.get("/readyz")
     assert (ready.status_code, ready.json()["workers"]) == (200, 1)
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_the_health_addresses_answer_head(http: httpx.Client, path: str) -> None:
+    response = http.head(path)
+    assert (response.status_code, response.content) == (200, b"")
+    assert http.get(path).headers["content-length"] == response.headers["content-length"]
+
+
+def test_plain_http_is_told_to_upgrade_where_the_stream_is(http: httpx.Client) -> None:
+    response = http.get("/v1/stream")
+    assert (response.status_code, response.json()["code"]) == (426, "upgrade_required")
+    assert response.headers["upgrade"] == "websocket"
+    assert response.headers["connection"].lower() == "upgrade"
+    assert http.get("/healthz").status_code == 200, "the connection is still of use"
 
 
 def test_models_and_voices(http: httpx.Client) -> None:
@@ -117,6 +133,22 @@ async def test_metrics_have_their_own_port_beyond_loopback(make_gateway: Callabl
         assert (await http.get(f"{gateway.url}/metrics")).status_code == 404
         port = gateway.server.metrics_port
         assert "realtime_tts_sessions" in (await http.get(f"http://127.0.0.1:{port}/metrics")).text
+
+
+async def test_the_metrics_port_answers_for_health_in_the_same_way(make_gateway: Callable[..., GatewayHarness]) -> None:
+    _, key_hash = create_key()
+    gateway = make_gateway(host="0.0.0.0", api_key_hashes=(key_hash,))
+    gateway.call(lambda: setattr(gateway.gateway, "state", GatewayState.DRAINING))
+    async with httpx.AsyncClient(trust_env=False) as http:
+        answers = [
+            await http.request(method, f"http://127.0.0.1:{port}/readyz")
+            for port in (gateway.server.metrics_port, gateway.url.rpartition(":")[2])
+            for method in ("GET", "HEAD")
+        ]
+    gateway.call(lambda: setattr(gateway.gateway, "state", GatewayState.RUNNING))
+    assert [answer.status_code for answer in answers] == [503] * 4
+    assert [answer.content for answer in answers[1::2]] == [b"", b""]
+    assert {answer.json()["code"] for answer in answers[::2]} == {"draining"}
 
 
 def test_the_playground_is_served_and_locked_down(http: httpx.Client) -> None:
