@@ -6,14 +6,16 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response, Security
 from fastapi.responses import JSONResponse
+from fastapi.security import APIKeyQuery, HTTPBearer
 from fastapi.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from realtime_tts import __version__
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.metrics import CONTENT_TYPE
+from realtime_tts.server.schemas import Health, ModelList, Problem, Readiness, VoiceList
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # In a wheel the playground lies inside the package, in a checkout beside it.
@@ -22,6 +24,31 @@ _CONTENT_SECURITY_POLICY = (
     "default-src 'self'; connect-src 'self' ws: wss:; media-src 'self' blob:; worker-src 'self' blob:; "
     "img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 )
+
+# These two only describe what `Authenticator` takes, whose word is the last.
+_CREDENTIALS = (
+    Security(HTTPBearer(scheme_name="bearer", description="`Authorization: Bearer <key>`", auto_error=False)),
+    Security(
+        APIKeyQuery(
+            name="api_key",
+            scheme_name="query",
+            description="for a browser's socket, which cannot set headers",
+            auto_error=False,
+        )
+    ),
+)
+
+
+def problems(**descriptions: str) -> dict[int | str, dict[str, Any]]:
+    """Documented errors of an address: `problems(unauthorized="…")`."""
+    return {
+        HTTPStatus[name.upper()].value: {"model": Problem, "description": description}
+        for name, description in descriptions.items()
+    }
+
+
+_UNAUTHORIZED = "no key, or one that is not active; only where the server has keys"
+_FORBIDDEN = "a page of another origin, or another host name"
 
 
 def get_gateway(request: Request) -> Gateway:
@@ -43,38 +70,56 @@ health = APIRouter(tags=["operation"])
 
 @health.head("/healthz", include_in_schema=False)
 @health.get("/healthz", summary="Whether the process answers")
-async def healthz() -> dict[str, str]:
-    return {"status": "ok", "version": __version__}
+async def healthz() -> Health:
+    return Health(status="ok", version=__version__)
 
 
 @health.head("/readyz", include_in_schema=False)
-@health.get("/readyz", summary="Whether speech can be made now", responses={503: {"description": "not now"}})
-async def readyz(request: Request) -> dict[str, Any]:
+@health.get("/readyz", summary="Whether speech can be made now", responses=problems(service_unavailable="not now"))
+async def readyz(request: Request) -> Readiness:
     gateway = get_gateway(request)
     gateway.check_ready()
-    return {"status": "ready", "workers": gateway.engine.num_ready, "sessions": len(gateway.sessions)}
+    return Readiness(status="ready", workers=gateway.engine.num_ready, sessions=len(gateway.sessions))
 
 
-catalogue = APIRouter(prefix="/v1", tags=["speech"], dependencies=[Depends(authorize)])
+catalogue = APIRouter(
+    prefix="/v1",
+    tags=["speech"],
+    dependencies=[*_CREDENTIALS, Depends(authorize)],
+    responses=problems(
+        unauthorized=_UNAUTHORIZED, forbidden=_FORBIDDEN, service_unavailable="the model is still being loaded"
+    ),
+)
 
 
-@catalogue.get("/models", summary="The model that speaks")
+@catalogue.get("/models", summary="The model that speaks", response_model=ModelList, response_model_exclude_unset=True)
 async def models(request: Request) -> dict[str, Any]:
     return get_gateway(request).catalogue.models()
 
 
-@catalogue.get("/voices", summary="The voices it has")
+@catalogue.get("/voices", summary="The voices it has", response_model=VoiceList)
 async def voices(request: Request) -> dict[str, Any]:
     return get_gateway(request).catalogue.voices()
 
 
-stream = APIRouter(prefix="/v1", tags=["speech"])
+stream = APIRouter(prefix="/v1", tags=["speech"], dependencies=_CREDENTIALS)
 
 
 @stream.get(
     "/stream",
     summary="The WebSocket; plain HTTP is told to upgrade",
     status_code=HTTPStatus.UPGRADE_REQUIRED,
+    response_model=Problem,
+    response_description="ask for `Upgrade: websocket`; docs/protocol.md has what is said on the socket",
+    responses={
+        101: {"description": "speak"},
+        **problems(
+            unauthorized=_UNAUTHORIZED,
+            forbidden=_FORBIDDEN,
+            too_many_requests="this key has as many sessions as it may",
+            service_unavailable="overloaded, not ready, or shutting down",
+        ),
+    },
 )
 async def upgrade_required() -> None:
     raise HTTPException(

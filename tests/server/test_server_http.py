@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import httpx
 import pytest
 from gateway_harness import GatewayHarness
+from pydantic import BaseModel
 from stream_client import open_stream
 
+from realtime_tts.errors import Forbidden, InternalError, InvalidRequest, RealtimeTTSError, TooManySessions
+from realtime_tts.server import schemas
 from realtime_tts.server.auth import create_key
 from realtime_tts.server.gateway import GatewayState
+from realtime_tts.server.problems import problem_response
 
 
 @pytest.fixture
@@ -78,10 +84,61 @@ def test_http_errors_are_typed(http: httpx.Client, method: str, path: str, statu
     assert response.json()["message"]
 
 
+def schema_of(interface: dict[str, Any], path: str, status: int) -> str:
+    """Name of the schema of an answer."""
+    content = interface["paths"][path]["get"]["responses"][str(status)]["content"]["application/json"]
+    return str(content["schema"]["$ref"]).removeprefix("#/components/schemas/")
+
+
 def test_the_interface_describes_itself(http: httpx.Client) -> None:
-    paths = http.get("/openapi.json").json()["paths"]
-    assert {"/healthz", "/readyz", "/v1/models", "/v1/voices", "/metrics"} <= set(paths)
-    assert "swagger" in http.get("/docs").text.lower()
+    interface = http.get("/openapi.json").json()
+    paths = interface["paths"]
+    assert set(paths) == {"/healthz", "/readyz", "/v1/models", "/v1/voices", "/v1/stream", "/metrics"}
+    assert all(set(operations) == {"get"} for operations in paths.values())
+    schemes = interface["components"]["securitySchemes"]
+    assert (schemes["bearer"]["type"], schemes["bearer"]["scheme"]) == ("http", "bearer")
+    assert (schemes["query"]["type"], schemes["query"]["in"], schemes["query"]["name"]) == (
+        "apiKey",
+        "query",
+        "api_key",
+    )
+    for path, operations in paths.items():
+        either = [{"bearer": []}, {"query": []}] if path.startswith("/v1/") else None
+        assert operations["get"].get("security") == either
+
+
+@pytest.mark.parametrize(
+    ("path", "schema"),
+    [
+        ("/healthz", schemas.Health),
+        ("/readyz", schemas.Readiness),
+        ("/v1/models", schemas.ModelList),
+        ("/v1/voices", schemas.VoiceList),
+        ("/v1/stream", schemas.Problem),
+    ],
+)
+def test_an_answer_is_what_its_schema_says(http: httpx.Client, path: str, schema: type[BaseModel]) -> None:
+    answer, interface = http.get(path), http.get("/openapi.json").json()
+    assert schema_of(interface, path, answer.status_code) == schema.__name__
+    assert schema.model_validate(answer.json(), strict=True).model_dump(exclude_unset=True) == answer.json()
+    for status in interface["paths"][path]["get"]["responses"]:
+        if int(status) >= 400:
+            assert schema_of(interface, path, int(status)) == "Problem"
+
+
+def test_a_schema_drops_no_field_of_the_catalogue(gateway: GatewayHarness, http: httpx.Client) -> None:
+    assert http.get("/v1/models").json() == gateway.gateway.catalogue.models()
+    assert http.get("/v1/voices").json() == gateway.gateway.catalogue.voices()
+
+
+@pytest.mark.parametrize(
+    "error", [Forbidden("no"), InvalidRequest("no", field="audio.codec"), TooManySessions("later"), InternalError("oh")]
+)
+def test_an_error_is_a_problem(error: RealtimeTTSError) -> None:
+    body = json.loads(bytes(problem_response(error).body))
+    problem = schemas.Problem.model_validate(body, strict=True)
+    assert problem.model_dump(exclude_unset=True) == body
+    assert (problem.code, problem.field) == (error.code, error.field)
 
 
 async def test_metrics_count_what_happened(make_gateway: Callable[..., GatewayHarness]) -> None:

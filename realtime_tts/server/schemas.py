@@ -1,0 +1,97 @@
+"""The bodies of the HTTP interface, as a client's generator sees them. An answer that departs from them is our fault.
+
+A field that a schema does not name is refused, not dropped, so that no answer can outgrow its description unseen.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Health(_Body):
+    status: Literal["ok"]
+    version: str
+
+
+class Readiness(_Body):
+    status: Literal["ready"]
+    workers: int = Field(description="engine workers that take requests")
+    sessions: int = Field(description="sessions alive, those waiting for their client included")
+
+
+class StepsRange(_Body):
+    min: int
+    max: int
+    default: int
+
+
+class CfgRange(_Body):
+    min: float
+    max: float
+    default: float
+
+
+class SeedRange(_Body):
+    min: int
+    max: int
+
+
+class Length(_Body):
+    max_chars: int
+
+
+class Params(_Body):
+    """Bounds of a context's `params`."""
+
+    steps: StepsRange
+    cfg: CfgRange
+    instructions: Length
+    seed: SeedRange
+
+
+class Model(_Body):
+    id: str
+    object: Literal["model"]
+    owned_by: str
+    sample_rate: int = Field(description="of the model's own audio, Hz")
+    languages: list[str] = Field(description="codes; empty: the model does not say")
+    default_voice: str
+    default_steps: int
+    default_cfg: float
+    device: str
+    dtype: str
+    attention_backend: str
+    params: Params | None = None
+    text: Length | None = Field(None, description="of one context")
+
+
+class ModelList(_Body):
+    object: Literal["list"]
+    data: list[Model]
+
+
+class Voice(_Body):
+    id: str
+    description: str
+    language: str
+    default: bool
+
+
+class VoiceList(_Body):
+    voices: list[Voice]
+    default_voice: str
+
+
+class Problem(_Body):
+    """Every answer that is an error."""
+
+    code: str = Field(description="stable name of the error", examples=["unauthorized"])
+    message: str = Field(description="one sentence for a human")
+    retryable: bool = Field(description="whether the same request can succeed later")
+    field: str | None = Field(None, description="the input at fault, where there is one")
