@@ -135,8 +135,7 @@ metrics = APIRouter(tags=["operation"])
 @metrics.get("/metrics", summary="Figures for Prometheus", response_class=Response)
 async def prometheus(request: Request) -> Response:
     gateway = get_gateway(request)
-    engine = gateway.engine
-    body = gateway.metrics.exposition(engine.num_ready, engine.num_restarts, engine.stats)
+    body = gateway.metrics.exposition(gateway.engine)
     return Response(body, headers={"content-type": CONTENT_TYPE})
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import platform
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
+from realtime_tts import __version__
 from realtime_tts.session import messages
 from realtime_tts.workers import frames
+from realtime_tts.workers.client import EngineClient
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _TTFA_BUCKETS_S = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0)
@@ -68,8 +70,10 @@ class Metrics:
         self.resumed = Counter("sessions_resumed", "Sessions taken up again on a new connection", **named)
         self.errors = Counter("errors", "Errors sent to clients", ["code"], **named)
         self._workers = Gauge("engine_workers_ready", "Engine workers that take requests", **named)
-        self._restarts = Gauge("engine_worker_restarts", "Engine workers started again", **named)
+        self._restarts = Counter("engine_worker_restarts", "Engine workers started again", **named)
+        self._counted_restarts = 0
         self._step_ms = Gauge("engine_step_ms", "Mean duration of a step, the slowest worker's", **named)
+        self._build = Info("build", "What runs here; model and device once a worker is ready", **named)
         self._engine = {
             name: Gauge(f"engine_{name}", f"Sum over workers of {name}", **named) for name in _ENGINE_GAUGES
         }
@@ -94,12 +98,22 @@ class Metrics:
         if late:
             self.underruns.inc()
 
-    def exposition(self, num_ready: int, num_restarts: int, stats: Iterable[frames.Stats]) -> bytes:
+    def exposition(self, engine: EngineClient) -> bytes:
         """The text that Prometheus scrapes; the engine's figures are read at this moment."""
-        latest = list(stats)
-        self._workers.set(num_ready)
-        self._restarts.set(num_restarts)
-        self._step_ms.set(max((stat.step_ms for stat in latest), default=0.0))
+        stats = engine.stats
+        self._workers.set(engine.num_ready)
+        self._restarts.inc(engine.num_restarts - self._counted_restarts)
+        self._counted_restarts = engine.num_restarts
+        self._step_ms.set(max((stat.step_ms for stat in stats), default=0.0))
         for name, gauge in self._engine.items():
-            gauge.set(sum(getattr(stat, name) for stat in latest))
+            gauge.set(sum(getattr(stat, name) for stat in stats))
+        self._build.info(_build_labels(engine.ready))
         return generate_latest(self.registry)
+
+
+def _build_labels(ready: frames.Ready | None) -> dict[str, str]:
+    """Labels of `build_info`; `ready` is what a worker said of itself, once one has."""
+    labels = {"version": __version__, "python": platform.python_version()}
+    if ready is not None:
+        labels |= {"model": ready.model, "device": ready.device}
+    return labels

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import platform
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +17,7 @@ from gateway_harness import GatewayHarness
 from pydantic import BaseModel
 from stream_client import open_stream
 
+from realtime_tts import __version__
 from realtime_tts.errors import Forbidden, InternalError, InvalidRequest, RealtimeTTSError, TooManySessions
 from realtime_tts.server import schemas
 from realtime_tts.server.auth import create_key
@@ -181,6 +185,32 @@ async def test_an_interruption_after_the_last_packet_counts_too(make_gateway: Ca
         assert answer["state"] == "done"
     assert gateway.metric("barge_ins_total") == 1
     assert gateway.metric("contexts_total", outcome="done") == 1
+
+
+def test_metrics_say_what_runs_here(http: httpx.Client) -> None:
+    lines = http.get("/metrics").text.splitlines()
+    (build,) = [line for line in lines if line.startswith("realtime_tts_build_info")]
+    labels = {"version": __version__, "python": platform.python_version(), "model": "fake-voice", "device": "cpu"}
+    assert build.endswith("} 1.0")
+    assert dict(re.findall(r'(\w+)="([^"]*)"', build)) == labels
+    assert "# TYPE realtime_tts_build_info gauge" in lines
+
+
+async def test_restarts_of_a_worker_are_a_counter(make_gateway: Callable[..., GatewayHarness]) -> None:
+    gateway = make_gateway()
+    async with open_stream(gateway.ws_url) as client:
+        await client.speak("a", "command crash, and then a good many words that nobody will ever hear.")
+        assert (await client.until_terminal("a"))["code"] == "engine_lost"
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+        for _ in range(500):
+            if (await http.get("/readyz")).status_code == 200:
+                break
+            await asyncio.sleep(0.02)
+        lines = (await http.get("/metrics")).text.splitlines()
+        again = (await http.get("/metrics")).text.splitlines()
+    for scrape in (lines, again):
+        assert "realtime_tts_engine_worker_restarts_total 1.0" in scrape
+        assert "# TYPE realtime_tts_engine_worker_restarts_total counter" in scrape
 
 
 async def test_metrics_have_their_own_port_beyond_loopback(make_gateway: Callable[..., GatewayHarness]) -> None:
