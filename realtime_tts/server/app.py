@@ -16,6 +16,7 @@ from realtime_tts.config import Settings
 from realtime_tts.dialects.native import NativeDialect
 from realtime_tts.server import http
 from realtime_tts.server.auth import is_loopback
+from realtime_tts.server.docs_page import mount_docs
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.problems import install_problem_handlers, not_found_response
 from realtime_tts.server.websocket import serve_stream
@@ -63,7 +64,14 @@ def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
         finally:
             await gateway.close()
 
-    app = FastAPI(title="realtime-tts", version=__version__, description=_DESCRIPTION, lifespan=lifespan)
+    app = FastAPI(
+        title="realtime-tts",
+        version=__version__,
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,  # FastAPI's own pages load their viewers from a CDN
+        redoc_url=None,
+    )
     app.state.gateway = gateway
     app.add_middleware(RequestIds)
     install_problem_handlers(app)
@@ -81,6 +89,7 @@ def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
     async def elsewhere(websocket: WebSocket) -> None:
         await websocket.send_denial_response(not_found_response())
 
+    mount_docs(app)
     http.mount_playground(app)
     return app
 

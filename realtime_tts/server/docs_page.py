@@ -1,0 +1,63 @@
+"""`/docs`: the HTTP interface, to read and to try. All of it comes from this installation: no CDN, no inline script."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from fastapi import FastAPI, Response
+from fastapi.responses import HTMLResponse
+from fastapi.staticfiles import StaticFiles
+
+# Swagger UI's files; the package's code is not used, nor imported.
+_ASSETS_PACKAGE = "fastapi_offline"
+# Addresses are relative, so that the page works behind a proxy that puts it under a path.
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>realtime-tts: HTTP interface</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="docs/assets/swagger-ui.css">
+</head>
+<body>
+<div id="interface"></div>
+<script src="docs/assets/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script>
+</body>
+</html>
+"""
+_START = """\
+SwaggerUIBundle({ url: "openapi.json", dom_id: "#interface", deepLinking: true, validatorUrl: null });
+"""
+_HEADERS = {
+    "cache-control": "no-cache",
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+        "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+}
+
+
+def mount_docs(app: FastAPI) -> None:
+    """Serve the page for `app`, which must have been made with `docs_url=None`."""
+
+    @app.get("/docs", include_in_schema=False)
+    async def page() -> HTMLResponse:
+        return HTMLResponse(_PAGE, headers=_HEADERS)
+
+    @app.get("/docs/start.js", include_in_schema=False)
+    async def start() -> Response:
+        return Response(_START, media_type="text/javascript", headers=_HEADERS)
+
+    app.mount("/docs/assets", StaticFiles(directory=_assets_directory()), name="docs assets")
+
+
+def _assets_directory() -> Path:
+    spec = importlib.util.find_spec(_ASSETS_PACKAGE)
+    assert spec is not None, "a dependency of this package"
+    assert spec.origin is not None, "it is a regular package"
+    return Path(spec.origin).parent / "static"
