@@ -1,0 +1,100 @@
+"""The programs of docs/from-an-llm.md, run as they are pasted, between a scripted LLM and a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from gateway_harness import GatewayHarness
+from scripted_llm import ScriptedLLM, pieces
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/from-an-llm.md").read_text(encoding="utf-8")
+PROGRAMS = dict(re.findall(r"## (OpenAI|Anthropic)\n\n```python\n(.*?)```", PAGE, re.DOTALL))
+READ_S = 30.0
+
+FIRST = "The sky is blue because air scatters short waves most. And then"
+REST = " the evening is red, for the same reason. That is all!"
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[GatewayHarness]:
+    with GatewayHarness(worker={"patch_delay_s": 0.002, "chars_per_patch": 30}) as harness:
+        yield harness
+
+
+@contextlib.asynccontextmanager
+async def running(program: str, directory: Path, llm_url: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A program of the page as a process."""
+    (directory / "program.py").write_text(program, encoding="utf-8")
+    without_proxies = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    environment = {
+        "PYTHONPATH": str(ROOT / "clients/python/src"),
+        "OPENAI_API_KEY": "none",
+        "OPENAI_BASE_URL": f"{llm_url}/v1",
+        "ANTHROPIC_API_KEY": "none",
+        "ANTHROPIC_BASE_URL": llm_url,
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "program.py",
+        cwd=directory,
+        env={**without_proxies, **environment},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def for_gateway(program: str, gateway: GatewayHarness) -> str:
+    assert program.count("ws://localhost:8000") == 1
+    return program.replace("ws://localhost:8000", gateway.url.replace("http", "ws", 1))
+
+
+def test_the_page_has_both_programs() -> None:
+    assert set(PROGRAMS) == {"OpenAI", "Anthropic"}
+    assert PAGE.count("```python") == 2, "each program of the page is run here"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+async def test_speech_begins_before_the_model_has_finished(name: str, gateway: GatewayHarness, tmp_path: Path) -> None:
+    llm = ScriptedLLM(list(pieces(FIRST)), list(pieces(REST)))
+    async with llm.running(), running(for_gateway(PROGRAMS[name], gateway), tmp_path, llm.url) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        heard = await asyncio.wait_for(process.stdout.readuntil(b" "), READ_S)
+        assert (heard, llm.events) == (b"The ", ["asked"]), "the model has not been told to go on yet"
+        llm.go_on.set()
+        rest = await asyncio.wait_for(process.stdout.read(), READ_S)
+        errors = await process.stderr.read()
+        assert await process.wait() == 0, errors.decode()
+    assert (heard + rest).decode().split() == (FIRST + REST).split()
+    assert llm.events == ["asked", "finished"]
+    assert llm.questions == ["Why is the sky blue?"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+async def test_a_barge_in_ends_the_models_stream(name: str, gateway: GatewayHarness, tmp_path: Path) -> None:
+    """The program leaves the loop at the first word, as it would when the listener speaks."""
+    loop = re.compile(r"async for packet in (session\.speak\(.*\)):.*\n.*\n.*\n")
+    barge_in = "context = \\1\n        await anext(aiter(context))\n        print((await context.cancel()).chars)\n"
+    program, count = loop.subn(barge_in, for_gateway(PROGRAMS[name], gateway))
+    assert count == 1
+    llm = ScriptedLLM(list(pieces(FIRST)), list(pieces(REST)))
+    async with llm.running(), running(program, tmp_path, llm.url) as process:
+        output, errors = await asyncio.wait_for(process.communicate(), READ_S)
+        await asyncio.wait_for(llm.ended.wait(), READ_S)
+        assert (process.returncode, errors.decode()) == (0, "")
+    assert int(output) < len(FIRST)
+    assert llm.events == ["asked", "hung up"]
