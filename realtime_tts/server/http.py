@@ -92,7 +92,7 @@ catalogue = APIRouter(
 )
 
 
-@catalogue.get("/models", summary="The model that speaks", response_model=ModelList, response_model_exclude_unset=True)
+@catalogue.get("/models", summary="The model that speaks", response_model=ModelList)
 async def models(request: Request) -> dict[str, Any]:
     return get_gateway(request).catalogue.models()
 

@@ -64,11 +64,11 @@ class Model(_Body):
     default_voice: str
     default_steps: int
     default_cfg: float
+    params: Params
+    text: Length = Field(description="of one context")
     device: str
     dtype: str
     attention_backend: str
-    params: Params | None = None
-    text: Length | None = Field(None, description="of one context")
 
 
 class ModelList(_Body):
