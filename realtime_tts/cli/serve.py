@@ -68,7 +68,7 @@ def announce(server: GatewayServer, url: str) -> None:
         "WebSocket": url.replace("http", "ws", 1) + "/v1/stream",
         "Interface": f"{url}/docs",
         "Model": f"{ready.model}, {ready.sample_rate} Hz, ready after {ready.load_s + ready.warmup_s:.1f} s",
-        "Voices": f"{names} (default: {catalogue.default_voice})",
+        "Voices": f"{names} (default: {catalogue.defaults.default_voice})",
         "Device": f"{ready.device}, {ready.dtype}, attention {ready.backend}, up to {ready.max_streams} streams",
         "Access": access,
     }

@@ -68,7 +68,7 @@ async def serve(settings: Settings, engine: EngineClient, on_ready: Callable[[Ga
     """Serve until a signal ends it.
 
     Args:
-        on_ready: called once the model is loaded, with the server and its base URL.
+        on_ready: called once the model is loaded, with the server and its base URL. What it raises ends the server.
 
     Raises:
         ConfigError: an address that cannot be bound, or settings that contradict each other.
@@ -92,6 +92,8 @@ async def serve(settings: Settings, engine: EngineClient, on_ready: Callable[[Ga
         await gateway.close()
     if gateway.start_error is not None:
         raise gateway.start_error
+    if not watcher.cancelled():
+        watcher.result()
 
 
 def server_config(app: FastAPI, config: ServerConfig) -> uvicorn.Config:
@@ -125,10 +127,14 @@ async def _watch_start(
     gateway: Gateway, server: GatewayServer, listener: socket.socket, on_ready: Callable[[GatewayServer, str], None]
 ) -> None:
     await gateway.started.wait()
-    if gateway.start_error is not None:
-        server.should_exit = True
-    else:
-        on_ready(server, base_url(listener))
+    try:
+        if gateway.start_error is not None:
+            server.should_exit = True
+        else:
+            on_ready(server, base_url(listener))
+    except BaseException:
+        server.should_exit = True  # nobody would wait for what it raises while the server runs
+        raise
 
 
 async def _serve_both(server: GatewayServer, listener: socket.socket, gateway: Gateway) -> None:

@@ -1,0 +1,30 @@
+"""What `serve` tells whoever started it."""
+
+from __future__ import annotations
+
+import pytest
+from gateway_harness import GatewayHarness
+
+from realtime_tts.cli.serve import announce
+from realtime_tts.server.run import GatewayServer
+
+
+class BrokenStarter(GatewayHarness):
+    """Its caller fails when it is told that the server is ready."""
+
+    def _on_ready(self, server: GatewayServer, url: str) -> None:
+        raise LookupError("a mistake of the caller")
+
+
+def test_what_the_caller_raises_when_the_server_is_ready_comes_out() -> None:
+    with pytest.raises(LookupError, match="a mistake of the caller"), BrokenStarter():
+        pass
+
+
+def test_a_person_is_told_where_to_go(gateway: GatewayHarness, capsys: pytest.CaptureFixture[str]) -> None:
+    gateway.call(lambda: announce(gateway.server, gateway.url))
+    told = capsys.readouterr().err
+    assert all(address in told for address in (gateway.url, gateway.ws_url, f"{gateway.url}/docs"))
+    assert "fake-voice, 16000 Hz" in told
+    assert "slt, rms (default: slt)" in told
+    assert "no key is needed" in told
