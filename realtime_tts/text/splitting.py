@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from realtime_tts.text.characters import is_mark
 from realtime_tts.text.normalizer import NormalizedText, Span
 
 _SENTENCE, _CLAUSE, _WORD = 3, 2, 1
@@ -30,7 +31,7 @@ def split_spoken(normalized: NormalizedText, max_chars: int) -> list[SpokenPart]
         return []
     if len(normalized.text) <= max_chars:
         return [SpokenPart(normalized.text, normalized.source, 0, normalized.spans)]
-    spans = [piece for span in normalized.spans for piece in _divide(normalized.text, span, max_chars)]
+    spans = [piece for span in normalized.spans for piece in _divide(normalized, span, max_chars)]
     return [_part(normalized, spans, first, last) for first, last in _groups(normalized.text, spans, max_chars)]
 
 
@@ -95,20 +96,24 @@ def _source_cut(source: str, spans: list[Span], index: int) -> int:
     return cut if cut > previous_end or previous_end == spans[index].source_start else spans[index].source_start
 
 
-def _divide(text: str, span: Span, max_chars: int) -> list[Span]:
-    """`span`, or pieces of it that fit, cut at spoken spaces (or anywhere in a spoken word that is too long)."""
+def _divide(normalized: NormalizedText, span: Span, max_chars: int) -> list[Span]:
+    """`span`, or pieces of it that fit, cut at spoken spaces (or anywhere in a spoken word that is too long).
+
+    Every piece has a character of its own in the source that is neither white space nor a mark: a word to belong to.
+    """
     budget = max(1, max_chars - 3)  # room for the pause after it
-    if span.end - span.start <= budget or span.source_end - span.source_start < 2:
+    if span.end - span.start <= budget:
         return [span]
-    num_source, num_spoken = span.source_end - span.source_start, span.end - span.start
+    text, source = normalized.text, normalized.source
+    solid = [i for i in range(span.source_start, span.source_end) if not (source[i].isspace() or is_mark(source[i]))]
     pieces: list[Span] = []
-    start, source_start = span.start, span.source_start
-    while span.end - start > budget and source_start + 1 < span.source_end:
+    start, source_start, num_taken = span.start, span.source_start, 0
+    while span.end - start > budget and num_taken + 1 < len(solid):
         space = text.rfind(" ", start + 1, start + budget + 1)
         end = space if space > 0 else start + budget
-        source_end = span.source_start + num_source * (end - span.start) // num_spoken
-        source_end = min(max(source_end, source_start + 1), span.source_end - 1)
-        pieces.append(Span(start, end, source_start, source_end))
-        start, source_start = end + (text[end] == " "), source_end
+        in_proportion = len(solid) * (end - span.start) // (span.end - span.start)
+        num_taken = min(max(in_proportion, num_taken + 1), len(solid) - 1)
+        pieces.append(Span(start, end, source_start, solid[num_taken]))
+        start, source_start = end + (text[end] == " "), solid[num_taken]
     pieces.append(Span(start, span.end, source_start, span.source_end))
     return pieces

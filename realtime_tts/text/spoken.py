@@ -13,7 +13,8 @@ _STRONGEST = 5  # ! and ?
 class SpokenText:
     """Collects the output of one normalisation.
 
-    Pauses before the first word are dropped; of several pauses in a row the strongest stays.
+    Pauses before the first word are dropped; of several pauses in a row the strongest stays. Tokens that come from
+    one source character ("㎏%" is folded to "kg%", of which "g%" could be a token) share a span.
     """
 
     def __init__(self, charset: frozenset[str] | None) -> None:
@@ -50,6 +51,8 @@ class SpokenText:
             self._write(" ")
         start = self._length
         self._write(words)
+        if self.spans and source_start < self.spans[-1][3]:
+            start, _, source_start, _ = self.spans.pop()
         self.spans.append((start, self._length, source_start, source_end))
         self._space = spaced
 

@@ -1,0 +1,91 @@
+"""Any text of Unicode, in any split: planning never raises, and what comes out fits what went in."""
+
+from __future__ import annotations
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from realtime_tts.text.normalizer import Normalizer
+from realtime_tts.text.planner import SpeechPlanner, SpeechSegment
+from realtime_tts.text.segmenter import SegmenterConfig
+
+LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz ,.?!'-")
+NORMALIZERS = st.sampled_from(
+    [
+        Normalizer("en", LETTERS),
+        Normalizer("en"),
+        Normalizer("de", LETTERS),
+        Normalizer("ar"),
+        Normalizer("xx", LETTERS),
+    ]
+)
+# Marks, compatibility characters, right to left, zero width, astral planes, digits of other scripts; and what rules
+# look for, so that it gets glued to them.
+AWKWARD = st.sampled_from(
+    ["\u0301", "\u0489", "\u20e3", "\u093e", "\u0e31", "\u3099", "㎏", "㏂", "㎧", "㍱", "㋿", "½",
+     "⅞", "⑳", "⒈", "№", "℃", "ﷺ", "ﬃ", "ǆ", "Ⅷ", "ⅷ", "…", "‥", "⁉", "ª", "²", "₂", "™", "ﾞ",
+     "ｶ", "Ａ", "３", "％", "＄", "．", "ם", "ع", "ـ", "\u200f", "\u202e", "\u2066", "\u200b",
+     "\u200d", "\ufeff", "\u00ad", "\ufe0f", "😀", "👨\u200d👩", "🇩🇪", "👍🏽", "𝐀", "𝟗", "\U000e0067",
+     "\U0010ffff", "\ue000", "\u0378", "٣", "۴", "५", "๖", "߃", "\ud800", "\udfff", "\ufffd",
+     "\x00", "\x1f", "\x85", "\u2028", "\u00a0", "\u3000", "\u1680", "汉", "。", "「", "」", "П", "α",
+     "ß", "İ", "ſ", "K", "5", "1,234", "%", "$", "€", "¥", "¢", "kg", "km/h", "a", "A", "I",
+     "U.S.", "Dr.", "x", "-", "–", "'", "'s", "\"", "(", ")", "#", "@", "&", "/", ":", "=", "^",
+     "*", "`", "_", "http://a.io/", "a@b.io", " ", " ", " ", "\n", ". ", ", ", "? ", "word",
+     "Mon", "Jan"]
+)  # fmt: skip
+TEXTS = st.one_of(
+    st.lists(AWKWARD, max_size=60).map("".join),
+    st.lists(AWKWARD | st.text(max_size=3), max_size=40).map("".join),
+    st.text(max_size=200),
+    st.tuples(st.lists(AWKWARD, min_size=1, max_size=4).map("".join), st.integers(1, 150)).map(lambda t: t[0] * t[1]),
+)
+
+
+def plan(text: str, normalizer: Normalizer, max_chars: int, split: int | None = None) -> list[SpeechSegment]:
+    planner = SpeechPlanner(normalizer, SegmenterConfig(max_chars=max_chars))
+    step = split or max(1, len(text))
+    found = [each for start in range(0, len(text), step) for each in planner.push(text[start : start + step], 0.0)]
+    return [*found, *planner.end(0.0)]
+
+
+@given(text=TEXTS, normalizer=NORMALIZERS, max_chars=st.integers(1, 200), split=st.integers(1, 12))
+@example(text="㎏%㎏%㎏%\u0301a" * 20, normalizer=Normalizer("en", LETTERS), max_chars=200, split=1)
+@example(text="a" * 150 + "П" * 50, normalizer=Normalizer("en", LETTERS), max_chars=70, split=1)
+@settings(max_examples=1000, deadline=None)
+def test_words_tile_any_text_and_any_split_is_planned_the_same(
+    text: str, normalizer: Normalizer, max_chars: int, split: int
+) -> None:
+    segments = plan(text, normalizer, max_chars)
+    sent = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
+    end = 0
+    for number, segment in enumerate(segments):
+        assert segment.index == number
+        assert segment.text
+        assert segment.words
+        assert end <= segment.start <= segment.words[0].start
+        assert sent[segment.start : segment.end] == segment.source
+        end = segment.start
+        for word in segment.words:
+            assert end <= word.start < word.end <= segment.end
+            assert sent[word.start : word.end] == word.text
+            assert word.weight > 0
+            end = word.end
+        end = segment.end
+    assert plan(text, normalizer, max_chars, split) == segments
+
+
+@given(text=TEXTS, max_chars=st.integers(1, 200), language=st.sampled_from(["en", "de", "zh", "xx"]))
+@settings(max_examples=300, deadline=None)
+def test_no_character_reaches_a_model_that_lacks_it(text: str, max_chars: int, language: str) -> None:
+    for segment in plan(text, Normalizer(language, LETTERS), max_chars):
+        assert set(segment.text.lower()) <= LETTERS
+
+
+@given(text=TEXTS, normalizer=NORMALIZERS)
+@settings(max_examples=300, deadline=None)
+def test_readings_do_not_overlap(text: str, normalizer: Normalizer) -> None:
+    spoken_end = source_end = 0
+    for span in normalizer.normalize(text).spans:
+        assert spoken_end <= span.start < span.end
+        assert source_end <= span.source_start < span.source_end <= len(text)
+        spoken_end, source_end = span.end, span.source_end
