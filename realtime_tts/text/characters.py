@@ -16,6 +16,7 @@ CJK_CLAUSE_STOPS = frozenset("，、；：､")
 CLOSERS = frozenset("\"')]}”’»›*_`」』）】》〉｣")
 OPENERS = frozenset("\"'([{“‘«‹*_`「『（【《〈｢")
 LONG_DASHES = frozenset("–—―")
+_SMALL_PRINT = frozenset("©®™℠")
 ZERO_WIDTH = frozenset("\u00ad\u034f\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff")
 VARIATION_SELECTORS = frozenset(map(chr, range(0xFE00, 0xFE10)))
 
@@ -57,6 +58,18 @@ def is_mark(char: str) -> bool:
 def is_symbol(char: str) -> bool:
     """A pictograph, arrow or other symbol beyond ASCII that has no sound of its own."""
     return char > "\x7f" and unicodedata.category(char) in ("So", "Sk", "Co", "Cn")
+
+
+@lru_cache(maxsize=4096)
+def has_content(char: str) -> bool:
+    """Whether a text read without `char` lacks something: a letter, a digit, a pictograph, another symbol.
+
+    Not so for white space, punctuation, marks, the symbols of ASCII, which are mostly markup, and small print.
+    """
+    if char <= "\x7f" or char in _SMALL_PRINT:
+        return char.isalnum()
+    category = unicodedata.category(char)
+    return category[0] in "LN" or category in ("Sm", "Sc", "So", "Co", "Cn") or (category == "Sk" and char > "\uffff")
 
 
 def is_surrogate(char: str) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from realtime_tts.text.folding import Folded, fold
-from realtime_tts.text.rules.base import Scan
+from realtime_tts.text.rules.base import POSSESSIVE, Scan, Token
 from realtime_tts.text.rules.table import find_token
 from realtime_tts.text.spoken import SpokenText
+from realtime_tts.text.unread import Range, Unread
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,14 @@ class NormalizedText:
         source: the text as given.
         spans: for each spoken token its source, in order and without overlap on either side. What is between spans
             is punctuation, white space, or dropped.
+        skipped: ranges of `source`, in order, that have more than punctuation in them and that nothing speaks. One
+            may lie within a span: letters of a word that the model lacks.
     """
 
     text: str
     source: str
     spans: tuple[Span, ...]
+    skipped: tuple[Range, ...] = ()
 
 
 class Normalizer:
@@ -53,23 +57,29 @@ class Normalizer:
     def normalize(self, source: str) -> NormalizedText:
         """Linear in `source`; never raises."""
         folded = fold(source)
-        spoken = SpokenText(self._charset)
+        spoken, unread = SpokenText(self._charset), Unread(source, folded)
         scan = Scan(folded.text, self._language, spell=self._charset is not None)
         index = 0
         while index < len(folded.text):
-            index = self._add_token(scan, index, folded, spoken)
+            token = find_token(scan, index)
+            if token.pause:
+                spoken.add_pause(token.text)
+            elif not self._add_words(token, index, folded, spoken, unread):
+                unread.add_token(index, token.end)
+            index = token.end
         spoken.close()
         spans = tuple(Span(*span) for span in spoken.spans)
-        return NormalizedText("".join(spoken.parts), source, spans)
+        return NormalizedText("".join(spoken.parts), source, spans, unread.ranges(spoken.spans))
 
-    @staticmethod
-    def _add_token(scan: Scan, index: int, folded: Folded, spoken: SpokenText) -> int:
-        token = find_token(scan, index)
+    def _add_words(self, token: Token, index: int, folded: Folded, spoken: SpokenText, unread: Unread) -> bool:
+        """Whether any of the token is spoken."""
+        if not token.text or (token.text == POSSESSIVE and unread.ends_at(index)):
+            if token.spaced:
+                spoken.add_space()
+            return False
         start, end = folded.starts[index], folded.ends[token.end - 1]
-        if token.pause:
-            spoken.add_pause(token.text)
-        elif token.text:
-            spoken.add_words(token.text, start, end, spaced=token.spaced)
-        elif token.spaced:
-            spoken.add_space()
-        return token.end
+        if not spoken.add_words(token.text, start, end, spaced=token.spaced):
+            return False
+        if self._charset is not None:
+            unread.add_missing_letters(index, token.end, token.text, self._charset)
+        return True

@@ -10,6 +10,7 @@ from realtime_tts.errors import ContextClosed
 from realtime_tts.text.characters import is_surrogate
 from realtime_tts.text.normalizer import Normalizer
 from realtime_tts.text.segmenter import Segmenter, SegmenterConfig, TextSegment
+from realtime_tts.text.skipped import SkippedText
 from realtime_tts.text.splitting import split_spoken
 from realtime_tts.text.words import Word, place_words
 
@@ -58,6 +59,7 @@ class SpeechPlanner:
         self._segmenter = Segmenter(self._config)
         self._stall_flush_s = stall_flush_s
         self._last_text_at = 0.0
+        self._skipped = SkippedText()
         self._num_segments = 0
         self._ended = False
 
@@ -86,16 +88,12 @@ class SpeechPlanner:
 
     def flush(self, now: float) -> list[SpeechSegment]:
         """Speak what is pending."""
-        return self._plan(self._segmenter.flush())
+        return self._plan_rest(self._segmenter.flush())
 
     def end(self, now: float) -> list[SpeechSegment]:
         """Speak what is pending and accept no more; harmless when repeated."""
         self._ended = True
-        return self._plan(self._segmenter.end())
-
-    def take_skipped(self) -> Sequence[tuple[int, int]]:
-        """Stretches of the context's text that nothing speaks, as far as not taken before."""
-        return ()
+        return self._plan_rest(self._segmenter.end())
 
     def next_deadline(self) -> float | None:
         """When to call `tick`, or None if nothing waits."""
@@ -111,11 +109,25 @@ class SpeechPlanner:
             return []
         return self.flush(now)
 
+    def take_skipped(self) -> Sequence[tuple[int, int]]:
+        """Ranges of the context's text that nothing speaks and that were not returned before, in order.
+
+        Each holds at least one character that is neither white space nor punctuation; there is speech between any
+        two, or a flush. Whatever has been skipped is known after `flush` or `end`, most of it before.
+        """
+        return self._skipped.take()
+
+    def _plan_rest(self, segments: list[TextSegment]) -> list[SpeechSegment]:
+        planned = self._plan(segments)
+        self._skipped.close()
+        return planned
+
     def _plan(self, segments: list[TextSegment]) -> list[SpeechSegment]:
         return [speech for segment in segments for speech in self._speak(segment)]
 
     def _speak(self, segment: TextSegment) -> list[SpeechSegment]:
         normalized = self._normalizer.normalize(segment.text)
+        self._skipped.add(normalized, segment.start)
         planned: list[SpeechSegment] = []
         for part in split_spoken(normalized, self._config.max_chars):
             planned.append(

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 
 from realtime_tts.text.characters import is_mark
 from realtime_tts.text.normalizer import NormalizedText, Span
+from realtime_tts.text.unread import Range
 
 _SENTENCE, _CLAUSE, _WORD = 3, 2, 1
 
 
 @dataclass(frozen=True, slots=True)
 class SpokenPart:
-    """Part of a normalised text: `start` is where its `source` begins in the whole; spans are relative to the part."""
+    """Part of a normalised text: `start` is where its `source` begins in the whole; what follows it is relative."""
 
     text: str
     source: str
     start: int
     spans: tuple[Span, ...]
+    skipped: tuple[Range, ...]
 
 
 def split_spoken(normalized: NormalizedText, max_chars: int) -> list[SpokenPart]:
@@ -30,7 +32,7 @@ def split_spoken(normalized: NormalizedText, max_chars: int) -> list[SpokenPart]
     if not normalized.spans:
         return []
     if len(normalized.text) <= max_chars:
-        return [SpokenPart(normalized.text, normalized.source, 0, normalized.spans)]
+        return [SpokenPart(normalized.text, normalized.source, 0, normalized.spans, normalized.skipped)]
     spans = [piece for span in normalized.spans for piece in _divide(normalized, span, max_chars)]
     return [_part(normalized, spans, first, last) for first, last in _groups(normalized.text, spans, max_chars)]
 
@@ -80,7 +82,12 @@ def _part(normalized: NormalizedText, spans: list[Span], first: int, last: int) 
         Span(span.start - spoken_start, span.end - spoken_start, span.source_start - start, span.source_end - start)
         for span in spans[first:last]
     )
-    return SpokenPart(normalized.text[spoken_start:spoken_end], normalized.source[start:end], start, moved)
+    skipped = tuple(
+        (max(skip_start, start) - start, min(skip_end, end) - start)
+        for skip_start, skip_end in normalized.skipped
+        if skip_start < end and skip_end > start
+    )
+    return SpokenPart(normalized.text[spoken_start:spoken_end], normalized.source[start:end], start, moved, skipped)
 
 
 def _source_cut(source: str, spans: list[Span], index: int) -> int:
@@ -99,13 +106,16 @@ def _source_cut(source: str, spans: list[Span], index: int) -> int:
 def _divide(normalized: NormalizedText, span: Span, max_chars: int) -> list[Span]:
     """`span`, or pieces of it that fit, cut at spoken spaces (or anywhere in a spoken word that is too long).
 
-    Every piece has a character of its own in the source that is neither white space nor a mark: a word to belong to.
+    Every piece has a character of its own in the source that is neither skipped nor white space nor a mark: a
+    word to belong to.
     """
     budget = max(1, max_chars - 3)  # room for the pause after it
     if span.end - span.start <= budget:
         return [span]
     text, source = normalized.text, normalized.source
-    solid = [i for i in range(span.source_start, span.source_end) if not (source[i].isspace() or is_mark(source[i]))]
+    skipped = {i for start, end in normalized.skipped for i in range(start, end)}
+    own = (i for i in range(span.source_start, span.source_end) if i not in skipped)
+    solid = [i for i in own if not (source[i].isspace() or is_mark(source[i]))]
     pieces: list[Span] = []
     start, source_start, num_taken = span.start, span.source_start, 0
     while span.end - start > budget and num_taken + 1 < len(solid):

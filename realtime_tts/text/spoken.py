@@ -9,6 +9,8 @@ from realtime_tts.text.rules.base import POSSESSIVE
 _STRENGTH = {",": 1, "，": 1, "、": 1, ":": 2, "：": 2, ";": 2, "；": 2, "—": 2, "...": 3, ".": 4, "。": 4, "｡": 4}
 _STRONGEST = 5  # ! and ?
 
+SpanTuple = tuple[int, int, int, int]  # start and end in the spoken text, start and end in the source
+
 
 class SpokenText:
     """Collects the output of one normalisation.
@@ -20,7 +22,7 @@ class SpokenText:
     def __init__(self, charset: frozenset[str] | None) -> None:
         self._charset = charset
         self.parts: list[str] = []
-        self.spans: list[tuple[int, int, int, int]] = []
+        self.spans: list[SpanTuple] = []
         self._length = 0
         self._last = ""  # last character written
         self._pause = ""
@@ -36,16 +38,22 @@ class SpokenText:
             self._pause = mark
         self._space = True
 
-    def add_words(self, text: str, source_start: int, source_end: int, *, spaced: bool) -> None:
-        """Spoken form of one source token; `spaced` keeps it apart from its neighbours even without white space."""
-        words = " ".join(fit(text, self._charset).split()).strip("' ")
+    def add_words(self, text: str, source_start: int, source_end: int, *, spaced: bool) -> bool:
+        """Spoken form of one source token, and whether anything is left of it within the charset.
+
+        `spaced` keeps it apart from its neighbours even without white space.
+        """
+        fitted = fit(text, self._charset)
+        if fitted.startswith("'") and not text.startswith("'"):
+            fitted = ""  # "'s" of a word that the charset has nothing for
+        words = " ".join(fitted.split()).strip("' ")
         words = words if words[1:2].isdigit() else words.lstrip("-' ")  # "-5" stays where numbers are not read
         if text == POSSESSIVE and self.spans and not self._pause:
             self._extend(fit(text, self._charset), source_end)
-            return
+            return True
         if not any(char.isalnum() for char in words):
             self._space = True
-            return
+            return False
         self._write_pause()
         if self._last and (self._space or spaced) and not self._joins(words[0]):
             self._write(" ")
@@ -55,6 +63,7 @@ class SpokenText:
             start, _, source_start, _ = self.spans.pop()
         self.spans.append((start, self._length, source_start, source_end))
         self._space = spaced
+        return True
 
     def _extend(self, ending: str, source_end: int) -> None:
         """Add to the last word without a space."""

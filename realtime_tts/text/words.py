@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from realtime_tts.text.characters import CLOSERS, OPENERS, is_cjk, is_cjk_punctuation
 from realtime_tts.text.normalizer import Span
 from realtime_tts.text.splitting import SpokenPart
+from realtime_tts.text.unread import Range
 
 # In characters of ordinary text, about 15 of which are spoken in a second: a comma rests for 0.2 s.
 _PAUSE_WEIGHTS = {",": 3.0, "，": 3.0, "、": 2.0, ";": 4.0, "；": 4.0, ":": 4.0, "：": 4.0, "—": 4.0,
@@ -29,9 +30,10 @@ def place_words(part: SpokenPart, offset: int) -> tuple[Word, ...]:
     """Words of `part`, whose source begins at `offset` of the context.
 
     A word is a run without white space that has something spoken in it (a CJK character is a word of its own), with
-    the punctuation that touches it. A token of several words ("March 3, 2024") shares its weight among them.
+    the punctuation that touches it; skipped text is in none. A token of several words ("March 3, 2024") shares its
+    weight among them.
     """
-    chunks = _chunks(part.source)
+    chunks = _chunks(_blank(part.source, part.skipped))
     weights = [0.0] * len(chunks)
     first = 0
     for number, span in enumerate(part.spans):
@@ -66,6 +68,13 @@ def _spoken_weight(spoken: str) -> float:
     return 1.0 + sum(
         _CJK_WEIGHT if is_cjk(char) else _PAUSE_WEIGHTS.get(char, 0.5 if char in " -'" else 1.0) for char in spoken
     )
+
+
+def _blank(source: str, skipped: tuple[Range, ...]) -> str:
+    """`source` with white space in place of what is skipped."""
+    for start, end in skipped:
+        source = f"{source[:start]}{' ' * (end - start)}{source[end:]}"
+    return source
 
 
 def _chunks(source: str) -> list[tuple[int, int]]:

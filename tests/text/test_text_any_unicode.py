@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +50,16 @@ def plan(text: str, normalizer: Normalizer, max_chars: int, split: int | None = 
     return [*found, *planner.end(0.0)]
 
 
+def skipped(text: str, normalizer: Normalizer, max_chars: int, split: int) -> list[tuple[int, int]]:
+    planner = SpeechPlanner(normalizer, SegmenterConfig(max_chars=max_chars))
+    found: list[tuple[int, int]] = []
+    for start in range(0, len(text), split):
+        planner.push(text[start : start + split], 0.0)
+        found += planner.take_skipped()
+    planner.end(0.0)
+    return [*found, *planner.take_skipped()]
+
+
 @given(text=TEXTS, normalizer=NORMALIZERS, max_chars=st.integers(1, 200), split=st.integers(1, 12))
 @example(text="㎏%㎏%㎏%\u0301a" * 20, normalizer=Normalizer("en", LETTERS), max_chars=200, split=1)
 @example(text="a" * 150 + "П" * 50, normalizer=Normalizer("en", LETTERS), max_chars=70, split=1)
@@ -89,3 +101,25 @@ def test_readings_do_not_overlap(text: str, normalizer: Normalizer) -> None:
         assert spoken_end <= span.start < span.end
         assert source_end <= span.source_start < span.source_end <= len(text)
         spoken_end, source_end = span.end, span.source_end
+
+
+@given(text=TEXTS, normalizer=NORMALIZERS, max_chars=st.integers(1, 200), split=st.integers(1, 12))
+@settings(max_examples=500, deadline=None)
+def test_text_is_spoken_or_skipped_and_never_both(
+    text: str, normalizer: Normalizer, max_chars: int, split: int
+) -> None:
+    ranges = skipped(text, normalizer, max_chars, split)
+    assert ranges == skipped(text, normalizer, max_chars, max(1, len(text)))
+    words = [(word.start, word.end) for each in plan(text, normalizer, max_chars) for word in each.words]
+    end = -1
+    for start, after in ranges:
+        assert end < start < after <= len(text)
+        assert any(not (char.isspace() or unicodedata.category(char).startswith("P")) for char in text[start:after])
+        end = after
+    owners = [0] * len(text)
+    for start, after in [*words, *ranges]:
+        for index in range(start, after):
+            owners[index] += 1
+    assert max(owners, default=0) <= 1
+    for index, char in enumerate(text):
+        assert owners[index] or not char.isalnum(), (index, char)

@@ -1,0 +1,49 @@
+"""The text of a context that nothing speaks, put together over its segments."""
+
+from __future__ import annotations
+
+from realtime_tts.text.normalizer import NormalizedText
+from realtime_tts.text.unread import Range
+
+
+class SkippedText:
+    """Collects ranges of the context's text, in order; those with no speech between them are one."""
+
+    def __init__(self) -> None:
+        self._found: list[Range] = []
+        self._open: Range | None = None  # nothing has been spoken since
+        self._spoken_end = 0
+
+    def add(self, normalized: NormalizedText, offset: int) -> None:
+        """The next segment, which begins at `offset` of the context."""
+        spans, number = normalized.spans, 0
+        for start, end in normalized.skipped:
+            while number < len(spans) and spans[number].source_end <= start:
+                number += 1
+            if number:
+                self._spoken_end = offset + spans[number - 1].source_end
+            if number < len(spans) and spans[number].source_start < start:
+                self._spoken_end = offset + start
+            self._extend(offset + start, offset + end)
+        if spans:
+            self._spoken_end = offset + spans[-1].source_end
+        if self._open and self._spoken_end > self._open[1]:
+            self.close()
+
+    def close(self) -> None:
+        """What follows is apart."""
+        if self._open:
+            self._found.append(self._open)
+            self._open = None
+
+    def take(self) -> list[Range]:
+        """The ranges that are complete, each once."""
+        found, self._found = self._found, []
+        return found
+
+    def _extend(self, start: int, end: int) -> None:
+        if self._open and self._spoken_end <= self._open[1]:
+            start = self._open[0]
+        else:
+            self.close()
+        self._open = (start, end)

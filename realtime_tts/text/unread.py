@@ -1,0 +1,74 @@
+"""What one normalisation leaves out: tokens that are not read, and letters of a word that the model lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from realtime_tts.text.characters import has_content
+from realtime_tts.text.folding import Folded, fit_char
+from realtime_tts.text.spoken import SpanTuple
+
+Range = tuple[int, int]
+
+
+class Unread:
+    """Collects ranges of `source`, in order. Indices that go in are those of the folded text."""
+
+    def __init__(self, source: str, folded: Folded) -> None:
+        self._source = source
+        self._folded = folded
+        self._tokens: list[Range] = []
+        self._letters: list[Range] = []
+        self._last_end = -1
+
+    def add_token(self, start: int, end: int) -> None:
+        """The token from `start` to `end` is not read."""
+        found = (self._folded.starts[start], self._folded.ends[end - 1])
+        if any(map(has_content, self._source[found[0] : found[1]])):
+            self._tokens.append(found)
+            self._last_end = end
+
+    def ends_at(self, index: int) -> bool:
+        """Whether the token before `index` is not read."""
+        return self._last_end == index
+
+    def add_missing_letters(self, start: int, end: int, read_as: str, charset: frozenset[str]) -> None:
+        """The token is read as `read_as`, without those of its characters that `charset` has nothing for."""
+        text, starts = self._folded.text, self._folded.starts
+        while start < end:
+            after = start + 1
+            while after < len(text) and starts[after] == starts[start]:
+                after += 1
+            cluster = text[start:after]
+            begins = start == 0 or starts[start - 1] != starts[start]
+            if begins and after <= end and all(char in read_as and not fit_char(char, charset) for char in cluster):
+                self._letters.append((starts[start], self._folded.ends[start]))
+            start = after
+
+    def ranges(self, spans: Sequence[SpanTuple]) -> tuple[Range, ...]:
+        """What nothing speaks, given all that is spoken; every range has content, no two touch."""
+        found: list[Range] = []
+        for start, end in sorted([*self._outside(spans), *self._letters]):
+            if not any(map(has_content, self._source[start:end])):
+                continue
+            if found and start <= found[-1][1]:
+                found[-1] = (found[-1][0], max(end, found[-1][1]))
+            else:
+                found.append((start, end))
+        return tuple(found)
+
+    def _outside(self, spans: Sequence[SpanTuple]) -> list[Range]:
+        """The tokens without characters that another token speaks too ("㎏%", folded to "kg%")."""
+        outside: list[Range] = []
+        number = 0
+        for start, end in self._tokens:
+            while number < len(spans) and spans[number][3] <= start:
+                number += 1
+            following = number
+            if number < len(spans) and spans[number][2] <= start:
+                start, following = spans[number][3], number + 1
+            if following < len(spans):
+                end = min(end, spans[following][2])
+            if start < end:
+                outside.append((start, end))
+        return outside
