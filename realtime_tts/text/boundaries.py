@@ -63,6 +63,14 @@ SENTENCE_OPENERS = word_set(
     """
 )
 
+_CALENDAR_NAMES = word_set(
+    """
+    monday tuesday wednesday thursday friday saturday sunday mon tue tues wed thu thur thurs fri sat sun january
+    february march april may june july august september october november december jan feb mar apr jun jul aug sep
+    sept oct nov dec
+    """
+)
+
 _MAX_CLOSERS = 8
 _MAX_ABBREVIATION = 12
 
@@ -85,7 +93,7 @@ def gap_boundary(chars: Sequence[str], char: str) -> Boundary:
     if chars[stop] in CJK_CLAUSE_STOPS:
         return Boundary.CLAUSE
     if not spaced:
-        return _tight_boundary(chars[last], char)
+        return _tight_boundary(chars, last, char)
     if chars[stop] in SENTENCE_STOPS:
         return _stop_boundary(chars, stop, char)
     return _spaced_boundary(chars, stop, char)
@@ -107,9 +115,10 @@ def _skip_closers(chars: Sequence[str], last: int, spaced: bool) -> int:
     return last
 
 
-def _tight_boundary(before: str, char: str) -> Boundary:
+def _tight_boundary(chars: Sequence[str], last: int, char: str) -> Boundary:
     """A gap without white space: after a long dash, or between CJK characters."""
-    if before in LONG_DASHES and before != "–" and not char.isdigit():
+    before = chars[last]
+    if before in LONG_DASHES and before != "–" and not char.isdigit() and not _follows_calendar_name(chars, last):
         return Boundary.CLAUSE
     if before in OPENERS:
         return Boundary.NONE
@@ -125,10 +134,17 @@ def _spaced_boundary(chars: Sequence[str], last: int, char: str) -> Boundary:
         # "March 3, 2024" and "Genesis 1: 3" read as one.
         return Boundary.WORD if inner.isdigit() and char.isdigit() else Boundary.CLAUSE
     if before in LONG_DASHES or (before == "-" and inner.isspace()):
-        return Boundary.WORD if char.isdigit() or last == 0 else Boundary.CLAUSE
+        within = char.isdigit() or last == 0 or _follows_calendar_name(chars, last)
+        return Boundary.WORD if within else Boundary.CLAUSE
     if is_symbol(before) and char.isupper():
         return Boundary.CLAUSE
     return Boundary.WORD
+
+
+def _follows_calendar_name(chars: Sequence[str], dash: int) -> bool:
+    """ "Mon – Fri" reads as one."""
+    end = dash - 1 if dash and chars[dash - 1] == " " else dash
+    return _word_before(chars, end).lower().rstrip(".") in _CALENDAR_NAMES
 
 
 def _stop_boundary(chars: Sequence[str], stop: int, char: str) -> Boundary:
@@ -149,7 +165,7 @@ def _period_boundary(word: str, chars: Sequence[str], stop: int, char: str) -> B
     lowered = word.lower()
     if lowered in NEVER_FINAL:
         return Boundary.WORD
-    if lowered in BEFORE_NUMBERS and char.isdigit():
+    if (lowered in BEFORE_NUMBERS and char.isdigit()) or (lowered in _CALENDAR_NAMES and char in "-–"):
         return Boundary.WORD
     if lowered in MAYBE_FINAL or _is_initialism(word):
         return Boundary.UNDECIDED

@@ -53,6 +53,7 @@ SENTENCE_CUTS = [
     "yes — |really",
     "yes—|really",
     "yes - |really",
+    "open Mon – Fri, |Jan—Mar and Sat. - Sun. only",
     "5 – 10 men",
     "# Title\n|Text goes on",
     "a line that is\nonly wrapped",

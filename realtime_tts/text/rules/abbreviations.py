@@ -28,8 +28,9 @@ _PLAIN = {"tsp": "teaspoon", "tbsp": "tablespoon", "vs": "versus", "aka": "also 
           "Dr": "Doctor", "Mr": "Mister", "Mrs": "Missus", "Ms": "Miz", "Prof": "Professor", "PhD": "P H D",
           "Jr": "Junior", "Sr": "Senior"}  # fmt: skip
 _TITLES = word_set("dr mr mrs ms prof rev hon gen col lt sgt capt gov sen rep mt ft")
-_NEEDS_NUMBER = {"no": "number", "nos": "numbers", "p": "page", "pp": "pages", "fig": "figure", "ch": "chapter",
-                 "vol": "volume", "sec": "section", "c": "circa", "art": "article", "pg": "page"}  # fmt: skip
+_NEEDS_NUMBER = {"no": "number", "nos": "numbers", "nr": "number", "p": "page", "pp": "pages", "fig": "figure",
+                 "ch": "chapter", "vol": "volume", "sec": "section", "c": "circa", "art": "article",
+                 "pg": "page"}  # fmt: skip
 _STREETS = {"st": "Street", "dr": "Drive"}
 # Words of their own that end sentences: only a following number or name makes them abbreviations.
 _WORDS_TOO = word_set(
@@ -42,7 +43,7 @@ _WORDS_TOO = word_set(
 def _dotted(match: re.Match[str], scan: Scan) -> str | None:
     name = match.group(1).lower()
     following = _next_char(scan, match.end())
-    if name in _NEEDS_NUMBER and following.isdigit():
+    if name in _NEEDS_NUMBER and (following.isdigit() or (name == "no" and _is_code(scan.next_word(match.end())))):
         return _NEEDS_NUMBER[name]
     if name in ("st", "dr"):
         return _street_or_title(name, scan, match, following)
@@ -50,6 +51,11 @@ def _dotted(match: re.Match[str], scan: Scan) -> str | None:
         return None
     spoken = _DOTTED[name]
     return spoken + _sentence_stop(scan, match, name)
+
+
+def _is_code(word: str) -> bool:
+    """ "A12": what else a number may look like."""
+    return word[:1].isupper() and any(map(str.isdecimal, word))
 
 
 def _street_or_title(name: str, scan: Scan, match: re.Match[str], following: str) -> str:
@@ -86,15 +92,7 @@ def _sentence_stop(scan: Scan, match: re.Match[str], name: str) -> str:
         return ""
     if name in ("e.g", "i.e", "vs", "cf", "viz"):
         return ""
-    return "." if _ends_sentence(scan, match.end()) else ""
-
-
-def _ends_sentence(scan: Scan, index: int) -> bool:
-    """Whether the text is over at `index`, or goes on with a word that opens sentences."""
-    if not scan.text[index : index + 3].strip():
-        return True
-    following = scan.next_word(index)
-    return following[:1].isupper() and word_opens_sentence(following)
+    return "." if scan.ends_sentence(match.end()) else ""
 
 
 def _plain(match: re.Match[str], scan: Scan) -> str | None:
@@ -109,7 +107,7 @@ def _initials(match: re.Match[str], scan: Scan) -> str | None:
     """ "U.S." and "J. R. R." without their stops, unless the last one ends the sentence."""
     letters = match.group().replace(".", "")
     spoken = " ".join(letters) if scan.spell or len(letters) == 1 else letters
-    return spoken + ("." if _ends_sentence(scan, match.end()) else "")
+    return spoken + ("." if scan.ends_sentence(match.end()) else "")
 
 
 def _with(match: re.Match[str], scan: Scan) -> str | None:
@@ -127,6 +125,7 @@ LETTER_RULES = (
     ),
     Rule(re.compile(r"([A-Za-z]{1,6})\.(?![^\W_])"), _dotted),
     Rule(re.compile(r"(?:[A-Z]\.){2,6}(?![^\W_])|[A-Z]\.(?= [A-Z])"), _initials),
+    Rule(re.compile(r"[Nn]o\.(?=\d)"), _number_sign),
     Rule(re.compile(r"St(?= [A-Z][a-z])"), _saint),
     Rule(re.compile(r"(vs|aka|approx|tsp|tbsp|Dr|Mr|Mrs|Ms|Prof|PhD|Jr|Sr)" + END), _plain),
 )

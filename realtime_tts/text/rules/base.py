@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from realtime_tts.text.boundaries import word_opens_sentence
 from realtime_tts.text.characters import is_foreign_letter
 
 _LOOK_BACK = 32
@@ -52,6 +53,13 @@ class Scan:
         """The word after the white space at `index`, or an empty string."""
         found = _NEXT_WORD.match(self.text, index)
         return found.group(1) if found else ""
+
+    def ends_sentence(self, index: int) -> bool:
+        """Whether the text is over at `index`, or goes on with a word that opens sentences."""
+        if not self.text[index : index + 3].strip():
+            return True
+        following = self.next_word(index)
+        return following[:1].isupper() and word_opens_sentence(following)
 
     def is_shouting(self) -> bool:
         """Whether most of the text is in capitals, which then say nothing about acronyms."""

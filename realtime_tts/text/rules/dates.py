@@ -24,6 +24,15 @@ def month_name(text: str) -> str:
     return next(month for month in MONTHS if month.startswith(text[:3]))
 
 
+_DAY_NAME = r"((?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs?)?|Fri|Sat(?:ur)?|Sun)(?:day)?)"
+_MONTH_NAME = (
+    r"(Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?|"
+    r"Nov(?:ember)?|Dec(?:ember)?)"
+)
+_TH = "st|nd|rd|th"
+_STOP = r"(?:\.(?= ?[a-z0-9,;:]))?"  # of an abbreviation within a sentence
+
+
 def _is_day(day: str, month: int) -> bool:
     return 1 <= month <= 12 and 1 <= int(day) <= (30 if month in (4, 6, 9, 11) else 29 if month == 2 else 31)
 
@@ -64,13 +73,37 @@ def _day_month(match: re.Match[str], scan: Scan) -> str | None:
 
 
 def _month_day(match: re.Match[str], scan: Scan) -> str | None:
-    name, day, year_text = month_name(match.group(1)), match.group(2), match.group(3)
+    name, day, last_day, year_text = month_name(match.group(1)), *match.groups()[1:]
     month = MONTHS.index(name) + 1
-    return _spoken(month, day, year_text) if _is_day(day, month) else None
+    if not _is_day(day, month) or (last_day and not _is_day(last_day, month)):
+        return None
+    if last_day:
+        return f"{_spoken(month, day, None)} to {ordinal(last_day)}" + (f", {_year(year_text)}" if year_text else "")
+    return _spoken(month, day, year_text)
 
 
 def _abbreviated_month(match: re.Match[str], scan: Scan) -> str | None:
     return month_name(match.group(1))
+
+
+def _range(match: re.Match[str], scan: Scan) -> str | None:
+    """ "Mon–Fri", "Jan-Mar"."""
+    first, last = filter(None, match.groups())
+    return f"{_full_name(first)} to {_full_name(last)}"
+
+
+def _between(name: str) -> str:
+    """The pattern of a range; in lower case ("mon-fri") only without spaces."""
+    return rf"(?:{name}\.? [-–] {name}|(?i:{name}\.?[-–—]{name})){END}{_STOP}"
+
+
+def _full_name(text: str) -> str:
+    """ "fri" → "Friday", "Sept" → "September"."""
+    return _DAYS_OF_WEEK.get(text[:3].lower()) or month_name(text[:3].capitalize())
+
+
+def _to(match: re.Match[str], scan: Scan) -> str | None:
+    return "to"
 
 
 def _weekday(match: re.Match[str], scan: Scan) -> str | None:
@@ -84,7 +117,20 @@ DIGIT_RULES = (
     Rule(re.compile(r"(\d{1,2})(?:st|nd|rd|th)? (?:of )?" + _MONTH + END + _YEAR + "?"), _day_month),
 )
 LETTER_RULES = (
-    Rule(re.compile(_MONTH + r" (\d{1,2})(?:st|nd|rd|th)?(?![\w:%]|[.,]\d)" + _YEAR + "?"), _month_day),
+    *(Rule(re.compile(_between(name)), _range) for name in (_DAY_NAME, _MONTH_NAME)),
+    Rule(
+        re.compile(
+            _MONTH
+            + rf" (\d{{1,2}})(?:{_TH})?(?![\w:%]|[.,]\d)(?:[-–](\d{{1,2}})(?:{_TH})?(?![\w:%/-]|[.,]\d))?"
+            + _YEAR
+            + "?"
+        ),
+        _month_day,
+    ),
     Rule(re.compile(r"(Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.?(?= \d)"), _abbreviated_month),
     Rule(re.compile(r"(Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)(?:\.,?|(,))(?= (?:\d|" + _MONTH + "))"), _weekday),
+)
+SYMBOL_RULES = (
+    # "Jan 5–Mar 3", "3 March – 5 April"
+    Rule(re.compile(rf"[-–](?<=[\dth][-–])(?={_MONTH_NAME}{END})|[-–](?<=[\dth] [-–])(?= {_MONTH_NAME}{END})"), _to),
 )

@@ -52,17 +52,26 @@ _PREFIXES = {
 _MAGNITUDES = {"k": "thousand", "m": "million", "mn": "million", "mm": "million", "mio": "million", "b": "billion",
                "bn": "billion", "t": "trillion", "tn": "trillion"}  # fmt: skip
 _SIGN = r"([$€£¥₹₩₽])"
+_SIGNED = rf"-?(?:{NUMBER}|\.\d\d(?!\d))"
+_TO_HIGHER = rf"(?:(?: ?[-–] ?|—)(-?[$€£¥₹₩₽]?{_SIGNED}))?"
 _CODE = r"(USD|EUR|GBP|JPY|INR|CHF|CNY|RMB|CAD|AUD)"
 _MAGNITUDE = r"(?: ?(thousand|million|billion|trillion|mio|mn|bn|tn|[kKmMbBtT])" + END + ")?"
 
 
 def _amount(currency: Currency, low: str, high: str | None, magnitude: str | None) -> str:
+    """ "$5", "$-5.00", "$5–10", "$1.5 million"; a sign may stand before each number."""
+    if low.startswith("-") or (high and high.startswith("-")):
+        ends = (low, high) if high else (low,)
+        return " to ".join(
+            f"{'minus ' * end.startswith('-')}{_amount(currency, end.lstrip('-'), None, magnitude)}" for end in ends
+        )
     if magnitude:
         magnitude = _MAGNITUDES.get(magnitude.lower(), magnitude)
         span = f"{number(low)} to {number(high)}" if high else number(low)
         return f"{span} {magnitude} {currency.many}"
     if high:
-        return f"{number(low)} to {_plain_amount(currency, high)}"
+        start = _plain_amount(currency, low) if "." in low else number(low)
+        return f"{start} to {_plain_amount(currency, high)}"
     return _plain_amount(currency, low)
 
 
@@ -70,22 +79,26 @@ def _plain_amount(currency: Currency, text: str) -> str:
     whole, _, fraction = text.replace(",", "").partition(".")
     if not fraction or not currency.cent or len(fraction) > 2:
         return f"{number(text)} {currency.one if text == '1' else currency.many}"
-    cents = int(fraction.ljust(2, "0"))
+    units, cents = int(whole or "0"), int(fraction.ljust(2, "0"))
     spoken_cents = f"{cardinal(str(cents))} {currency.cent if cents == 1 else currency.cents}"
-    spoken = f"{cardinal(str(int(whole)))} {currency.one if int(whole) == 1 else currency.many}"
+    spoken = f"{cardinal(str(units))} {currency.one if units == 1 else currency.many}"
     if not cents:
         return spoken
-    return f"{spoken} and {spoken_cents}" if int(whole) else spoken_cents
+    return f"{spoken} and {spoken_cents}" if units else spoken_cents
 
 
 def _with_symbol(match: re.Match[str], scan: Scan) -> str | None:
-    symbol, low, _, high, magnitude = match.groups()
-    return _amount(_SYMBOLS[symbol], low, high, magnitude)
+    symbol, low, high, magnitude = match.groups()
+    return _amount(_SYMBOLS[symbol], low, _without_sign(high), magnitude)
+
+
+def _without_sign(text: str | None) -> str | None:
+    return text and re.sub(_SIGN, "", text)
 
 
 def _with_prefix(match: re.Match[str], scan: Scan) -> str | None:
-    prefix, low, _, high, magnitude = match.groups()
-    return _amount(_PREFIXES.get(prefix) or _CODES[prefix.strip()], low, high, magnitude)
+    prefix, low, high, magnitude = match.groups()
+    return _amount(_PREFIXES.get(prefix) or _CODES[prefix.strip()], low, _without_sign(high), magnitude)
 
 
 def _before_currency(match: re.Match[str], scan: Scan) -> str | None:
@@ -99,12 +112,10 @@ def _cents(match: re.Match[str], scan: Scan) -> str | None:
     return f"{number(match.group(1))} {'cent' if match.group(1) == '1' else 'cents'}"
 
 
-SYMBOL_RULES = (
-    Rule(re.compile(rf"{_SIGN} ?({NUMBER})(?: ?[-–] ?([$€£¥₹₩₽])?({NUMBER}))?" + _MAGNITUDE), _with_symbol),
-)
+SYMBOL_RULES = (Rule(re.compile(rf"{_SIGN} ?({_SIGNED}){_TO_HIGHER}" + _MAGNITUDE), _with_symbol),)
 LETTER_RULES = (
     Rule(
-        re.compile(rf"(US\$|CA?\$|AU?\$|{_CODE[1:-1]}) ?({NUMBER})(?: ?[-–] ?([$])?({NUMBER}))?" + _MAGNITUDE),
+        re.compile(rf"(US\$|CA?\$|AU?\$|{_CODE[1:-1]}) ?({_SIGNED}){_TO_HIGHER}" + _MAGNITUDE),
         _with_prefix,
     ),
 )

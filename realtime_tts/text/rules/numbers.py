@@ -124,6 +124,8 @@ def _year(match: re.Match[str], scan: Scan) -> str | None:
 def _number(match: re.Match[str], scan: Scan) -> str | None:
     if match.group().isdigit() and scan.previous_word(match.start()).lower() in ("call", "dial"):
         return digits(match.group())  # 911
+    if match.group().isdigit() and len(match.group()) >= _LONG_RUN and not match.group().endswith("000"):
+        return digits(match.group())  # somebody's telephone or account number
     return number(match.group())
 
 
@@ -152,6 +154,7 @@ def _roman(match: re.Match[str], scan: Scan) -> str | None:
     return cardinal(str(value)) if text in _ROMAN_WORDS else None
 
 
+_LONG_RUN = 10
 _MAGNITUDES = {"k": "thousand", "K": "thousand", "m": "million", "M": "million", "bn": "billion", "B": "billion"}
 _LENGTH_WORDS = word_set(
     """
@@ -160,9 +163,14 @@ _LENGTH_WORDS = word_set(
 )
 
 
+_AFTER_NAMES = word_set("is was has had makes made said says sells will and or tape products company stock")
+
+
 def _magnitude(match: re.Match[str], scan: Scan) -> str | None:
     """ "3.5m people", "10k users": a noun follows; "5m tall" is a length."""
     following = scan.next_word(match.end())
+    if match.group() == "3M" and (not following[:1].islower() or following in _AFTER_NAMES):
+        return None  # the company
     if match.group(2) == "M":
         return f"{number(match.group(1))} million"
     if not following[:1].islower() or following in _LENGTH_WORDS:

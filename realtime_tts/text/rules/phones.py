@@ -8,26 +8,58 @@ from realtime_tts.text.rules.base import Rule, Scan
 from realtime_tts.text.rules.verbalize import digits
 
 _GROUPS = re.compile(r"\d+")
+_MIN_NATIONAL_DIGITS = 7
+_MIN_INTERNATIONAL_DIGITS = 7
 
 
 def _phone(match: re.Match[str], scan: Scan) -> str | None:
-    groups = _GROUPS.findall(match.group())
-    if match.group().startswith("+") and sum(map(len, groups)) < 7:
+    written, extension = match.group(1), match.group(2)
+    groups = _GROUPS.findall(written)
+    if written.startswith("+") and sum(map(len, groups)) < _MIN_INTERNATIONAL_DIGITS:
         return None
-    plus = "plus " if match.group().startswith("+") else ""
-    return plus + ", ".join(digits(group) for group in groups)
+    plus = "plus " if written.startswith("+") else ""
+    spoken = plus + ", ".join(digits(group) for group in groups)
+    return f"{spoken}, extension {digits(extension)}" if extension else spoken
 
 
-_NORTH_AMERICAN = r"\d{3}[-. ]\d{3}[-. ]\d{4}(?![\w-])"
-_LOCAL = r"\d{3}-\d{4}(?![\w-])"
+def _national(match: re.Match[str], scan: Scan) -> str | None:
+    """ "0800 123 456", "020 7946 0958", "01 23 45 67 89": a zero leads, and there are enough digits."""
+    groups = _GROUPS.findall(match.group(1))
+    if sum(map(len, groups)) < _MIN_NATIONAL_DIGITS or (len(groups[0]) == 2 and len(groups) < 4):
+        return None
+    return _phone(match, scan)
+
+
+def _vanity(match: re.Match[str], scan: Scan) -> str | None:
+    """ "1-800-FLOWERS"."""
+    prefix, code, word = match.groups()
+    return ", ".join(filter(None, (prefix and digits(prefix), digits(code), word)))
+
+
+def _extension(match: re.Match[str], scan: Scan) -> str | None:
+    return f"extension {digits(match.group(1))}"
+
+
+_EXTENSION = r"(?:,? ?(?:[Ee]xt(?:ension|\.)?|x\.?) ?(\d{1,6}))?(?![\w-])"
+
+
+def _rule(pattern: str) -> Rule:
+    return Rule(re.compile(f"({pattern})(?![\\w-])" + _EXTENSION), _phone)
+
+
+_NORTH_AMERICAN = r"\d{3}[-. ]\d{3}[-. ]\d{4}"
 
 DIGIT_RULES = (
-    Rule(re.compile(r"1[- ]" + _NORTH_AMERICAN), _phone),
-    Rule(re.compile(r"1[- ]\(\d{3}\) ?\d{3}[- ]\d{4}(?![\w-])"), _phone),
-    Rule(re.compile(_NORTH_AMERICAN), _phone),
-    Rule(re.compile(_LOCAL), _phone),
+    _rule("1[- ]" + _NORTH_AMERICAN),
+    _rule(r"1[- ]\(\d{3}\) ?\d{3}[- ]\d{4}"),
+    _rule(_NORTH_AMERICAN),
+    _rule(r"\d{3}-\d{4}"),
+    Rule(re.compile(r"(0\d{1,5}(?:(?: ?/ ?|[- ])\d{2,8}){1,4})(?![\w-]|[.,:]\d)" + _EXTENSION), _national),
+    Rule(re.compile(r"(?:(1)-)?(8\d\d)-([A-Z]{4,10})(?![\w-])"), _vanity),
 )
+LETTER_RULES = (Rule(re.compile(r"[Ee]xt\.? ?(\d{1,6})(?![\w-]|[.,]\d)"), _extension),)
 SYMBOL_RULES = (
-    Rule(re.compile(r"\+\d{1,3}(?:[-. ]?\(?\d{1,5}\)?){1,6}(?![\w-])"), _phone),
-    Rule(re.compile(r"\(\d{3}\) ?\d{3}[- ]\d{4}(?![\w-])"), _phone),
+    _rule(r"\+\d{1,3}(?:[-. ]?\(?\d{1,5}\)?){1,6}"),
+    _rule(r"\(\d{3}\) ?\d{3}[- ]\d{4}"),
+    Rule(re.compile(r"(\(0\d{1,5}\)(?:[- ]?\d{2,8}){1,4})(?![\w-]|[.,:]\d)" + _EXTENSION), _national),
 )

@@ -24,6 +24,7 @@ _NAMES = {
     "±": "plus or minus", "≈": "about", "≠": "is not", "√": "square root of", "∞": "infinity", "π": "pi",
     "²": "squared", "³": "cubed", "\\": "backslash", "€": "euros", "£": "pounds", "$": "dollars", "¥": "yen",
 }  # fmt: skip
+_DASH = "[-–—]"
 _EMOTICON = r"(?:[:;=8][-o]?[)(\]\[DPp/\\|3*]{1,3}|<3|</3|\^_\^|:'\(|xD|XD)(?=[\s.,!?]|$)"
 
 _CODE = re.compile(r"[A-Za-z-]\d{1,20}\Z")
@@ -50,6 +51,11 @@ def _to(match: re.Match[str], scan: Scan) -> str | None:
     """A range, but not within a code such as "A1234-56"."""
     before = scan.text[max(0, match.start() - 24) : match.start()]
     return "" if _CODE.search(before) else "to"
+
+
+def _between_hours(match: re.Match[str], scan: Scan) -> str | None:
+    """ "9am–5pm"."""
+    return "to"
 
 
 def _possessive(match: re.Match[str], scan: Scan) -> str | None:
@@ -80,7 +86,12 @@ def _joined_and(match: re.Match[str], scan: Scan) -> str | None:
 
 
 def _language(match: re.Match[str], scan: Scan) -> str | None:
-    return {"C++": "C plus plus", "C#": "C sharp", "F#": "F sharp", ".NET": "dot net"}[match.group()]
+    return {"C++": "C plus plus", ".NET": "dot net"}[match.group()]
+
+
+def _sharp(match: re.Match[str], scan: Scan) -> str | None:
+    """The languages C# and F#, and notes."""
+    return f"{match.group(1)} sharp"
 
 
 def _name(match: re.Match[str], scan: Scan) -> str | None:
@@ -90,10 +101,12 @@ def _name(match: re.Match[str], scan: Scan) -> str | None:
 DIGIT_RULES: tuple[Rule, ...] = ()
 LETTER_RULES = (
     Rule(re.compile(r"xD(?=[\s.,!?]|$)|XD(?=[\s.,!?]|$)"), _silent),
-    Rule(re.compile(r"C\+\+|[CF]#"), _language),
+    Rule(re.compile(r"C\+\+"), _language),
+    Rule(re.compile(r"([A-G])#(?!\w)"), _sharp),
     Rule(re.compile(r"([A-Z]{1,2})&([A-Z]{1,2})" + END), _joined_and),
     Rule(re.compile(r"[xX](?=\d)(?<=\d[xX])"), _by),
     Rule(re.compile(r"x(?= \d)(?<=\d x)"), _times),
+    Rule(re.compile(r"x(?= ?\d)(?<=in\. x)"), _by),
     Rule(re.compile(r"[xX](?<=\d[xX])" + END), _times),
 )
 SYMBOL_RULES = (
@@ -105,12 +118,14 @@ SYMBOL_RULES = (
     Rule(re.compile(r"`{3}[a-z0-9+-]{0,12}(?=\n)"), _silent),
     Rule(re.compile(r"([-=_*~#])\1{2,}"), _silent),
     Rule(re.compile(r"-(?<=\d-)(?=\d{1,15} ?=)|-(?<=\d -)(?= \d{1,15} ?=)"), _minus),
-    Rule(re.compile(r"[-–](?<=[\d%°][-–])(?=[$€£¥]?\d)|[-–](?<=[\d%°] [-–])(?= [$€£¥]?\d)"), _to),
+    Rule(re.compile(r"[-–—](?<=[\d%°][-–—])(?=[$€£¥]?\d)|[-–](?<=[\d%°] [-–])(?= [$€£¥]?\d)"), _to),
+    Rule(re.compile(rf"{_DASH}(?=\d)(?<=[ap]m.)|{_DASH}(?=\d)(?<=[ap]\.m\..)", re.IGNORECASE), _between_hours),
+    Rule(re.compile(r"[-–](?= \d)(?<=[ap]m .)|[-–](?= \d)(?<=[ap]\.m\. .)", re.IGNORECASE), _between_hours),
     Rule(re.compile(r"×(?<=\d×)(?=\d)(?!10\^)"), _by),
     Rule(re.compile(r"\*(?=\d)(?<=\d\*)|\*(?= \d)(?<=\d \*)|×(?=10\^)|/(?= \d)(?<=\d /)|\^(?=\w)(?<=\w\^)"), _operator),
     Rule(re.compile(r"(?:==|!=|<=|>=|[<>≤≥≈≠])(?= )(?<= .)|(?:==|!=|<=|>=)(?= )"), _operator),
     Rule(re.compile(r"[-+~±<>≤≥≈](?=[$€£¥]?\.?\d)(?<![\w.)].)"), _prefix),
-    Rule(re.compile(r"(?<![\w#])#(?=\d)"), _number),
+    Rule(re.compile(r"(?<![\w#])#(?=\d)|(?<=\w )#(?= \d)"), _number),
     Rule(re.compile(r"/(?<=[^\W_]/)(?=[^\W_])"), _slash),
     Rule(re.compile(r"=(?<=\S =)(?= )|[=+](?<=\w.)(?=\w)|\+(?<=[\w)] \+)(?= )|\+(?<=[\d\w]\+)(?![\w+])"), _operator),
     Rule(re.compile(r"[&@%°§×÷±≈≠√∞π²³\\€£$¥](?![&@%\\])"), _name),

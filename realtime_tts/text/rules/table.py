@@ -9,7 +9,19 @@ from __future__ import annotations
 import re
 
 from realtime_tts.text.characters import is_cjk, is_cjk_punctuation, is_mark
-from realtime_tts.text.rules import abbreviations, dates, money, numbers, phones, symbols, times, units, web, words
+from realtime_tts.text.rules import (
+    abbreviations,
+    codes,
+    dates,
+    money,
+    numbers,
+    phones,
+    symbols,
+    times,
+    units,
+    web,
+    words,
+)
 from realtime_tts.text.rules.base import Rule, Scan, Token
 from realtime_tts.text.rules.pauses import pause_token
 from realtime_tts.text.rules.verbalize import foreign_number
@@ -19,6 +31,7 @@ DIGIT_RULES: tuple[Rule, ...] = (
     *dates.DIGIT_RULES,
     *times.DIGIT_RULES,
     *phones.DIGIT_RULES,
+    *codes.DIGIT_RULES,
     *money.DIGIT_RULES,
     *numbers.EARLY_DIGIT_RULES,
     *units.DIGIT_RULES,
@@ -29,12 +42,16 @@ LETTER_RULES: tuple[Rule, ...] = (
     *dates.LETTER_RULES,
     *times.LETTER_RULES,
     *money.LETTER_RULES,
+    *phones.LETTER_RULES,
+    *codes.LETTER_RULES,
     *numbers.LETTER_RULES,
     *abbreviations.LETTER_RULES,
     *web.LETTER_RULES,
 )
 SYMBOL_RULES: tuple[Rule, ...] = (
+    *codes.SYMBOL_RULES,
     *web.SYMBOL_RULES,
+    *dates.SYMBOL_RULES,
     *phones.SYMBOL_RULES,
     *money.SYMBOL_RULES,
     *units.SYMBOL_RULES,

@@ -7,7 +7,7 @@ import re
 from realtime_tts.text.rules.base import Rule, Scan
 from realtime_tts.text.rules.verbalize import cardinal, number
 
-_HALF = r"(?: ?(?:([aApP])\.?[mM]\b|([ap])\.m)(?:\.(?= ?[a-z,;:!?)]))?)"
+_HALF = r"(?: ?(?:([aApP])\.?[mM]\b|([ap])\.m)(?:\.(?= ?[a-z,;:!?)–—-]))?)"
 
 
 def _clock(match: re.Match[str], scan: Scan) -> str | None:

@@ -57,13 +57,13 @@ _UNIT = rf"({_ANY})([²³]|(?<=m)[23](?!\d))?(?![^\W_])(?:/({_ANY_PER})(s?²)?(?
 
 
 def _quantity(match: re.Match[str], scan: Scan) -> str | None:
-    low, high, gap, symbol, power, per, _ = match.groups()
+    low, joint, high, gap, symbol, power, per, _ = match.groups()
     if symbol in _SPACED_ONLY and not (gap or power or per):
         return None
-    singular = (high or low) == "1"
+    singular = joint == "-" or (high or low) == "1"  # "a 5-km run"
     unit = _POWERS.get(power or "", "") + _UNITS[symbol][0 if singular else 1]
     if per:
-        unit += f" per {_PER[per]}" + (" squared" if match.group(7) else "")
+        unit += f" per {_PER[per]}" + (" squared" if match.group(8) else "")
     return f"{_amount(low, high)} {unit}"
 
 
@@ -75,6 +75,13 @@ def _inches(match: re.Match[str], scan: Scan) -> str | None:
     """5'10" is a height; a double quote after a number alone is too often a closing quote."""
     feet, inches = match.groups()
     return f"{number(feet)} {'foot' if feet == '1' else 'feet'} {number(inches)}"
+
+
+def _dotted_inches(match: re.Match[str], scan: Scan) -> str | None:
+    """ "12 in. long"; without the stop it is a word ("5 in a row")."""
+    low, joint, high = match.groups()
+    unit = "inch" if joint == "-" or (high or low) == "1" else "inches"
+    return f"{_amount(low, high)} {unit}{'.' * scan.ends_sentence(match.end())}"
 
 
 def _duration(match: re.Match[str], scan: Scan) -> str | None:
@@ -89,6 +96,7 @@ def _per(match: re.Match[str], scan: Scan) -> str | None:
 DIGIT_RULES = (
     Rule(re.compile(r"(\d{1,3}) ?h(?:rs?)? ?(\d{1,2}) ?m(?:ins?)?" + END), _duration),
     Rule(re.compile(r"(\d{1,2})'(\d{1,2})\"?(?!\w)"), _inches),
-    Rule(re.compile(rf"({NUMBER})(?:-(?=[^\d])|(?: ?[-–] ?({NUMBER}))?)( ?){_UNIT}"), _quantity),
+    Rule(re.compile(rf"({NUMBER})(?:(-)(?=[^\d])|(?: ?[-–] ?({NUMBER}))?)( ?){_UNIT}"), _quantity),
+    Rule(re.compile(rf"({NUMBER})(?:(-)(?=[^\d])|(?: ?[-–] ?({NUMBER}))?) ?in\.(?!\w)"), _dotted_inches),
 )
 SYMBOL_RULES = (Rule(re.compile(rf"(?<=[\ds])/({_ANY_PER})(?![^\W_])"), _per),)

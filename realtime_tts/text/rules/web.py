@@ -125,9 +125,8 @@ def _handle(match: re.Match[str], scan: Scan) -> str | None:
 
 
 def _hashtag(match: re.Match[str], scan: Scan) -> str | None:
-    if match.group(1)[1].isdigit():
-        return "number " + read_name(match.group(1), scan)  # an order's, say: "#A1234"
-    return f"hashtag {read_name(match.group(1).replace('_', ' '), scan)}"
+    name = read_name(match.group(1).replace("_", " "), scan)
+    return name if name.lower().startswith("hashtag") else f"hashtag {name}"
 
 
 def _flag(match: re.Match[str], scan: Scan) -> str | None:
@@ -158,7 +157,7 @@ SYMBOL_RULES = (
     Rule(re.compile(r"\]\([^()\s]{1,2000}\)"), _link_tail),
     Rule(re.compile(r"(?<![\w/.])(?:~|\.{1,2})?(?:/[A-Za-z0-9_.+-]{1,64}){1,20}/?"), _path),
     Rule(re.compile(r"(?<!\w)@([A-Za-z_]\w{1,40})"), _handle),
-    Rule(re.compile(r"(?<![\w&])#([A-Za-z_]\w{1,40})"), _hashtag),
+    Rule(re.compile(r"(?<![\w&])#([A-Za-z_]\w{1,40}|\d{1,4}(?!st|nd|rd|th)[A-Za-z][a-z]\w{0,38})"), _hashtag),
     Rule(re.compile(r"(?<![\w-])--([a-z][a-z0-9-]{1,40})"), _flag),
     Rule(re.compile(r"(?<!\w)__?([A-Za-z][A-Za-z0-9]{0,40}(?:_[A-Za-z0-9]{1,40}){0,8})__?(?=\W|$)"), _snake),
 )
