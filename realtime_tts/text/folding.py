@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -38,6 +40,8 @@ _LOOKALIKES = {
 # Compatibility characters whose plain form would say something else ("2½" is not "21⁄2", "m²" not "m2").
 _KEEP = frozenset("²³½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞ªº™℠°№")
 
+_PLAIN = re.compile(r"[ -~\n]*")  # folds to itself
+
 # Letters without a Unicode decomposition.
 _PLAIN_LETTERS = {
     "ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "đ": "d", "Đ": "D",
@@ -54,12 +58,14 @@ class Folded:
     """`text[i]` came from `source[starts[i]:ends[i]]`; both rise monotonically."""
 
     text: str
-    starts: list[int]
-    ends: list[int]
+    starts: Sequence[int]
+    ends: Sequence[int]
 
 
 def fold(source: str) -> Folded:
     """Compose accents, straighten quotes and dashes, narrow full-width forms, strip what has no sound."""
+    if _PLAIN.fullmatch(source):
+        return Folded(source, range(len(source)), range(1, len(source) + 1))
     parts: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -95,6 +101,24 @@ def _fold_cluster(cluster: str) -> str:
     return unicodedata.normalize("NFC", base + "".join(mark for mark in marks if mark not in VARIATION_SELECTORS))
 
 
+class _FitTable(dict[int, str]):
+    """What `str.translate` puts for each character to keep to `charset`."""
+
+    def __init__(self, charset: frozenset[str]) -> None:
+        super().__init__()
+        self._charset = charset
+
+    def __missing__(self, code: int) -> str:
+        return fit_char(chr(code), self._charset)
+
+
+@lru_cache(maxsize=64)
+def _fit_table(charset: frozenset[str]) -> _FitTable:
+    table = _FitTable(charset)
+    table.update((code, fit_char(chr(code), charset)) for code in range(0x180))
+    return table
+
+
 @lru_cache(maxsize=4096)
 def fit_char(char: str, charset: frozenset[str]) -> str:
     """The nearest spelling of `char` within `charset` (either case), or nothing."""
@@ -110,4 +134,4 @@ def fit(text: str, charset: frozenset[str] | None) -> str:
     """`text` within `charset`; unchanged if that is None."""
     if charset is None:
         return text
-    return "".join(fit_char(char, charset) for char in text)
+    return text.translate(_fit_table(charset))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from string import ascii_lowercase
+from typing import NamedTuple
 
 from realtime_tts.text.folding import Folded, fold
 from realtime_tts.text.rules.base import POSSESSIVE, Scan, Token
@@ -11,8 +12,7 @@ from realtime_tts.text.spoken import SpokenText
 from realtime_tts.text.unread import Range, Unread
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """`NormalizedText.text[start:end]` is how `source[source_start:source_end]` is read."""
 
     start: int
@@ -21,8 +21,7 @@ class Span:
     source_end: int
 
 
-@dataclass(frozen=True, slots=True)
-class NormalizedText:
+class NormalizedText(NamedTuple):
     """What to speak.
 
     Args:
@@ -53,6 +52,7 @@ class Normalizer:
     def __init__(self, language: str = "en", charset: frozenset[str] | None = None) -> None:
         self._language = language.lower().replace("_", "-").split("-")[0]
         self._charset = None if charset is None else charset | {char.lower() for char in charset}
+        self._has_letters = self._charset is not None and self._charset.issuperset(ascii_lowercase)
 
     def normalize(self, source: str) -> NormalizedText:
         """Linear in `source`; never raises."""
@@ -80,6 +80,6 @@ class Normalizer:
         start, end = folded.starts[index], folded.ends[token.end - 1]
         if not spoken.add_words(token.text, start, end, spaced=token.spaced):
             return False
-        if self._charset is not None:
+        if self._charset is not None and not (self._has_letters and token.text.isascii()):
             unread.add_missing_letters(index, token.end, token.text, self._charset)
         return True

@@ -7,7 +7,9 @@ ambiguous full stop ("the U.S. …") when the word after it ends.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from string import ascii_letters, digits
 
 from realtime_tts.errors import ConfigError
 from realtime_tts.text.boundaries import Boundary, gap_boundary, word_opens_sentence
@@ -15,6 +17,8 @@ from realtime_tts.text.characters import CLOSERS, LONG_DASHES, OPENERS, is_cjk, 
 
 _MAX_UNDECIDED = 12  # characters of the next word that an ambiguous stop waits for
 _TINY = -100.0
+_PLAIN_WORD = frozenset(ascii_letters + digits)
+_WORD_RUN = re.compile(r"[A-Za-z0-9]+")
 _BREAK_BEFORE = word_set(
     """
     and or but nor so yet because since although though while when where which who that if unless until before
@@ -116,8 +120,9 @@ class Segmenter:
     def push(self, delta: str) -> list[TextSegment]:
         """Add text; returns the segments that are complete now."""
         segments: list[TextSegment] = []
-        for char in delta:
-            self._feed(char, segments)
+        index = 0
+        while index < len(delta):
+            index += self._extend_word(delta, index) or self._feed(delta[index], segments)
         return segments
 
     def flush(self) -> list[TextSegment]:
@@ -132,9 +137,10 @@ class Segmenter:
         """The stream is over: everything pending."""
         return self.flush()
 
-    # One character at a time: the only way in, hence the same result for every split.
+    # One character at a time, hence the same result for every split.
 
-    def _feed(self, char: str, segments: list[TextSegment]) -> None:
+    def _feed(self, char: str, segments: list[TextSegment]) -> int:
+        """Take one character; returns 1."""
         if self._resolve_undecided(over=char.isspace() or self._is_gap(char)):
             self._settle(segments)
         if self._is_gap(char):
@@ -145,6 +151,19 @@ class Segmenter:
         elif char == "\n":
             self._num_ticks = 0
         self._settle(segments)
+        return 1
+
+    def _extend_word(self, delta: str, index: int) -> int:
+        """Take what goes on with the last pending word, where feeding it would only append; how many characters."""
+        if not self._chars or self._undecided is not None or self._chars[-1] not in _PLAIN_WORD:
+            return 0
+        num_free = self._config.max_chars - self._num_visible
+        run = _WORD_RUN.match(delta, index, index + max(0, num_free))
+        if run is None:
+            return 0
+        self._chars.extend(run.group())
+        self._num_visible += run.end() - index
+        return run.end() - index
 
     def _judge_gap(self, char: str) -> None:
         """Decide about the gap before `char`, which is about to be appended."""
@@ -165,6 +184,8 @@ class Segmenter:
         before = self._chars[-1]
         if before.isspace():
             return True
+        if char <= "\x7f" and before <= "\x7f" and before not in CLOSERS:
+            return False
         if before in LONG_DASHES:
             return char not in LONG_DASHES
         if is_mark(char) or (is_cjk_punctuation(char) and char not in OPENERS) or char in CLOSERS or char in ",.!?;:…":
@@ -202,23 +223,27 @@ class Segmenter:
         if self._num_visible <= self._config.max_chars:
             return None
         too_long = self._num_visible >= self._config.max_word_chars
+        if not too_long and all(map(self._is_poor, self._gaps)):
+            return None
         best = max(self._gaps, key=self._score, default=None)
-        if best is None or (not too_long and self._score(best) <= _TINY):
-            return len(self._chars) if too_long else None
-        return best.index
+        return len(self._chars) if best is None else best.index
 
     def _is_good(self, gap: _Gap) -> bool:
         if gap.boundary is Boundary.SENTENCE:
             return gap.num_visible >= self._config.sentence_limit(self._num_segments)
         return gap.boundary is Boundary.CLAUSE and gap.num_visible >= self._config.clause_limit(self._num_segments)
 
+    def _is_poor(self, gap: _Gap) -> bool:
+        """ "See | https://…": rather let the planner divide what is spoken."""
+        return gap.num_visible < 0.2 * self._config.max_chars and gap.boundary is Boundary.WORD
+
     def _score(self, gap: _Gap) -> float:
         """How well the text can be cut at `gap` when it must be cut somewhere. Longer is better, at a like boundary."""
         fill = gap.num_visible / self._config.max_chars
         if fill > 1:
             return 1 - fill  # after a word that is too long by itself
-        if fill < 0.2 and gap.boundary is Boundary.WORD:
-            return _TINY  # "See | https://…": rather let the planner divide what is spoken
+        if self._is_poor(gap):
+            return _TINY
         score = fill
         if gap.boundary is not Boundary.WORD and fill >= 0.3:
             score += 0.6 if gap.boundary is Boundary.CLAUSE else 1.2

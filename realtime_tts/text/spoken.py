@@ -51,7 +51,7 @@ class SpokenText:
         if text == POSSESSIVE and self.spans and not self._pause:
             self._extend(fit(text, self._charset), source_end)
             return True
-        if not any(char.isalnum() for char in words):
+        if not (words.isalpha() or any(char.isalnum() for char in words)):
             self._space = True
             return False
         self._write_pause()

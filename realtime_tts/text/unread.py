@@ -24,7 +24,7 @@ class Unread:
     def add_token(self, start: int, end: int) -> None:
         """The token from `start` to `end` is not read."""
         found = (self._folded.starts[start], self._folded.ends[end - 1])
-        if any(map(has_content, self._source[found[0] : found[1]])):
+        if self._source[found[0] : found[1]] != " " and any(map(has_content, self._source[found[0] : found[1]])):
             self._tokens.append(found)
             self._last_end = end
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from realtime_tts.text.boundaries import word_opens_sentence
 from realtime_tts.text.characters import is_foreign_letter
@@ -17,8 +18,7 @@ _NEXT_WORD = re.compile(r"[ ]{1,3}[\"'(]?([^\W_][\w']{0,20})")
 POSSESSIVE = "'s"  # joins the word before it: "2025's"
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """`end` is the index after it. A pause, words, or with an empty `text` nothing to say (`spaced`: a gap)."""
 
     text: str
@@ -90,6 +90,36 @@ class Rule:
 
     pattern: re.Pattern[str]
     speak: Speak
+
+
+class RuleList:
+    """Rules in order of precedence.
+
+    One pattern of all of them finds the first that matches: most tokens match none, and trying each would be most of
+    the time that planning takes. Hence a back reference within a rule's pattern must be by name.
+    """
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        self._any = re.compile("|".join(f"(?P<rule{number}>{_scoped(rule)})" for number, rule in enumerate(rules)))
+
+    def read(self, scan: Scan, index: int) -> Token | None:
+        """The token at `index` by the first rule that claims it."""
+        found = self._any.match(scan.text, index)
+        if found is None:
+            return None
+        assert found.lastgroup is not None
+        for rule in self._rules[int(found.lastgroup.removeprefix("rule")) :]:
+            match = rule.pattern.match(scan.text, index)
+            spoken = rule.speak(match, scan) if match else None
+            if match and spoken is not None:
+                return Token(spoken, max(match.end(), index + 1))
+        return None
+
+
+def _scoped(rule: Rule) -> str:
+    """The rule's pattern with its own flags, as part of a larger one."""
+    return f"(?i:{rule.pattern.pattern})" if rule.pattern.flags & re.IGNORECASE else rule.pattern.pattern
 
 
 def _latin_map(text: str) -> list[bool]:

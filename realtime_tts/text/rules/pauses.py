@@ -29,10 +29,10 @@ def pause_token(text: str, index: int) -> Token:
 
 
 def _white_space(text: str, index: int) -> Token:
-    end, num_newlines = index, 0
+    end = index + 1
     while end < len(text) and text[end].isspace():
-        num_newlines += text[end] == "\n"
         end += 1
+    num_newlines = text.count("\n", index, end)
     wrapped = num_newlines == 1 and end < len(text) and text[end].islower()
     if num_newlines and not wrapped:
         return Token(".", end, pause=True)

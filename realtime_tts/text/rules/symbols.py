@@ -116,7 +116,7 @@ SYMBOL_RULES = (
     Rule(re.compile(r"\[(?=[^\[\]]{1,200}\]\()|\[\d{1,3}\](?!\()"), _silent),
     Rule(re.compile(r"\.NET" + END), _language),
     Rule(re.compile(r"`{3}[a-z0-9+-]{0,12}(?=\n)"), _silent),
-    Rule(re.compile(r"([-=_*~#])\1{2,}"), _silent),
+    Rule(re.compile(r"(?P<drawn>[-=_*~#])(?P=drawn){2,}"), _silent),
     Rule(re.compile(r"-(?<=\d-)(?=\d{1,15} ?=)|-(?<=\d -)(?= \d{1,15} ?=)"), _minus),
     Rule(re.compile(r"[-–—](?<=[\d%°][-–—])(?=[$€£¥]?\d)|[-–](?<=[\d%°] [-–])(?= [$€£¥]?\d)"), _to),
     Rule(re.compile(rf"{_DASH}(?=\d)(?<=[ap]m.)|{_DASH}(?=\d)(?<=[ap]\.m\..)", re.IGNORECASE), _between_hours),

@@ -22,42 +22,48 @@ from realtime_tts.text.rules import (
     web,
     words,
 )
-from realtime_tts.text.rules.base import Rule, Scan, Token
+from realtime_tts.text.rules.base import RuleList, Scan, Token
 from realtime_tts.text.rules.pauses import pause_token
 from realtime_tts.text.rules.verbalize import foreign_number
 
-DIGIT_RULES: tuple[Rule, ...] = (
-    *web.DIGIT_RULES,
-    *dates.DIGIT_RULES,
-    *times.DIGIT_RULES,
-    *phones.DIGIT_RULES,
-    *codes.DIGIT_RULES,
-    *money.DIGIT_RULES,
-    *numbers.EARLY_DIGIT_RULES,
-    *units.DIGIT_RULES,
-    *numbers.DIGIT_RULES,
+DIGIT_RULES = RuleList(
+    (
+        *web.DIGIT_RULES,
+        *dates.DIGIT_RULES,
+        *times.DIGIT_RULES,
+        *phones.DIGIT_RULES,
+        *codes.DIGIT_RULES,
+        *money.DIGIT_RULES,
+        *numbers.EARLY_DIGIT_RULES,
+        *units.DIGIT_RULES,
+        *numbers.DIGIT_RULES,
+    )
 )
-LETTER_RULES: tuple[Rule, ...] = (
-    *symbols.LETTER_RULES,
-    *dates.LETTER_RULES,
-    *times.LETTER_RULES,
-    *money.LETTER_RULES,
-    *phones.LETTER_RULES,
-    *codes.LETTER_RULES,
-    *numbers.LETTER_RULES,
-    *abbreviations.LETTER_RULES,
-    *web.LETTER_RULES,
+LETTER_RULES = RuleList(
+    (
+        *symbols.LETTER_RULES,
+        *dates.LETTER_RULES,
+        *times.LETTER_RULES,
+        *money.LETTER_RULES,
+        *phones.LETTER_RULES,
+        *codes.LETTER_RULES,
+        *numbers.LETTER_RULES,
+        *abbreviations.LETTER_RULES,
+        *web.LETTER_RULES,
+    )
 )
-SYMBOL_RULES: tuple[Rule, ...] = (
-    *codes.SYMBOL_RULES,
-    *web.SYMBOL_RULES,
-    *dates.SYMBOL_RULES,
-    *phones.SYMBOL_RULES,
-    *money.SYMBOL_RULES,
-    *units.SYMBOL_RULES,
-    *numbers.SYMBOL_RULES,
-    *abbreviations.SYMBOL_RULES,
-    *symbols.SYMBOL_RULES,
+SYMBOL_RULES = RuleList(
+    (
+        *codes.SYMBOL_RULES,
+        *web.SYMBOL_RULES,
+        *dates.SYMBOL_RULES,
+        *phones.SYMBOL_RULES,
+        *money.SYMBOL_RULES,
+        *units.SYMBOL_RULES,
+        *numbers.SYMBOL_RULES,
+        *abbreviations.SYMBOL_RULES,
+        *symbols.SYMBOL_RULES,
+    )
 )
 
 # Numbers in text of another script stay as they are, for a model that reads that language.
@@ -87,19 +93,8 @@ def find_token(scan: Scan, index: int) -> Token:
 
 def _try_rules(scan: Scan, index: int, char: str) -> Token | None:
     if char.isdecimal():
-        rules = DIGIT_RULES
-    elif char.isalpha():
-        rules = LETTER_RULES
-    else:
-        rules = SYMBOL_RULES
-    for rule in rules:
-        match = rule.pattern.match(scan.text, index)
-        if match is None:
-            continue
-        spoken = rule.speak(match, scan)
-        if spoken is not None:
-            return Token(spoken, max(match.end(), index + 1))
-    return None
+        return DIGIT_RULES.read(scan, index)
+    return (LETTER_RULES if char.isalpha() else SYMBOL_RULES).read(scan, index)
 
 
 def _plain_number(scan: Scan, index: int) -> Token:
