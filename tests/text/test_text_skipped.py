@@ -37,6 +37,7 @@ def split(text: str, normalizer: Normalizer) -> tuple[list[str], list[str]]:
         ("👍🏽 fine", ["fine"], ["👍🏽"]),
         ("hi Привет's dog", ["hi", "dog"], ["Привет's"]),
         ("aПb, Пc", ["a", "b,", "c"], ["П", "П"]),
+        ("a\ufefcb", ["a", "b"], ["\ufefc"]),
         ("#Привет", [], ["Привет"]),
         ("汉字 and 5€ for π", ["and", "5€", "for"], ["汉字", "π"]),
         ("see [the link](http://x.y/z) here", ["see", "[the", "link", "here"], ["](http://x.y/z)"]),

@@ -11,6 +11,9 @@ _PAUSES = {",": ",", ";": ";", ":": ":", "—": "—", "(": ",", ")": ",", "[": 
 def pause_token(text: str, index: int) -> Token:
     """The pause, the gap or the nothing at `index`, a character that no word begins with."""
     char = text[index]
+    after = text[index + 1] if index + 1 < len(text) else " "
+    if char == " " and not after.isspace():
+        return Token("", index + 1)
     if char.isspace():
         return _white_space(text, index)
     if char in ".!?":
@@ -18,7 +21,6 @@ def pause_token(text: str, index: int) -> Token:
     if char in CJK_SENTENCE_STOPS or char in CJK_CLAUSE_STOPS:
         return Token(char, index + 1, pause=True)
     before = text[index - 1] if index else " "
-    after = text[index + 1] if index + 1 < len(text) else " "
     if char in "-–" and before.isspace() and after.isspace() and index:
         return Token("—", index + 1, pause=True)
     if char == "–" or text.startswith("--", index):

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 from realtime_tts.text.characters import is_cjk, is_mark
 from realtime_tts.text.rules.acronyms import read_caps
 from realtime_tts.text.rules.base import Scan
 
 _MAX_WORD = 200
+_PLAIN = re.compile(r"[A-Za-z]{1,200}(?=[ ,.!?]|\Z)")
 
 
 def word_end(text: str, index: int) -> int:
     """End of the word at `index`: letters and marks, with apostrophes and hyphens inside."""
+    plain = _PLAIN.match(text, index)
+    if plain:
+        return plain.end()
     end = index
     limit = min(len(text), index + _MAX_WORD)
     while end < limit:

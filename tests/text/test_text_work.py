@@ -1,0 +1,65 @@
+"""Planning is linear in the text, whatever the characters: the work is counted, not timed."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from realtime_tts.text.normalizer import Normalizer
+from realtime_tts.text.planner import SpeechPlanner
+
+LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz ,.?!'-")
+SPELLING = Normalizer("en", LETTERS)
+SHORT, LONG = 1_000, 4_000  # characters
+UNITS = [
+    "5%", "1,", "a.", "$1 ", "(", "a", "word ", "1", "-", "😀", "U.S. ", "汉", "x_", "㎏%", " ", "\n", "`", '"', "a@",
+    "a-", "\u0301", "A1", "#A-", "0800 ", "Mon-", "$-", "12 in. ", "Привет ", "a😀", "x" * 250 + " ",
+    "a " * 19 + "x" * 259 + " ",
+]  # fmt: skip
+
+
+def count_work(text: str, step: int) -> int:
+    """Function calls, of Python's and of C, that planning takes."""
+    planner = SpeechPlanner(SPELLING)
+    num_calls = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal num_calls
+        num_calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        for start in range(0, len(text), step):
+            planner.push(text[start : start + step], 0.0)
+        planner.end(0.0)
+    finally:
+        sys.setprofile(before)
+    return num_calls
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_work_grows_with_the_text(unit: str) -> None:
+    text = (unit * LONG)[:LONG]
+    count_work(text[:SHORT], SHORT)  # caches
+    assert count_work(text, LONG) <= 4.6 * count_work(text[:SHORT], SHORT)
+    assert count_work(text, 1) <= 4.6 * count_work(text[:SHORT], 1)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_no_character_costs_much(unit: str) -> None:
+    """Per character, in calls: the dearest texts ("㎏%") are at 130."""
+    text = (unit * SHORT)[:SHORT]
+    count_work(text, SHORT)
+    assert count_work(text, SHORT) <= 150 * SHORT
+
+
+def test_ordinary_text_costs_least() -> None:
+    text = ("We called the office on Monday and asked whether our order could be shipped before the weekend. " * 99)[
+        :SHORT
+    ]
+    count_work(text, SHORT)
+    assert count_work(text, SHORT) <= 40 * SHORT
