@@ -19,7 +19,14 @@ from realtime_tts.model.config import ModelConfig
 from realtime_tts.model.config_file import read_config
 from realtime_tts.model.tokenizer import TextTokenizer
 from realtime_tts.model.voxcpm import VoxCPM
-from realtime_tts.model.weights import read_model_weights, read_vae_weights, to_model, to_upstream
+from realtime_tts.model.weights import (
+    RATE_BOUNDARIES,
+    check_rate_boundaries,
+    read_model_weights,
+    read_vae_weights,
+    to_model,
+    to_upstream,
+)
 from realtime_tts.workers.policy import ServingPolicy
 
 _DTYPES = {
@@ -79,7 +86,9 @@ def load_model(
     vae = model.vae
     del model.vae
     _assign(model, to_model(read_model_weights(path), model, parse_dtype(dtype)))
-    _assign(vae, to_model(read_vae_weights(path), vae, torch.float32))
+    vae_weights = read_vae_weights(path)
+    check_rate_boundaries(vae_weights.pop(RATE_BOUNDARIES, None), config.vae.rate_boundaries_hz)
+    _assign(vae, to_model(vae_weights, vae, torch.float32))
     model.vae = vae
     model = model.requires_grad_(False).eval().to(device)
     if device.type == "cpu":
@@ -138,7 +147,7 @@ def save_weights(model: VoxCPM, directory: Path, dtype: torch.dtype | None = Non
     vae = to_upstream(model.vae, weight_norm=True)
     rest = {name: tensor for name, tensor in to_upstream(model).items() if not name.startswith("vae.")}
     if model.config.vae.num_rate_buckets:
-        vae["decoder.sr_bin_boundaries"] = torch.tensor(model.config.vae.rate_boundaries_hz, dtype=torch.int32)
+        vae[RATE_BOUNDARIES] = torch.tensor(model.config.vae.rate_boundaries_hz, dtype=torch.int32)
     for name, tensors in (("model.safetensors", rest), ("audiovae.safetensors", vae)):
         cast = {key: t if dtype is None or not t.is_floating_point() else t.to(dtype) for key, t in tensors.items()}
         save_file(cast, directory / name)

@@ -7,7 +7,7 @@ On disk query, key, value and gate, up are separate and the VAE's convolutions a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -25,7 +25,7 @@ _NORM_PAIRS = (
     ("weight_g", "weight_v"),
     ("parametrizations.weight.original0", "parametrizations.weight.original1"),
 )
-_IGNORED = frozenset({"decoder.sr_bin_boundaries"})  # a constant that the config states as well
+RATE_BOUNDARIES = "decoder.sr_bin_boundaries"  # no weight: a constant that the config states as well
 
 
 def read_model_weights(directory: Path) -> dict[str, Tensor]:
@@ -88,58 +88,85 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path.name} cannot be read: {error}") from error
     if isinstance(content, Mapping):
         content = content.get("state_dict", content)
-    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
+    if not isinstance(content, Mapping):
         raise CheckpointError(f"{path.name} holds no state dict")
-    return dict(content)
+    # Trainers leave step counts and settings beside the weights; only tensors by name are weights.
+    tensors = {key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)}
+    if not tensors:
+        raise CheckpointError(f"{path.name} holds no state dict")
+    for name, tensor in tensors.items():
+        if tensor.layout != torch.strided or tensor.is_meta:
+            raise CheckpointError(f"weight {name} of {path.name} is no plain tensor")
+    return tensors
+
+
+def check_rate_boundaries(stored: Tensor | None, boundaries_hz: Sequence[int]) -> None:
+    """The VAE's file may repeat the config's boundaries; another list would choose another embedding.
+
+    Raises:
+        CheckpointError: they differ.
+    """
+    if stored is not None and stored.tolist() != list(boundaries_hz):
+        raise CheckpointError(
+            f"{RATE_BOUNDARIES} is {stored.tolist()}, but audio_vae_config.sr_bin_boundaries is {list(boundaries_hz)}"
+        )
 
 
 def to_model(upstream: Mapping[str, Tensor], module: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
     """Upstream's tensors as `module`'s state dict, of `dtype`.
 
     Raises:
-        CheckpointError: naming the first weight that is missing, unknown or of another shape.
+        CheckpointError: naming the first weight that is missing, unknown, of another shape or no floating-point tensor.
     """
     remaining = dict(upstream)
-    state = {}
-    for name, expected in module.state_dict().items():
-        tensor = _take(name, remaining)
-        owner = module.get_submodule(name.rpartition(".")[0])
-        if isinstance(owner, CausalUpsample) and name.endswith(".weight"):
-            tensor = _from_transposed(tensor)
-        # Copied even if the dtype fits: a file's memory map must not outlive the loading.
-        tensor = tensor.to(dtype, copy=True).contiguous()
-        if tensor.shape != expected.shape:
-            raise CheckpointError(f"weight {name} is shaped {list(tensor.shape)}, not {list(expected.shape)}")
-        state[name] = tensor
-    unknown = remaining.keys() - _IGNORED
-    if unknown:
-        raise CheckpointError(f"unknown weight {min(unknown)} ({len(unknown)} in all)")
+    # Copied even if the dtype fits: a file's memory map must not outlive the loading.
+    state = {
+        name: _take(module, name, expected.shape, remaining).to(dtype, copy=True).contiguous()
+        for name, expected in module.state_dict().items()
+    }
+    if remaining:
+        raise CheckpointError(f"unknown weight {min(remaining)} ({len(remaining)} in all)")
     return state
 
 
-def _take(name: str, remaining: dict[str, Tensor]) -> Tensor:
-    """Remove what makes one of the model's weights from `remaining` and put it together."""
+def _take(module: nn.Module, name: str, shape: Sequence[int], remaining: dict[str, Tensor]) -> Tensor:
+    """Remove what makes one of `module`'s weights from `remaining`, check each part of it, and put it together."""
     prefix, _, leaf = name.rpartition(".")
     stem, _, module_name = prefix.rpartition(".")
     if module_name in FUSED:
-        parts = [f"{stem}.{part}.{leaf}" for part in FUSED[module_name]]
-        return torch.cat([_pop(part, remaining) for part in parts])
-    if leaf == "weight":
-        for magnitude, direction in _NORM_PAIRS:
-            if f"{prefix}.{direction}" in remaining:
-                return _fold(_pop(f"{prefix}.{magnitude}", remaining), _pop(f"{prefix}.{direction}", remaining))
-    return _pop(name, remaining)
+        sizes = _fused_sizes(module.get_submodule(stem), module_name)
+        parts = zip(FUSED[module_name], sizes, strict=True)
+        return torch.cat([_pop(f"{stem}.{part}.{leaf}", (size, *shape[1:]), remaining) for part, size in parts])
+    owner = module.get_submodule(prefix)
+    if not isinstance(owner, nn.Conv1d) or leaf != "weight":
+        return _pop(name, shape, remaining)
+    if isinstance(owner, CausalUpsample):
+        shape = (owner.in_channels, owner.out_channels // owner.upsampling, 2 * owner.upsampling)
+        return _from_transposed(_take_convolution(prefix, shape, remaining))
+    return _take_convolution(prefix, shape, remaining)
 
 
-def _pop(name: str, remaining: dict[str, Tensor]) -> Tensor:
+def _take_convolution(prefix: str, shape: Sequence[int], remaining: dict[str, Tensor]) -> Tensor:
+    """A convolution's weight, weight-normed or not."""
+    for magnitude, direction in _NORM_PAIRS:
+        if f"{prefix}.{direction}" in remaining:
+            # Checked before they meet: torch's weight norm reads past the end of a magnitude that is too short.
+            v = _pop(f"{prefix}.{direction}", shape, remaining)
+            g = _pop(f"{prefix}.{magnitude}", (shape[0], 1, 1), remaining)
+            return torch._weight_norm(v.float(), g.float(), 0)
+    return _pop(f"{prefix}.weight", shape, remaining)
+
+
+def _pop(name: str, shape: Sequence[int], remaining: dict[str, Tensor]) -> Tensor:
     try:
-        return remaining.pop(name)
+        tensor = remaining.pop(name)
     except KeyError:
         raise CheckpointError(f"weight {name} is missing") from None
-
-
-def _fold(magnitude: Tensor, direction: Tensor) -> Tensor:
-    return torch._weight_norm(direction.float(), magnitude.float(), 0)
+    if tensor.shape != torch.Size(shape):
+        raise CheckpointError(f"weight {name} is shaped {list(tensor.shape)}, not {list(shape)}")
+    if not tensor.is_floating_point():
+        raise CheckpointError(f"weight {name} is {str(tensor.dtype).removeprefix('torch.')}, not floating-point")
+    return tensor
 
 
 def _from_transposed(weight: Tensor) -> Tensor:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 from pathlib import Path
 
@@ -11,11 +12,14 @@ import torch
 from random_checkpoints import CONFIGS, write_checkpoint
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 import realtime_tts
 from realtime_tts.errors import CheckpointError
 from realtime_tts.model import weights
 from realtime_tts.model.checkpoint import load_model, resolve_directory, save_weights
+from realtime_tts.model.config_file import parse_config
+from realtime_tts.model.voxcpm import VoxCPM
 
 GOLDENS = Path(__file__).parents[1] / "parity" / "goldens"
 STARTER = Path(realtime_tts.__file__).parent / "starter_voice"
@@ -83,6 +87,119 @@ def test_a_weight_of_another_shape_is_named(directory):
         load_model(directory)
 
 
+FAULTS = {
+    "a dimension more": lambda t: t[None],
+    "a dimension less": lambda t: t[0],
+    "no dimension": lambda t: t.flatten()[0],
+    "a row more": lambda t: torch.cat((t, t[:1])),
+    "a row less": lambda t: t[:-1],
+    "no rows": lambda t: t[:0],
+    "a column more": lambda t: torch.cat((t, t[..., :1]), dim=-1),
+    "a column less": lambda t: t[..., :-1],
+    "no columns": lambda t: t[..., :0],
+    "integers": lambda t: t.to(torch.int32),
+    "booleans": lambda t: t > 0,
+    "complex numbers": lambda t: t.to(torch.complex64),
+}
+
+
+@pytest.fixture(scope="module")
+def tensors(original) -> dict[str, dict[str, torch.Tensor]]:
+    """What is on disk, by the part of the model that it belongs to."""
+    vae = {k: t for k, t in load_file(original / "audiovae.safetensors").items() if k != weights.RATE_BOUNDARIES}
+    return {"model": load_file(original / "model.safetensors"), "vae": vae}
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, nn.Module]:
+    with torch.device("meta"):
+        model = VoxCPM(parse_config(CONFIGS[NAME]))
+    vae = model.vae
+    del model.vae
+    return {"model": model, "vae": vae}
+
+
+def renamed(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The VAE's tensors as torch's newer weight norm names them."""
+    new = {"weight_g": "parametrizations.weight.original0", "weight_v": "parametrizations.weight.original1"}
+    split = {key: key.rpartition(".") for key in tensors}
+    return {f"{stem}.{new.get(leaf, leaf)}": tensors[key] for key, (stem, _, leaf) in split.items()}
+
+
+def folded(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The VAE's tensors without weight norm."""
+    return {key.replace("weight_v", "weight"): t for key, t in tensors.items() if not key.endswith("weight_g")}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("part", ["model", "vae", "renamed vae", "folded vae"])
+def test_any_misshapen_tensor_is_refused_by_its_name(tensors, modules, part, fault):
+    """By ours: torch would raise errors of its own, broadcast, or read memory that is not the tensor's."""
+    kind = part.split()[-1]
+    spelt = {"renamed vae": renamed, "folded vae": folded}.get(part, dict)(tensors[kind])
+    for name, tensor in spelt.items():
+        changed = FAULTS[fault](tensor)
+        with pytest.raises(CheckpointError, match=f"weight {re.escape(name)} is"):
+            weights.to_model({**spelt, name: changed}, modules[kind], torch.float32)
+
+
+def test_every_spelling_of_the_vae_loads(tensors, modules):
+    plain = weights.to_model(tensors["vae"], modules["vae"], torch.float32)
+    again = weights.to_model(renamed(tensors["vae"]), modules["vae"], torch.float32)
+    assert all(torch.equal(plain[key], again[key]) for key in plain)
+    # Without weight norm a weight is its direction at its own length.
+    weights.to_model(folded(tensors["vae"]), modules["vae"], torch.float32)
+
+
+def test_a_magnitude_with_too_few_rows_is_refused_before_it_is_folded(directory):
+    """Torch's weight norm reads and writes past its end: the process aborts, or crashes somewhere else later."""
+    change(
+        directory / "audiovae.safetensors",
+        lambda tensors: tensors.update({"encoder.fc_mu.weight_g": tensors["encoder.fc_mu.weight_g"][:1]}),
+    )
+    with pytest.raises(CheckpointError, match=r"encoder\.fc_mu\.weight_g is shaped \[1, 1, 1\], not \[8, 1, 1\]"):
+        load_model(directory)
+
+
+@pytest.mark.parametrize(("one", "other"), [("self_attn.q_proj", "self_attn.k_proj"), ("mlp.gate_proj", "mlp.up_proj")])
+def test_parts_that_only_together_have_the_right_size_are_refused(directory, one, other):
+    """Of two matrices that become one, rows that moved from the second to the first."""
+    stem = "base_lm.layers.0."
+
+    def move_rows(tensors):
+        first, second = tensors[f"{stem}{one}.weight"], tensors[f"{stem}{other}.weight"]
+        rows = torch.cat((first, second))
+        tensors[f"{stem}{one}.weight"] = rows[: len(first) + 5].clone()
+        tensors[f"{stem}{other}.weight"] = rows[len(first) + 5 :].clone()
+
+    change(directory / "model.safetensors", move_rows)
+    with pytest.raises(CheckpointError, match=rf"{stem}{one}\.weight is shaped"):
+        load_model(directory)
+
+
+def test_query_and_key_in_each_others_place_are_refused(directory):
+    def swap(tensors):
+        q, k = (f"base_lm.layers.0.self_attn.{name}_proj.weight" for name in "qk")
+        tensors[q], tensors[k] = tensors[k], tensors[q]
+
+    change(directory / "model.safetensors", swap)
+    with pytest.raises(CheckpointError, match=r"q_proj\.weight is shaped \[32, 64\], not \[96, 64\]"):
+        load_model(directory)
+
+
+@pytest.mark.parametrize("boundaries", [[20000, 30000, 41000], [20000, 30000], []])
+def test_rate_boundaries_that_differ_from_the_config_are_refused(directory, boundaries):
+    stored = torch.tensor(boundaries, dtype=torch.int32)
+    change(directory / "audiovae.safetensors", lambda tensors: tensors.update({weights.RATE_BOUNDARIES: stored}))
+    with pytest.raises(CheckpointError, match="sr_bin_boundaries"):
+        load_model(directory)
+
+
+def test_rate_boundaries_may_stand_in_the_config_alone(original, directory):
+    change(directory / "audiovae.safetensors", lambda tensors: tensors.pop(weights.RATE_BOUNDARIES))
+    assert same_weights(load_model(directory), load_model(original))
+
+
 def test_shards_with_and_without_an_index(original, directory):
     tensors = load_file(directory / "model.safetensors")
     (directory / "model.safetensors").unlink()
@@ -147,10 +264,30 @@ def test_a_torch_file_over_the_cap_is_not_opened(directory, monkeypatch):
         load_model(directory)
 
 
-def test_a_torch_file_that_is_no_state_dict_is_refused(directory):
+@pytest.mark.parametrize("content", [[1], {}, {"epoch": 3}, {"state_dict": [1]}, {"state_dict": {"epoch": 3}}])
+def test_a_torch_file_that_is_no_state_dict_is_refused(directory, content):
     to_pickles(directory)
-    torch.save([1], directory / "pytorch_model.bin")
+    torch.save(content, directory / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match="no state dict"):
+        load_model(directory)
+
+
+def test_what_a_trainer_left_beside_the_tensors_is_passed_over(original, directory):
+    to_pickles(directory)
+    for name, key in (("pytorch_model.bin", None), ("audiovae.pth", "state_dict")):
+        content = torch.load(directory / name, weights_only=True)
+        extras = {"epoch": 3, "args": {"lr": 1e-4}, "best": None, "_extra_state": [1, "two"], 7: torch.zeros(1)}
+        (content if key is None else content[key]).update(extras)
+        torch.save({**content, "optimizer": {"step": torch.zeros(1)}}, directory / name)
+    assert same_weights(load_model(directory), load_model(original))
+
+
+@pytest.mark.parametrize("make", [torch.Tensor.to_sparse, lambda t: t.to("meta")])
+def test_a_tensor_without_plain_values_is_refused_by_its_name(directory, make):
+    to_pickles(directory)
+    content = torch.load(directory / "pytorch_model.bin", weights_only=True)
+    torch.save({**content, "stop_head.weight": make(content["stop_head.weight"])}, directory / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"stop_head\.weight of pytorch_model\.bin is no plain tensor"):
         load_model(directory)
 
 
