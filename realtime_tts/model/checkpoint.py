@@ -16,7 +16,7 @@ from torch import nn
 
 from realtime_tts.errors import CheckpointError
 from realtime_tts.model.config import ModelConfig
-from realtime_tts.model.config_file import read_config
+from realtime_tts.model.config_file import dtype_name, read_config
 from realtime_tts.model.tokenizer import TextTokenizer
 from realtime_tts.model.voxcpm import VoxCPM
 from realtime_tts.model.weights import (
@@ -29,11 +29,7 @@ from realtime_tts.model.weights import (
 )
 from realtime_tts.workers.policy import ServingPolicy
 
-_DTYPES = {
-    **dict.fromkeys(("float32", "fp32"), torch.float32),
-    **dict.fromkeys(("bfloat16", "bf16"), torch.bfloat16),
-    **dict.fromkeys(("float16", "fp16"), torch.float16),
-}
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.json", "*.safetensors", "*.bin", "*.pth"]
 
@@ -109,11 +105,7 @@ def _store_by_columns(model: nn.Module) -> None:
 
 def parse_dtype(dtype: torch.dtype | str) -> torch.dtype:
     """A dtype or its name as configs spell it. Raises CheckpointError for any other name."""
-    if isinstance(dtype, torch.dtype):
-        return dtype
-    if dtype not in _DTYPES:
-        raise CheckpointError(f"dtype {dtype!r} is not one of {', '.join(_DTYPES)}")
-    return _DTYPES[dtype]
+    return dtype if isinstance(dtype, torch.dtype) else _DTYPES[dtype_name(dtype)]
 
 
 def resolve_directory(path_or_id: str | Path, *, revision: str | None = None, offline: bool = False) -> Path:

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import logging
+import math
+import re
+from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from random_checkpoints import CONFIGS
 
 from realtime_tts.errors import CheckpointError
@@ -108,16 +114,93 @@ def test_an_explicit_null_switches_the_rate_condition_off():
         ("lm_config", [], "lm_config"),
         ("lm_config.hidden_size", "large", "large"),
         ("lm_config.num_attention_heads", 5, "5 heads"),
-        ("lm_config.num_hidden_layers", 0, "positive"),
         ("lm_config.kv_channels", 24, "RoPE factors"),
         ("feat_dim", 16, "latent_dim"),
+        ("dtype", "int3", "dtype must be one of .* not 'int3'"),
+        ("dtype", 32, "dtype"),
+        ("max_length", 257, "max_length 257 is beyond max_position_embeddings 256"),
+        ("patch_size", 200, "patch_size 200 is too large"),
+        ("lm_config.vocab_size", 104, "vocab_size 104 has no room for token 104"),
+        ("lm_config.use_mup", "no", "lm_config.use_mup must be true or false"),
+        ("lm_config.max_position_embeddings", 1, "at least 2"),
+        ("lm_config.rope_scaling.short_factor", [], "short_factor must be a list"),
+        ("lm_config.rope_scaling.short_factor", "11111111", "short_factor must be a list"),
+        ("lm_config.rope_scaling.short_factor", [1.0] * 7 + [0.0], "short_factor must be a finite number above 0"),
+        ("dit_config.hidden_dim", 65, "hidden_dim 65 is not even"),
+        ("audio_vae_config.decoder_rates", [], "decoder_rates must be a list that is not empty"),
+        ("audio_vae_config.decoder_rates", [3, 0], "decoder_rates must be a whole number from 1"),
+        ("audio_vae_config.decoder_dim", 20, "decoder_dim 20 cannot be halved 3 times"),
+        ("audio_vae_config.sr_bin_boundaries", [30000, 20000], "do not rise"),
+        ("audio_vae_config.sr_bin_boundaries", [20000, 20000], "do not rise"),
+        ("audio_vae_config.sr_bin_boundaries", [], "sr_bin_boundaries"),
         ("audio_vae_config.use_noise_block", True, "use_noise_block"),
         ("audio_vae_config.cond_type", "film", "film"),
+        ("audio_vae_config.cond_type", "concat", "cond_out_layer"),
     ],
 )
 def test_an_impossible_config_is_refused_by_name(path, value, named):
     with pytest.raises(CheckpointError, match=named):
         parse_config(with_change(path, value))
+
+
+def number_paths() -> list[str]:
+    """Every number of a config that some model reads, as a path."""
+    unread = {"bos_token_id", "eos_token_id", "dim_model_base", "scale_emb", "scale_depth"}
+
+    def walk(section: dict, prefix: str) -> Iterator[str]:
+        for key, value in section.items():
+            if isinstance(value, dict) and key != "cfm_config":
+                yield from walk(value, f"{prefix}{key}.")
+            elif isinstance(value, (int, float)) and not isinstance(value, bool) and key not in unread:
+                yield prefix + key
+
+    return list(walk(CONFIGS["voxcpm2"], ""))
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "7", [7], {}, math.nan, math.inf, -math.inf, 10**400], ids=repr)
+def test_every_number_must_be_one_and_above_zero(value):
+    assert len(number_paths()) > 25
+    for path in number_paths():
+        with pytest.raises(CheckpointError, match=rf"config\.json: {re.escape(path)} must be"):
+            parse_config(with_change(path, value))
+
+
+@pytest.mark.parametrize("value", [0, -1.5, True, "12", math.nan, math.inf])
+@pytest.mark.parametrize("key", ["scale_emb", "scale_depth"])
+def test_mup_scales_are_checked_where_they_apply(key, value):
+    raw = with_change(f"lm_config.{key}", value)
+    parse_config(raw)
+    raw["lm_config"]["use_mup"] = True
+    with pytest.raises(CheckpointError, match=f"lm_config.{key} must be"):
+        parse_config(raw)
+
+
+def test_a_count_is_whole_but_may_be_written_as_a_float():
+    assert parse_config(with_change("patch_size", 4.0)).patch_size == 4
+    with pytest.raises(CheckpointError, match=r"patch_size must be a whole number from 1 to 1048576, not 4\.5"):
+        parse_config(with_change("patch_size", 4.5))
+
+
+def test_short_dtype_names_mean_the_long_ones():
+    assert parse_config(with_change("dtype", "bf16")).dtype == "bfloat16"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=4), children, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(
+    path=st.sampled_from([*number_paths(), "lm_config", "lm_config.rope_scaling", "dit_config", "audio_vae_config"]),
+    value=JSON,
+)
+def test_whatever_stands_in_a_config_it_is_a_model_or_a_checkpoint_error(path, value):
+    with contextlib.suppress(CheckpointError):
+        config = parse_config(with_change(path, value))
+        assert config.patch_rate_hz > 0
+        assert config.max_length <= 256
 
 
 def test_a_missing_key_is_named():
@@ -129,11 +212,13 @@ def test_a_missing_key_is_named():
 
 def test_unknown_keys_are_warned_about_and_known_harmless_ones_are_not(caplog):
     raw = with_change("lm_config.new_trick", 1)
-    raw["lm_config"] |= {"initializer_range": 0.1, "model_type": "minicpm"}
+    raw["lm_config"] |= {"initializer_range": 0.1, "model_type": "minicpm", "mean_mode": False}
+    raw["dit_config"]["mean_mode"] = False  # in VoxCPM2's own file
     with caplog.at_level(logging.WARNING):
         parse_config(raw)
     assert [record.getMessage() for record in caplog.records] == [
-        "config.json: unknown key lm_config.new_trick is ignored"
+        "config.json: unknown key lm_config.mean_mode is ignored",
+        "config.json: unknown key lm_config.new_trick is ignored",
     ]
 
 
