@@ -63,8 +63,12 @@ def _vae(**fields: Any) -> dict[str, Any]:
 
 _V2_VAE = _vae(encoder_rates=[2, 3], decoder_rates=[3, 2, 2], out_sample_rate=32000)
 
-# name → config.json. Between them: muP and none, both RoPE factor lists, head dim given and derived, residual LM with
-# and without RoPE, odd and even VAE rates, depthwise and dense VAE, two ways to condition on the rate, mean velocities.
+# The last two: small, room for speech of more than a hundred patches and for words in the tokenizer, odd rates only.
+_LONG = {"hidden_size": 32, "intermediate_size": 48, "kv_channels": 16, "vocab_size": 512, "use_mup": True}
+
+# name → config.json. Between them: muP and none in both architectures, both RoPE factor lists, head dim given and
+# derived, a KV head for each, for some and for all heads, residual LM with and without RoPE, odd and even VAE rates,
+# depthwise and dense VAE, three ways to condition on the rate, mean velocities in both architectures.
 CONFIGS: dict[str, dict[str, Any]] = {
     "voxcpm_0_5b": _config(
         {"use_mup": True},
@@ -105,6 +109,28 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "cond_dim": 5,
             "cond_out_layer": True,
         },
+    ),
+    "voxcpm_mean": _config(
+        {**_LONG, "num_key_value_heads": 4},
+        architecture="voxcpm",
+        patch_size=2,
+        max_length=256,
+        dit_mean_mode=True,
+        audio_vae_config=_vae(encoder_rates=[3, 5], decoder_rates=[5, 3]),
+    ),
+    "voxcpm2_mup": _config(
+        {**_LONG, "num_key_value_heads": 1},
+        architecture="voxcpm2",
+        patch_size=2,
+        max_length=256,
+        residual_lm_no_rope=True,
+        audio_vae_config=_vae(
+            encoder_rates=[3, 5],
+            decoder_rates=[5, 3, 1],
+            out_sample_rate=16000,
+            sr_bin_boundaries=[10000, 20000],
+            cond_type="add",
+        ),
     ),
 }
 
