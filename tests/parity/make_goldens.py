@@ -201,7 +201,6 @@ def main() -> None:
             tensors |= {f"{mode}.{key}": value for key, value in found.items()}
             stopped = generate(model, cache, min_len=2, seed=seed)[1]["latents"]
             tensors[f"{mode}.num_patches_with_stop"] = torch.tensor(len(stopped))
-            print(name, mode, seed, margin)
         tensors = {key: value.clone() for key, value in tensors.items()}
         save_file(tensors, GOLDENS / f"{name}.safetensors", metadata={"shapes": json.dumps(shapes)})
 
