@@ -99,5 +99,9 @@ def join_text(before: str, after: str) -> str:
     """Two pieces of one text; a space between them where the script writes one."""
     if not before or not after or before[-1].isspace() or after[0].isspace():
         return before + after
-    is_spaced = ord(before[-1]) < 0x2E80 and ord(after[0]) < 0x2E80  # not CJK
-    return f"{before} {after}" if is_spaced else before + after
+    return f"{before} {after}" if _writes_spaces(before[-1]) and _writes_spaces(after[0]) else before + after
+
+
+def _writes_spaces(character: str) -> bool:
+    """Whether its script parts words by spaces: Chinese and Japanese do not, Korean does."""
+    return character < "\u2e80" or "가" <= character <= "힣"

@@ -336,6 +336,8 @@ def test_texts_are_joined_as_their_script_joins_them() -> None:
     assert join_text("Hello.", "World") == "Hello. World"
     assert join_text("Hello. ", "World") == "Hello. World"
     assert join_text("你好。", "世界") == "你好。世界"
+    assert join_text("안녕하세요.", "반가워요") == "안녕하세요. 반가워요"
+    assert join_text("안녕", "hello") == "안녕 hello"
     assert join_text("", "x") == "x"
 
 

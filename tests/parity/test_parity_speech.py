@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from speech_cases import PROMPT_TEXT, SpeechCase, cases_of, recording, write_word_tokenizer
 
-from realtime_tts.engine.engine import VoiceReady
+from realtime_tts.engine.continuity import join_text
 from realtime_tts.engine.runtime.noise import noise_key, patch_noise
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.model.checkpoint import LoadedModel, load_model, save_weights
@@ -56,16 +56,23 @@ def saved(tmp_path_factory) -> dict[str, LoadedModel]:
 
 
 def add_voice(harness: EngineHarness, recordings: str) -> None:
-    """A voice named "v" from the case's recordings."""
-    reference, prompt = (recording(kind).tobytes() for kind in ("reference", "prompt"))
-    messages = {
-        "prompt": frames.AddVoice("v", 16000, prompt_text=PROMPT_TEXT, as_reference=False, payload=prompt),
-        "reference": frames.AddVoice("v", 16000, payload=reference),
-        "both": frames.AddVoice(
-            "v", 16000, prompt_text=PROMPT_TEXT, prompt_offset=len(reference), payload=reference + prompt
-        ),
-    }
-    harness.engine.post(VoiceReady("v", encode_voice(harness.engine.loaded, messages[recordings])))
+    """A voice named "v" from the case's recordings, which are first encoded as a worker does it."""
+    reference = recording("reference").tobytes() if recordings in ("reference", "both") else b""
+    prompt = recording("prompt").tobytes() if recordings in ("prompt", "both") else b""
+    encoded = encode_voice(
+        harness.engine.loaded, frames.EncodeVoice("v", 16000, len(reference), payload=reference + prompt)
+    )
+    harness.engine.post(
+        frames.AddVoice(
+            "v",
+            encoded.num_reference_patches,
+            encoded.num_prompt_patches,
+            encoded.patch_size,
+            encoded.latent_dim,
+            prompt_text=PROMPT_TEXT if prompt else None,
+            payload=encoded.payload,
+        )
+    )
 
 
 def speak_offline(loaded: LoadedModel, case: SpeechCase, seed: int) -> np.ndarray:
@@ -133,8 +140,22 @@ def test_what_is_saved_is_what_the_reference_has_read(saved, name):
             assert torch.equal(files[key], tensor), key
 
 
-def test_token_ids_are_the_references(tmp_path):
+@pytest.fixture
+def tokenizer(tmp_path) -> TextTokenizer:
     write_word_tokenizer(tmp_path)
-    tokenizer = TextTokenizer.from_file(tmp_path / "tokenizer.json")
+    return TextTokenizer.from_file(tmp_path / "tokenizer.json")
+
+
+def test_token_ids_are_the_references(tokenizer):
     golden = json.loads((GOLDENS / "token_ids.json").read_text())
     assert {text: tokenizer.encode(text) for text in golden} == golden
+
+
+def test_joined_texts_are_the_tokens_of_each(tokenizer):
+    """Why a space goes between a prompt's text and the text, where the reference puts nothing: without it the first
+    word is the rest of a word to the tokenizer, as the model has hardly ever seen it."""
+    before, after = "the hen.", "then he hid"
+    apart = tokenizer.encode(before) + tokenizer.encode(after)
+    assert tokenizer.encode(join_text(before, after)) == apart
+    assert tokenizer.encode(before + after) != apart
+    assert join_text("你好。", "世界") == "你好。世界"
