@@ -19,6 +19,7 @@ from realtime_tts.config import ServerConfig
 from realtime_tts.errors import ConfigError, Forbidden, Unauthorized
 
 KEY_PREFIX = "rtts_"
+_KEY_SUBPROTOCOL = "realtime-tts.key."  # and the key: how a browser's socket brings it
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _ANONYMOUS = ""
 
@@ -97,17 +98,19 @@ class Authenticator:
         return bool(self._hashes)
 
     def authenticate(self, headers: Mapping[str, str], query: Mapping[str, str]) -> str:
-        """Returns the id of the key, "" where none is needed. Browsers cannot set headers, so a query token counts.
+        """Returns the id of the key, "" where none is needed.
 
         Raises:
             Unauthorized: no key, or one that is not active.
         """
         if not self._hashes:
             return _ANONYMOUS
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        presented = token.strip() if scheme.lower() == "bearer" else query.get("api_key", "")
+        presented = _presented_key(headers, query)
         if not presented:
-            raise Unauthorized("an API key is needed: header `Authorization: Bearer <key>`, or query `api_key`")
+            raise Unauthorized(
+                "an API key is needed: header `Authorization: Bearer <key>`, "
+                f"subprotocol `{_KEY_SUBPROTOCOL}<key>`, or query `api_key`"
+            )
         digest = hash_key(presented)
         # No early exit: the time taken must not tell which key came close.
         matches = [known for known in self._hashes if hmac.compare_digest(known, digest)]
@@ -129,3 +132,15 @@ class Authenticator:
         origin = headers.get("origin", "").rstrip("/").lower()
         if origin and origin not in self._origins and urlsplit(origin).netloc != host.lower():
             raise Forbidden("pages of this origin may not connect; see --allowed-origins")
+
+
+def _presented_key(headers: Mapping[str, str], query: Mapping[str, str]) -> str:
+    """The key of a request, "" if it has none. A browser's socket has no header of its own but its subprotocols, and
+    unlike an address these are written into no proxy's log."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return token.strip()
+    for offered in headers.get("sec-websocket-protocol", "").split(","):
+        if offered.strip().startswith(_KEY_SUBPROTOCOL):
+            return offered.strip().removeprefix(_KEY_SUBPROTOCOL)
+    return query.get("api_key", "")

@@ -54,6 +54,15 @@ async def test_a_key_is_asked_for_before_the_upgrade(make_gateway: MakeGateway) 
         assert (await http.get("/healthz")).status_code == 200
 
 
+async def test_a_browsers_socket_brings_its_key_as_a_subprotocol(make_gateway: MakeGateway) -> None:
+    key, key_hash = create_key()
+    gateway = make_gateway(api_key_hashes=(key_hash,))
+    offered = ["realtime-tts.v1", f"realtime-tts.key.{key}"]
+    async with open_stream(gateway.ws_url, subprotocols=offered) as client:
+        assert client.socket.subprotocol == "realtime-tts.v1", "the key is not repeated"
+    assert (await refusal(gateway.ws_url, subprotocols=[*offered[:1], f"realtime-tts.key.{create_key()[0]}"]))[0] == 401
+
+
 async def test_another_key_cannot_resume_a_session(make_gateway: MakeGateway) -> None:
     keys = [create_key() for _ in range(2)]
     gateway = make_gateway(api_key_hashes=tuple(key_hash for _, key_hash in keys))
