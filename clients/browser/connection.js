@@ -1,7 +1,7 @@
 /** One WebSocket after another: open with a hello, notice when the line is dead, close. Knows nothing of speech. */
 
 import { ConnectionLost, ProtocolError, ServerError } from './errors.js';
-import { SUBPROTOCOL, parseMessage, ping } from './protocol.js';
+import { parseMessage, ping, subprotocols } from './protocol.js';
 
 const OPEN_TIMEOUT_MS = 10_000;
 const PING_EVERY_MS = 10_000;
@@ -14,9 +14,10 @@ const DEAD_AFTER_MS = 25_000; // nothing received although pinged twice: half-op
  */
 
 export class Connection {
-  /** @param {string | URL} url @param {ConnectionHandlers} handlers */
-  constructor(url, handlers) {
+  /** @param {string | URL} url @param {string | undefined} apiKey @param {ConnectionHandlers} handlers */
+  constructor(url, apiKey, handlers) {
     this.url = webSocketUrl(url);
+    this.subprotocols = subprotocols(apiKey);
     this.handlers = handlers;
     /** @type {WebSocket | null} */
     this.socket = null;
@@ -29,7 +30,7 @@ export class Connection {
    * @throws {ServerError | ConnectionLost | ProtocolError}
    */
   open(hello, answers) {
-    const socket = new WebSocket(this.url, [SUBPROTOCOL]);
+    const socket = new WebSocket(this.url, this.subprotocols);
     socket.binaryType = 'arraybuffer';
     return new Promise((resolve, reject) => {
       const fail = (error) => {

@@ -17,8 +17,8 @@ const MESSAGE_PART = /.{1,8000}/gsu;
  */
 
 /**
- * Events: `started`, `words` (detail: Word[]), `audio` (detail: {samples, position, sampleRate}), `finished` (heard to
- * the end), and once one of `done`, `cancelled` (detail: Spoken), `failed` (detail: RealtimeTTSError).
+ * Events: `started`, `words` (detail: Word[]), `audio` (detail: {samples, position, sampleRate}), `warning` (detail:
+ * {code, message, spans: [start, end][]}, offsets into `text`), `finished` (heard to the end), and once one of `done`, `cancelled` (detail: Spoken), `failed` (detail: RealtimeTTSError).
  */
 export class SpeechContext extends EventTarget {
   /**
@@ -140,14 +140,15 @@ export class SpeechContext extends EventTarget {
     else if (message.type === 'context.done') this.#doneMessage(message);
     else if (message.type === 'context.cancelled') this.#cancelled(message);
     else if (message.type === 'cancel.acknowledged') this.#resolveCancel(this.#spoken(message));
+    else if (message.type === 'warning') this.#warning(message);
     else if (message.type === 'context.failed') this.fail(ServerError.fromWire(message));
   }
 
   /** @param {ServerError | ConnectionLost} error */
   fail(error) {
+    this.#resolveCancel(this.spokenByClock()); // nobody else will answer
     if (this.state !== 'open') return;
     this.state = 'failed';
-    this.#resolveCancel(this.spokenByClock());
     this.rejectDone(error);
     this.#emit('failed', error);
   }
@@ -211,6 +212,11 @@ export class SpeechContext extends EventTarget {
     }));
     this.words.push(...added);
     this.#emit('words', added);
+  }
+
+  #warning({ code, message, spans = [] }) {
+    const inText = spans.map((span) => span.map((offset) => this.source.toUtf16(offset)));
+    this.#emit('warning', { code, message, spans: inText });
   }
 
   #doneMessage(message) {

@@ -3,7 +3,9 @@
  *
  *     RealtimeTTSError            `code`, `retryable`, `field`
  *     ├── ServerError             the server's typed `error` or `context.failed`; `code` as the server sent it
- *     ├── ConnectionLost          the socket is gone and the session could not be resumed
+ *     ├── ConnectionLost          the socket is gone and the session could not be resumed; where the server closed it
+ *     │                           for a reason, `code` is that reason (`slow_consumer`, `resumed_elsewhere`, …)
+ *     ├── HandshakeRefused        the server answers over HTTP but took no socket: full, or a proxy passes none on
  *     ├── ProtocolError           a frame from the server that breaks the protocol
  *     ├── AudioUnsupported        this browser can play none of the codecs the session may use
  *     └── DecodeError             a packet that the decoder refused
@@ -37,10 +39,20 @@ export class ServerError extends RealtimeTTSError {
 }
 
 export class ConnectionLost extends RealtimeTTSError {
-  /** @param {string} message @param {number | null} [closeCode] the WebSocket close code, where there was one */
-  constructor(message, closeCode = null) {
-    super(message, { code: 'connection_lost', retryable: true });
+  /**
+   * @param {string} message @param {number | null} [closeCode] the WebSocket close code, where there was one
+   * @param {string} [code]
+   */
+  constructor(message, closeCode = null, code = 'connection_lost') {
+    super(message, { code, retryable: true });
     this.closeCode = closeCode;
+  }
+}
+
+export class HandshakeRefused extends RealtimeTTSError {
+  /** @param {string} message */
+  constructor(message) {
+    super(message, { code: 'handshake_refused', retryable: true });
   }
 }
 

@@ -40,7 +40,8 @@ class PlayerProcessor extends AudioWorkletProcessor {
     for (const channel of channels.slice(1)) channel.set(output);
     const active = this.buffer.contexts.size > 0 || runs.length > 0;
     const end = currentTime + output.length / sampleRate;
-    if ((active || this.wasActive) && (end >= this.nextReport || this.buffer.finished.length > 0 || !active)) this.report(end);
+    const finished = this.buffer.finished.length > 0; // also of a context that never had a sample
+    if (finished || ((active || this.wasActive) && (end >= this.nextReport || !active))) this.report(end);
     this.wasActive = active;
     return true;
   }

@@ -16,12 +16,16 @@ const FORGET_AFTER_MS = 60_000;
  */
 
 export class Player extends EventTarget {
+  /** @throws {AudioUnsupported} this page cannot play what comes in pieces */
+  static requireSupport() {
+    if ('audioWorklet' in (globalThis.AudioContext?.prototype ?? {})) return;
+    const why = globalThis.isSecureContext === false ? 'Browsers allow it on https:// and localhost only.' : '';
+    throw new AudioUnsupported(`This page cannot play streamed audio (no AudioWorklet). ${why}`.trim());
+  }
+
   /** @param {PlayerOptions} options @returns {Promise<Player>} @throws {AudioUnsupported} */
   static async create(options) {
-    if (typeof globalThis.AudioContext !== 'function' || typeof globalThis.AudioWorkletNode !== 'function') {
-      const why = globalThis.isSecureContext === false ? 'Browsers allow it on https:// and localhost only.' : '';
-      throw new AudioUnsupported(`This page cannot play streamed audio (no AudioWorklet). ${why}`.trim());
-    }
+    Player.requireSupport();
     const context = new AudioContext({ sampleRate: options.sampleRate, latencyHint: 'interactive' });
     await context.audioWorklet.addModule(new URL('./player-worklet.js', import.meta.url));
     return new Player(context, options);

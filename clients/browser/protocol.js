@@ -3,12 +3,24 @@
  * Pure: parses and builds, knows no socket. Field names stay as they are on the wire (snake_case).
  */
 
-import { ProtocolError } from './errors.js';
+import { ProtocolError, ServerError } from './errors.js';
 
-export const SUBPROTOCOL = 'realtime-tts.v1';
+const SUBPROTOCOL = 'realtime-tts.v1';
+const KEY_SUBPROTOCOL = 'realtime-tts.key.'; // and the key: a socket in a page has no other header, and an address is logged
+const KEY = /^[!#$%&'*+.^_`|~\w-]+$/; // what a subprotocol may consist of
 export const AUDIO_HEADER_BYTES = 20;
 const FRAME_VERSION = 1;
 const KIND_AUDIO = 1;
+
+/** @param {string} [apiKey] @throws {ServerError} `unauthorized`, without asking the server: no key looks like that */
+export function requireKey(apiKey) {
+  if (apiKey && !KEY.test(apiKey)) throw new ServerError('This cannot be an API key', { code: 'unauthorized' });
+}
+
+/** What a socket offers in its handshake. @param {string} [apiKey] @returns {string[]} */
+export function subprotocols(apiKey) {
+  return apiKey ? [SUBPROTOCOL, KEY_SUBPROTOCOL + apiKey] : [SUBPROTOCOL];
+}
 
 /**
  * @typedef {object} AudioPacket
@@ -65,6 +77,7 @@ const SERVER_FIELDS = {
   'context.cancelled': { context_id: 'string', sequence: 'number', played_ms: 'number', spoken_text: 'string' },
   'context.failed': { context_id: 'string', sequence: 'number', code: 'string', message: 'string' },
   'cancel.acknowledged': { state: 'string' },
+  warning: { code: 'string', message: 'string' },
   error: { code: 'string', message: 'string' },
 };
 

@@ -13,17 +13,22 @@ import { AudioPath } from './audio-path.js';
 import { SpeechContext } from './context.js';
 import { negotiateFormat } from './decoder.js';
 import { ConnectionLost, ProtocolError, RealtimeTTSError, ServerError } from './errors.js';
+import { Player } from './player.js';
 import * as protocol from './protocol.js';
 import { SessionLink } from './session-link.js';
 
 export * from './errors.js';
 export { SpeechContext } from './context.js';
 export { Player } from './player.js';
+export { ServerHttp } from './server-http.js';
 
+/** What the server knows of a context that it has never heard of. */
+const UNKNOWN = { state: 'unknown', received_chars: 0, num_flushes: 0, ended: false };
 
 /** @typedef {import('./session-link.js').LinkState} ConnectionState */
 /**
  * @typedef {object} Options
+ * @property {string} [apiKey] where the server wants one
  * @property {string} [voice] default voice of the session
  * @property {protocol.SpeechParams} [params] cfg, steps, seed, language
  * @property {Partial<protocol.AudioFormat> & {codec?: 'auto' | 'opus' | 'pcm_s16le'}} [audio] `auto`: Opus where the
@@ -41,7 +46,7 @@ export class RealtimeTTS extends EventTarget {
    * @param {string | URL} url of `/v1/stream`; http(s) and paths relative to the page are fine
    * @param {Options} [options]
    * @returns {Promise<RealtimeTTS>}
-   * @throws {ConnectionLost | ServerError | ProtocolError | AudioUnsupported}
+   * @throws {ConnectionLost | HandshakeRefused | ServerError | ProtocolError | AudioUnsupported}
    */
   static async connect(url, options = {}) {
     const tts = new RealtimeTTS(url, options);
@@ -63,7 +68,7 @@ export class RealtimeTTS extends EventTarget {
       error: (error) => this.#emit('error', error),
       finished: (context) => this.#forget(context),
     });
-    this.link = new SessionLink(url, () => this.#hello(), {
+    this.link = new SessionLink(url, options.apiKey, () => this.#hello(), {
       frame: (frame) => this.#frame(frame),
       state: (state) => this.#emit('state', state),
       started: (session) => this.#started(session),
@@ -128,6 +133,7 @@ export class RealtimeTTS extends EventTarget {
   }
 
   async #start() {
+    if (this.options.playback !== false) Player.requireSupport();
     this.format = await negotiateFormat(this.options.audio);
     await this.link.start();
     if (this.options.playback === false) return;
@@ -144,6 +150,8 @@ export class RealtimeTTS extends EventTarget {
     this.session = session;
     this.format = session.audio;
     this.path.renumber();
+    // Of what has not begun yet, this session knows nothing.
+    for (const context of this.contexts.values()) if (context.state === 'open') context.resend(UNKNOWN);
     this.#emit('session', session);
   }
 
@@ -194,7 +202,8 @@ export class RealtimeTTS extends EventTarget {
 
   #errorMessage(message, context) {
     const error = ServerError.fromWire(message);
-    if (error.code === 'context_closed' && context?.state !== 'open') return; // our text crossed its end on the wire
+    // About a context that is over: our text crossed its end on the wire, or it follows from an error already told.
+    if (error.contextId !== null && context?.state !== 'open') return;
     this.#emit('error', error);
     // Refused at its opening: no terminal message will follow. Later errors leave the context as it is.
     if (context && context.number === null) this.#failed(context, error);
@@ -221,7 +230,7 @@ export class RealtimeTTS extends EventTarget {
     const known = new Map(contexts.map((each) => [each.context_id, each]));
     for (const context of this.contexts.values()) {
       if (context.state !== 'open' || context.text === '') continue;
-      const there = known.get(context.contextId) ?? { state: 'unknown', received_chars: 0, num_flushes: 0, ended: false };
+      const there = known.get(context.contextId) ?? UNKNOWN;
       const forgotten = there.state === 'unknown' && context.number !== null; // from its start it would be heard twice
       if (forgotten || there.state === 'lost') this.#failed(context, new ConnectionLost('Part of the answer was lost with the connection'));
       else if (there.state !== 'finished') context.resend(there);
@@ -229,10 +238,17 @@ export class RealtimeTTS extends EventTarget {
   }
 
   #sessionLost(error) {
-    const open = [...this.contexts.values()].filter((context) => context.state === 'open');
+    const closed = this.state === 'closed';
+    // What has not begun is none the worse for it: the next session speaks it.
+    const survives = (context) => !closed && context.number === null && !context.silenced;
+    const lost = [...this.contexts.values()].filter((context) => !survives(context));
     // An idle session that the server let go of is replaced without a word.
-    if (!this.closing && (open.length > 0 || this.state === 'closed')) this.#emit('error', error);
-    for (const context of open) this.#failed(context, error);
+    const interrupted = lost.some((context) => context.state === 'open');
+    if (!this.closing && (interrupted || closed)) this.#emit('error', error);
+    for (const context of lost) {
+      if (context.state === 'open') this.#failed(context, error);
+      else context.fail(error); // it is done; a cancel of it may wait for an answer
+    }
   }
 
   #emit(type, detail) {

@@ -3,9 +3,10 @@
 import { Connection } from './connection.js';
 import { ConnectionLost, RealtimeTTSError, ServerError } from './errors.js';
 import * as protocol from './protocol.js';
+import { ServerHttp } from './server-http.js';
 
 const POLICY_VIOLATION = 1008; // slow consumer, too many errors, not allowed: trying again would not help
-const [FIRST_RETRY_MS, MAX_RETRY_MS] = [200, 5_000];
+const [FIRST_RETRY_MS, MAX_RETRY_MS] = [200, 1_500]; // a server that is back is found within 3 s
 const RESUME_WINDOW_S = 10; // where the server does not say
 
 /** @typedef {'connecting' | 'open' | 'reconnecting' | 'closed'} LinkState */
@@ -20,14 +21,18 @@ const RESUME_WINDOW_S = 10; // where the server does not say
  */
 
 export class SessionLink {
-  /** @param {string | URL} url @param {() => string} hello makes the `session.start` frame @param {LinkHandlers} handlers */
-  constructor(url, hello, handlers) {
+  /**
+   * @param {string | URL} url @param {string | undefined} apiKey
+   * @param {() => string} hello makes the `session.start` frame @param {LinkHandlers} handlers
+   */
+  constructor(url, apiKey, hello, handlers) {
+    this.http = new ServerHttp(url, apiKey);
     this.hello = hello;
     this.handlers = handlers;
     /** @type {LinkState} */
     this.state = 'connecting';
     this.session = null;
-    this.connection = new Connection(url, {
+    this.connection = new Connection(url, apiKey, {
       frame: (frame) => handlers.frame(frame),
       lost: (code, reason) => this.#connectionLost(code, reason),
     });
@@ -35,11 +40,12 @@ export class SessionLink {
 
   /** @throws {RealtimeTTSError} */
   async start() {
-    const session = await this.connection.open(this.hello(), ['session.started']);
+    const session = await this.#open(this.hello(), 'session.started');
     if (this.state === 'closed') return this.connection.close();
     this.session = session;
     this.handlers.started(session);
     this.#setState('open');
+    this.http.isReady(); // learns whether this page may ask, for the day when the server is away
     return undefined;
   }
 
@@ -57,7 +63,7 @@ export class SessionLink {
   }
 
   #connectionLost(code, reason) {
-    if (code === POLICY_VIOLATION) this.close(new ConnectionLost(reason || 'The server closed the session', code));
+    if (code === POLICY_VIOLATION) this.close(new ConnectionLost('The server closed the session', code, reason || undefined));
     else {
       this.#setState('reconnecting');
       this.#reconnect(performance.now());
@@ -66,18 +72,40 @@ export class SessionLink {
 
   async #reconnect(lostAt) {
     const windowMs = (this.session.limits?.resume_window_s ?? RESUME_WINDOW_S) * 1000;
-    let resumable = true;
+    let [resumable, worthTrying] = [true, true];
     for (let delay = FIRST_RETRY_MS; this.state === 'reconnecting'; delay = Math.min(2 * delay, MAX_RETRY_MS)) {
       if (resumable && performance.now() - lostAt > windowMs) resumable = this.#giveUp();
-      try {
-        await (resumable ? this.#resume() : this.start());
-        return;
-      } catch (error) {
-        if (!(error instanceof RealtimeTTSError)) throw error;
-        if (error.code === 'session_not_found') resumable = this.#giveUp();
-        else if (error instanceof ServerError && !error.retryable) return this.close(error);
+      if (worthTrying) {
+        const error = await this.#attempt(resumable);
+        if (error === null) return;
+        if (error.code === 'session_not_found') {
+          resumable = this.#giveUp();
+          continue;
+        }
+        if (error instanceof ServerError && !error.retryable) return this.close(error);
       }
       await new Promise((resolve) => setTimeout(resolve, delay * (0.75 + Math.random() / 2)));
+      // Browsers hold back, for seconds, the sockets of a page whose sockets keep failing; requests they do not.
+      worthTrying = await this.http.mayTakeSocket();
+    }
+  }
+
+  /** @returns {Promise<RealtimeTTSError | null>} null: connected, or closed meanwhile */
+  async #attempt(resumable) {
+    try {
+      await (resumable ? this.#resume() : this.start());
+      return null;
+    } catch (error) {
+      if (!(error instanceof RealtimeTTSError)) throw error;
+      return error;
+    }
+  }
+
+  async #open(hello, answer) {
+    try {
+      return await this.connection.open(hello, [answer]);
+    } catch (error) {
+      throw await this.http.reasonOf(error);
     }
   }
 
@@ -88,7 +116,7 @@ export class SessionLink {
 
   async #resume() {
     const hello = protocol.resumeSession(this.session.session_id, this.handlers.lastSequences());
-    const answer = await this.connection.open(hello, ['session.resumed']);
+    const answer = await this.#open(hello, 'session.resumed');
     if (this.state === 'closed') return this.connection.close();
     this.#setState('open');
     this.handlers.resumed(answer.contexts);

@@ -151,3 +151,29 @@ test('a cancel made while the line was down is repeated, an end is not', async (
   context.resend({ received_chars: 4, num_flushes: 0, ended: false });
   assert.deepEqual(kinds(sent), ['cancel']);
 });
+
+test('a warning tells what was left out, as JavaScript counts; other unknown messages are passed over', () => {
+  const { context, receive } = make();
+  const warnings = [];
+  context.addEventListener('warning', ({ detail }) => warnings.push(detail));
+  context.send('😀 Hello 😀');
+  receive('something.new', { spans: 'whatever' });
+  receive('warning', { code: 'unspeakable_text', message: 'no sound', spans: [[0, 1], [8, 9]] });
+  receive('warning', { code: 'other', message: 'no spans' });
+  assert.deepEqual(warnings.map(({ code, spans }) => [code, spans]), [
+    ['unspeakable_text', [[0, 2], [9, 11]]],
+    ['other', []],
+  ]);
+});
+
+test('a cancel of a context that is done is answered when the session is lost', async () => {
+  const { context, receive } = make();
+  context.send('Hi.');
+  context.end();
+  receive('context.done', { audio_ms: 300 });
+  const cancelled = context.cancel();
+  await new Promise((resolve) => setImmediate(resolve));
+  context.fail(new ConnectionLost('gone'));
+  assert.deepEqual(await cancelled, { playedMs: 0, spokenText: '', spokenChars: 0 });
+  assert.equal(context.state, 'done');
+});

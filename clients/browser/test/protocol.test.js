@@ -81,3 +81,12 @@ test('client messages carry the wire names and leave out what is not set', () =>
     type: 'session.resume', session_id: 's', contexts: { c1: -1 },
   });
 });
+
+test('a key that no subprotocol can carry is refused before anybody is asked', () => {
+  assert.deepEqual(protocol.subprotocols(), ['realtime-tts.v1']);
+  assert.deepEqual(protocol.subprotocols('rtts_a-b_9'), ['realtime-tts.v1', 'realtime-tts.key.rtts_a-b_9']);
+  protocol.requireKey(undefined);
+  for (const key of ['two words', 'snow ☃', 'a,b', 'a\nb']) {
+    assert.throws(() => protocol.requireKey(key), { code: 'unauthorized' });
+  }
+});

@@ -1,0 +1,168 @@
+import assert from 'node:assert/strict';
+import { afterEach, beforeEach, mock, test } from 'node:test';
+
+import { SessionLink } from '../session-link.js';
+
+/** The network as a page sees it: a server that is there or not, sockets and requests that it answers. */
+class Network {
+  constructor() {
+    Object.assign(this, { up: true, ready: true, answers: {}, sockets: 0, knocks: 0, offered: [], known: true });
+    const network = this;
+    globalThis.WebSocket = class {
+      static OPEN = 1;
+      constructor(url, protocols) {
+        network.sockets += 1;
+        network.offered.push(protocols);
+        queueMicrotask(() => network.answer(this));
+      }
+      send(frame) {
+        queueMicrotask(() => network.receive(this, JSON.parse(frame)));
+      }
+      close() {}
+    };
+    globalThis.fetch = async (url) => {
+      this.knocks += 1;
+      if (!this.up) throw new TypeError('Failed to fetch');
+      const path = new URL(url).pathname;
+      const [status, body] = this.answers[path] ?? (path === '/readyz' && !this.ready ? [503, {}] : [200, { ok: true }]);
+      return { ok: status < 400, status, json: async () => body };
+    };
+  }
+
+  answer(socket) {
+    if (this.up && this.ready && !this.full) {
+      socket.readyState = 1;
+      this.socket = socket;
+      socket.onopen();
+    } else socket.onclose({ code: 1006, reason: '' });
+  }
+
+  receive(socket, { type }) {
+    const say = (message) => socket.onmessage({ data: JSON.stringify(message) });
+    if (type === 'session.start') say({ type: 'session.started', session_id: 's', audio: {} });
+    else if (type === 'session.resume' && this.known) say({ type: 'session.resumed', session_id: 's', contexts: [] });
+    else if (type === 'session.resume') say({ type: 'error', code: 'session_not_found', message: 'gone' });
+  }
+
+  cut(code = 1006) {
+    this.up = false;
+    this.socket.onclose({ code, reason: '' });
+  }
+}
+
+let network;
+const before = { WebSocket: globalThis.WebSocket, fetch: globalThis.fetch };
+
+beforeEach(() => {
+  network = new Network();
+  mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
+});
+afterEach(() => {
+  mock.timers.reset();
+  Object.assign(globalThis, before);
+});
+
+async function link(apiKey) {
+  const seen = { states: [], lost: [] };
+  const made = new SessionLink('http://server/v1/stream', apiKey, () => '{"type":"session.start"}', {
+    frame() {},
+    started() {},
+    resumed() {},
+    lastSequences: () => ({}),
+    state: (state) => seen.states.push(state),
+    lost: (error) => seen.lost.push(error.code),
+  });
+  await made.start();
+  await settle();
+  return { made, seen };
+}
+
+const settle = () => new Promise((resolve) => setImmediate(resolve));
+
+async function pass(ms, done = () => false) {
+  for (let passed = 0; passed <= ms; passed += 50) {
+    await settle();
+    if (done()) return passed;
+    mock.timers.tick(50);
+  }
+  return ms;
+}
+
+test('however long the server was away, it is found within 3 s of its return', async () => {
+  for (const awayMs of [0, 700, 5_000, 60_000]) {
+    const { made } = await link();
+    network.cut();
+    network.known = false; // a restarted server knows no sessions
+    await pass(awayMs);
+    network.up = true;
+    assert.ok((await pass(10_000, () => made.state === 'open')) <= 3_000, `after ${awayMs} ms away`);
+    made.close(new Error('over'));
+  }
+});
+
+test('a server that is away is asked over HTTP, not with sockets, which browsers hold back when they keep failing', async () => {
+  const { made } = await link();
+  const [sockets, knocks] = [network.sockets, network.knocks];
+  network.cut();
+  await pass(60_000);
+  assert.equal(network.sockets, sockets + 1, 'the one at once');
+  assert.ok(network.knocks - knocks > 30);
+  network.up = true;
+  network.ready = false; // it listens, its engine is still loading
+  await pass(10_000);
+  assert.equal(network.sockets, sockets + 1);
+  network.ready = true;
+  await pass(3_000, () => made.state === 'open');
+  assert.equal(made.state, 'open');
+});
+
+test('where a page may not ask over HTTP, sockets are tried all the same', async () => {
+  const { fetch } = globalThis;
+  globalThis.fetch = async () => {
+    throw new TypeError('blocked by CSP');
+  };
+  const { made } = await link();
+  network.cut();
+  await pass(5_000);
+  network.up = true;
+  await pass(3_000, () => made.state === 'open');
+  globalThis.fetch = fetch;
+  assert.equal(made.state, 'open');
+});
+
+test('a key goes into the handshake, not into the address', async () => {
+  await link('rtts_secret');
+  assert.deepEqual(network.offered, [['realtime-tts.v1', 'realtime-tts.key.rtts_secret']]);
+});
+
+test('why a handshake was refused is asked over HTTP', async () => {
+  const refused = (code, status) => [status, { code, message: 'no', retryable: status === 503 }];
+  network.full = true;
+  const codeOf = () => link('rtts_k').catch((error) => error.code);
+  assert.equal(await codeOf(), 'handshake_refused');
+  network.answers['/readyz'] = refused('draining', 503);
+  assert.equal(await codeOf(), 'draining');
+  network.answers['/v1/models'] = refused('unauthorized', 401);
+  assert.equal(await codeOf(), 'unauthorized');
+  network.answers = { '/v1/models': [404, { code: 'not_found', message: 'no' }] };
+  assert.equal(await codeOf(), 'connection_lost', 'a proxy that passes the stream on and nothing else');
+  network.up = false;
+  assert.equal(await codeOf(), 'connection_lost');
+});
+
+test('a key that is no longer good ends the reconnecting', async () => {
+  const { made, seen } = await link('rtts_k');
+  network.answers['/v1/models'] = [401, { code: 'unauthorized', message: 'not active' }];
+  network.full = true;
+  network.socket.onclose({ code: 1006, reason: '' });
+  await pass(1_000);
+  assert.equal(made.state, 'closed');
+  assert.deepEqual(seen.lost, ['unauthorized']);
+});
+
+test('a reason that the server closes with is the error', async () => {
+  const { made, seen } = await link();
+  network.socket.onclose({ code: 1008, reason: 'slow_consumer' });
+  assert.equal(made.state, 'closed');
+  assert.deepEqual(seen.lost, ['slow_consumer']);
+});
