@@ -1,25 +1,43 @@
 /** What to tell a visitor about each error: what happened, and what helps. */
 const KIND_WORDS = {
-  audio_unsupported: 'This browser cannot play streamed audio on this page. A current browser over https (or localhost) can.',
+  audio_unsupported: 'This browser cannot play streamed audio. A current Chrome, Edge, Firefox or Safari can.',
   connection_lost: 'The connection to the server was lost. The page reconnects by itself; speak again when it is back.',
   decode_error: 'A piece of the audio arrived damaged and was left out.',
   draining: 'The server is being restarted. Give it a moment, then try again.',
-  engine_lost: 'The speech engine stopped in mid-sentence and is being restarted. Try again in a moment.',
+  engine_lost: 'The speech engine stopped and is being restarted. Try again in a moment.',
   engine_out_of_memory: 'The server ran short of memory. Try again in a moment, perhaps with less text.',
   forbidden: 'This server does not accept connections from this page’s address.',
+  handshake_refused: 'The server answers, but it took no connection: it may be full, or a proxy before it passes no WebSockets on.',
   limit_exceeded: 'You have used up your share for the moment. Try again a little later.',
   overloaded: 'Every voice is busy right now. Try again in a few seconds.',
   protocol_error: 'The server sent something this page does not understand; it was ignored.',
+  resumed_elsewhere: 'This session went on in another window. Press Speak for a new one here.',
   slow_consumer: 'Your connection is too slow for the audio. Choose the Opus codec under Advanced, or move closer to the router.',
   text_too_long: 'That is more text than one go may have. Shorten it, or speak it in parts.',
   too_many_contexts: 'Too much is being spoken at once. Let something finish first.',
   too_many_sessions: 'The server has as many listeners as it can take. Try again in a moment.',
-  unauthorized: 'This server wants a key before it speaks.',
+  unauthorized: 'This server wants a key before it speaks. Press Speak to enter one.',
   unsupported_language: 'This voice does not speak that language.',
   voice_not_found: 'That voice is not on this server any more. Choose another one.',
 };
+const [MAX_SHOWN, MAX_SHOWN_CHARS] = [5, 24];
 
 /** @param {{code?: string, message: string}} error @returns {string} */
 export function kindWords(error) {
   return KIND_WORDS[error.code] ?? `That did not work: ${error.message}`;
+}
+
+/** @param {string} text @param {[number, number][]} spans UTF-16 offsets of what could not be spoken @returns {string} */
+export function leftOutWords(text, spans) {
+  const parts = [...new Set(spans.map(([start, end]) => text.slice(start, end).trim()))].filter(Boolean);
+  if (parts.length === 0) return 'Some of it was left out: this voice cannot speak it.';
+  const shown = parts.slice(0, MAX_SHOWN).map((part) => (part.length > MAX_SHOWN_CHARS ? `${part.slice(0, MAX_SHOWN_CHARS)}…` : part));
+  const more = parts.length > MAX_SHOWN ? ' and more' : '';
+  return `Left out, since this voice cannot speak it: ${shown.join('  ')}${more}`;
+}
+
+/** The way to this page that needs no https. @param {{hostname: string, port: string}} location */
+export function tunnelWords({ hostname, port }) {
+  const local = port || '8000';
+  return { command: `ssh -L ${local}:localhost:${port || '80'} ${hostname}`, address: `http://localhost:${local}/` };
 }

@@ -1,63 +1,108 @@
 /** The page: connects, reads the form, speaks, shows. Everything about speech itself is in realtime-tts.js. */
 
-import { kindWords } from './kind-words.js';
+import { KeyDialog } from './key-dialog.js';
+import { leftOutWords, tunnelWords } from './kind-words.js';
 import { simulateModel } from './llm-simulator.js';
-import { RealtimeTTS } from './realtime-tts.js';
+import { Notice } from './notice.js';
+import { NumberField } from './number-field.js';
+import { Player, RealtimeTTS, ServerHttp } from './realtime-tts.js';
 import { SAMPLES } from './sample-texts.js';
 import { Transcript } from './transcript.js';
 import { Waveform } from './waveform.js';
 
-const RETRY_MS = 3_000;
+const STREAM = 'v1/stream';
+const RETRY_MS = 1_000;
 const CONNECTION_WORDS = { connecting: 'Connecting', open: 'Connected', reconnecting: 'Reconnecting', closed: 'Not connected' };
 const $ = (id) => document.getElementById(id);
 
 const transcript = new Transcript($('transcript-text'));
 const waveform = new Waveform($('wave'));
+const notice = new Notice($('notice'));
+const keys = new KeyDialog($('key-dialog'));
+const fields = { steps: new NumberField($('steps')), cfg: new NumberField($('cfg')), seed: new NumberField($('seed')) };
 const hook = new URLSearchParams(location.search).get('test') === '1' ? await import('./probe.js') : null;
 
 /** @type {RealtimeTTS | null} */
 let tts = null;
 /** @type {import('./context.js').SpeechContext | null} */
 let context = null;
+/** The one whose text is on stage, also when it is over. */
+let staged = null;
 let writing = new AbortController();
 let underrunsBefore = 0; // of earlier contexts
+let attempts = 0; // to connect; only the last one counts
 
 // ---- connection ---------------------------------------------------------------------------------------------------
 
-async function connect() {
-  showConnection('connecting');
-  const audio = { codec: $('codec').value };
+async function connect(state = 'connecting') {
+  const attempt = ++attempts;
+  showConnection(state);
   try {
-    const session = await RealtimeTTS.connect('v1/stream', { audio, player: { tap: hook?.tap } });
-    session.addEventListener('state', ({ detail }) => session === tts && showConnection(detail));
-    session.addEventListener('error', ({ detail }) => showError(detail));
-    tts = session;
-    const { model, audio: format } = session.session;
-    $('model').textContent = [model?.split('/').at(-1), format.codec === 'opus' ? 'Opus' : 'PCM', `${format.sample_rate / 1000} kHz`].filter(Boolean).join(' · ');
-    showConnection(session.state);
+    Player.requireSupport();
+    await loadOffer();
+    const options = { apiKey: keys.key, audio: { codec: $('codec').value }, player: { tap: hook?.tap } };
+    const session = await RealtimeTTS.connect(STREAM, options);
+    if (attempt === attempts) adopt(session);
+    else await session.close();
   } catch (error) {
-    showConnection('closed');
-    showError(error);
-    if (error.retryable) setTimeout(() => !tts && connect(), RETRY_MS);
+    if (attempt === attempts) await notConnected(error);
   }
+}
+
+function adopt(session) {
+  tts = session;
+  session.addEventListener('state', ({ detail }) => session === tts && showConnection(detail));
+  session.addEventListener('session', () => session === tts && begunAnew());
+  session.addEventListener('error', ({ detail }) => session === tts && sessionError(detail));
+  showFormat();
+  showConnection(session.state);
+}
+
+/** Ask for a key, say what is wrong, or try again in a moment, whichever helps. */
+async function notConnected(error) {
+  showConnection('closed');
+  if (error.code === 'audio_unsupported' && !isSecureContext) return showInsecure();
+  if (error.code === 'unauthorized' && (await keys.ask())) return connect();
+  notice.show(error);
+  if (!error.retryable) return undefined;
+  const attempt = attempts;
+  showConnection('reconnecting');
+  setTimeout(() => attempt === attempts && connect('reconnecting'), RETRY_MS);
+  return undefined;
 }
 
 async function reconnect() {
   const old = tts;
   tts = null;
-  await interrupt();
-  await old?.close();
+  const interrupted = interrupt();
+  await old?.close(); // not after the server's answer: it may be away
+  await interrupted;
   await connect();
 }
 
-async function loadVoices() {
-  const response = await fetch('v1/voices').catch(() => null);
-  if (!response?.ok) return; // the default voice needs no list
-  const body = await response.json();
-  for (const voice of body.voices ?? body.data ?? body) {
-    const name = voice.name ?? voice.id;
-    $('voice').add(new Option(voice.description ? `${name}: ${voice.description}` : name, voice.id ?? name));
-  }
+/** The server came back and may be another one. */
+function begunAnew() {
+  showFormat();
+  loadOffer().catch(() => {}); // what it had before will do
+}
+
+function sessionError(error) {
+  if (error.code === 'unauthorized') reconnect(); // and ask for the key that holds now
+  else notice.show(error);
+}
+
+/** What the server has: voices, and the ranges of the parameters. */
+async function loadOffer() {
+  const http = new ServerHttp(STREAM, keys.key);
+  const [models, voices] = await Promise.all([http.get('models'), http.get('voices')]);
+  const { steps, cfg } = models.data?.[0]?.params ?? {};
+  fields.steps.setRange(steps);
+  fields.cfg.setRange(cfg);
+  const chosen = $('voice').value;
+  const byDefault = voices.default_voice ? `Default voice (${voices.default_voice})` : 'Default voice';
+  const named = (voice) => new Option(voice.description ? `${voice.id}: ${voice.description}` : voice.id, voice.id);
+  $('voice').replaceChildren(new Option(byDefault, ''), ...voices.voices.map(named));
+  $('voice').value = voices.voices.some(({ id }) => id === chosen) ? chosen : '';
 }
 
 // ---- speaking -----------------------------------------------------------------------------------------------------
@@ -65,13 +110,15 @@ async function loadVoices() {
 async function speak() {
   const text = $('text').value;
   if (!text.trim()) return $('text').focus();
+  const wrong = Object.values(fields).filter((field) => !field.check());
+  if (wrong.length > 0) return wrong[0].reveal();
+  if (!$('insecure').hidden) return $('insecure').focus();
   if (!tts || tts.state === 'closed') {
     await reconnect();
     if (!tts) return undefined;
   }
   if (context) interrupt();
-  const number = (value) => (value === '' ? undefined : Number(value));
-  const params = { steps: number($('steps').value), cfg: number($('cfg').value), seed: number($('seed').value) };
+  const params = Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.number]));
   begin(tts.open({ voice: $('voice').value || undefined, params }));
   bringStageIntoView();
   return write(context, text);
@@ -93,17 +140,18 @@ async function write(target, text) {
 }
 
 function begin(next) {
-  context = next;
+  context = staged = next;
   underrunsBefore = tts.player.underruns;
   hook?.watch(next);
   transcript.clear();
   waveform.clear();
-  hideError();
-  $('empty').hidden = true;
-  setPhase('speaking', 'Speaking');
+  notice.clear();
+  $('empty').hidden = $('left-out').hidden = true;
+  setPhase('speaking', tts.state === 'open' ? 'Speaking' : 'Waiting for the server');
   const current = (handler) => (event) => next === context && handler(event);
   next.addEventListener('words', current(({ detail }) => (transcript.write(next.text), transcript.addWords(detail))));
   next.addEventListener('audio', current(({ detail }) => waveform.add(detail.samples, detail.position, detail.sampleRate)));
+  next.addEventListener('warning', current(({ detail }) => showLeftOut(next, detail)));
   next.addEventListener('done', current(({ detail }) => (next.serverMs = detail.ttfaMs)));
   next.addEventListener('failed', current(({ detail }) => fail(next, detail)));
   next.addEventListener('finished', current(() => finish(next)));
@@ -115,8 +163,9 @@ async function interrupt() {
   if (!target) return;
   writing.abort();
   context = null;
+  if (target.number === null) setPhase('interrupted', 'Stopped before it began'); // the server may be away and not answer
   const spoken = await target.cancel();
-  if (context) return; // something newer is on stage
+  if (staged !== target) return; // something newer is
   showHeard(spoken.playedMs);
   waveform.cutMs = spoken.playedMs;
   waveform.draw();
@@ -135,14 +184,18 @@ function finish(target) {
   showProgressOnce(target);
   transcript.finish();
   context = null;
-  if (target.state === 'failed') return transcript.cut(target.spokenByClock().spokenChars, 'stopped here');
-  const nothing = target.audioMs === 0;
-  setPhase('finished', nothing ? 'There was nothing to say in that.' : `Finished: ${seconds(target.audioMs)} of speech.`);
+  if (target.state === 'failed') {
+    return transcript.cut(target.spokenByClock().spokenChars, target.number === null ? 'not spoken' : 'stopped here');
+  }
+  if (target.audioMs > 0) return setPhase('finished', `Finished: ${seconds(target.audioMs)} of speech.`);
+  $('left-out').hidden = true; // all of it was: said once
+  return setPhase('finished', 'Nothing in this text can be spoken.');
 }
 
 function fail(target, error) {
-  showError(error);
-  setPhase('failed', 'Stopped early');
+  notice.show(error);
+  const lost = error.code === 'connection_lost' ? ': the connection was lost' : '';
+  setPhase('failed', target.number === null ? 'Not spoken' : `Stopped early${lost}`);
   writing.abort();
 }
 
@@ -185,16 +238,29 @@ function setPhase(phase, words) {
 function showConnection(state) {
   $('connection').dataset.state = state;
   $('connection').lastElementChild.textContent = CONNECTION_WORDS[state];
+  if (state !== 'open') return;
+  notice.connected();
+  if (context?.state === 'open') setPhase('speaking', 'Speaking');
 }
 
-function showError(error) {
-  const code = Object.assign(document.createElement('code'), { textContent: error.code ?? error.name });
-  $('notice').firstElementChild.replaceChildren(`${kindWords(error)} `, code);
-  $('notice').hidden = false;
+function showFormat() {
+  const { model, audio } = tts.session;
+  const parts = [model?.split('/').at(-1), audio.codec === 'opus' ? 'Opus' : 'PCM', `${audio.sample_rate / 1000} kHz`];
+  $('model').textContent = parts.filter(Boolean).join(' · ');
 }
 
-function hideError() {
-  $('notice').hidden = true;
+function showLeftOut(target, { code, spans }) {
+  if (code !== 'unspeakable_text') return;
+  $('left-out').textContent = leftOutWords(target.text, spans);
+  $('left-out').hidden = false;
+}
+
+function showInsecure() {
+  const { command, address } = tunnelWords(location);
+  $('tunnel').textContent = command;
+  Object.assign($('tunnel-address'), { href: address, textContent: address });
+  $('insecure').hidden = false;
+  setPhase('idle', 'No sound at this address.');
 }
 
 function keepInSight(word) {
@@ -222,13 +288,14 @@ for (const { name, text } of SAMPLES) {
 $('text').value = SAMPLES[0].text;
 $('form').addEventListener('submit', (event) => (event.preventDefault(), speak()));
 $('interrupt').addEventListener('click', () => (interrupt(), $('speak').focus()));
-$('dismiss').addEventListener('click', hideError);
+$('dismiss').addEventListener('click', () => notice.clear());
 $('codec').addEventListener('change', reconnect);
 $('rate').addEventListener('input', () => ($('rate-out').textContent = `${$('rate').value} tokens/s`));
 for (const option of $('form').elements.source) {
   option.addEventListener('change', () => ($('rate-field').hidden = $('form').elements.source.value !== 'llm'));
 }
 document.addEventListener('keydown', (event) => {
+  if ($('key-dialog').open) return;
   if (event.key === 'Escape') interrupt();
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) speak();
 });
@@ -237,6 +304,5 @@ document.addEventListener('keydown', (event) => {
 addEventListener('pagehide', () => tts?.close());
 addEventListener('pageshow', ({ persisted }) => persisted && reconnect());
 
-loadVoices();
-await connect();
 hook?.expose(() => tts);
+await connect();

@@ -25,6 +25,8 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--no-proxy-server",
+    "--host-resolver-rules=MAP lan.test 127.0.0.1",  # a name that is no secure context over http, as a LAN address
     "--autoplay-policy=no-user-gesture-required",
 )
 

@@ -1,7 +1,8 @@
 """A scripted stand-in for the gateway: the native protocol and the page's files on one port, sine tones for speech.
 
-Each context sounds as one steady tone (`tone_hz`), 60 ms a character, so a test can tell contexts apart and knows how
-long each must be. Words in square brackets in the text are stage directions:
+Each context sounds as one steady tone (`tone_hz`), `MS_PER_CHAR` a character, so a test can tell contexts apart and
+knows how long each must be. Text without a letter has no sound at all; emoji are reported as left out. Words in square
+brackets in the text are stage directions:
 
     [fail]       the context fails with `engine_lost` after one second of audio
     [refuse]     the opening is refused with `overloaded`
@@ -31,15 +32,17 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 PAGE = Path(__file__).parents[2] / "clients" / "browser"
-MS_PER_CHAR = 60
+MS_PER_CHAR = 40
 FRAME_MS = 20
 MAX_LEAD_S = 1.0
 CONTENT_POLICY = "default-src 'self'; connect-src 'self' ws:"  # the page needs nothing from elsewhere, nothing inline
 HEADER = struct.Struct(">BBHIIQ")
 VOICES = [
-    {"id": "slt", "name": "slt", "description": "US English, higher pitch", "language": "en"},
-    {"id": "awb", "name": "awb", "description": "Scottish English, lower pitch", "language": "en"},
+    {"id": "slt", "description": "US English, higher pitch", "language": "en", "default": True},
+    {"id": "awb", "description": "Scottish English, lower pitch", "language": "en", "default": False},
 ]
+PARAMS = {"steps": {"min": 2, "max": 64, "default": 10}, "cfg": {"min": 0.0, "max": 10.0, "default": 2.0}}
+EMOJI = re.compile(r"[\U0001F300-\U0001FAFF]+")
 
 
 def tone_hz(number: int) -> float:
@@ -93,6 +96,8 @@ class FakeContext:
 
     def num_speakable(self) -> int:
         """Characters that can be spoken: whole words, and the rest once the text has ended."""
+        if not re.search(r"\w", self.text):
+            return 0
         return len(self.text) if self.ended.is_set() else self.text.rfind(" ") + 1
 
     def new_words(self) -> list[dict[str, Any]]:
@@ -122,10 +127,15 @@ class FakeGateway:
 
     def __init__(self) -> None:
         self.received: list[dict[str, Any]] = []
+        self.requests: list[str] = []  # addresses asked for, as a proxy would log them
         self.sessions: dict[str, FakeSession] = {}
         self.ready = threading.Event()
-        self.down = False  # while True, new connections are refused
-        self.port = 0
+        self.down = False  # while True, nobody is behind the proxy
+        self.full = False  # while True, the server answers but takes no more connections
+        self.key: str | None = None  # the key it wants
+        self.params: dict[str, Any] | None = PARAMS
+        self.warns = True  # an older server says nothing of what it leaves out
+        self.port = 0  # the same one after a restart
         self.pages: dict[str, bytes] = {}  # further pages to serve, by path
 
     @property
@@ -133,14 +143,22 @@ class FakeGateway:
         return f"http://127.0.0.1:{self.port}/"
 
     def __enter__(self) -> FakeGateway:
-        self.thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
-        self.thread.start()
-        assert self.ready.wait(10)
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.loop.call_soon_threadsafe(self.stop.set)
+        self.stop()
+
+    def start(self) -> None:
+        self.ready.clear()
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+        self.thread.start()
+        assert self.ready.wait(10)
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.stopping.set)
         self.thread.join(10)
+        self.sessions.clear()
 
     def messages(self, kind: str) -> list[dict[str, Any]]:
         """Client messages of one type, in order."""
@@ -153,30 +171,48 @@ class FakeGateway:
                 self.loop.call_soon_threadsafe(session.socket.transport.abort)
 
     async def _run(self) -> None:
-        self.loop, self.stop = asyncio.get_running_loop(), asyncio.Event()
+        self.loop, self.stopping = asyncio.get_running_loop(), asyncio.Event()
         async with serve(
-            self._connection, "127.0.0.1", 0, subprotocols=["realtime-tts.v1"], process_request=self._http
+            self._connection, "127.0.0.1", self.port, subprotocols=["realtime-tts.v1"], process_request=self._http
         ) as server:
             self.port = server.sockets[0].getsockname()[1]
             self.ready.set()
-            await self.stop.wait()
+            await self.stopping.wait()
             for session in self.sessions.values():
                 for context in session.contexts.values():
                     if context.task is not None:
                         context.task.cancel()
 
     def _http(self, _connection: ServerConnection, request: Request) -> Response | None:
+        self.requests.append(request.path)
         path = request.path.split("?")[0]
-        if path == "/v1/stream":
-            return Response(503, "Service Unavailable", Headers()) if self.down else None
-        if path == "/v1/voices":
-            return _response(json.dumps({"voices": VOICES}).encode(), "application/json")
+        if path == "/readyz" or path.startswith("/v1/"):
+            return self._api(path, request.headers)
         if path in self.pages:
             return _response(self.pages[path], mimetypes.guess_type(path)[0] or "text/html")
         file = (PAGE / (path.strip("/") or "index.html")).resolve()
         if not file.is_relative_to(PAGE) or not file.is_file():
             return Response(404, "Not Found", Headers({"Content-Length": "0"}))
         return _response(file.read_bytes(), mimetypes.guess_type(file.name)[0] or "application/octet-stream")
+
+    def _api(self, path: str, headers: Headers) -> Response | None:
+        if self.down:
+            return Response(503, "Service Unavailable", Headers({"Content-Length": "0"}))
+        if path != "/readyz" and self.key is not None and not self._brings_key(headers):
+            return _problem(401, "unauthorized", "this API key is not active")
+        if path == "/v1/stream":
+            return _problem(429, "too_many_sessions", "no more") if self.full else None
+        model = {"id": "tones", **({"params": self.params} if self.params else {})}
+        bodies: dict[str, dict[str, Any]] = {
+            "/readyz": {"status": "ready"},
+            "/v1/models": {"data": [model]},
+            "/v1/voices": {"voices": VOICES, "default_voice": "slt"},
+        }
+        return _response(json.dumps(bodies[path]).encode(), "application/json")
+
+    def _brings_key(self, headers: Headers) -> bool:
+        offered = headers.get("Sec-WebSocket-Protocol", "").split(", ")
+        return headers.get("Authorization") == f"Bearer {self.key}" or f"realtime-tts.key.{self.key}" in offered
 
     async def _connection(self, socket: ServerConnection) -> None:
         try:
@@ -240,9 +276,16 @@ class FakeGateway:
                 error = {"code": "overloaded", "message": "All voices are busy", "retryable": True}
                 await _send(session.socket, type="error", context_id=context_id, **error)
                 return
+            if context is None and message.get("voice", "slt") not in {voice["id"] for voice in VOICES}:
+                error = {"code": "voice_not_found", "message": "The voices are slt, awb", "field": "voice"}
+                await _send(session.socket, type="error", context_id=context_id, **error)
+                return
             if context is None:
                 context = await self._open(session, message)
             context.text += message["text"]
+        elif kind == "end" and context is None:
+            error = {"code": "invalid_request", "message": "There is no such context", "retryable": False}
+            await _send(session.socket, type="error", context_id=context_id, **error)
         elif kind == "end" and context is not None:
             context.ended.set()
         elif kind == "playback" and context is not None:
@@ -286,6 +329,7 @@ class FakeGateway:
         while True:
             while tone.made_ms >= context.num_speakable() * MS_PER_CHAR:
                 if context.ended.is_set():
+                    await self._warn(session, context)
                     await self._done(session, context)
                     return
                 await asyncio.sleep(0.005)
@@ -302,8 +346,14 @@ class FakeGateway:
 
     async def _done(self, session: FakeSession, context: FakeContext) -> None:
         context.terminal = True
-        facts = {"audio_ms": len(context.text) * MS_PER_CHAR, "characters": len(context.text), "ttfa_ms": 12.5}
+        facts = {"audio_ms": context.num_speakable() * MS_PER_CHAR, "characters": len(context.text), "ttfa_ms": 12.5}
         await self._log(session, context, type="context.done", **facts)
+
+    async def _warn(self, session: FakeSession, context: FakeContext) -> None:
+        spans = [list(match.span()) for match in EMOJI.finditer(context.text)]
+        if spans and self.warns:
+            facts = {"code": "unspeakable_text", "message": "The voice has no sound for it", "spans": spans}
+            await self._log(session, context, type="warning", **facts)
 
     async def _send_malformed(self, session: FakeSession, context: FakeContext) -> None:
         assert session.socket is not None
@@ -348,6 +398,12 @@ class FakeGateway:
 async def _send(socket: ServerConnection | None, **message: Any) -> None:
     if socket is not None:
         await socket.send(json.dumps(message))
+
+
+def _problem(status: int, code: str, message: str) -> Response:
+    body = json.dumps({"code": code, "message": message, "retryable": status == 429}).encode()
+    response = _response(body, "application/json")
+    return Response(status, code, response.headers, body)
 
 
 def _response(body: bytes, content_type: str) -> Response:

@@ -19,6 +19,11 @@ class PlaygroundPage:
     # ---- what a visitor does
 
     def open(self) -> None:
+        self.visit()
+        self.wait(lambda: self.connection() == "open", "the page is connected")
+
+    def visit(self) -> None:
+        """Open the page, whether or not it will connect."""
         self.driver.get_log("browser")  # of the page before
         self.driver.get(f"{self.url}?test=1")
         self.wait(lambda: self.script("return window.__playground !== undefined"), "the page is ready")

@@ -1,0 +1,173 @@
+"""The page and its server: keys, ranges, refusals, restarts, and an address where browsers allow no sound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from fake_gateway import FakeGateway
+from playground_page import PlaygroundPage
+from selenium.webdriver import Chrome, Keys
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
+
+KEY = "rtts_the-right_one"
+STORED = "return sessionStorage.getItem('realtime-tts.key')"
+
+
+@pytest.fixture
+def visitor(chromium: Chrome, gateway: FakeGateway) -> Iterator[PlaygroundPage]:
+    """A page that is not open yet; whatever it logs as an error fails the test."""
+    playground = PlaygroundPage(chromium, gateway.url)
+    yield playground
+    errors = playground.console_errors()
+    playground.script("sessionStorage.clear()")
+    playground.leave()
+    assert errors == []
+
+
+def asked(page: PlaygroundPage) -> bool:
+    return bool(page.script("return document.getElementById('key-dialog').open"))
+
+
+def enter(page: PlaygroundPage, key: str) -> None:
+    page.wait(lambda: asked(page), "asked for a key")
+    page.driver.find_element("id", "key").send_keys(key, Keys.ENTER)
+
+
+def test_a_key_is_asked_for_and_kept_for_the_tab(visitor: PlaygroundPage, gateway: FakeGateway) -> None:
+    page, gateway.key = visitor, KEY
+    page.visit()
+    enter(page, "rtts_a-wrong-one")
+    page.wait(lambda: "did not accept" in page.text_of("key-fault"), "told that it is wrong")
+    enter(page, "no key at all, ☃")
+    page.wait(lambda: asked(page) and "did not accept" in page.text_of("key-fault"), "told again")
+    enter(page, f"  {KEY}")
+    page.wait(lambda: page.connection() == "open", "let in")
+    assert page.notice() == ""
+    page.speak("Heard.")
+    page.wait(lambda: page.phase() == "finished", "heard to the end")
+
+    page.open()  # a reload asks nothing
+    assert not asked(page)
+    assert page.script(STORED) == KEY
+    assert page.script("return localStorage.length + document.cookie.length") == 0
+    assert page.script("return document.getElementById('key').value") == "", "not left in the page"
+    logged = [entry["message"] for entry in page.driver.get_log("browser")]
+    assert not [line for line in [page.driver.current_url, *logged, *gateway.requests] if KEY in line]
+
+
+def test_a_visitor_without_a_key_is_not_nagged(visitor: PlaygroundPage, gateway: FakeGateway) -> None:
+    page, gateway.key = visitor, KEY
+    page.visit()
+    page.wait(lambda: asked(page), "asked for a key")
+    page.press_escape()
+    page.wait(lambda: "wants a key" in page.notice(), "told")
+    assert page.connection() == "closed"
+    page.click("speak")
+    enter(page, KEY)
+    page.wait(lambda: page.connection() == "open", "let in")
+    page.wait(lambda: page.notice() == "", "and that is history")
+
+
+def test_a_key_that_is_withdrawn_is_asked_for_again(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    gateway.key = KEY
+    gateway.cut()
+    enter(page, KEY)
+    page.wait(lambda: page.connection() == "open", "let in again")
+    assert page.notice() == ""
+    page.script("sessionStorage.clear()")
+
+
+def test_the_ranges_are_the_servers(visitor: PlaygroundPage, gateway: FakeGateway) -> None:
+    gateway.params = {"steps": {"min": 3, "max": 7, "default": 5}, "cfg": {"min": 1.0, "max": 4.5, "default": 2.0}}
+    visitor.open()
+    bounds = "const { min, max, placeholder } = document.getElementById(arguments[0]); return [min, max, placeholder]"
+    assert visitor.script(bounds, "steps") == ["3", "7", "model’s own: 5"]
+    assert visitor.script(bounds, "cfg") == ["1", "4.5", "model’s own: 2"]
+    gateway.params = None  # an older server: it judges by itself
+    visitor.open()
+    assert visitor.script(bounds, "steps") == ["1", "", "model’s own"]
+
+
+def test_a_wrong_value_that_is_folded_away_is_shown(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    page.choose("steps", "65")
+    page.write("This is not sent.")
+    page.click("speak")
+    page.wait(lambda: page.text_of("steps-fault") == "A whole number from 2 to 64, or nothing.", "told")
+    assert page.script("return document.querySelector('.advanced').open")
+    assert page.script("return document.activeElement.id") == "steps"
+    assert gateway.messages("text") == []
+    page.driver.switch_to.active_element.send_keys(Keys.BACKSPACE)
+    assert page.text_of("steps-fault") == "", "6 will do"
+    page.speak("This is.")
+    assert gateway.messages("text")[0]["params"] == {"steps": 6}
+
+
+def test_a_restarted_server_is_found_and_the_notice_goes(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    page.speak("This is cut off in mid-sentence by a restart of the server, alas.")
+    page.wait(lambda: page.heard_ms() > 100, "speaking")
+    gateway.stop()
+    page.wait(lambda: page.connection() == "reconnecting", "noticed")
+    gateway.start()
+    page.wait(lambda: page.connection() == "open", "found again")
+    page.wait(lambda: page.phase() == "failed", "what was being said is lost")
+    assert page.notice() == ""
+    page.speak("Hello again.")
+    page.wait(lambda: page.phase() == "finished", "heard to the end")
+
+
+def test_a_server_that_is_away_when_asked_is_waited_for(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    page.script("document.querySelector('details').open = true")
+    gateway.stop()
+    page.choose("codec", "pcm_s16le")  # a new session, and nobody there
+    page.wait(lambda: "connection_lost" in page.notice(), "told")
+    assert page.connection() == "reconnecting"
+    gateway.start()
+    page.wait(lambda: page.connection() == "open", "found")
+    assert page.notice() == ""
+
+
+def test_what_is_asked_for_while_the_server_is_away_is_spoken_later(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    gateway.down = True
+    gateway.stop()
+    gateway.start()
+    page.wait(lambda: page.connection() == "reconnecting", "noticed")
+    page.write("Better late than never.")
+    page.click("speak")
+    assert page.text_of("phase") == "Waiting for the server"
+    page.press_escape()
+    page.wait(lambda: page.text_of("phase") == "Stopped before it began", "stopped at once")
+    page.click("speak")
+    gateway.down = False
+    page.wait(lambda: page.phase() == "finished", "heard to the end")
+    assert page.notice() == ""
+
+
+def test_a_full_server_says_so_instead_of_a_lost_connection(visitor: PlaygroundPage, gateway: FakeGateway) -> None:
+    gateway.full = True
+    visitor.visit()
+    visitor.wait(lambda: "handshake_refused" in visitor.notice(), "told")
+    assert "it may be full" in visitor.notice()
+    gateway.full = False
+    visitor.wait(lambda: visitor.connection() == "open", "let in when there is room")
+    assert visitor.notice() == ""
+
+
+def test_without_https_the_page_says_what_to_do(visitor: PlaygroundPage, gateway: FakeGateway) -> None:
+    page = PlaygroundPage(visitor.driver, f"http://lan.test:{gateway.port}/")
+    page.visit()
+    assert page.script("return isSecureContext") is False
+    page.wait(lambda: page.driver.find_element("id", "insecure").is_displayed(), "told")
+    advice = page.text_of("insecure")
+    assert f"ssh -L {gateway.port}:localhost:{gateway.port} lan.test" in advice
+    assert page.driver.find_element("id", "tunnel-address").get_attribute("href") == gateway.url.replace(
+        "127.0.0.1", "localhost"
+    )
+    assert page.notice() == ""
+    page.click("speak")
+    assert page.script("return document.activeElement.id") == "insecure", "led back to the advice"
+    assert page.phase() == "idle"
+    assert gateway.sessions == {}, "no session for a page that cannot sound"
+    page.driver.find_element("link text", "put the server behind https").click()
+    page.wait(lambda: "Sound needs https" in page.driver.title, "the page that explains it")
