@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Callable
 from typing import Any
@@ -94,7 +95,8 @@ class PlaygroundPage:
 
     def samples(self, kind: str, number: int) -> np.ndarray:
         """Every sample of a context that was `decoded` or `played`, in order."""
-        return np.array(self.script("return __playground[arguments[0]](arguments[1])", kind, number))
+        encoded = self.script("return __playground[arguments[0]](arguments[1])", kind, number)
+        return np.frombuffer(base64.b64decode(encoded), np.float32)
 
     def sample_rate(self) -> int:
         return int(self.script("return __playground.sampleRate()"))

@@ -91,21 +91,21 @@ def test_everything_can_be_done_from_the_keyboard(page: PlaygroundPage, gateway:
     assert {"text", "source", "voice", "summary", "speak", "transcript"} <= reached
 
 
-@pytest.mark.parametrize("width", [320, 390, 768, 1280])
-def test_nothing_sticks_out_sideways(page: PlaygroundPage, width: int) -> None:
-    metrics = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 768}
-    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+def test_nothing_sticks_out_sideways(page: PlaygroundPage) -> None:
+    page.script("document.querySelector('details').open = true")
     page.speak("Donaudampfschifffahrtsgesellschaftskapitänsmützenabzeichen and a few more words to fill the line.")
     page.wait(lambda: page.heard_ms() > 200, "speaking")
-    scroll_width = page.script("return document.documentElement.scrollWidth")
-    small = page.script(
-        "const shown = [...document.querySelectorAll('button')].filter((b) => b.checkVisibility());"
-        "return shown.filter((b) => b.offsetHeight < 32).length"
-    )
+    for width in (320, 390, 768, 1280):
+        metrics = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 768}
+        page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        assert page.script("return document.documentElement.scrollWidth") <= width
+        small = page.script(
+            "const shown = [...document.querySelectorAll('button')].filter((b) => b.checkVisibility());"
+            "return shown.filter((b) => b.offsetHeight < 32).length"
+        )
+        assert small == 0, "buttons large enough for a finger"
     page.press_escape()
     page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    assert scroll_width <= width
-    assert small == 0, "buttons large enough for a finger"
 
 
 def test_reduced_motion_is_respected(page: PlaygroundPage) -> None:
