@@ -95,9 +95,8 @@ function sessionError(error) {
 async function loadOffer() {
   const http = new ServerHttp(STREAM, keys.key);
   const [models, voices] = await Promise.all([http.get('models'), http.get('voices')]);
-  const { steps, cfg } = models.data?.[0]?.params ?? {};
-  fields.steps.setRange(steps);
-  fields.cfg.setRange(cfg);
+  const ranges = models.data?.[0]?.params ?? {};
+  for (const [name, field] of Object.entries(fields)) field.setRange(ranges[name]);
   const chosen = $('voice').value;
   const byDefault = voices.default_voice ? `Default voice (${voices.default_voice})` : 'Default voice';
   const named = (voice) => new Option(voice.description ? `${voice.id}: ${voice.description}` : voice.id, voice.id);
@@ -147,7 +146,7 @@ function begin(next) {
   waveform.clear();
   notice.clear();
   $('empty').hidden = $('left-out').hidden = true;
-  setPhase('speaking', tts.state === 'open' ? 'Speaking' : 'Waiting for the server');
+  setPhase('speaking', speakingWords());
   const current = (handler) => (event) => next === context && handler(event);
   next.addEventListener('words', current(({ detail }) => (transcript.write(next.text), transcript.addWords(detail))));
   next.addEventListener('audio', current(({ detail }) => waveform.add(detail.samples, detail.position, detail.sampleRate)));
@@ -204,6 +203,7 @@ function fail(target, error) {
 function showProgress() {
   if (!context) return;
   showProgressOnce(context);
+  if (context.state === 'open' && $('phase').textContent !== speakingWords()) setPhase('speaking', speakingWords());
   requestAnimationFrame(showProgress);
 }
 
@@ -222,6 +222,10 @@ function showProgressOnce(target) {
   }
 }
 
+function speakingWords() {
+  return tts?.state === 'reconnecting' && tts.player.bufferedMs === 0 ? 'Waiting for the server' : 'Speaking';
+}
+
 function showHeard(heardMs) {
   waveform.heardMs = heardMs;
   $('heard-time').textContent = `${clock(heardMs)} heard`;
@@ -238,9 +242,7 @@ function setPhase(phase, words) {
 function showConnection(state) {
   $('connection').dataset.state = state;
   $('connection').lastElementChild.textContent = CONNECTION_WORDS[state];
-  if (state !== 'open') return;
-  notice.connected();
-  if (context?.state === 'open') setPhase('speaking', 'Speaking');
+  if (state === 'open') notice.connected();
 }
 
 function showFormat() {

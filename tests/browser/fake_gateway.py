@@ -41,7 +41,11 @@ VOICES = [
     {"id": "slt", "description": "US English, higher pitch", "language": "en", "default": True},
     {"id": "awb", "description": "Scottish English, lower pitch", "language": "en", "default": False},
 ]
-PARAMS = {"steps": {"min": 2, "max": 64, "default": 10}, "cfg": {"min": 0.0, "max": 10.0, "default": 2.0}}
+PARAMS = {
+    "steps": {"min": 2, "max": 64, "default": 10},
+    "cfg": {"min": 0.0, "max": 10.0, "default": 2.0},
+    "seed": {"min": 0, "max": 99},
+}
 EMOJI = re.compile(r"[\U0001F300-\U0001FAFF]+")
 
 

@@ -88,6 +88,7 @@ def test_the_ranges_are_the_servers(visitor: PlaygroundPage, gateway: FakeGatewa
     gateway.params = None  # an older server: it judges by itself
     visitor.open()
     assert visitor.script(bounds, "steps") == ["1", "", "model’s own"]
+    assert visitor.script(bounds, "seed") == ["0", "", "random"]
 
 
 def test_a_wrong_value_that_is_folded_away_is_shown(page: PlaygroundPage, gateway: FakeGateway) -> None:
@@ -108,7 +109,8 @@ def test_a_restarted_server_is_found_and_the_notice_goes(page: PlaygroundPage, g
     page.speak("This is cut off in mid-sentence by a restart of the server, alas.")
     page.wait(lambda: page.heard_ms() > 100, "speaking")
     gateway.stop()
-    page.wait(lambda: page.connection() == "reconnecting", "noticed")
+    page.wait(lambda: page.text_of("phase") == "Waiting for the server", "what had arrived is heard, then this is said")
+    assert page.connection() == "reconnecting"
     gateway.start()
     page.wait(lambda: page.connection() == "open", "found again")
     page.wait(lambda: page.phase() == "failed", "what was being said is lost")
@@ -135,7 +137,7 @@ def test_what_is_asked_for_while_the_server_is_away_is_spoken_later(page: Playgr
     page.wait(lambda: page.connection() == "reconnecting", "noticed")
     page.write("Better late than never.")
     page.click("speak")
-    assert page.text_of("phase") == "Waiting for the server"
+    page.wait(lambda: page.text_of("phase") == "Waiting for the server", "told")
     page.press_escape()
     page.wait(lambda: page.text_of("phase") == "Stopped before it began", "stopped at once")
     page.click("speak")

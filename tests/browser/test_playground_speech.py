@@ -34,6 +34,7 @@ class Heard:
     metrics: dict[str, str]
     lit: list[int]  # number of lit words, whenever it was looked at
     words: list[str]
+    bounds: list[str]  # of the number fields
 
 
 @pytest.fixture(scope="module", params=["scripted", "starter-voice"])
@@ -56,6 +57,7 @@ def heard(chromium: Chrome, starter_voice_url: str, request: pytest.FixtureReque
             metrics={name: page.text_of(f"m-{name}") for name in ("decoded", "audible", "server")},
             lit=lit,
             words=page.lit_words(),
+            bounds=page.script("return [...document.querySelectorAll('[type=number]')].flatMap((e) => [e.min, e.max])"),
         )
         errors = page.console_errors()
         page.leave()
@@ -76,6 +78,11 @@ def test_every_decoded_sample_is_played_once_and_in_order(heard: Heard) -> None:
     fade = round(FADE_S * heard.rate)
     if heard.num_underruns == 0:
         np.testing.assert_allclose(heard.played[fade:-fade], heard.decoded[fade:-fade], atol=1e-6)
+
+
+def test_the_ranges_of_the_parameters_are_known(heard: Heard) -> None:
+    assert len(heard.bounds) == 6
+    assert "" not in heard.bounds
 
 
 def test_words_light_up_in_order_as_they_are_heard(heard: Heard) -> None:
