@@ -150,7 +150,12 @@ function begin(next) {
   const current = (handler) => (event) => next === context && handler(event);
   next.addEventListener('words', current(({ detail }) => (transcript.write(next.text), transcript.addWords(detail))));
   next.addEventListener('audio', current(({ detail }) => waveform.add(detail.samples, detail.position, detail.sampleRate)));
-  next.addEventListener('warning', current(({ detail }) => showLeftOut(next, detail)));
+  const leftOut = []; // spans, told as they are found
+  next.addEventListener('warning', current(({ detail }) => {
+    if (detail.code !== 'unspeakable_text') return;
+    leftOut.push(...detail.spans);
+    showLeftOut(next, leftOut);
+  }));
   next.addEventListener('done', current(({ detail }) => (next.serverMs = detail.ttfaMs)));
   next.addEventListener('failed', current(({ detail }) => fail(next, detail)));
   next.addEventListener('finished', current(() => finish(next)));
@@ -251,8 +256,7 @@ function showFormat() {
   $('model').textContent = parts.filter(Boolean).join(' · ');
 }
 
-function showLeftOut(target, { code, spans }) {
-  if (code !== 'unspeakable_text') return;
+function showLeftOut(target, spans) {
   $('left-out').textContent = leftOutWords(target.text, spans);
   $('left-out').hidden = false;
 }

@@ -354,10 +354,9 @@ class FakeGateway:
         await self._log(session, context, type="context.done", **facts)
 
     async def _warn(self, session: FakeSession, context: FakeContext) -> None:
-        spans = [list(match.span()) for match in EMOJI.finditer(context.text)]
-        if spans and self.warns:
-            facts = {"code": "unspeakable_text", "message": "The voice has no sound for it", "spans": spans}
-            await self._log(session, context, type="warning", **facts)
+        for match in EMOJI.finditer(context.text) if self.warns else ():
+            facts = {"code": "unspeakable_text", "message": "The voice has no sound for it", "spans": [match.span()]}
+            await _send(session.socket, type="warning", context_id=context.context_id, **facts)
 
     async def _send_malformed(self, session: FakeSession, context: FakeContext) -> None:
         assert session.socket is not None
