@@ -8,37 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import uuid
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from realtime_tts.errors import EngineStartError, InvalidRequest, error_from_code
+from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.errors import EngineStartError, InvalidRequest
+from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.recordings import RecordingLike, VoiceRecordings
-from realtime_tts.speech.text_source import TextSource
+from realtime_tts.speech.speaker import Speaker
+from realtime_tts.speech.text_source import TextLike, speak_text
 from realtime_tts.speech.voices import VoiceRegistry
-from realtime_tts.text.planner import PlannerFactory, SpeechSegment
+from realtime_tts.text.planner import PlannerFactory
 from realtime_tts.workers import frames
-from realtime_tts.workers.client import EngineClient, RequestStream
+from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.policy import ZERO_SHOT_VOICE, ServingPolicy
 from realtime_tts.workers.supervisor import WorkerSpec, worker_command
 
 Chunk = np.ndarray[Any, np.dtype[np.float32]]
-_SEGMENTS_AHEAD = 8  # submitted before the first of them has been read
+_SEGMENTS_AHEAD = 8  # at the engine: nobody else waits for it, and a reader may be slow
 _STALL_FLUSH_S = 1.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Options:
-    voice: str
-    seed: int
-    instructions: str | None
-    cfg: float | None
-    steps: int | None
-    max_length_s: float | None
 
 
 class AsyncTTS:
@@ -128,7 +120,7 @@ class AsyncTTS:
 
     async def generate(
         self,
-        text: str | Iterable[str] | AsyncIterable[str],
+        text: TextLike,
         *,
         voice: str | None = None,
         reference_audio: RecordingLike | None = None,
@@ -161,7 +153,7 @@ class AsyncTTS:
         recordings = VoiceRecordings(reference_audio, prompt_audio, prompt_text)
         if not recordings.is_empty and voice is not None:
             raise InvalidRequest("give a voice or recordings, not both", field="voice")
-        streams: asyncio.Queue[RequestStream | BaseException | None] = asyncio.Queue(_SEGMENTS_AHEAD)
+        speaker = None
         feeder = None
         lent = contextlib.AsyncExitStack()
         try:
@@ -169,92 +161,28 @@ class AsyncTTS:
                 voice = self._voices.engine_id(voice or default_voice)
             else:
                 voice = await lent.enter_async_context(self._voices.lend(recordings))
-            options = _Options(voice, seed, instructions, cfg, steps, max_length_s)
-            feeder = asyncio.ensure_future(self._feed(text, context_id, options, streams))
-            async for chunk in self._read(streams, max_length_s):
-                yield chunk
+            # No packets are made, so any format will do. A frame carries 64 bits of a seed, noise takes no more anyway.
+            settings = ContextSettings(voice, AudioFormat(), seed % 2**64, cfg, steps, self._language, instructions)
+            speaker = Speaker(
+                self._client,
+                context_id,
+                settings,
+                encoding="f32le",
+                paced=False,
+                max_submitted=_SEGMENTS_AHEAD,
+                max_length_s=max_length_s,
+            )
+            feeder = asyncio.ensure_future(speak_text(text, self._planners.make(self._language), speaker))
+            async for piece in speaker:
+                if piece.pcm:
+                    yield np.frombuffer(piece.pcm, dtype="<f4")
         finally:
             if feeder is not None:
                 feeder.cancel()
                 await asyncio.gather(feeder, return_exceptions=True)
-            self._client.close_context(context_id)
+            if speaker is not None:
+                speaker.close()
             await lent.aclose()
-
-    async def _feed(
-        self,
-        text: str | Iterable[str] | AsyncIterable[str],
-        context_id: str,
-        options: _Options,
-        streams: asyncio.Queue[RequestStream | BaseException | None],
-    ) -> None:
-        """Plan the text and submit segments, a few ahead of what is read; ends the queue with None or an error."""
-        clock = asyncio.get_running_loop().time
-        planner = self._planners.make(self._language)
-        source = TextSource(text)
-
-        async def submit(segments: list[SpeechSegment]) -> None:
-            for segment in segments:
-                request = self._request(segment, context_id, options)
-                await streams.put(self._client.submit(request))
-
-        try:
-            while True:
-                deadline_s = planner.next_deadline()
-                wait_s = None if deadline_s is None else max(0.0, deadline_s - clock())
-                try:
-                    delta = await source.next(wait_s)
-                except asyncio.TimeoutError:
-                    await submit(planner.tick(clock()))
-                    continue
-                if delta is None:
-                    break
-                await submit(planner.push(delta, clock()))
-            await submit(planner.end(clock()))
-            await streams.put(None)
-        except Exception as error:
-            await streams.put(error)
-        finally:
-            await source.close()
-
-    def _request(self, segment: SpeechSegment, context_id: str, options: _Options) -> frames.Generate:
-        max_patches = None
-        if options.max_length_s is not None:
-            patch_s = self._ready.patch_samples / self._ready.sample_rate
-            max_patches = max(1, -int(-options.max_length_s // patch_s))
-        return frames.Generate(
-            f"{context_id}-{segment.index}",
-            context_id,
-            segment.text,
-            voice=None if options.voice == ZERO_SHOT_VOICE else options.voice,
-            seed=options.seed % 2**64,  # what a frame can carry; noise takes seeds modulo this anyway
-            segment=segment.index,
-            instructions=options.instructions,
-            cfg=options.cfg,
-            steps=options.steps,
-            max_patches=max_patches,
-            encoding="f32le",
-            paced=False,
-        )
-
-    async def _read(
-        self, streams: asyncio.Queue[RequestStream | BaseException | None], max_length_s: float | None
-    ) -> AsyncIterator[Chunk]:
-        left = None if max_length_s is None else round(max_length_s * self.sample_rate)
-        while (stream := await streams.get()) is not None:
-            if isinstance(stream, BaseException):
-                raise stream
-            async for message in stream:
-                if isinstance(message, frames.Failed):
-                    raise error_from_code(message.code, message.message)
-                if not isinstance(message, frames.Audio):
-                    continue
-                chunk = np.frombuffer(message.payload, dtype="<f4")
-                if left is not None:
-                    chunk, left = chunk[:left], left - len(chunk)
-                if len(chunk):
-                    yield chunk
-                if left is not None and left <= 0:
-                    return
 
     @functools.cached_property
     def _planners(self) -> PlannerFactory:

@@ -19,8 +19,8 @@ from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import Metrics
 from realtime_tts.session import messages
 from realtime_tts.session.session import Session, SessionState
-from realtime_tts.speech.encoding import Encoders
-from realtime_tts.speech.speaker import ContextSpeech
+from realtime_tts.speech.encoding import ContextSpeech, Encoders
+from realtime_tts.speech.speaker import Speaker
 from realtime_tts.speech.voices import VoiceRegistry
 from realtime_tts.workers.client import EngineClient
 
@@ -76,7 +76,7 @@ class LiveSession:
     @property
     def num_speaking(self) -> int:
         """Contexts that have work at the engine."""
-        return sum(speech.is_busy for speech in self._speeches.values())
+        return sum(speech.speaker.is_busy for speech in self._speeches.values())
 
     # ---- the socket's side ---------------------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class LiveSession:
             self.session.connection_lost(time.monotonic(), clean=clean)
             self.advance()
             for speech in self._speeches.values():
-                speech.park()
+                speech.speaker.park()
             if self._over:
                 self._ledger.abandoned()
 
@@ -197,30 +197,27 @@ class LiveSession:
             self.closing = (event.code, event.reason)
         elif speech := self._speeches.get(event.context_id):
             if isinstance(event, messages.EndOfSegments):
-                speech.end()
+                speech.speaker.end()
             elif isinstance(event, messages.PlaybackChanged):
-                speech.playback(event.played_ms, event.paused)
+                speech.speaker.playback(event.played_ms, event.paused)
             else:
-                speech.set_priority(event.priority)
+                speech.speaker.set_priority(event.priority)
 
     def _start(self, event: messages.StartSpeech, now: float) -> None:
         try:
             speech = self._speeches.get(event.context_id) or self._open_speech(event)
-            speech.add(event.segment, event.priority)
+            speech.speaker.add(event.segment, event.priority)
         except RealtimeTTSError as error:
             self.session.failed(event.context_id, error, now)
 
     def _open_speech(self, event: messages.StartSpeech) -> ContextSpeech:
         """Raises VoiceNotFound: removed since the context was opened."""
         voice = self._services.voices.engine_id(event.settings.voice, self.tenant)
+        settings = dataclasses.replace(event.settings, voice=voice)
+        engine_context_id = f"{self.session.session_id}.{event.context_number}"
+        speaker = Speaker(self._services.engine, engine_context_id, settings, tenant=self.tenant)
         speech = self._speeches[event.context_id] = ContextSpeech(
-            event.context_id,
-            f"{self.session.session_id}.{event.context_number}",
-            dataclasses.replace(event.settings, voice=voice),
-            self._services.engine,
-            self._services.encoders,
-            self,
-            self.tenant,
+            event.context_id, speaker, self._services.encoders, settings.audio, self
         )
         return speech
 

@@ -1,4 +1,4 @@
-"""Threads that encode audio, so that Opus never holds up the event loop. Of their own: the default pool stays free."""
+"""From PCM to packets, in threads of their own: Opus never holds up the event loop, and the default pool stays free."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from realtime_tts.audio import pipeline
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packetizer import Packet
+from realtime_tts.errors import InternalError, RealtimeTTSError
+from realtime_tts.speech.speaker import Piece, Speaker
 
 T = TypeVar("T")
 
@@ -71,3 +73,61 @@ class ContextEncoder:
     async def _run(self, job: Callable[[], list[Packet]]) -> list[Packet]:
         # PCM and mu-law cost less than the way to a thread and back.
         return await self._encoders.run(job) if self._format.codec == "opus" else job()
+
+
+class SpeechListener(Protocol):
+    """Who gets the packets; called on the event loop."""
+
+    def speech_packets(
+        self, context_id: str, packets: list[Packet], segment_index: int, audio_ms: float, done: bool
+    ) -> None: ...
+
+    def speech_finished(self, context_id: str, packets: list[Packet]) -> None: ...
+
+    def speech_failed(self, context_id: str, error: RealtimeTTSError) -> None: ...
+
+
+class ContextSpeech:
+    """One context's way from its speaker to its listener. `close` must be called at its end; it is immediate.
+
+    Args:
+        speaker: of s16le; closed with this.
+    """
+
+    def __init__(
+        self, context_id: str, speaker: Speaker, encoders: Encoders, fmt: AudioFormat, listener: SpeechListener
+    ) -> None:
+        self.speaker = speaker
+        self._context_id, self._listener = context_id, listener
+        self._encoder = ContextEncoder(encoders, speaker.sample_rate_hz, fmt)
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"speak {context_id}")
+
+    def close(self) -> asyncio.Task[None]:
+        """Tell the listener nothing more. Returns the task that is ending."""
+        self.speaker.close()
+        self._encoder.close()
+        self._task.cancel()
+        return self._task
+
+    async def _run(self) -> None:
+        try:
+            async for piece in self.speaker:
+                await self._encode(piece)
+            self._listener.speech_finished(self._context_id, await self._encoder.finish())
+        except RealtimeTTSError as error:
+            self._listener.speech_failed(self._context_id, error)
+        except Exception as error:
+            failure = InternalError("speaking failed")
+            failure.__cause__ = error
+            self._listener.speech_failed(self._context_id, failure)
+
+    async def _encode(self, piece: Piece) -> None:
+        if piece.done:
+            self._listener.speech_packets(self._context_id, [], piece.segment.index, piece.audio_ms, done=True)
+            return
+        num_left = len(piece.pcm) // 2
+        for pcm in self._encoder.slices(piece.pcm):
+            packets = await self._encoder.push(pcm)
+            num_left -= len(pcm) // 2
+            audio_ms = piece.audio_ms - 1000 * num_left / self.speaker.sample_rate_hz
+            self._listener.speech_packets(self._context_id, packets, piece.segment.index, audio_ms, done=False)

@@ -1,16 +1,17 @@
-"""Speaks one context: its segments go to the engine, their audio comes back in order, packets go to the session."""
+"""Speaks one context: its segments go to the engine a few ahead, their audio comes back in order, piece by piece.
+
+The one road from segments to audio: the server and the Python API both take it, and only here a request is made.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import collections
-from typing import Protocol
+from dataclasses import dataclass
 
-from realtime_tts.audio.packetizer import Packet
-from realtime_tts.errors import InternalError, RealtimeTTSError, error_from_code
+from realtime_tts.errors import error_from_code
 from realtime_tts.session.planning import Segment
 from realtime_tts.session.settings import ContextSettings
-from realtime_tts.speech.encoding import ContextEncoder, Encoders
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, RequestStream
 from realtime_tts.workers.policy import ZERO_SHOT_VOICE
@@ -20,51 +21,76 @@ from realtime_tts.workers.policy import ZERO_SHOT_VOICE
 MAX_SUBMITTED = 2
 # A listener so far behind that no more audio is wanted, whatever lead the engine allows itself.
 NOTHING_PLAYED_MS = -1e9
+SAMPLE_BYTES = {"s16le": 2, "f32le": 4}
 
 
-class SpeechListener(Protocol):
-    """Who gets the audio; called on the event loop."""
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What the engine has made of a segment since the piece before.
 
-    def speech_packets(
-        self, context_id: str, packets: list[Packet], segment_index: int, audio_ms: float, done: bool
-    ) -> None: ...
+    Attributes:
+        pcm: mono, in the speaker's encoding; empty in the last piece of a segment.
+        audio_ms: of the segment so far, this piece included.
+        done: that was all of the segment.
+    """
 
-    def speech_finished(self, context_id: str, packets: list[Packet]) -> None: ...
+    segment: Segment
+    pcm: bytes
+    audio_ms: float
+    done: bool
 
-    def speech_failed(self, context_id: str, error: RealtimeTTSError) -> None: ...
 
+class Speaker:
+    """One context at the engine: segments in, an asynchronous iteration of pieces out, once.
 
-class ContextSpeech:
-    """One context at the engine. `cancel` or `close` must be called at its end; both are immediate.
+    `close` must be called at its end; it is immediate.
 
     Args:
-        engine_context_id: unique among all sessions of the gateway.
+        context_id: unique among all contexts of the engine.
+        settings: how to speak; its audio format is the business of whoever makes packets of the pieces.
+        encoding: ``s16le`` or ``f32le``.
+        paced: stay a few seconds ahead of what `playback` tells; False: as fast as possible.
+        max_submitted: segments that the engine holds at one time.
+        max_length_s: end after exactly so much audio.
     """
 
     def __init__(
         self,
-        context_id: str,
-        engine_context_id: str,
-        settings: ContextSettings,
         engine: EngineClient,
-        encoders: Encoders,
-        listener: SpeechListener,
+        context_id: str,
+        settings: ContextSettings,
+        *,
         tenant: str = "",
+        encoding: str = "s16le",
+        paced: bool = True,
+        max_submitted: int = MAX_SUBMITTED,
+        max_length_s: float | None = None,
     ) -> None:
         if engine.ready is None:
-            raise AssertionError("sessions are only let in once a worker has been ready")
-        self._context_id, self._engine_context_id = context_id, engine_context_id
+            raise AssertionError("nobody speaks before a worker has been ready")
+        self.sample_rate_hz = engine.ready.sample_rate
+        self._engine, self._context_id = engine, context_id
         self._settings, self._tenant = settings, tenant
-        self._engine, self._listener = engine, listener
-        self._sample_rate_hz = engine.ready.sample_rate
-        self._encoder = ContextEncoder(encoders, self._sample_rate_hz, settings.audio)
+        self._encoding, self._paced, self._max_submitted = encoding, paced, max_submitted
+        self._max_patches: int | None = None
+        self._bytes_left: int | None = None
+        if max_length_s is not None:
+            num_samples = round(max_length_s * self.sample_rate_hz)
+            self._max_patches = max(1, -(-num_samples // engine.ready.patch_samples))
+            self._bytes_left = SAMPLE_BYTES[encoding] * num_samples
         self._waiting: collections.deque[tuple[Segment, int]] = collections.deque()
         self._submitted: collections.deque[tuple[Segment, RequestStream]] = collections.deque()
-        self._changed = asyncio.Event()
-        self._ended = False
-        self._task = asyncio.get_running_loop().create_task(self._speak(), name=f"speak {engine_context_id}")
+        self._changed = asyncio.Event()  # there is a segment to read, or none will follow
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._num_bytes = 0  # read of the first submitted segment
+        self._segment_is_read = False
+        self._ended = self._closed = False
+        self._end_error: Exception | None = None
 
-    def add(self, segment: Segment, priority: int) -> None:
+    # ---- in ------------------------------------------------------------------------------------------------------
+
+    def add(self, segment: Segment, priority: int = 0) -> None:
         """Speak a segment after those added before.
 
         Raises:
@@ -73,92 +99,118 @@ class ContextSpeech:
         self._waiting.append((segment, priority))
         self._submit()
 
+    async def drain(self) -> None:
+        """Wait while segments wait for their turn at the engine: who reads a long text need not hold all of it."""
+        await self._has_room.wait()
+
+    def end(self, error: Exception | None = None) -> None:
+        """No segment follows; the iteration ends, or raises `error`, after those that were added."""
+        self._ended, self._end_error = True, error
+        self._changed.set()
+
+    def close(self) -> None:
+        """Stop whatever still runs and forget the context at the engine; the iteration ends. Idempotent."""
+        self._closed = True
+        self._waiting.clear()
+        self._has_room.set()
+        self._engine.close_context(self._context_id)
+        self.end()
+
+    # ---- how it is heard -----------------------------------------------------------------------------------------
+
     @property
     def is_busy(self) -> bool:
         """Whether the engine has a segment of it."""
         return bool(self._submitted)
 
-    def end(self) -> None:
-        """No segment follows."""
-        self._ended = True
-        self._changed.set()
-
     def playback(self, played_ms: float, paused: bool) -> None:
-        self._engine.playback(self._engine_context_id, played_ms, paused)
+        self._engine.playback(self._context_id, played_ms, paused)
 
     def park(self) -> None:
         """Stop generating at once, since nobody listens, but keep what is needed to go on. `playback` ends it."""
-        self._engine.playback(self._engine_context_id, NOTHING_PLAYED_MS, paused=True)
+        self._engine.playback(self._context_id, NOTHING_PLAYED_MS, paused=True)
 
     def set_priority(self, priority: int) -> None:
-        self._engine.set_priority(self._engine_context_id, priority)
+        self._engine.set_priority(self._context_id, priority)
 
-    def close(self) -> asyncio.Task[None]:
-        """Stop whatever still runs and forget the context at the engine. Returns the task that is ending."""
-        self._waiting.clear()
-        self._encoder.close()
-        self._engine.close_context(self._engine_context_id)
-        self._task.cancel()
-        return self._task
+    # ---- out -----------------------------------------------------------------------------------------------------
 
-    def _submit(self) -> None:
-        while self._waiting and len(self._submitted) < MAX_SUBMITTED:
-            segment, priority = self._waiting[0]
-            stream = self._engine.submit(self._request(segment, priority))
-            self._submitted.append((segment, stream))
-            self._waiting.popleft()
-        self._changed.set()
+    def __aiter__(self) -> Speaker:
+        return self
 
-    def _request(self, segment: Segment, priority: int) -> frames.Generate:
-        return frames.Generate(
-            request_id=f"{self._engine_context_id}/{segment.index}",
-            context_id=self._engine_context_id,
-            text=segment.text,
-            voice=None if self._settings.voice == ZERO_SHOT_VOICE else self._settings.voice,
-            seed=self._settings.seed,
-            segment=segment.index,
-            instructions=self._settings.instructions,
-            cfg=self._settings.cfg,
-            steps=self._settings.steps,
-            tenant=self._tenant,
-            priority=priority,
-        )
+    async def __anext__(self) -> Piece:
+        """The next piece, as soon as it is made; one reader.
 
-    async def _speak(self) -> None:
-        try:
-            while (entry := await self._next()) is not None:
-                await self._speak_segment(*entry)
-                self._submitted.popleft()
-                self._submit()
-            self._listener.speech_finished(self._context_id, await self._encoder.finish())
-        except RealtimeTTSError as error:
-            self._listener.speech_failed(self._context_id, error)
-        except Exception as error:
-            failure = InternalError("speaking failed")
-            failure.__cause__ = error
-            self._listener.speech_failed(self._context_id, failure)
+        Raises:
+            RealtimeTTSError: what a segment failed with, or why the next one could not be submitted.
+            Exception: what `end` was given.
+        """
+        while (current := await self._next()) is not None:
+            segment, stream = current
+            message = await anext(stream)
+            if self._closed:
+                break
+            if isinstance(message, frames.Failed):
+                raise error_from_code(message.code, message.message)
+            if isinstance(message, frames.Done):
+                self._segment_is_read = True
+                return self._piece(segment, b"", done=True)
+            if pcm := self._cut(message.payload):
+                return self._piece(segment, pcm, done=False)
+        raise StopAsyncIteration
 
     async def _next(self) -> tuple[Segment, RequestStream] | None:
         """The segment to read now; None when the last one has been read."""
+        if self._segment_is_read:
+            self._segment_is_read, self._num_bytes = False, 0
+            self._submitted.popleft()
+            self._submit()
         while not self._submitted:
             if self._ended:
+                if self._end_error is not None:
+                    raise self._end_error
                 return None
             self._changed.clear()
             await self._changed.wait()
-        return self._submitted[0]
+        return None if self._closed or self._bytes_left == 0 else self._submitted[0]
 
-    async def _speak_segment(self, segment: Segment, stream: RequestStream) -> None:
-        num_samples = 0
-        async for message in stream:
-            if isinstance(message, frames.Audio):
-                for pcm in self._encoder.slices(message.payload):
-                    packets = await self._encoder.push(pcm)
-                    num_samples += len(pcm) // 2
-                    self._progress(segment, packets, num_samples, done=False)
-            elif isinstance(message, frames.Failed):
-                raise error_from_code(message.code, message.message)
-        self._progress(segment, [], num_samples, done=True)
+    def _piece(self, segment: Segment, pcm: bytes, done: bool) -> Piece:
+        self._num_bytes += len(pcm)
+        num_samples = self._num_bytes // SAMPLE_BYTES[self._encoding]
+        return Piece(segment, pcm, 1000 * num_samples / self.sample_rate_hz, done)
 
-    def _progress(self, segment: Segment, packets: list[Packet], num_samples: int, done: bool) -> None:
-        audio_ms = 1000 * num_samples / self._sample_rate_hz
-        self._listener.speech_packets(self._context_id, packets, segment.index, audio_ms, done)
+    def _cut(self, pcm: bytes) -> bytes:
+        if self._bytes_left is not None:
+            pcm = pcm[: self._bytes_left]
+            self._bytes_left -= len(pcm)
+        return pcm
+
+    def _submit(self) -> None:
+        while self._waiting and len(self._submitted) < self._max_submitted:
+            segment, priority = self._waiting[0]
+            self._submitted.append((segment, self._engine.submit(self._request(segment, priority))))
+            self._waiting.popleft()
+        if self._waiting:
+            self._has_room.clear()
+        else:
+            self._has_room.set()
+        self._changed.set()
+
+    def _request(self, segment: Segment, priority: int) -> frames.Generate:
+        settings = self._settings
+        return frames.Generate(
+            request_id=f"{self._context_id}/{segment.index}",
+            context_id=self._context_id,
+            text=segment.text,
+            voice=None if settings.voice == ZERO_SHOT_VOICE else settings.voice,
+            seed=settings.seed,
+            segment=segment.index,
+            instructions=settings.instructions,
+            cfg=settings.cfg,
+            steps=settings.steps,
+            max_patches=self._max_patches,
+            encoding=self._encoding,
+            tenant=self._tenant,
+            priority=priority,
+            paced=self._paced,
+        )

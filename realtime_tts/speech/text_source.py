@@ -1,11 +1,16 @@
-"""Text as callers hand it over (a string, an iterable, an async iterable), read piece by piece with a time limit."""
+"""Text as callers hand it over (a string, an iterable, an async iterable), read piece by piece and spoken meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from typing import TypeAlias
 
+from realtime_tts.session.planning import Planner
+from realtime_tts.speech.speaker import Speaker
+
+TextLike: TypeAlias = str | Iterable[str] | AsyncIterable[str]
 _PIECES_AHEAD = 64  # that a blocking iterable is read ahead of the planner
 
 
@@ -15,7 +20,7 @@ class TextSource:
     A plain iterable may block (an LLM client's stream), so a thread of its own reads it.
     """
 
-    def __init__(self, text: str | Iterable[str] | AsyncIterable[str]) -> None:
+    def __init__(self, text: TextLike) -> None:
         if isinstance(text, (str, list, tuple)):
             pieces = _whole([text] if isinstance(text, str) else text)
         elif isinstance(text, AsyncIterable):
@@ -46,6 +51,33 @@ class TextSource:
         close = getattr(self._pieces, "aclose", None)
         if close is not None:
             await close()
+
+
+async def speak_text(text: TextLike, planner: Planner, speaker: Speaker) -> None:
+    """Plan a text as it comes and hand its segments to a speaker, not far ahead of what the engine takes.
+
+    What the text or the engine raises, the speaker's reader gets after the speech before it.
+    """
+    clock = asyncio.get_running_loop().time
+    source = TextSource(text)
+    delta: str | None = ""
+    try:
+        while delta is not None:
+            deadline_s = planner.next_deadline()
+            try:
+                delta = await source.next(None if deadline_s is None else max(0.0, deadline_s - clock()))
+            except asyncio.TimeoutError:
+                segments = planner.tick(clock())
+            else:
+                segments = planner.end(clock()) if delta is None else planner.push(delta, clock())
+            for segment in segments:
+                speaker.add(segment)
+            await speaker.drain()
+        speaker.end()
+    except Exception as error:
+        speaker.end(error)
+    finally:
+        await source.close()
 
 
 async def _whole(pieces: Iterable[str]) -> AsyncIterator[str]:
