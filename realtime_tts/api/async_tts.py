@@ -56,10 +56,12 @@ class AsyncTTS:
         language: str = "en",
         workers: Sequence[WorkerSpec] | None = None,
     ) -> None:
-        devices = [device] if isinstance(device, str) else list(device)
-        options = {"dtype": dtype, "threads": threads, "max_streams": max_streams, "num_blocks": num_blocks}
         if workers is None:
-            workers = [WorkerSpec(worker_command(str(model), name, **options), name) for name in devices]  # type: ignore[arg-type]
+            command = functools.partial(
+                worker_command, str(model), dtype=dtype, threads=threads, max_streams=max_streams, num_blocks=num_blocks
+            )
+            devices = [device] if isinstance(device, str) else device
+            workers = [WorkerSpec(command(name), name) for name in devices]
         self._client = EngineClient(workers)
         self._voices = VoiceRegistry(self._client)
         self._language = language
@@ -87,6 +89,12 @@ class AsyncTTS:
     def sample_rate(self) -> int:
         """Of the chunks, Hz."""
         return self._ready.sample_rate
+
+    @property
+    def device(self) -> str:
+        """Where and how the model runs, for a person: ``cpu, float32, attention sdpa, up to 16 streams``."""
+        ready = self._ready
+        return f"{ready.device}, {ready.dtype}, attention {ready.backend}, up to {ready.max_streams} streams"
 
     @property
     def voices(self) -> list[str]:

@@ -10,11 +10,14 @@ import os
 import platform
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from realtime_tts import __version__
+
+if TYPE_CHECKING:
+    from realtime_tts.config import EngineConfig
 
 _EPILOG = """\b
 Examples:
@@ -47,7 +50,7 @@ def command(model: str | None, devices: str | None, measure: bool, as_json: bool
     if measure:
         if not as_json:
             click.echo("Measuring …", err=True)
-        report["Speed"] = asyncio.run(measured(settings))
+        report["Speed"] = asyncio.run(measured(settings.engine))
         if not as_json:
             print_report({"Speed": report["Speed"]})
     if as_json:
@@ -153,39 +156,28 @@ def _package(module: str, purpose: str) -> str:
     return version
 
 
-async def measured(settings: Any) -> dict[str, str]:
-    """Load the model as a server would, speak two sentences, time the second.
+async def measured(engine: EngineConfig) -> dict[str, str]:
+    """Load the model as a server would, speak a sentence twice, time the second.
 
     Raises:
         RealtimeTTSError: it cannot be loaded, or it fails.
     """
-    from realtime_tts.cli.engine import make_engine
-    from realtime_tts.errors import error_from_code
-    from realtime_tts.workers import frames
+    from realtime_tts.api import AsyncTTS
+    from realtime_tts.cli.engine import worker_specs
 
-    engine = make_engine(settings.engine)
     begun = time.monotonic()
-    try:
-        await engine.start()
-        ready = engine.ready
-        assert ready is not None
+    async with AsyncTTS(workers=worker_specs(engine)) as tts:
         load_s = time.monotonic() - begun
-        for name in ("first", "second"):
-            begun, first_s, num_samples = time.monotonic(), None, 0
-            async for message in engine.submit(frames.Generate(name, name, _TEXT, ready.default_voice, paced=False)):
-                if isinstance(message, frames.Audio):
-                    first_s = first_s or time.monotonic() - begun
-                    num_samples += len(message.payload) // 2
-                elif isinstance(message, frames.Failed):
-                    raise error_from_code(message.code, message.message)
+        for _ in range(2):
+            begun, first_s, num_samples = time.monotonic(), 0.0, 0
+            async for chunk in tts.generate(_TEXT):
+                first_s = first_s or time.monotonic() - begun
+                num_samples += len(chunk)
             total_s = time.monotonic() - begun
-            engine.close_context(name)
-    finally:
-        await engine.close()
-    audio_s = num_samples / ready.sample_rate
-    return {
-        "device": f"{ready.device}, {ready.dtype}, attention {ready.backend}, up to {ready.max_streams} streams",
-        "start to ready": f"{load_s:.1f} s",
-        "first audio": f"{1000 * (first_s or 0):.0f} ms after the text",
-        "real-time factor": f"{total_s / audio_s:.2f} ({audio_s:.1f} s of speech in {total_s:.2f} s; one stream)",
-    }
+        audio_s = num_samples / tts.sample_rate
+        return {
+            "device": tts.device,
+            "start to ready": f"{load_s:.1f} s",
+            "first audio": f"{1000 * first_s:.0f} ms after the text",
+            "real-time factor": f"{total_s / audio_s:.2f} ({audio_s:.1f} s of speech in {total_s:.2f} s; one stream)",
+        }

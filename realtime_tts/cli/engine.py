@@ -1,4 +1,4 @@
-"""From settings to an engine client with its workers."""
+"""From settings to workers and their client."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec, worker_command
 
 
-def make_engine(config: EngineConfig) -> EngineClient:
-    """One worker for each device; not started yet."""
+def worker_specs(config: EngineConfig) -> list[WorkerSpec]:
+    """One worker for each device."""
     extra = ("--max-load", str(config.max_load)) if config.max_load else ()
-    specs = [
+    return [
         WorkerSpec(
             worker_command(
                 config.model,
                 device,
-                dtype=None if config.dtype == "auto" else config.dtype,
-                threads=config.threads or None,
-                max_streams=config.max_streams or None,
-                num_blocks=config.num_blocks or None,
+                dtype=config.dtype,
+                threads=config.threads,
+                max_streams=config.max_streams,
+                num_blocks=config.num_blocks,
             )
             + extra,
             name=f"worker-{index}",
         )
         for index, device in enumerate(config.devices)
     ]
+
+
+def make_engine(config: EngineConfig) -> EngineClient:
+    """The workers' client; not started yet."""
     supervision = SupervisorConfig(ready_timeout_s=config.worker_start_timeout_s, hang_s=config.worker_hang_timeout_s)
-    return EngineClient(specs, supervision)
+    return EngineClient(worker_specs(config), supervision)

@@ -137,13 +137,12 @@ Speech = AsyncIterator["tuple[int, bytes]"]  # sample rate in Hz, s16le mono PCM
 
 async def _local(request: Request, model: str | None, device: str | None, progress: Progress) -> Speech:
     from realtime_tts.api import AsyncTTS
+    from realtime_tts.cli.engine import worker_specs
     from realtime_tts.cli.options import read_settings
 
     engine = read_settings({"model": model, "devices": device}, None).engine
     progress.note(f"Loading {engine.model} …")
-    options: dict[str, Any] = {"dtype": None if engine.dtype == "auto" else engine.dtype}
-    options |= {name: getattr(engine, name) or None for name in ("threads", "max_streams", "num_blocks")}
-    async with AsyncTTS(engine.model, engine.devices[0], **options) as tts:
+    async with AsyncTTS(workers=worker_specs(engine)[:1]) as tts:
         progress.start()
         chunks = tts.generate(
             request.text if request.text is not None else read_standard_input(),
