@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {"model", "workers.frames", "workers.location", "workers.policy"},
     "dialects": {"session", "audio"},
     "speech": {"session", "workers", "text", "audio"},
-    "api": {"speech", "session.settings", "workers", "text", "audio.codecs"},
+    "api": {"speech", "session", "workers"},
     "server": {"dialects", "speech", "session", "workers", "audio", "config"},
     "cli": {"server", "dialects", "api", "workers", "audio", "config", "config_loader"},
     "__init__": {"api"},

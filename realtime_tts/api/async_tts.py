@@ -8,29 +8,38 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import uuid
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Sequence
 
-import numpy as np
-
-from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.api.timed import Chunk, TimedChunk, samples_of, with_words
 from realtime_tts.errors import EngineStartError, InvalidRequest
-from realtime_tts.session.settings import ContextSettings
+from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
+from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.recordings import RecordingLike, VoiceRecordings
-from realtime_tts.speech.speaker import Speaker
+from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.text_source import TextLike, speak_text
 from realtime_tts.speech.voices import VoiceRegistry
-from realtime_tts.text.planner import PlannerFactory
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
-from realtime_tts.workers.policy import ZERO_SHOT_VOICE, ServingPolicy
 from realtime_tts.workers.supervisor import WorkerSpec, worker_command
 
-Chunk = np.ndarray[Any, np.dtype[np.float32]]
 _SEGMENTS_AHEAD = 8  # at the engine: nobody else waits for it, and a reader may be slow
 _STALL_FLUSH_S = 1.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Manner:
+    """How to speak one text: the arguments of `generate`."""
+
+    voice: str | None
+    recordings: VoiceRecordings
+    seed: int
+    instructions: str | None
+    cfg: float | None
+    steps: int | None
+    max_length_s: float | None
 
 
 class AsyncTTS:
@@ -139,7 +148,7 @@ class AsyncTTS:
         cfg: float | None = None,
         steps: int | None = None,
         max_length_s: float | None = None,
-    ) -> AsyncIterator[Chunk]:
+    ) -> AsyncGenerator[Chunk, None]:
         """Speak a text, or a stream of pieces of one (an LLM's deltas) while it is being written.
 
         Leaving the iteration (break, aclose, cancelling the task) cancels at once.
@@ -153,46 +162,80 @@ class AsyncTTS:
             cfg, steps: guidance and flow steps; None is the checkpoint's choice.
             max_length_s: stop after so much audio.
 
-        Raises:
+        Raises (while iterated):
             InvalidRequest, EngineError and others of `realtime_tts.errors`.
         """
-        context_id = uuid.uuid4().hex
-        default_voice = self._ready.default_voice or ZERO_SHOT_VOICE
         recordings = VoiceRecordings(reference_audio, prompt_audio, prompt_text)
-        if not recordings.is_empty and voice is not None:
-            raise InvalidRequest("give a voice or recordings, not both", field="voice")
-        speaker = None
-        feeder = None
-        lent = contextlib.AsyncExitStack()
-        try:
-            if recordings.is_empty:
-                voice = self._voices.engine_id(voice or default_voice)
+        manner = _Manner(voice, recordings, seed, instructions, cfg, steps, max_length_s)
+        async with contextlib.aclosing(self._speak(text, manner)) as pieces:
+            async for piece in pieces:
+                if not piece.done:
+                    yield samples_of(piece)
+
+    async def generate_timed(
+        self,
+        text: TextLike,
+        *,
+        voice: str | None = None,
+        reference_audio: RecordingLike | None = None,
+        prompt_audio: RecordingLike | None = None,
+        prompt_text: str | None = None,
+        seed: int = 0,
+        instructions: str | None = None,
+        cfg: float | None = None,
+        steps: int | None = None,
+        max_length_s: float | None = None,
+    ) -> AsyncGenerator[TimedChunk, None]:
+        """As `generate`, with the words that are heard: for subtitles, or to know what was heard at a barge-in.
+
+        A chunk comes one patch later than there, since which words its segment has left is known at the segment's end.
+        """
+        recordings = VoiceRecordings(reference_audio, prompt_audio, prompt_text)
+        manner = _Manner(voice, recordings, seed, instructions, cfg, steps, max_length_s)
+        async with contextlib.aclosing(self._speak(text, manner)) as pieces:
+            async for chunk in with_words(pieces, self.sample_rate):
+                yield chunk
+
+    async def _speak(self, text: TextLike, manner: _Manner) -> AsyncGenerator[Piece, None]:
+        settings = self._settings(manner)
+        async with contextlib.AsyncExitStack() as ending:
+            if manner.recordings.is_empty:
+                voice = self._voices.engine_id(settings.voice)
             else:
-                voice = await lent.enter_async_context(self._voices.lend(recordings))
-            # No packets are made, so any format will do. A frame carries 64 bits of a seed, noise takes no more anyway.
-            settings = ContextSettings(voice, AudioFormat(), seed % 2**64, cfg, steps, self._language, instructions)
+                voice = await ending.enter_async_context(self._voices.lend(manner.recordings))
             speaker = Speaker(
                 self._client,
-                context_id,
-                settings,
+                uuid.uuid4().hex,
+                dataclasses.replace(settings, voice=voice),
                 encoding="f32le",
                 paced=False,
                 max_submitted=_SEGMENTS_AHEAD,
-                max_length_s=max_length_s,
+                max_length_s=manner.max_length_s,
             )
-            feeder = asyncio.ensure_future(speak_text(text, self._planners.make(self._language), speaker))
+            ending.callback(speaker.close)
+            feeder = asyncio.ensure_future(speak_text(text, self._defaults.make_planner(settings), speaker))
+            ending.push_async_callback(_end, feeder)
             async for piece in speaker:
-                if piece.pcm:
-                    yield np.frombuffer(piece.pcm, dtype="<f4")
-        finally:
-            if feeder is not None:
-                feeder.cancel()
-                await asyncio.gather(feeder, return_exceptions=True)
-            if speaker is not None:
-                speaker.close()
-            await lent.aclose()
+                yield piece
+
+    def _settings(self, manner: _Manner) -> ContextSettings:
+        """Raises InvalidRequest and its kin: what cannot be."""
+        if manner.voice is not None and not manner.recordings.is_empty:
+            raise InvalidRequest("give a voice or recordings, not both", field="voice")
+        params = SpeechParams(manner.cfg, manner.steps, manner.seed, instructions=manner.instructions)
+        return self._defaults.resolve(Choices(), Choices(manner.voice, params=params))
 
     @functools.cached_property
-    def _planners(self) -> PlannerFactory:
-        policy = ServingPolicy.from_map(self._ready.policy)
-        return PlannerFactory(policy.charset, policy.max_segment_chars, _STALL_FLUSH_S)
+    def _defaults(self) -> SpeechDefaults:
+        return SpeechDefaults(
+            self._ready,
+            voices=self._voices.names,
+            language=self._language,
+            stall_flush_s=_STALL_FLUSH_S,
+            draw_seed=lambda: 0,  # never drawn: `generate` has a seed of its own
+        )
+
+
+async def _end(task: asyncio.Future[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -6,12 +6,13 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Generator, Iterable, Sequence
+from typing import TypeVar
 
-from realtime_tts.api.async_tts import AsyncTTS, Chunk
-
-__all__ = ["TTS", "AsyncTTS", "Chunk"]
+from realtime_tts.api.async_tts import AsyncTTS
+from realtime_tts.api.timed import Chunk, TimedChunk
+from realtime_tts.speech.recordings import RecordingLike
+from realtime_tts.workers.supervisor import WorkerSpec
 
 T = TypeVar("T")
 
@@ -19,13 +20,34 @@ T = TypeVar("T")
 class TTS:
     """`AsyncTTS` for blocking code; loads when made. Arguments as there. May be shared between threads."""
 
-    def __init__(self, model: str = "starter-voice", device: str | Sequence[str] = "auto", **options: Any) -> None:
+    def __init__(
+        self,
+        model: str = "starter-voice",
+        device: str | Sequence[str] = "auto",
+        *,
+        dtype: str | None = None,
+        threads: int | None = None,
+        max_streams: int | None = None,
+        num_blocks: int | None = None,
+        language: str = "en",
+        workers: Sequence[WorkerSpec] | None = None,
+    ) -> None:
+        self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="realtime-tts", daemon=True)
         self._thread.start()
-        self._closed = False
+        self._tts = AsyncTTS(
+            model,
+            device,
+            dtype=dtype,
+            threads=threads,
+            max_streams=max_streams,
+            num_blocks=num_blocks,
+            language=language,
+            workers=workers,
+        )
         try:
-            self._tts = self._wait(_make(model, device, options))
+            self._wait(self._tts.start())
         except BaseException:
             self._stop_loop()
             raise
@@ -36,31 +58,103 @@ class TTS:
         return self._tts.sample_rate
 
     @property
+    def device(self) -> str:
+        """As `AsyncTTS.device`."""
+        return self._tts.device
+
+    @property
     def voices(self) -> list[str]:
         """As `AsyncTTS.voices`."""
         return self._tts.voices
 
-    def add_voice(self, name: str, **recordings: Any) -> None:
+    def add_voice(
+        self,
+        name: str,
+        *,
+        reference_audio: RecordingLike | None = None,
+        prompt_audio: RecordingLike | None = None,
+        prompt_text: str | None = None,
+    ) -> None:
         """As `AsyncTTS.add_voice`."""
-        self._wait(self._tts.add_voice(name, **recordings))
+        self._wait(
+            self._tts.add_voice(
+                name, reference_audio=reference_audio, prompt_audio=prompt_audio, prompt_text=prompt_text
+            )
+        )
 
     def remove_voice(self, name: str) -> None:
         """As `AsyncTTS.remove_voice`."""
         self._loop.call_soon_threadsafe(self._tts.remove_voice, name)
 
-    def generate(self, text: str | Iterable[str], **options: Any) -> Iterator[Chunk]:
+    def generate(
+        self,
+        text: str | Iterable[str],
+        *,
+        voice: str | None = None,
+        reference_audio: RecordingLike | None = None,
+        prompt_audio: RecordingLike | None = None,
+        prompt_text: str | None = None,
+        seed: int = 0,
+        instructions: str | None = None,
+        cfg: float | None = None,
+        steps: int | None = None,
+        max_length_s: float | None = None,
+    ) -> Generator[Chunk, None, None]:
         """As `AsyncTTS.generate`; breaking out of the loop cancels at once."""
-        chunks = self._tts.generate(text, **options)
+        chunks = self._tts.generate(
+            text,
+            voice=voice,
+            reference_audio=reference_audio,
+            prompt_audio=prompt_audio,
+            prompt_text=prompt_text,
+            seed=seed,
+            instructions=instructions,
+            cfg=cfg,
+            steps=steps,
+            max_length_s=max_length_s,
+        )
+        return self._iterate(chunks)
+
+    def generate_timed(
+        self,
+        text: str | Iterable[str],
+        *,
+        voice: str | None = None,
+        reference_audio: RecordingLike | None = None,
+        prompt_audio: RecordingLike | None = None,
+        prompt_text: str | None = None,
+        seed: int = 0,
+        instructions: str | None = None,
+        cfg: float | None = None,
+        steps: int | None = None,
+        max_length_s: float | None = None,
+    ) -> Generator[TimedChunk, None, None]:
+        """As `AsyncTTS.generate_timed`."""
+        chunks = self._tts.generate_timed(
+            text,
+            voice=voice,
+            reference_audio=reference_audio,
+            prompt_audio=prompt_audio,
+            prompt_text=prompt_text,
+            seed=seed,
+            instructions=instructions,
+            cfg=cfg,
+            steps=steps,
+            max_length_s=max_length_s,
+        )
+        return self._iterate(chunks)
+
+    def _iterate(self, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
         try:
             while True:
                 try:
-                    chunk: Chunk = self._wait(anext(chunks))  # type: ignore[arg-type]
+                    item = self._wait(anext(items))
                 except StopAsyncIteration:
                     return
-                yield chunk
+                yield item
         finally:
             if not self._closed:
-                self._wait(chunks.aclose())  # type: ignore[attr-defined]
+                self._wait(items.aclose())
 
     def close(self) -> None:
         """End the workers. Idempotent."""
@@ -79,7 +173,7 @@ class TTS:
             with contextlib.suppress(Exception):
                 self.close()
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+    def _wait(self, work: Awaitable[T]) -> T:
         future = asyncio.run_coroutine_threadsafe(_run(work), self._loop)
         try:
             return future.result()
@@ -94,12 +188,6 @@ class TTS:
         self._loop.close()
 
 
-async def _run(work: Coroutine[Any, Any, T]) -> T:
+async def _run(work: Awaitable[T]) -> T:
     """An async generator's step is awaitable, but no coroutine, as `run_coroutine_threadsafe` demands."""
     return await work
-
-
-async def _make(model: str, device: str | Sequence[str], options: dict[str, Any]) -> AsyncTTS:
-    tts = AsyncTTS(model, device, **options)
-    await tts.start()
-    return tts

@@ -155,7 +155,7 @@ async def _local(request: Request, model: str | None, device: str | None, progre
             steps=request.steps,
             cfg=request.cfg,
         )
-        async with contextlib.aclosing(chunks) as generated:  # type: ignore[type-var]
+        async with contextlib.aclosing(chunks) as generated:
             async for chunk in generated:
                 yield tts.sample_rate, (chunk.clip(-1, 1) * 32767).round().astype("<i2").tobytes()
 

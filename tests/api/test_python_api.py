@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from fake_worker import fake_worker_command
 
 import realtime_tts
 from realtime_tts import TTS, AsyncTTS
+from realtime_tts.api import TimedChunk
 from realtime_tts.errors import AudioDecodeError, CheckpointError, EngineStartError, InvalidRequest, VoiceNotFound
 from realtime_tts.speech.text_source import TextSource
 from realtime_tts.workers.supervisor import WorkerSpec
@@ -155,6 +157,48 @@ async def test_recordings_make_a_voice_for_one_call_or_for_good(tts: AsyncTTS, t
         await speak(tts, "hello", voice="mine")
 
 
+TEXTS = [
+    "Hello there.",
+    "No.",
+    "The total is $5.50, and that is all. Is it not? It was 7:30 p.m. when Dr. Smith came, on May 3rd, 2024.",
+    'Ünïcode 🙂 words — and a dash.  Two  spaces.\n\nA new paragraph, (in brackets) "quoted".',
+    "word " * 60,
+]
+
+
+async def speak_timed(tts: AsyncTTS, text: Any, **options: Any) -> list[TimedChunk]:
+    return [chunk async for chunk in tts.generate_timed(text, **options)]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+async def test_words_come_once_in_order_and_never_after_their_sound(tts: AsyncTTS, text: str) -> None:
+    chunks = await speak_timed(tts, text)
+    begin_ms, words = 0.0, []
+    for chunk in chunks:
+        assert all(word.start_ms >= begin_ms - 0.01 for word in chunk.words), "its sound was in an earlier chunk"
+        begin_ms += 1000 * chunk.samples.size / tts.sample_rate
+        words += chunk.words
+    assert all(word.text == text[word.start : word.end] for word in words)
+    assert all(left.end <= right.start for left, right in itertools.pairwise(words))
+    assert all(left.end_ms <= right.start_ms + 0.01 for left, right in itertools.pairwise(words))
+    assert [word.text for word in words] == [word for word in text.split() if any(map(str.isalnum, word))]
+    assert np.array_equal(np.concatenate([chunk.samples for chunk in chunks]), await speak(tts, text))
+
+
+async def test_words_of_a_stream_count_characters_of_the_whole(tts: AsyncTTS) -> None:
+    text = TEXTS[2]
+    whole = [word for chunk in await speak_timed(tts, text) for word in chunk.words]
+    assert whole == [word for chunk in await speak_timed(tts, iter(text)) for word in chunk.words]
+
+
+async def test_words_that_are_cut_off_are_not_told(tts: AsyncTTS) -> None:
+    chunks = await speak_timed(tts, "One sentence is this. Another one is this, and it goes on.", max_length_s=1.0)
+    assert sum(chunk.samples.size for chunk in chunks) == 16000
+    words = [word for chunk in chunks for word in chunk.words]
+    assert 4 <= len(words) < 12
+    assert all(word.start_ms < 1000 for word in words)
+
+
 async def test_many_speak_at_once(tts: AsyncTTS) -> None:
     results = await asyncio.gather(*(speak(tts, "hello there, you.", seed=seed) for seed in range(6)))
     assert [round(float(samples[0]) * 32768) for samples in results] == [1000 * seed - 1000 for seed in range(6)]
@@ -174,6 +218,9 @@ def test_blocking_use_breaking_out_and_threads() -> None:
             break
         samples = np.concatenate(list(tts.generate("Hello there.")))
         assert np.array_equal(samples[:2560] * 32768, np.arange(2560) % 2000 - 1000)
+        words = [word.text for chunk in tts.generate_timed("Hello there.") for word in chunk.words]
+        assert words == ["Hello", "there."]
+        assert tts.device == "cpu, float32, attention fake, up to 64 streams"
         results: list[int] = []
 
         def run() -> None:

@@ -1,0 +1,56 @@
+"""Speech together with the words that are heard in it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from realtime_tts.session.alignment import WordAligner
+from realtime_tts.session.messages import TimedWord
+from realtime_tts.speech.speaker import Piece
+
+__all__ = ["Chunk", "TimedChunk", "TimedWord", "samples_of", "with_words"]
+
+Chunk: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
+
+
+@dataclass(frozen=True, slots=True)
+class TimedChunk:
+    """Samples, [num_samples] in −1…1, and words whose sound begins in them or shortly after.
+
+    Each word comes once, in order, no later than the chunk in which it begins. Its `text` is exactly the caller's text
+    from `start` to `end` (in characters, all pieces of a stream joined); `start_ms` and `end_ms` count from the first
+    sample of the first chunk. The times are estimates from the words' spelling and the length of the audio.
+    """
+
+    samples: Chunk
+    words: tuple[TimedWord, ...]
+
+
+def samples_of(piece: Piece) -> Chunk:
+    """Of a piece in f32le; empty where it ends a segment."""
+    return np.frombuffer(piece.pcm, dtype="<f4")
+
+
+async def with_words(pieces: AsyncIterator[Piece], sample_rate_hz: int) -> AsyncGenerator[TimedChunk, None]:
+    """Join words to a speaker's pieces, f32le.
+
+    A chunk is held until the next piece is there: only then it is known whether it is its segment's last, and all
+    words that are left belong to it.
+    """
+    aligner = WordAligner()
+    held, num_segments, end_ms = np.zeros(0, np.float32), 0, 0.0
+    async for piece in pieces:
+        if piece.segment.index == num_segments:
+            aligner.add_segment(piece.segment)
+            num_segments += 1
+        aligner.progress(piece.segment.index, piece.audio_ms, piece.done)
+        if held.size:
+            yield TimedChunk(held, tuple(aligner.commit_until(end_ms)))
+        held = samples_of(piece)
+        end_ms += 1000 * held.size / sample_rate_hz
+    if held.size:
+        yield TimedChunk(held, tuple(aligner.commit_until(end_ms)))
