@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "speech": {"session", "workers", "text", "audio"},
     "api": {"speech", "session", "workers"},
     "server": {"dialects", "speech", "session", "workers", "audio", "config"},
-    "cli": {"server", "dialects", "api", "workers", "audio", "config", "config_loader"},
+    "cli": {"server", "api", "workers", "audio", "config", "config_loader"},
     "__init__": {"api"},
     "__main__": {"cli"},
 }
@@ -117,6 +117,13 @@ def test_the_gateway_does_not_load_torch() -> None:
     code = "import sys, realtime_tts.server.app; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
+
+
+def test_only_the_command_line_knows_the_client_package() -> None:
+    """It is a distribution of its own, installed beside this one or not at all."""
+    client = "realtime_tts_client"
+    paths = [path for path in PACKAGE.rglob("*.py") if any(is_in(name, client) for name in imported_modules(path))]
+    assert paths == [PACKAGE / "cli/remote.py"]
 
 
 def test_package_inits_hold_no_code() -> None:

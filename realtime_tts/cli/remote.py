@@ -1,17 +1,14 @@
-"""Speaking through a running server: what `say --url` and `voices --url` need, without any client package."""
+"""A running server: speaking through it, with the Python client, and asking it over HTTP."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from realtime_tts.dialects.native import AUDIO_HEADER, SUBPROTOCOL
 from realtime_tts.errors import ConfigError, RealtimeTTSError, error_from_code
 
 SAMPLE_RATE_HZ = 48_000
@@ -45,65 +42,32 @@ def get_json(url: str, path: str, api_key: str | None) -> dict[str, Any]:
 
 
 async def remote_speech(
-    url: str, api_key: str | None, deltas: AsyncIterator[str], voice: str | None, params: dict[str, Any]
-) -> AsyncIterator[bytes]:
-    """s16le mono PCM at 48 kHz of the text that `deltas` yields, as soon as it arrives.
+    url: str, api_key: str | None, text: str | AsyncIterable[str], voice: str | None, params: dict[str, Any]
+) -> AsyncGenerator[bytes, None]:
+    """s16le mono PCM at 48 kHz of a text, as soon as it arrives.
 
     Raises:
-        RealtimeTTSError: whatever the server answers, and `ConfigError` if there is none.
+        RealtimeTTSError: whatever the server answers; `ConfigError` if there is none, or no client to ask it with.
     """
-    from websockets.asyncio.client import connect
-    from websockets.exceptions import ConnectionClosed, InvalidStatus
-
-    audio = {"codec": "pcm_s16le", "sample_rate": SAMPLE_RATE_HZ}
-    start = {"type": "session.start", "voice": voice, "audio": audio, "params": params}
-    options: dict[str, Any] = {"compression": None, "max_size": None, "additional_headers": _headers(api_key)}
     try:
-        address = server_url(url, "/v1/stream", "ws")
-        async with connect(address, subprotocols=[SUBPROTOCOL], **options) as socket:  # type: ignore[list-item]
-            await socket.send(json.dumps(start))
-            sender = asyncio.create_task(_send(socket, deltas))
-            try:
-                async for pcm in _receive(socket):
-                    yield pcm
-                await sender
-            finally:
-                sender.cancel()
-                await asyncio.gather(sender, return_exceptions=True)
-    except InvalidStatus as error:
-        raise _refused(bytes(error.response.body or b""), error.response.status_code) from error
-    except ConnectionClosed as error:
-        raise ConfigError("the server closed the connection in mid-speech", field="url") from error
-    except OSError as error:
-        raise ConfigError(f"no server answers at {url}: {error}", field="url") from error
-
-
-async def _send(socket: Any, deltas: AsyncIterator[str]) -> None:
-    async for delta in deltas:
-        # Well within the size of one message, however its characters are escaped.
-        for start in range(0, len(delta), 4000):
-            await socket.send(json.dumps({"type": "text", "context_id": "say", "text": delta[start : start + 4000]}))
-    await socket.send(json.dumps({"type": "text", "context_id": "say", "text": ""}))
-    await socket.send(json.dumps({"type": "end", "context_id": "say"}))
-
-
-async def _receive(socket: Any) -> AsyncIterator[bytes]:
-    num_samples = 0
-    async for frame in socket:
-        if isinstance(frame, bytes):
-            pcm = frame[AUDIO_HEADER.size :]
-            num_samples += len(pcm) // 2
-            yield pcm
-            # We take all there is: the sink holds it, or waits for the speaker by itself.
-            played_ms = 1000 * num_samples / SAMPLE_RATE_HZ
-            with contextlib.suppress(OSError):
-                await socket.send(json.dumps({"type": "playback", "context_id": "say", "played_ms": played_ms}))
-            continue
-        message = json.loads(frame)
-        if message["type"] in ("error", "context.failed"):
-            raise error_from_code(message["code"], message["message"])
-        if message["type"] == "context.done":
-            return
+        import realtime_tts_client as client
+    except ImportError as error:
+        raise ConfigError(
+            "--url needs the Python client: pip install realtime-tts-client (in a copy of the repository: "
+            "pip install ./clients/python)",
+            field="url",
+        ) from error
+    address, audio = server_url(url, "/v1/stream", "ws"), client.AudioFormat("pcm_s16le", SAMPLE_RATE_HZ)
+    # What was taken counts as heard: the sink holds it, or waits for the speaker by itself.
+    session = client.connect(address, voice=voice, audio=audio, params=params, api_key=api_key, playback="consumed")
+    try:
+        async with session, session.speak(text) as context:
+            async for packet in context:
+                yield packet.payload
+    except client.ConnectionFailed as error:
+        raise ConfigError(f"no server answers: {error.message}", field="url") from error
+    except client.RealtimeTTSError as error:
+        raise error_from_code(error.code, error.message) from error
 
 
 def _headers(api_key: str | None) -> dict[str, str]:

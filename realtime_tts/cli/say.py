@@ -7,7 +7,7 @@ import codecs
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,7 @@ def _check(request: Request, url: str | None, model: str | None, device: str | N
         raise click.UsageError("--reference, --prompt-audio, --model and --device need the model here: leave --url out")
 
 
-Speech = AsyncIterator["tuple[int, bytes]"]  # sample rate in Hz, s16le mono PCM
+Speech = AsyncGenerator["tuple[int, bytes]", None]  # sample rate in Hz, s16le mono PCM
 
 
 async def _local(request: Request, model: str | None, device: str | None, progress: Progress) -> Speech:
@@ -168,14 +168,10 @@ async def _remote(request: Request, url: str, api_key: str | None) -> Speech:
         for name in ("instructions", "seed", "steps", "cfg")
         if getattr(request, name) is not None
     }
-    deltas = _once(request.text) if request.text is not None else read_standard_input()
-    async with contextlib.aclosing(remote_speech(url, api_key, deltas, request.voice, params)) as speech:  # type: ignore[type-var]
+    text = request.text if request.text is not None else read_standard_input()
+    async with contextlib.aclosing(remote_speech(url, api_key, text, request.voice, params)) as speech:
         async for pcm in speech:
             yield SAMPLE_RATE_HZ, pcm
-
-
-async def _once(text: str) -> AsyncIterator[str]:
-    yield text
 
 
 async def read_standard_input() -> AsyncIterator[str]:
@@ -195,7 +191,7 @@ async def _play(speech: Speech, output: str | None, output_format: str | None, p
     writer: asyncio.Task[None] | None = None
     progress.start()
     try:
-        async with contextlib.aclosing(speech) as chunks:  # type: ignore[type-var]
+        async with contextlib.aclosing(speech) as chunks:
             async for rate_hz, pcm in chunks:
                 if sink is None:
                     sink = await asyncio.to_thread(open_sink, output, output_format, rate_hz)

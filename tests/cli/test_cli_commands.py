@@ -131,6 +131,30 @@ def test_say_tells_a_servers_refusal(server: GatewayHarness) -> None:
     assert result.stderr.splitlines()[-1].startswith(b"Error: steps must be within")
 
 
+def test_say_forwards_text_while_it_is_being_written(server: GatewayHarness) -> None:
+    command = [sys.executable, "-m", "realtime_tts", "say", "--url", server.url, "-o", "-", "--format", "raw", "-q"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"This is the first sentence. And ")
+        process.stdin.flush()
+        assert process.stdout.read(960), "nothing is heard before the text has ended"
+        process.stdin.write(b"this is the second.")
+        process.stdin.close()
+        num_bytes = 960 + len(process.stdout.read())
+    assert process.returncode == 0
+    assert num_bytes / 2 / 48_000 == pytest.approx(1.92, abs=0.2)
+
+
+def test_say_through_a_server_needs_the_client_and_says_how_to_get_it(
+    server: GatewayHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "realtime_tts_client", None)
+    result = run("say", "Hello.", "--url", server.url, "-o", "-")
+    assert isinstance(result.exception, ConfigError)
+    assert "pip install realtime-tts-client" in result.exception.message
+
+
 def test_say_without_words_says_so(server: GatewayHarness) -> None:
     result = run("say", "😀", "--url", server.url, "-o", "-")
     assert result.exit_code == 0
