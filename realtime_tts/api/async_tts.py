@@ -19,7 +19,7 @@ from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.recordings import RecordingLike, VoiceRecordings
 from realtime_tts.speech.speaker import Piece, Speaker
-from realtime_tts.speech.text_source import TextLike, speak_text
+from realtime_tts.speech.text_source import TextLike, TextSource, speak_text
 from realtime_tts.speech.voices import VoiceRegistry
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
@@ -154,6 +154,7 @@ class AsyncTTS:
         Leaving the iteration (break, aclose, cancelling the task) cancels at once.
 
         Args:
+            text: a string, or an iterable or async iterable of pieces; None and "" among them are skipped.
             voice: a name of `voices`; None is the model's default, ``zero-shot`` one that the model makes up.
             reference_audio: speak like this recording: a path, or (samples, rate in Hz).
             prompt_audio, prompt_text: continue from this recording of this text.
@@ -164,6 +165,7 @@ class AsyncTTS:
 
         Raises (while iterated):
             InvalidRequest, EngineError and others of `realtime_tts.errors`.
+            TypeError: the text, or a piece of it, is not text; what else the text's iteration raises.
         """
         recordings = VoiceRecordings(reference_audio, prompt_audio, prompt_text)
         manner = _Manner(voice, recordings, seed, instructions, cfg, steps, max_length_s)
@@ -197,7 +199,7 @@ class AsyncTTS:
                 yield chunk
 
     async def _speak(self, text: TextLike, manner: _Manner) -> AsyncGenerator[Piece, None]:
-        settings = self._settings(manner)
+        source, settings = TextSource(text), self._settings(manner)
         async with contextlib.AsyncExitStack() as ending:
             if manner.recordings.is_empty:
                 voice = self._voices.engine_id(settings.voice)
@@ -212,9 +214,9 @@ class AsyncTTS:
                 max_submitted=_SEGMENTS_AHEAD,
                 max_length_s=manner.max_length_s,
             )
-            ending.callback(speaker.close)
-            feeder = asyncio.ensure_future(speak_text(text, self._defaults.make_planner(settings), speaker))
+            feeder = asyncio.ensure_future(speak_text(source, self._defaults.make_planner(settings), speaker))
             ending.push_async_callback(_end, feeder)
+            ending.callback(speaker.close)  # the first to be called: nothing more is generated from now on
             async for piece in speaker:
                 yield piece
 

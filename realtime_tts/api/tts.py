@@ -88,7 +88,7 @@ class TTS:
 
     def generate(
         self,
-        text: str | Iterable[str],
+        text: str | Iterable[str | None],
         *,
         voice: str | None = None,
         reference_audio: RecordingLike | None = None,
@@ -117,7 +117,7 @@ class TTS:
 
     def generate_timed(
         self,
-        text: str | Iterable[str],
+        text: str | Iterable[str | None],
         *,
         voice: str | None = None,
         reference_audio: RecordingLike | None = None,

@@ -5,33 +5,43 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from realtime_tts.session.planning import Planner
 from realtime_tts.speech.speaker import Speaker
 
-TextLike: TypeAlias = str | Iterable[str] | AsyncIterable[str]
+TextLike: TypeAlias = str | Iterable[str | None] | AsyncIterable[str | None]  # None: a delta without text, as LLMs send
 _PIECES_AHEAD = 64  # that a blocking iterable is read ahead of the planner
 
 
 class TextSource:
-    """`next` gives the next piece and None at the end; a time-out loses nothing.
+    """`next` gives the next piece that holds text and None at the end; a time-out loses nothing.
 
     A plain iterable may block (an LLM client's stream), so a thread of its own reads it.
+
+    Raises:
+        TypeError: neither text nor something to iterate over.
     """
 
     def __init__(self, text: TextLike) -> None:
+        pieces: AsyncIterator[object]
         if isinstance(text, (str, list, tuple)):
             pieces = _whole([text] if isinstance(text, str) else text)
+        elif isinstance(text, (bytes, bytearray, memoryview)):
+            raise _no_text(text)
         elif isinstance(text, AsyncIterable):
             pieces = aiter(text)
-        else:
+        elif isinstance(text, Iterable):
             pieces = _threaded(text)
-        self._pieces: AsyncIterator[str] = pieces
+        else:
+            raise _no_text(text)
+        self._pieces = pieces
         self._pending: asyncio.Future[str | None] | None = None
 
     async def next(self, wait_s: float | None) -> str | None:
-        """Raises asyncio.TimeoutError after `wait_s` seconds without a piece, and whatever the iterable raises."""
+        """Raises asyncio.TimeoutError after `wait_s` seconds without a piece, TypeError for a piece that is no text,
+        and whatever the iterable raises."""
         if self._pending is None:
             self._pending = asyncio.ensure_future(self._advance())
         done, _ = await asyncio.wait([self._pending], timeout=wait_s)
@@ -41,7 +51,12 @@ class TextSource:
         return piece
 
     async def _advance(self) -> str | None:
-        return await anext(self._pieces, None)
+        async for piece in self._pieces:
+            if piece is not None and not isinstance(piece, str):
+                raise _no_text(piece)
+            if piece:
+                return piece
+        return None
 
     async def close(self) -> None:
         """Stop reading."""
@@ -53,13 +68,16 @@ class TextSource:
             await close()
 
 
-async def speak_text(text: TextLike, planner: Planner, speaker: Speaker) -> None:
+def _no_text(value: object) -> TypeError:
+    return TypeError(f"text must be str, or yield str or None, not {type(value).__name__}")
+
+
+async def speak_text(source: TextSource, planner: Planner, speaker: Speaker) -> None:
     """Plan a text as it comes and hand its segments to a speaker, not far ahead of what the engine takes.
 
     What the text or the engine raises, the speaker's reader gets after the speech before it.
     """
     clock = asyncio.get_running_loop().time
-    source = TextSource(text)
     delta: str | None = ""
     try:
         while delta is not None:
@@ -80,18 +98,18 @@ async def speak_text(text: TextLike, planner: Planner, speaker: Speaker) -> None
         await source.close()
 
 
-async def _whole(pieces: Iterable[str]) -> AsyncIterator[str]:
+async def _whole(pieces: Iterable[object]) -> AsyncIterator[object]:
     for piece in pieces:
         yield piece
 
 
-async def _threaded(pieces: Iterable[str]) -> AsyncIterator[str]:
+async def _threaded(pieces: Iterable[object]) -> AsyncIterator[object]:
     loop = asyncio.get_running_loop()
-    arrived: asyncio.Queue[str | BaseException | None] = asyncio.Queue()
+    arrived: asyncio.Queue[object] = asyncio.Queue()
     room = threading.Semaphore(_PIECES_AHEAD)
     stopped = threading.Event()
 
-    def put(item: str | BaseException | None) -> None:
+    def put(item: object) -> None:
         if not stopped.is_set() and not loop.is_closed():
             loop.call_soon_threadsafe(arrived.put_nowait, item)
 
@@ -102,17 +120,24 @@ async def _threaded(pieces: Iterable[str]) -> AsyncIterator[str]:
                 if stopped.is_set():
                     return
                 put(piece)
-            put(None)
+            put(_Ended(None))
         except BaseException as error:
-            put(error)
+            put(_Ended(error))
 
     threading.Thread(target=read, name="text", daemon=True).start()
     try:
-        while (item := await arrived.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
+        while not isinstance(item := await arrived.get(), _Ended):
             room.release()
             yield item
+        if item.error is not None:
+            raise item.error
     finally:
         stopped.set()
         room.release()
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """After the last piece; `error` is what the iterable raised."""
+
+    error: BaseException | None

@@ -22,7 +22,6 @@ import realtime_tts
 from realtime_tts import TTS, AsyncTTS
 from realtime_tts.api import TimedChunk
 from realtime_tts.errors import AudioDecodeError, CheckpointError, EngineStartError, InvalidRequest, VoiceNotFound
-from realtime_tts.speech.text_source import TextSource
 from realtime_tts.workers.supervisor import WorkerSpec
 
 
@@ -125,6 +124,41 @@ async def test_errors_are_typed_and_leave_nothing_behind(tts: AsyncTTS) -> None:
     with pytest.raises(AudioDecodeError):
         await speak(tts, "hello", reference_audio=(np.zeros(0), 16000))
     assert not tts._client._voices
+
+
+async def test_deltas_without_text_are_skipped(tts: AsyncTTS) -> None:
+    async def deltas() -> AsyncIterator[str | None]:
+        for delta in (None, "Hello ", "", None, "there.", None):
+            yield delta
+
+    whole = await speak(tts, "Hello there.")
+    assert np.array_equal(whole, await speak(tts, deltas()))
+    assert np.array_equal(whole, await speak(tts, [None, "Hello ", "", "there."]))
+    assert np.array_equal(whole, await speak(tts, iter(["Hello ", None, "there.", ""])))
+    assert (await speak(tts, [None, ""])).size == 0
+
+
+async def yielding(*pieces: Any) -> AsyncIterator[Any]:
+    for piece in pieces:
+        yield piece
+
+
+@pytest.mark.parametrize(
+    ("make_text", "name"),
+    [
+        (lambda: b"Hello.", "bytes"),
+        (lambda: bytearray(b"Hello."), "bytearray"),
+        (lambda: None, "NoneType"),
+        (lambda: 5, "int"),
+        (lambda: ["Hello. ", b"there"], "bytes"),
+        (lambda: iter(["Hello. ", {"delta": "there"}]), "dict"),
+        (lambda: yielding("Hello. ", 7), "int"),
+        (lambda: yielding(b"Hello."), "bytes"),
+    ],
+)
+async def test_what_is_no_text_is_refused_by_its_type(tts: AsyncTTS, make_text: Any, name: str) -> None:
+    with pytest.raises(TypeError, match=f"text must be str.* not {name}$"):
+        await asyncio.wait_for(speak(tts, make_text()), 10)
 
 
 async def test_an_error_of_the_text_stream_reaches_the_caller(tts: AsyncTTS) -> None:
@@ -239,45 +273,6 @@ def test_blocking_use_breaking_out_and_threads() -> None:
     tts.close()
     with pytest.raises(CheckpointError):
         TTS(workers=fake(fail_start=True))
-
-
-async def test_a_time_out_of_the_text_loses_nothing() -> None:
-    def slow() -> Iterator[str]:
-        yield "a"
-        time.sleep(0.2)
-        yield "b"
-
-    source = TextSource(slow())
-    pieces: list[str] = []
-    num_timeouts = 0
-    while True:
-        try:
-            piece = await source.next(0.05)
-        except asyncio.TimeoutError:
-            num_timeouts += 1
-            continue
-        if piece is None:
-            break
-        pieces.append(piece)
-    await source.close()
-    assert pieces == ["a", "b"]
-    assert num_timeouts > 0
-
-
-async def test_an_endless_text_is_read_only_a_little_ahead() -> None:
-    num_read = 0
-
-    def endless() -> Iterator[str]:
-        nonlocal num_read
-        while True:
-            num_read += 1
-            yield "x"
-
-    source = TextSource(endless())
-    await source.next(5)
-    await asyncio.sleep(0.1)
-    await source.close()
-    assert num_read < 100
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

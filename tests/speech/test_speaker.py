@@ -15,7 +15,7 @@ from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.errors import Draining, EngineLost, NumericalError, VoiceNotFound
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
-from realtime_tts.speech.text_source import speak_text
+from realtime_tts.speech.text_source import TextSource, speak_text
 from realtime_tts.text.planner import PlannerFactory, SpeechSegment
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import WorkerSpec
@@ -166,7 +166,7 @@ async def test_a_text_is_planned_no_further_than_the_engine_takes_it(engine: Eng
 
     speaker = Speaker(engine, "context", SETTINGS)
     planner = PlannerFactory(None, 70, None).make("en")
-    feeding = asyncio.create_task(speak_text(endless(), planner, speaker))
+    feeding = asyncio.create_task(speak_text(TextSource(endless()), planner, speaker))
     await anext(speaker)
     await asyncio.sleep(0.05)
     assert num_read < 20
@@ -181,7 +181,7 @@ async def test_what_the_text_raises_comes_after_the_speech_before_it(engine: Eng
         raise KeyError("the LLM failed")
 
     speaker = Speaker(engine, "context", SETTINGS)
-    await speak_text(broken(), PlannerFactory(None, 70, None).make("en"), speaker)
+    await speak_text(TextSource(broken()), PlannerFactory(None, 70, None).make("en"), speaker)
     heard: list[Piece] = []
     with pytest.raises(KeyError):
         await read_into(heard, speaker)
