@@ -16,6 +16,7 @@ from gateway_harness import GatewayHarness
 
 from realtime_tts.cli import sinks as cli_sinks
 from realtime_tts.cli.main import COMMANDS, cli
+from realtime_tts.cli.serve import announce
 from realtime_tts.cli.sinks import OggSink, WavSink, format_of
 from realtime_tts.errors import ConfigError
 from realtime_tts.server.auth import hash_key, load_hashes
@@ -174,6 +175,16 @@ def test_voices_of_the_bundled_model_and_of_a_server(server: GatewayHarness) -> 
     assert [voice["id"] for voice in local] == ["slt", "rms", "awb"]
     remote = run("voices", "--url", server.url)
     assert remote.stdout.splitlines()[0].startswith("* slt")
+
+
+def test_serve_tells_where_to_go_and_what_it_speaks_with(
+    server: GatewayHarness, capsys: pytest.CaptureFixture[str]
+) -> None:
+    announce(server.server, server.url)
+    said = capsys.readouterr().err
+    assert server.url in said
+    assert "slt, rms (default: slt)" in said
+    assert "no key is needed" in said
 
 
 def test_a_new_key_opens_the_server_through_its_hash(tmp_path: Path) -> None:
