@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import math
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 
@@ -224,6 +225,8 @@ class AsyncTTS:
         """Raises InvalidRequest and its kin: what cannot be."""
         if manner.voice is not None and not manner.recordings.is_empty:
             raise InvalidRequest("give a voice or recordings, not both", field="voice")
+        if manner.max_length_s is not None and not 0 < manner.max_length_s < math.inf:
+            raise InvalidRequest("max_length_s must be a positive number of seconds", field="max_length_s")
         params = SpeechParams(manner.cfg, manner.steps, manner.seed, instructions=manner.instructions)
         return self._defaults.resolve(Choices(), Choices(manner.voice, params=params))
 

@@ -170,6 +170,17 @@ async def test_an_error_of_the_text_stream_reaches_the_caller(tts: AsyncTTS) -> 
         await speak(tts, broken())
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"steps": 1}, {"steps": 65}, {"cfg": -1.0}, {"cfg": float("nan")}, {"seed": -1}, {"instructions": "x" * 501}]
+    + [{"max_length_s": value} for value in (0.0, -1.0, float("nan"), float("inf"))],
+)
+async def test_a_choice_out_of_bounds_is_refused_by_name(tts: AsyncTTS, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        await speak(tts, "Hello.", **options)
+    assert next(iter(options)) in caught.value.message
+
+
 async def test_recordings_make_a_voice_for_one_call_or_for_good(tts: AsyncTTS, tmp_path: Path) -> None:
     tone = (0.3 * np.sin(np.arange(16000) * 0.1)).astype(np.float32)
     path = tmp_path / "tone.wav"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -21,7 +22,7 @@ from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import WorkerSpec
 
 PATCH_SAMPLES = 2560
-SETTINGS = ContextSettings("slt", AudioFormat(), seed=3)
+SETTINGS = ContextSettings("slt", AudioFormat(), seed=3, cfg=2.0, steps=6, language="en")
 
 
 @pytest_asyncio.fixture
@@ -122,7 +123,7 @@ async def test_a_failure_is_typed_and_comes_after_the_audio_before_it(engine: En
         await read_into(heard, speaker)
     speaker.close()
     assert [(p.segment.index, p.done) for p in heard] == [(0, False), (0, True), (1, False)]
-    other = speaker_of(engine, "four", settings=ContextSettings("nobody", AudioFormat(), seed=0))
+    other = speaker_of(engine, "four", settings=dataclasses.replace(SETTINGS, voice="nobody"))
     with pytest.raises(VoiceNotFound):
         await anext(other)
     other.close()
