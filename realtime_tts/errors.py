@@ -26,6 +26,7 @@ RealtimeTTSError
 ├── CheckpointError                a model directory that is incomplete, damaged or of another architecture
 ├── EngineError
 │   ├── EngineStartError
+│   ├── EngineClosed               used after `close`, or closed while it was speaking
 │   ├── EngineLost                 the worker died or hung; its requests can be sent again
 │   ├── EngineOutOfMemory
 │   └── NumericalError             NaN or infinity in one stream
@@ -155,6 +156,10 @@ class EngineError(RealtimeTTSError):
 
 class EngineStartError(EngineError):
     code = "engine_start_error"
+
+
+class EngineClosed(EngineError):
+    code = "engine_closed"
 
 
 class EngineLost(EngineError):

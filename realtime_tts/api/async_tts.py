@@ -12,10 +12,10 @@ import dataclasses
 import functools
 import math
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 
 from realtime_tts.api.timed import Chunk, TimedChunk, samples_of, with_words
-from realtime_tts.errors import EngineStartError, InvalidRequest
+from realtime_tts.errors import Draining, EngineClosed, EngineLost, EngineStartError, InvalidRequest
 from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.recordings import RecordingLike, VoiceRecordings
@@ -75,17 +75,24 @@ class AsyncTTS:
         self._client = EngineClient(workers)
         self._voices = VoiceRegistry(self._client)
         self._language = language
+        self._speakers: set[Speaker] = set()
+        self._closed = False
 
     async def start(self) -> None:
         """Load the model; returns when it is warm. Called by ``async with``.
 
         Raises:
             CheckpointError, ConfigError, EngineStartError: it cannot be loaded.
+            EngineClosed: it was closed before.
         """
+        self._check_open()
         await self._client.start()
 
     async def close(self) -> None:
-        """End the workers; running generations end with EngineLost. Idempotent."""
+        """End the workers; running generations end with EngineClosed, as do later calls. Idempotent."""
+        self._closed = True
+        for speaker in self._speakers:
+            speaker.close()
         await self._client.close()
 
     async def __aenter__(self) -> AsyncTTS:
@@ -109,13 +116,30 @@ class AsyncTTS:
     @property
     def voices(self) -> list[str]:
         """Names for `generate`'s `voice`, those added included; ``zero-shot`` is always one."""
+        self._check_open()
         return self._voices.names()
 
     @property
     def _ready(self) -> frames.Ready:
+        self._check_open()
         if self._client.ready is None:
             raise EngineStartError("the model is not loaded; use `async with` or call start()")
         return self._client.ready
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineClosed("this TTS was closed")
+
+    @contextlib.contextmanager
+    def _while_open(self) -> Iterator[None]:
+        """Tells as EngineClosed whatever `close` does to what runs inside: speech cut off, a worker gone."""
+        self._check_open()
+        try:
+            yield
+        except (EngineLost, Draining):
+            self._check_open()
+            raise
+        self._check_open()
 
     async def add_voice(
         self,
@@ -130,10 +154,12 @@ class AsyncTTS:
         Raises:
             VoiceExists: the name is taken. AudioDecodeError, InvalidRequest: the recordings cannot be used.
         """
-        await self._voices.add(name, VoiceRecordings(reference_audio, prompt_audio, prompt_text))
+        with self._while_open():
+            await self._voices.add(name, VoiceRecordings(reference_audio, prompt_audio, prompt_text))
 
     def remove_voice(self, name: str) -> None:
         """Forget an added voice."""
+        self._check_open()
         self._voices.remove(name)
 
     async def generate(
@@ -200,26 +226,33 @@ class AsyncTTS:
                 yield chunk
 
     async def _speak(self, text: TextLike, manner: _Manner) -> AsyncGenerator[Piece, None]:
-        source, settings = TextSource(text), self._settings(manner)
-        async with contextlib.AsyncExitStack() as ending:
-            if manner.recordings.is_empty:
-                voice = self._voices.engine_id(settings.voice)
-            else:
-                voice = await ending.enter_async_context(self._voices.lend(manner.recordings))
-            speaker = Speaker(
-                self._client,
-                uuid.uuid4().hex,
-                dataclasses.replace(settings, voice=voice),
-                encoding="f32le",
-                paced=False,
-                max_submitted=_SEGMENTS_AHEAD,
-                max_length_s=manner.max_length_s,
-            )
-            feeder = asyncio.ensure_future(speak_text(source, self._defaults.make_planner(settings), speaker))
-            ending.push_async_callback(_end, feeder)
-            ending.callback(speaker.close)  # the first to be called: nothing more is generated from now on
-            async for piece in speaker:
-                yield piece
+        with self._while_open():
+            source, settings = TextSource(text), self._settings(manner)
+            async with contextlib.AsyncExitStack() as ending:
+                if manner.recordings.is_empty:
+                    voice = self._voices.engine_id(settings.voice)
+                else:
+                    voice = await ending.enter_async_context(self._voices.lend(manner.recordings))
+                speaker = self._open_speaker(dataclasses.replace(settings, voice=voice), manner.max_length_s)
+                ending.callback(self._speakers.discard, speaker)
+                feeder = asyncio.ensure_future(speak_text(source, self._defaults.make_planner(settings), speaker))
+                ending.push_async_callback(_end, feeder)
+                ending.callback(speaker.close)  # the first to be called: nothing more is generated from now on
+                async for piece in speaker:
+                    yield piece
+
+    def _open_speaker(self, settings: ContextSettings, max_length_s: float | None) -> Speaker:
+        speaker = Speaker(
+            self._client,
+            uuid.uuid4().hex,
+            settings,
+            encoding="f32le",
+            paced=False,
+            max_submitted=_SEGMENTS_AHEAD,
+            max_length_s=max_length_s,
+        )
+        self._speakers.add(speaker)
+        return speaker
 
     def _settings(self, manner: _Manner) -> ContextSettings:
         """Raises InvalidRequest and its kin: what cannot be."""

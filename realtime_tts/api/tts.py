@@ -6,11 +6,12 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Generator, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from typing import Any, TypeVar
 
 from realtime_tts.api.async_tts import AsyncTTS
 from realtime_tts.api.timed import Chunk, TimedChunk
+from realtime_tts.errors import EngineClosed
 from realtime_tts.speech.recordings import RecordingLike
 from realtime_tts.workers.supervisor import WorkerSpec
 
@@ -32,10 +33,6 @@ class TTS:
         language: str = "en",
         workers: Sequence[WorkerSpec] | None = None,
     ) -> None:
-        self._closed = False
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="realtime-tts", daemon=True)
-        self._thread.start()
         self._tts = AsyncTTS(
             model,
             device,
@@ -46,10 +43,16 @@ class TTS:
             language=language,
             workers=workers,
         )
+        self._closed = False
+        self._lock = threading.Lock()  # nothing is given to the loop once it is being closed
+        self._iterated: set[AsyncGenerator[Any, None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="realtime-tts", daemon=True)
+        self._thread.start()
         try:
-            self._wait(self._tts.start())
+            self._wait(self._tts.start)
         except BaseException:
-            self._stop_loop()
+            self.close()
             raise
 
     @property
@@ -77,14 +80,18 @@ class TTS:
     ) -> None:
         """As `AsyncTTS.add_voice`."""
         self._wait(
-            self._tts.add_voice(
+            lambda: self._tts.add_voice(
                 name, reference_audio=reference_audio, prompt_audio=prompt_audio, prompt_text=prompt_text
             )
         )
 
     def remove_voice(self, name: str) -> None:
         """As `AsyncTTS.remove_voice`."""
-        self._loop.call_soon_threadsafe(self._tts.remove_voice, name)
+
+        async def remove() -> None:
+            self._tts.remove_voice(name)
+
+        self._wait(remove)
 
     def generate(
         self,
@@ -145,22 +152,39 @@ class TTS:
         return self._iterate(chunks)
 
     def _iterate(self, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+        self._iterated.add(items)
         try:
             while True:
                 try:
-                    item = self._wait(anext(items))
+                    item = self._wait(items.__anext__)
                 except StopAsyncIteration:
                     return
                 yield item
         finally:
-            if not self._closed:
-                self._wait(items.aclose())
+            with contextlib.suppress(EngineClosed):
+                self._wait(items.aclose)
+                self._iterated.discard(items)
 
     def close(self) -> None:
-        """End the workers. Idempotent."""
-        if not self._closed:
-            self._wait(self._tts.close())
-            self._stop_loop()
+        """End the workers; what other threads are generating ends with EngineClosed. Idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _shut_down(self) -> None:
+        """Whoever waits for the loop is answered before it stops."""
+        await self._tts.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        for items in list(self._iterated):
+            await items.aclose()
 
     def __enter__(self) -> TTS:
         return self
@@ -169,25 +193,28 @@ class TTS:
         self.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True) and hasattr(self, "_tts"):
+        if not getattr(self, "_closed", True):
             with contextlib.suppress(Exception):
                 self.close()
 
-    def _wait(self, work: Awaitable[T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(_run(work), self._loop)
+    def _wait(self, start: Callable[[], Awaitable[T]]) -> T:
+        """Run on the loop and wait for the result.
+
+        Raises:
+            EngineClosed: closed before, or meanwhile.
+        """
+        with self._lock:
+            if self._closed:
+                raise EngineClosed("this TTS was closed")
+            future = asyncio.run_coroutine_threadsafe(_run(start), self._loop)
         try:
             return future.result()
-        except (KeyboardInterrupt, concurrent.futures.CancelledError):
+        except KeyboardInterrupt:
             future.cancel()
             raise
-
-    def _stop_loop(self) -> None:
-        self._closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        except concurrent.futures.CancelledError:
+            raise EngineClosed("this TTS was closed") from None
 
 
-async def _run(work: Awaitable[T]) -> T:
-    """An async generator's step is awaitable, but no coroutine, as `run_coroutine_threadsafe` demands."""
-    return await work
+async def _run(start: Callable[[], Awaitable[T]]) -> T:
+    return await start()

@@ -91,11 +91,13 @@ class Speaker:
     # ---- in ------------------------------------------------------------------------------------------------------
 
     def add(self, segment: Segment, priority: int = 0) -> None:
-        """Speak a segment after those added before.
+        """Speak a segment after those added before; after `close` nothing happens.
 
         Raises:
             EngineLost, Draining: the engine takes no request now.
         """
+        if self._closed:
+            return
         self._waiting.append((segment, priority))
         self._submit()
 

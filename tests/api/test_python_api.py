@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import subprocess
 import sys
@@ -21,7 +22,14 @@ from fake_worker import fake_worker_command
 import realtime_tts
 from realtime_tts import TTS, AsyncTTS
 from realtime_tts.api import TimedChunk
-from realtime_tts.errors import AudioDecodeError, CheckpointError, EngineStartError, InvalidRequest, VoiceNotFound
+from realtime_tts.errors import (
+    AudioDecodeError,
+    CheckpointError,
+    EngineClosed,
+    EngineStartError,
+    InvalidRequest,
+    VoiceNotFound,
+)
 from realtime_tts.workers.supervisor import WorkerSpec
 
 
@@ -247,6 +255,80 @@ async def test_words_that_are_cut_off_are_not_told(tts: AsyncTTS) -> None:
 async def test_many_speak_at_once(tts: AsyncTTS) -> None:
     results = await asyncio.gather(*(speak(tts, "hello there, you.", seed=seed) for seed in range(6)))
     assert [round(float(samples[0]) * 32768) for samples in results] == [1000 * seed - 1000 for seed in range(6)]
+
+
+async def test_after_close_everything_says_so() -> None:
+    tts = AsyncTTS(workers=fake())
+    await tts.start()
+    speaking = asyncio.create_task(speak(tts, "command never"))
+    waiting = asyncio.create_task(speak(tts, endless_pause()))
+    while tts._client.num_requests == 0:
+        await asyncio.sleep(0.01)
+    await tts.close()
+    await tts.close()
+    for task in (speaking, waiting, speak(tts, "Hello."), tts.add_voice("x"), tts.start()):
+        with pytest.raises(EngineClosed):
+            await asyncio.wait_for(task, 5)
+    for use in (lambda: tts.sample_rate, lambda: tts.voices, lambda: tts.device, lambda: tts.remove_voice("x")):
+        with pytest.raises(EngineClosed):
+            use()
+
+
+async def endless_pause() -> AsyncIterator[str]:
+    await asyncio.Event().wait()
+    yield ""
+
+
+def test_after_close_the_blocking_one_says_so_too() -> None:
+    tts = TTS(workers=fake())
+    half_read = tts.generate("command never")
+    next(half_read)
+    tts.close()
+    for use in (
+        lambda: next(half_read),
+        lambda: next(tts.generate("Hello.")),
+        lambda: next(tts.generate_timed("Hello.")),
+        lambda: tts.add_voice("x", reference_audio=(np.zeros(100), 16000)),
+        lambda: tts.remove_voice("x"),
+        lambda: tts.sample_rate,
+        lambda: tts.voices,
+    ):
+        with pytest.raises(EngineClosed):
+            use()
+
+
+@pytest.mark.parametrize("make_text", [lambda: "command never", lambda: "command stall", endless_pause])
+def test_closing_ends_what_another_thread_generates(make_text: Any) -> None:
+    tts = TTS(workers=fake())
+    begun, errors = threading.Event(), []
+
+    def run() -> None:
+        begun.set()
+        try:
+            for _ in tts.generate(make_text()):
+                pass
+        except EngineClosed as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    begun.wait(10)
+    time.sleep(0.1)
+    tts.close()
+    thread.join(10)
+    assert len(errors) == 1
+
+
+def test_both_apis_take_the_same_arguments() -> None:
+    for name in ("__init__", "generate", "generate_timed", "add_voice", "remove_voice"):
+        ours, theirs = (inspect.signature(getattr(cls, name)).parameters.values() for cls in (TTS, AsyncTTS))
+        assert [(p.name, p.kind, p.default) for p in ours] == [(p.name, p.kind, p.default) for p in theirs], name
+    timed = inspect.signature(AsyncTTS.generate_timed).parameters
+    assert list(timed) == list(inspect.signature(AsyncTTS.generate).parameters)
+
+
+def test_type_checkers_read_the_hints() -> None:
+    assert Path(realtime_tts.__file__).with_name("py.typed").is_file()
 
 
 async def test_use_before_start_and_a_bad_model_say_what_is_wrong() -> None:

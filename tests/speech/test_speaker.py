@@ -105,7 +105,9 @@ async def test_closing_ends_who_waits_for_a_segment(engine: EngineClient) -> Non
     await asyncio.sleep(0.01)
     speaker.close()
     speaker.close()
+    speaker.add(segment(0, "four"))
     assert await asyncio.wait_for(reading, 5) == []
+    assert not speaker.is_busy
 
 
 async def test_what_was_made_but_not_read_is_not_heard_after_a_close(engine: EngineClient) -> None:
