@@ -166,7 +166,7 @@ async def measured(engine: EngineConfig) -> dict[str, str]:
     from realtime_tts.cli.engine import worker_specs
 
     begun = time.monotonic()
-    async with AsyncTTS(workers=worker_specs(engine)) as tts:
+    async with AsyncTTS(workers=worker_specs(engine, quiet=True)) as tts:
         load_s = time.monotonic() - begun
         for _ in range(2):
             begun, first_s, num_samples = time.monotonic(), 0.0, 0

@@ -7,9 +7,15 @@ from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec, worker_command
 
 
-def worker_specs(config: EngineConfig) -> list[WorkerSpec]:
-    """One worker for each device."""
-    extra = ("--max-load", str(config.max_load)) if config.max_load else ()
+def worker_specs(config: EngineConfig, *, quiet: bool = False) -> list[WorkerSpec]:
+    """One worker for each device.
+
+    Args:
+        quiet: no log and no warnings, for commands that a person reads; a download still shows its progress.
+    """
+    extra: tuple[str, ...] = ("--max-load", str(config.max_load)) if config.max_load else ()
+    if quiet:
+        extra += ("--log-level", "critical")
     return [
         WorkerSpec(
             worker_command(
@@ -22,6 +28,7 @@ def worker_specs(config: EngineConfig) -> list[WorkerSpec]:
             )
             + extra,
             name=f"worker-{index}",
+            env={"PYTHONWARNINGS": "ignore"} if quiet else None,
         )
         for index, device in enumerate(config.devices)
     ]

@@ -53,7 +53,8 @@ def main() -> None:
     try:
         status = cli.main(standalone_mode=False)
     except RealtimeTTSError as error:
-        click.secho(f"Error: {error.message}", fg="red", err=True)
+        one_line = " ".join(error.message.split())  # what a library says may have several
+        click.secho(f"Error: {one_line}", fg="red", err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except click.ClickException as error:
         error.show()

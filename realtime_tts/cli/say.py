@@ -142,7 +142,7 @@ async def _local(request: Request, model: str | None, device: str | None, progre
 
     engine = read_settings({"model": model, "devices": device}, None).engine
     progress.note(f"Loading {engine.model} …")
-    async with AsyncTTS(workers=worker_specs(engine)[:1]) as tts:
+    async with AsyncTTS(workers=worker_specs(engine, quiet=True)[:1]) as tts:
         progress.start()
         chunks = tts.generate(
             request.text if request.text is not None else read_standard_input(),

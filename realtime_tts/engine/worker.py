@@ -190,10 +190,11 @@ async def serve(options: EngineOptions, socket_path: str) -> int:
     try:
         engine, ready = await asyncio.to_thread(load, options)
     except Exception as error:
-        logger.exception("the engine could not start")
         code, text = EngineStartError.code, f"{type(error).__name__}: {error}"
         if isinstance(error, RealtimeTTSError):
-            code, text = error.code, error.message
+            code, text = error.code, error.message  # whoever asked tells it in one line
+        else:
+            logger.exception("the engine could not start")
         writer.write(frames.encode(frames.Failed("", code, text)))
         await writer.drain()
         return 3
@@ -220,9 +221,10 @@ def main() -> None:
     parser.add_argument("--max-streams", type=int, help="streams at once")
     parser.add_argument("--num-blocks", type=int, help="KV cache blocks of 16 positions")
     parser.add_argument("--max-load", type=float, help="refuse new contexts above this share of real time")
+    parser.add_argument("--log-level", default="info", help="least severe log records to print")
     arguments = vars(parser.parse_args())
-    socket_path = arguments.pop("socket")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    socket_path, log_level = arguments.pop("socket"), arguments.pop("log_level")
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     status = asyncio.run(serve(EngineOptions(**arguments), socket_path))
     sys.stdout.flush()
     os._exit(status)  # a thread that hangs in the device driver must not keep the process

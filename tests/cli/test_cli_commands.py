@@ -83,6 +83,31 @@ def test_a_mistake_is_told_in_one_line(server: GatewayHarness, arguments: list[s
 
 
 @pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["say", "hi", "-o", "{tmp}/a.wav", "--model", "/nonexistent"], b"neither a checkpoint directory nor a hub id"),
+        (["say", "hi", "-o", "{tmp}/a.wav", "--model", "owner/none"], b"owner/none was not found"),
+        (["say", "hi", "-o", "{tmp}/a.wav", "--model", "{tmp}"], b"config.json cannot be read"),
+        (["say", "hi", "-o", "{tmp}/a.wav", "--device", "nonsense"], b"device 'nonsense' cannot be used"),
+        (["serve", "--port", "0", "--metrics-port", "0", "--devices", "nonsense"], b"device 'nonsense' cannot be used"),
+        (["doctor", "--model", "{tmp}", "--devices", "cpu"], b"config.json cannot be read"),
+    ],
+)
+def test_a_model_or_device_that_is_not_there_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], said: bytes
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    result = in_process(*(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
+    assert result.returncode in (1, 2)
+    announcements = (b"Loading", b"Measuring")
+    lines = [line for line in result.stderr.splitlines() if not line.startswith(announcements)]
+    assert len(lines) == 1, result.stderr.decode()
+    assert lines[0].startswith(b"Error: ")
+    assert said in lines[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["hi", "--file", __file__],
