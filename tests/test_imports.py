@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "speech": {"session", "workers", "text", "audio"},
     "api": {"speech", "session", "workers"},
     "server": {"dialects", "speech", "session", "workers", "audio", "config"},
-    "cli": {"server", "api", "workers", "audio", "config", "config_loader"},
+    "cli": {"server", "api", "speech.text_source", "text.planner", "workers", "audio", "config", "config_loader"},
     "__init__": {"api"},
     "__main__": {"cli"},
 }

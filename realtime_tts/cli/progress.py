@@ -14,7 +14,7 @@ class Progress:
         self._shown, self._summary = shown, summary
         self._begun = time.monotonic()
         self._first_s: float | None = None
-        self._audio_s = 0.0
+        self._made_s = self._written_s = 0.0
 
     def note(self, text: str) -> None:
         if self._shown:
@@ -24,22 +24,33 @@ class Progress:
         """Count from here."""
         self._begun = time.monotonic()
 
-    def audio(self, duration_s: float) -> None:
+    def made(self, duration_s: float) -> None:
+        """So much more speech has come."""
         if self._first_s is None:
             self._first_s = time.monotonic() - self._begun
-        self._audio_s += duration_s
-        self.note(f"{self._audio_s:6.1f} s of speech")
+        self._made_s += duration_s
+        self.note(f"{self._made_s:6.1f} s of speech")
+
+    def written(self, duration_s: float) -> None:
+        """So much more of it lies in the file, or is with the speaker."""
+        self._written_s += duration_s
 
     def done(self, output: str | None) -> None:
-        if not self._summary:
-            return
-        self.note("")
-        if self._first_s is None:
-            click.echo("There was nothing to say in this text.", err=True)
-            return
         took_s = time.monotonic() - self._begun
+        first_ms = 1000 * (self._first_s or 0.0)
         target = f" → {output}" if output not in (None, "-") else ""
-        click.echo(
-            f"{self._audio_s:.1f} s of speech in {took_s:.1f} s, the first after {1000 * self._first_s:.0f} ms{target}",
-            err=True,
-        )
+        self._summarise(f"{self._made_s:.1f} s of speech in {took_s:.1f} s, the first after {first_ms:.0f} ms{target}")
+
+    def interrupted(self, output: str | None) -> None:
+        if output is None:
+            self._summarise("Interrupted.")
+        elif self._written_s == 0:
+            self._summarise("Interrupted before there was speech; nothing was written.")
+        else:
+            where = "were written" if output == "-" else f"are kept in {output}"
+            self._summarise(f"Interrupted: {self._written_s:.1f} s of speech {where}.")
+
+    def _summarise(self, text: str) -> None:
+        if self._summary:
+            self.note("")
+            click.echo(text, err=True)

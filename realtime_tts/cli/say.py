@@ -7,15 +7,20 @@ import codecs
 import contextlib
 import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from realtime_tts.cli.checks import check_model, nothing_to_say
+from realtime_tts.cli.options import read_settings
+from realtime_tts.cli.playing import Speech, play
 from realtime_tts.cli.progress import Progress
-from realtime_tts.cli.sinks import FORMATS, Sink, format_of, open_sink
+from realtime_tts.cli.sinks import FORMATS, check_sink
+from realtime_tts.config import EngineConfig
+from realtime_tts.speech.text_source import TextSource
 
 _EPILOG = """\b
 Examples:
@@ -100,11 +105,22 @@ def command(
     """Speak TEXT. Without TEXT, or with -, it is read from standard input and spoken while it arrives."""
     request = Request(text=_given_text(text, text_file), **options)
     _check(request, url, model, device)
-    if output is not None:
-        format_of(output, output_format)  # a wrong name is told before a model is loaded
     progress = Progress(shown=not quiet and sys.stderr.isatty(), summary=not quiet)
-    speech = _remote(request, url, api_key) if url else _local(request, model, device, progress)
-    asyncio.run(_play(speech, output, output_format, progress))
+    # Whatever can be told at once is told before a model is loaded, which may take minutes.
+    check_sink(output, output_format)
+    if request.text is not None and not request.text.strip():
+        raise nothing_to_say()
+    if url:
+        speech = _remote(request, url, api_key)
+    else:
+        engine = read_settings({"model": model, "devices": device}, None).engine
+        check_model(engine.model, request.text, request.voice)
+        speech = _local(request, engine, progress)
+    try:
+        asyncio.run(play(speech, output, output_format, progress))
+    except KeyboardInterrupt:
+        progress.interrupted(output)
+        raise
 
 
 def _given_text(text: str | None, text_file: Path | None) -> str | None:
@@ -132,20 +148,15 @@ def _check(request: Request, url: str | None, model: str | None, device: str | N
         raise click.UsageError("--reference, --prompt-audio, --model and --device need the model here: leave --url out")
 
 
-Speech = AsyncGenerator["tuple[int, bytes]", None]  # sample rate in Hz, s16le mono PCM
-
-
-async def _local(request: Request, model: str | None, device: str | None, progress: Progress) -> Speech:
+async def _local(request: Request, engine: EngineConfig, progress: Progress) -> Speech:
     from realtime_tts.api import AsyncTTS
     from realtime_tts.cli.engine import worker_specs
-    from realtime_tts.cli.options import read_settings
 
-    engine = read_settings({"model": model, "devices": device}, None).engine
     progress.note(f"Loading {engine.model} …")
     async with AsyncTTS(workers=worker_specs(engine, quiet=True)[:1]) as tts:
         progress.start()
         chunks = tts.generate(
-            request.text if request.text is not None else read_standard_input(),
+            request.text if request.text is not None else standard_input(),
             voice=request.voice,
             reference_audio=request.reference,
             prompt_audio=request.prompt_audio,
@@ -168,50 +179,24 @@ async def _remote(request: Request, url: str, api_key: str | None) -> Speech:
         for name in ("instructions", "seed", "steps", "cfg")
         if getattr(request, name) is not None
     }
-    text = request.text if request.text is not None else read_standard_input()
+    text = request.text if request.text is not None else _in_a_thread(standard_input())
     async with contextlib.aclosing(remote_speech(url, api_key, text, request.voice, params)) as speech:
         async for pcm in speech:
             yield SAMPLE_RATE_HZ, pcm
 
 
-async def read_standard_input() -> AsyncIterator[str]:
-    """Whatever a pipe holds, as soon as it holds it; broken UTF-8 is replaced."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    while data := await asyncio.to_thread(os.read, sys.stdin.fileno(), _READ_BYTES):
-        if text := decoder.decode(data):
-            yield text
-    if text := decoder.decode(b"", final=True):
-        yield text
-
-
-async def _play(speech: Speech, output: str | None, output_format: str | None, progress: Progress) -> None:
-    """Generation and sink run side by side: a speaker that plays must not hold up what is made next."""
-    queue: asyncio.Queue[bytes | None] = asyncio.Queue()
-    sink: Sink | None = None
-    writer: asyncio.Task[None] | None = None
-    progress.start()
+async def _in_a_thread(pieces: Iterable[str]) -> AsyncGenerator[str, None]:
+    source = TextSource(pieces)
     try:
-        async with contextlib.aclosing(speech) as chunks:
-            async for rate_hz, pcm in chunks:
-                if sink is None:
-                    sink = await asyncio.to_thread(open_sink, output, output_format, rate_hz)
-                    writer = asyncio.create_task(_write_all(sink, queue))
-                progress.audio(len(pcm) / 2 / rate_hz)
-                queue.put_nowait(pcm)
-        progress.done(output)
-        if sink is not None and writer is not None:
-            queue.put_nowait(None)
-            await writer
-            await asyncio.to_thread(sink.close)
-            sink = None
+        while (piece := await source.next(None)) is not None:
+            yield piece
     finally:
-        if writer is not None:
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
-        if sink is not None:
-            sink.abort()
+        await source.close()
 
 
-async def _write_all(sink: Sink, queue: asyncio.Queue[bytes | None]) -> None:
-    while (pcm := await queue.get()) is not None:
-        await asyncio.to_thread(sink.write, pcm)
+def standard_input() -> Iterator[str]:
+    """Whatever a pipe holds, as soon as it holds it; broken UTF-8 is replaced. Blocks."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    while data := os.read(sys.stdin.fileno(), _READ_BYTES):
+        yield decoder.decode(data)
+    yield decoder.decode(b"", final=True)

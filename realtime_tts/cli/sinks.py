@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -44,6 +45,35 @@ def format_of(output: str, explicit: str | None) -> str:
     return found
 
 
+def check_sink(output: str | None, explicit_format: str | None) -> None:
+    """Whether `open_sink` would do; makes no file.
+
+    Raises:
+        ConfigError: as there.
+    """
+    if output is None:
+        sounddevice = _sounddevice()
+        try:
+            sounddevice.check_output_settings(channels=1, dtype="int16")
+        except (sounddevice.PortAudioError, ValueError) as error:
+            raise _no_speaker(error) from error
+        return
+    format_of(output, explicit_format)
+    path = Path(output)
+    if output == "-":
+        return
+    if path.is_dir():
+        raise _unwritable(output, "it is a directory")
+    if not path.parent.is_dir():
+        raise _unwritable(output, f"there is no directory {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise _unwritable(output, "permission denied")
+
+
+def _unwritable(output: str, reason: str | None) -> ConfigError:
+    return ConfigError(f"{output} cannot be written: {reason}", field="output")
+
+
 def open_sink(output: str | None, explicit_format: str | None, sample_rate_hz: int) -> Sink:
     """A speaker for None, standard output for ``-``, else a file.
 
@@ -56,7 +86,7 @@ def open_sink(output: str | None, explicit_format: str | None, sample_rate_hz: i
     try:
         file = sys.stdout.buffer if output == "-" else open(output, "wb")  # noqa: SIM115 - the sink closes it
     except OSError as error:
-        raise ConfigError(f"{output} cannot be written: {error.strerror}", field="output") from error
+        raise _unwritable(output, error.strerror) from error
     if kind == "ogg":
         return OggSink(file, sample_rate_hz)
     return WavSink(file, sample_rate_hz) if kind == "wav" else RawSink(file)
@@ -133,22 +163,12 @@ class SpeakerSink:
     """
 
     def __init__(self, sample_rate_hz: int) -> None:
-        try:
-            import sounddevice
-        except (ImportError, OSError) as error:  # OSError: the package is there, the PortAudio library is not
-            raise ConfigError(
-                "the speaker needs the package sounddevice and the PortAudio library: "
-                "pip install 'realtime-tts[speaker]' (Debian, Ubuntu: apt install libportaudio2). "
-                "Without them, write a file with -o hello.wav, or pipe: -o - | aplay",
-                field="output",
-            ) from error
+        sounddevice = _sounddevice()
         try:
             self._stream = sounddevice.RawOutputStream(sample_rate_hz, channels=1, dtype="int16", latency="low")
             self._stream.start()
         except sounddevice.PortAudioError as error:
-            raise ConfigError(
-                f"no speaker can be opened ({error}); write a file with -o hello.wav", field="output"
-            ) from error
+            raise _no_speaker(error) from error
 
     def write(self, pcm: bytes) -> None:
         self._stream.write(pcm)
@@ -161,3 +181,20 @@ class SpeakerSink:
         with contextlib.suppress(Exception):
             self._stream.abort()
             self._stream.close()
+
+
+def _sounddevice() -> Any:
+    try:
+        import sounddevice
+    except (ImportError, OSError) as error:  # OSError: the package is there, the PortAudio library is not
+        raise ConfigError(
+            "the speaker needs the package sounddevice and the PortAudio library: "
+            "pip install 'realtime-tts[speaker]' (Debian, Ubuntu: apt install libportaudio2). "
+            "Without them, write a file with -o hello.wav, or pipe: -o - | aplay",
+            field="output",
+        ) from error
+    return sounddevice
+
+
+def _no_speaker(error: Exception) -> ConfigError:
+    return ConfigError(f"no speaker can be opened ({error}); write a file with -o hello.wav", field="output")

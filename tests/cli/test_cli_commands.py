@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import struct
 import subprocess
 import sys
+import tempfile
+import time
 import wave
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from fake_worker import fake_worker_command
 from gateway_harness import GatewayHarness
 
 from realtime_tts.cli import sinks as cli_sinks
@@ -181,10 +187,117 @@ def test_say_through_a_server_needs_the_client_and_says_how_to_get_it(
     assert "pip install realtime-tts-client" in result.exception.message
 
 
-def test_say_without_words_says_so(server: GatewayHarness) -> None:
-    result = run("say", "😀", "--url", server.url, "-o", "-")
-    assert result.exit_code == 0
-    assert "nothing to say" in result.stderr
+@pytest.mark.parametrize("text", ["😀", "...", " \n"])
+def test_say_of_nothing_speakable_fails_and_leaves_no_file(server: GatewayHarness, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "out.wav"
+    for where in (["--url", server.url], ["--model", "starter-voice"]):
+        result = in_process("say", text, "-o", str(path), *where)
+        assert result.returncode == 2
+        assert result.stderr.decode().splitlines() == ["Error: there is nothing to say in this text"]
+        assert not path.exists()
+    result = in_process("say", "-o", str(path), "--url", server.url, stdin=text.encode())
+    assert result.returncode == 2
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["hi", "-o", "{tmp}/a.wav", "--voice", "nobody"], "the voices are slt, rms, awb, zero-shot"),
+        (["hi", "-o", "{tmp}/none/a.wav"], "there is no directory"),
+        (["hi", "-o", "{tmp}", "--format", "wav"], "is a directory"),
+        (["hi", "-o", "{tmp}/a.mp4"], "must end in"),
+        (["hi", "-o", "{tmp}/locked.wav"], "permission denied"),
+        (["", "-o", "{tmp}/a.wav"], "nothing to say"),
+        (["🙂", "-o", "{tmp}/a.wav"], "nothing to say"),
+        (["hi"], "the speaker needs the package sounddevice"),
+    ],
+)
+def test_say_tells_what_is_wrong_before_it_loads_a_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    def load(**options: object) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr("realtime_tts.api.AsyncTTS", load)
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    locked = tmp_path / "locked.wav"
+    locked.touch()
+    access = os.access  # root may write everything
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != locked and access(path, mode))
+    result = run("say", *(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
+    assert isinstance(result.exception, ConfigError)
+    assert said in result.exception.message
+    assert list(tmp_path.iterdir()) == [locked]
+
+
+def test_a_speaker_that_cannot_be_opened_is_told_before_a_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(**options: object) -> None:
+        raise RuntimeError("no default output device")
+
+    fake = type("sounddevice", (), {"check_output_settings": staticmethod(check), "PortAudioError": RuntimeError})
+    monkeypatch.setitem(sys.modules, "sounddevice", fake)
+    monkeypatch.setattr("realtime_tts.api.AsyncTTS", None)
+    result = run("say", "Hello.")
+    assert isinstance(result.exception, ConfigError)
+    assert "no default output device" in result.exception.message
+
+
+@pytest.mark.parametrize("is_remote", [True, False])
+@pytest.mark.parametrize("suffix", ["wav", "ogg"])
+def test_an_interrupted_file_is_whole_and_its_length_is_told(
+    server: GatewayHarness, tmp_path: Path, is_remote: bool, suffix: str
+) -> None:
+    path = tmp_path / f"cut.{suffix}"
+    where = ["--url", server.url] if is_remote else []
+    with say_with_a_fake_worker("command never", "-o", str(path), *where) as process:
+        wait_until(lambda: path.exists() and path.stat().st_size > 20_000)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 130
+    said = re.fullmatch(rf"Interrupted: ([0-9.]+) s of speech are kept in {re.escape(str(path))}\.", stderr.strip())
+    assert said, stderr
+    assert duration_s(path) == pytest.approx(float(said[1]), abs=0.15)
+
+
+def test_an_interrupted_say_that_still_waits_for_text_ends_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "cut.wav"
+    before = set(os.listdir(tempfile.gettempdir()))
+    with say_with_a_fake_worker("-o", str(path), stdin=subprocess.PIPE) as process:
+        wait_until(lambda: bool(set(os.listdir(tempfile.gettempdir())) - before))  # its worker's directory
+        time.sleep(1)  # likely it has loaded; the outcome is the same
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+        assert process.stderr is not None
+        assert process.stderr.read().strip() == "Interrupted before there was speech; nothing was written."
+    assert process.returncode == 130
+    assert not path.exists()
+
+
+def say_with_a_fake_worker(*arguments: str, stdin: int | None = None) -> subprocess.Popen[str]:
+    command = fake_worker_command(patch_delay_s=0.01)
+    code = (
+        "import sys; from realtime_tts.cli import engine, main\n"
+        "from realtime_tts.workers.supervisor import WorkerSpec\n"
+        f"engine.worker_specs = lambda *_, **__: [WorkerSpec({command!r})]\n"
+        f"sys.argv = ['realtime-tts', 'say', *{arguments!r}]; main.main()"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stdin=stdin, stderr=subprocess.PIPE, text=True)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def duration_s(path: Path) -> float:
+    import av
+
+    with av.open(str(path)) as container:
+        frames = list(container.decode(audio=0))
+    return sum(frame.samples for frame in frames) / frames[0].sample_rate
 
 
 def test_say_without_a_speaker_says_what_to_do(server: GatewayHarness, monkeypatch: pytest.MonkeyPatch) -> None:
