@@ -57,10 +57,8 @@ class SinkWriter:
             self._progress.written(len(pcm) / 2 / rate_hz)
 
         self._writes.append(self._run(write))
-        while self._writes[0].done():
+        while self._writes and self._writes[0].done():
             await self._writes.popleft()
-            if not self._writes:
-                break
 
     async def finish(self) -> None:
         """Write and play to the end.
