@@ -61,7 +61,4 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our pipe is gone; Python would complain once more at exit
-        sys.exit(141)
     sys.exit(status if isinstance(status, int) else 0)

@@ -121,6 +121,9 @@ def command(
     except KeyboardInterrupt:
         progress.interrupted(output)
         raise
+    except BrokenPipeError:  # who read our pipe is gone; what is left for it must not be complained of at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
 
 
 def _given_text(text: str | None, text_file: Path | None) -> str | None:

@@ -157,6 +157,15 @@ def test_say_reads_a_pipe_and_writes_to_one(server: GatewayHarness) -> None:
     assert len(result.stdout) / 2 / 48_000 == pytest.approx(3 * 0.16, abs=0.05)
 
 
+def test_say_with_a_model_of_its_own_prints_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "out.wav"
+    result = in_process("say", "Hello.", "-o", str(path), "--device", "cpu", "--voice", "rms")
+    assert result.returncode == 0, result.stderr
+    assert len(result.stderr.splitlines()) == 1, "the worker's log or warnings reach the terminal"
+    assert b"s of speech in" in result.stderr
+    assert duration_s(path) > 0.3
+
+
 def test_say_tells_a_servers_refusal(server: GatewayHarness) -> None:
     result = in_process("say", "hi", "--url", server.url, "-o", "-", "--steps", "5000")
     assert result.returncode == 1
@@ -274,7 +283,20 @@ def test_an_interrupted_say_that_still_waits_for_text_ends_at_once(tmp_path: Pat
     assert not path.exists()
 
 
-def say_with_a_fake_worker(*arguments: str, stdin: int | None = None) -> subprocess.Popen[str]:
+def test_say_ends_when_nobody_reads_its_pipe_any_more() -> None:
+    with say_with_a_fake_worker("command never " * 20, "-o", "-", "-q", stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.read(100)
+        process.stdout.close()
+        process.wait(60)  # all of it would take two minutes
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+
+
+def say_with_a_fake_worker(
+    *arguments: str, stdin: int | None = None, stdout: int | None = None
+) -> subprocess.Popen[str]:
     command = fake_worker_command(patch_delay_s=0.01)
     code = (
         "import sys; from realtime_tts.cli import engine, main\n"
@@ -282,7 +304,10 @@ def say_with_a_fake_worker(*arguments: str, stdin: int | None = None) -> subproc
         f"engine.worker_specs = lambda *_, **__: [WorkerSpec({command!r})]\n"
         f"sys.argv = ['realtime-tts', 'say', *{arguments!r}]; main.main()"
     )
-    return subprocess.Popen([sys.executable, "-c", code], stdin=stdin, stderr=subprocess.PIPE, text=True)
+    command_line = [sys.executable, "-c", code]
+    return subprocess.Popen(
+        command_line, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True, errors="replace"
+    )
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
