@@ -5,7 +5,6 @@ PyAV is imported when the first pipeline that needs it is made; call `warm_up` b
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -62,6 +61,7 @@ def warm_up() -> None:
     pipeline.finish()
     g711.mulaw_table()
     g711.alaw_table()
+    _encode_f32(bytes(2))
 
 
 def _resampler(input_rate_hz: int, output_rate_hz: int) -> StreamResampler | None:
@@ -83,8 +83,10 @@ def _frame_encoder(fmt: AudioFormat) -> tuple[FrameEncoder, int]:
 
 
 def _encode_f32(pcm: bytes) -> bytes:
-    num_samples = len(pcm) // 2
-    return struct.pack(f"<{num_samples}f", *(s / 32_768 for s in struct.unpack(f"<{num_samples}h", pcm)))
+    import numpy as np  # resampling has loaded it, and a gateway's import has not
+
+    scaled = np.frombuffer(pcm, dtype="<i2").astype("<f4") / 32_768
+    return bytes(scaled.tobytes())
 
 
 _PLAIN_ENCODERS: dict[str, FrameEncoder] = {

@@ -101,3 +101,23 @@ def test_the_import_loads_no_codec_library() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f"{f.codec}-{f.sample_rate}-{f.frame_ms}")
+def test_no_format_runs_python_for_each_sample(fmt: AudioFormat) -> None:
+    """Plain formats are encoded on the event loop: a call or a generator's turn for each sample would hold it."""
+    pipeline = AudioPipeline(fmt.sample_rate, fmt)
+    pipeline.push(tone(fmt.sample_rate))
+    num_events = 0
+
+    def count(*_: object) -> None:
+        nonlocal num_events
+        num_events += 1
+
+    pcm = tone(fmt.sample_rate)
+    sys.setprofile(count)
+    try:
+        pipeline.push(pcm)
+    finally:
+        sys.setprofile(None)
+    assert num_events < fmt.sample_rate / 8
