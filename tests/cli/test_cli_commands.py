@@ -299,6 +299,8 @@ def say_with_a_fake_worker(
 ) -> subprocess.Popen[str]:
     command = fake_worker_command(patch_delay_s=0.01)
     code = (
+        # A shell starts what runs in its background with this signal ignored, and so a test's program would be.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import sys; from realtime_tts.cli import engine, main\n"
         "from realtime_tts.workers.supervisor import WorkerSpec\n"
         f"engine.worker_specs = lambda *_, **__: [WorkerSpec({command!r})]\n"

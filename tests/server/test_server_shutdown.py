@@ -107,7 +107,8 @@ async def test_speech_that_outlasts_the_drain_is_cut_off(start_server: Callable[
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
 async def test_a_second_signal_ends_at_once(start_server: Callable[..., ServerProcess], second: int) -> None:
     server = start_server()
-    async with open_stream(server.ws_url) as client:
+    # With a full queue the library would not read the end of the connection, and wait for it for ten seconds.
+    async with open_stream(server.ws_url, max_queue=None) as client:
         await client.send("text", context_id="c", text="command never. ")
         await client.until("audio")
         server.process.send_signal(signal.SIGTERM)
