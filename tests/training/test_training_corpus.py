@@ -13,7 +13,7 @@ from training.text_templates import TEMPLATES, Grammar, number_words, ordinal_wo
 
 LEXICON = {"noun": ["apple", "box"], "verb": ["carry"], "adj": ["old"], "adv": ["slowly"]}
 needs_sources = pytest.mark.skipif(
-    not (WORDNET_DIR.exists() and SCOWL_DIR.exists() or os.environ.get("CI")),
+    not ((WORDNET_DIR.exists() and SCOWL_DIR.exists()) or os.environ.get("CI")),
     reason="needs texts: apt-get install wordnet-base scowl",
 )
 
@@ -71,6 +71,7 @@ def test_articles_agree_with_the_word_they_got() -> None:
     assert grammar.fill("a {noun}") == "an apple"
 
 
+@pytest.mark.slow
 @needs_sources
 def test_nothing_held_out_is_trained_on() -> None:
     corpus = Corpus(seed=3)
@@ -85,6 +86,7 @@ def test_nothing_held_out_is_trained_on() -> None:
     assert all(is_held_out(text.split()[0]) for text in corpus.held_out(120, 2))
 
 
+@pytest.mark.slow
 @needs_sources
 def test_common_words_stand_alone_before_rare_ones() -> None:
     corpus = Corpus(seed=0)
@@ -97,6 +99,7 @@ def test_common_words_stand_alone_before_rare_ones() -> None:
     assert {"yes.", "yes!", "yes?", "yes", "four."} <= set(texts)
 
 
+@pytest.mark.slow
 @needs_sources
 def test_the_same_seed_builds_the_same_corpus() -> None:
     first, second, other = (Corpus(seed).build(500) for seed in (1, 1, 2))
@@ -104,6 +107,7 @@ def test_the_same_seed_builds_the_same_corpus() -> None:
     assert first != other
 
 
+@pytest.mark.slow
 @needs_sources
 def test_the_corpus_holds_short_and_long_texts_within_the_limit() -> None:
     lengths = [len(text) for text in Corpus(seed=0).build(3000)]
