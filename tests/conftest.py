@@ -78,6 +78,15 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     assert not temporary_files() - temporary_before
 
 
+@pytest.fixture(scope="session")
+def cuda_context() -> None:
+    """The driver opens pipes when it is first used, and keeps them: no leak of the test that happens to be first."""
+    import torch
+
+    ones = torch.ones(8, 8, device="cuda")
+    torch.cuda.synchronize((ones @ ones).device)
+
+
 @pytest_asyncio.fixture
 async def no_leaked_tasks() -> AsyncIterator[None]:
     """Tasks of the test's event loop are gone within two seconds."""

@@ -282,6 +282,7 @@ def test_what_a_trainer_left_beside_the_tensors_is_passed_over(original, directo
     assert same_weights(load_model(directory), load_model(original))
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # of torch 2.11, when it reads the file
 @pytest.mark.parametrize("make", [torch.Tensor.to_sparse, lambda t: t.to("meta")])
 def test_a_tensor_without_plain_values_is_refused_by_its_name(directory, make):
     to_pickles(directory)

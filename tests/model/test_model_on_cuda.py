@@ -11,7 +11,11 @@ import realtime_tts
 from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
 from realtime_tts.model.checkpoint import load_model
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"),
+    pytest.mark.usefixtures("cuda_context"),
+]
 
 STARTER = Path(realtime_tts.__file__).parent / "starter_voice"
 NUM_STREAMS, NUM_STEPS, BLOCK_SIZE = 3, 6, 16

@@ -15,7 +15,11 @@ from training.packed_attention import PackedAttention
 from training.run_state import adam_w, set_rate
 from training.starter_config import starter_config
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"),
+    pytest.mark.usefixtures("cuda_context"),
+]
 
 
 @pytest.fixture(autouse=True)
