@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import enum
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from realtime_tts.errors import (
     Draining,
@@ -22,6 +22,7 @@ from realtime_tts.errors import (
     error_from_code,
 )
 from realtime_tts.workers import frames
+from realtime_tts.workers.socket_directory import clear_leftovers
 from realtime_tts.workers.stream import RequestStream
 from realtime_tts.workers.supervisor import Supervisor, SupervisorConfig, WorkerSpec
 
@@ -46,6 +47,7 @@ class _Worker:
     requests: dict[str, RequestStream] = dataclasses.field(default_factory=dict)
     contexts: set[str] = dataclasses.field(default_factory=set)
     encodings: dict[str, asyncio.Future[frames.VoiceEncoded]] = dataclasses.field(default_factory=dict)  # by voice id
+    was_lost: bool = False
 
 
 def _load(worker: _Worker) -> tuple[int, int]:
@@ -69,6 +71,7 @@ class EngineClient:
     ) -> None:
         self.state = EngineState.STARTING
         self.ready: frames.Ready | None = None
+        self.on_failed: Callable[[], None] = lambda: None  # a worker is not supervised any more, by a fault of ours
         self._max_buffered_bytes = max_buffered_bytes
         self._voices: dict[str, frames.AddVoice] = {}  # what every worker knows, those to come included
         self._context_workers: dict[str, _Worker] = {}
@@ -82,6 +85,7 @@ class EngineClient:
             on_message=lambda message: self._receive(worker, message),
             on_ready=lambda: self._worker_ready(worker),
             on_lost=lambda: self._worker_lost(worker),
+            on_failed=lambda: self._supervision_failed(worker),
         )
         worker = _Worker(supervisor)
         return worker
@@ -89,12 +93,13 @@ class EngineClient:
     # ---- life ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Spawn every worker; return when the first is ready.
+        """Clear away what killed gateways have left, spawn every worker; return when the first is ready.
 
         Raises:
             EngineStartError, CheckpointError: every worker ended before it was ready.
         """
         self._started = asyncio.get_running_loop().create_future()
+        await self._clear_leftovers()
         for worker in self._workers:
             worker.supervisor.start()
         try:
@@ -102,6 +107,12 @@ class EngineClient:
         except BaseException:
             await self.close()
             raise
+
+    async def _clear_leftovers(self) -> None:
+        try:
+            await asyncio.to_thread(clear_leftovers)
+        except OSError as error:  # no reason not to start
+            logger.warning("leftovers could not be cleared away: %s", error)
 
     async def close(self, drain_s: float = 0.0) -> None:
         """Refuse new contexts, let running requests finish for `drain_s` seconds, then end the workers. Idempotent."""
@@ -271,13 +282,18 @@ class EngineClient:
             self._answer(worker, voice_id, lost)
         if self.state is EngineState.READY and self.num_ready == 0:
             self.state = EngineState.DOWN
+        worker.was_lost = True
         if self._started is not None and not self._started.done():
             self._fail_start(worker)
+
+    def _supervision_failed(self, worker: _Worker) -> None:
+        """Without its supervisor a worker is as good as lost, for ever."""
+        self._worker_lost(worker)
+        self.on_failed()
 
     def _fail_start(self, worker: _Worker) -> None:
         """Give up starting once every worker has ended without getting ready."""
         assert self._started is not None
-        ended = [other for other in self._workers if other is worker or other.supervisor.last_exit is not None]
-        if len(ended) == len(self._workers):
+        if all(other.was_lost for other in self._workers):
             error = worker.supervisor.start_error
             self._started.set_exception(error or EngineStartError("no engine worker became ready; see its log"))

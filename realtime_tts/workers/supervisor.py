@@ -1,7 +1,8 @@
 """Keep one engine worker process alive: spawn, wait until ready, watch, respawn. asyncio, no torch.
 
 The worker connects to a unix socket in a private directory. Whatever ends it (a crash, a kill, a damaged frame, five
-seconds without a step), its owner is told at once through `on_lost`, and a new one is started after a pause.
+seconds without a step) or keeps it from starting (a full disk, no descriptor left), its owner is told at once through
+`on_lost`, and a new one is started after a pause. Nothing that goes wrong with one worker ends the supervision.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ import contextlib
 import dataclasses
 import logging
 import os
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from realtime_tts.errors import RealtimeTTSError, error_from_code
+from realtime_tts.errors import EngineStartError, RealtimeTTSError, error_from_code
 from realtime_tts.workers import frames
+from realtime_tts.workers.socket_directory import SocketDirectory
+from realtime_tts.workers.watch import stack_of, watch
+from realtime_tts.workers.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +76,7 @@ class Supervisor:
         on_message: every frame after `Ready`.
         on_ready: a worker is ready (again).
         on_lost: the worker is gone or given up, ready or not; called once per start, before the respawn.
+        on_failed: the supervision itself has ended, by a fault of its own.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class Supervisor:
         on_message: Callable[[frames.Message], None],
         on_ready: Callable[[], None],
         on_lost: Callable[[], None],
+        on_failed: Callable[[], None],
     ) -> None:
         self.spec = spec
         self.config = config
@@ -91,17 +95,18 @@ class Supervisor:
         self.pid: int | None = None
         self.num_starts = 0
         self.last_exit: int | None = None
-        self.start_error: RealtimeTTSError | None = None  # what the last worker said before it gave up starting
-        self._on_message, self._on_ready, self._on_lost = on_message, on_ready, on_lost
+        self.start_error: RealtimeTTSError | None = None  # why the last worker could not be started, or gave up
+        self._on_message, self._on_ready, self._on_lost, self._on_failed = on_message, on_ready, on_lost, on_failed
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = False  # no respawn any more
         self._stop_now = asyncio.Event()
-        self._progress: tuple[int, float] = (0, 0.0)  # num_steps and when it last moved
+        self._num_steps = -1  # as it last said
+        self._watchdog: Watchdog
 
     def start(self) -> None:
         """Begin supervising; returns at once."""
-        self._task = asyncio.get_running_loop().create_task(self._supervise(), name=f"supervise {self.spec.name}")
+        self._task = watch(self._supervise(), f"supervise {self.spec.name}", self._on_failed)
 
     def send(self, message: frames.Message) -> None:
         """Write a frame; dropped if no worker is ready (its requests have been ended already)."""
@@ -124,21 +129,22 @@ class Supervisor:
         clock = asyncio.get_running_loop().time
         while True:
             started_s = clock()
-            await self._run_once()
+            reason = await self._run_once()
             if self._stopping:
                 return
             if clock() - started_s > _HEALTHY_AFTER_S:
                 pause_s = self.config.backoff_s
-            logger.warning("worker %s ended (exit status %s); next in %.1f s", self.spec.name, self.last_exit, pause_s)
+            logger.warning("worker %s ended (%s); next in %.1f s", self.spec.name, reason, pause_s)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._stop_now.wait(), pause_s)
                 return
             pause_s = min(2 * pause_s, self.config.max_backoff_s)
 
-    async def _run_once(self) -> None:
-        """One worker from spawn to its last breath."""
-        directory = tempfile.mkdtemp(prefix="realtime-tts-")  # mode 0700: nobody else can connect
+    async def _run_once(self) -> str:
+        """One worker from spawn to its last breath; returns what ended it. Its failures are its own: none is raised."""
+        self.start_error = None
         connected: _Connected = asyncio.get_running_loop().create_future()
+        directory, server, process, failure = None, None, None, ""
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             if connected.done():
@@ -146,19 +152,28 @@ class Supervisor:
             else:
                 connected.set_result((reader, writer))
 
-        server = None
-        process = None
         try:
-            path = os.path.join(directory, "engine.sock")
-            server = await asyncio.start_unix_server(accept, path, limit=_READ_BYTES)
-            process = await self._spawn(path)
+            directory = SocketDirectory()
+            server = await asyncio.start_unix_server(accept, directory.socket_path, limit=_READ_BYTES)
+            process = await self._spawn(directory.socket_path)
+            directory.note_worker(process.pid)
             await self._converse(process, connected)
         except (OSError, RealtimeTTSError) as error:
-            logger.warning("worker %s: %s: %s", self.spec.name, type(error).__name__, error)
+            failure = f"{type(error).__name__}: {error}"
+        except Exception as error:
+            failure = f"{type(error).__name__} at {stack_of(error)}"
         finally:
-            self._lose()
-            await self._end(process, server, connected)
-            shutil.rmtree(directory, ignore_errors=True)
+            if process is None:
+                self.start_error = EngineStartError(f"no engine worker could be started: {failure}")
+            try:
+                self._lose()
+            finally:
+                await self._end(process, server, connected)
+                if directory is not None:
+                    directory.remove()
+        if process is None:
+            return failure
+        return f"{failure}, exit status {self.last_exit}".removeprefix(", ")
 
     async def _spawn(self, path: str) -> asyncio.subprocess.Process:
         self.num_starts += 1
@@ -176,6 +191,7 @@ class Supervisor:
     async def _converse(self, process: asyncio.subprocess.Process, connected: _Connected) -> None:
         """Serve the connection until it ends, the process ends, or the watchdog gives up."""
         loop = asyncio.get_running_loop()
+        self._watchdog = Watchdog(self.config.ready_timeout_s, loop.time())
         parts = (process.wait(), self._receive(connected), self._watch(), self._stop_now.wait())
         tasks = [loop.create_task(part) for part in parts]
         try:
@@ -195,34 +211,34 @@ class Supervisor:
                 self._take(message)
 
     def _take(self, message: frames.Message) -> None:
-        now = asyncio.get_running_loop().time()
         if isinstance(message, frames.Ready):
             self.ready = message
-            self._progress = (-1, now)
+            self._num_steps = -1
+            self._watchdog = Watchdog(self.config.hang_s, asyncio.get_running_loop().time())
             self._on_ready()
             return
         if self.ready is None:
             if isinstance(message, frames.Failed):
                 self.start_error = error_from_code(message.code, message.message)
             return
-        if isinstance(message, frames.Stats):
-            if message.num_steps != self._progress[0] or message.running == 0:
-                self._progress = (message.num_steps, now)
+        if isinstance(message, frames.Audio):
+            self._watchdog.sign_of_life()  # there was a step; a backlog of them may come before the next heartbeat
+        elif isinstance(message, frames.Stats):
+            if message.num_steps != self._num_steps or message.running == 0:
+                self._watchdog.sign_of_life()
+            self._num_steps = message.num_steps
             self.stats = message
         self._on_message(message)
 
     async def _watch(self) -> None:
         """Return when the worker did not get ready, or stood still with work running, or fell silent."""
-        loop = asyncio.get_running_loop()
-        give_up_s = loop.time() + self.config.ready_timeout_s
+        clock = asyncio.get_running_loop().time
         while True:
-            if self.ready is None and loop.time() > give_up_s:
-                logger.error("worker %s was not ready after %.0f s", self.spec.name, self.config.ready_timeout_s)
+            await asyncio.sleep(self._watchdog.tick_s)
+            if self._watchdog.tick(clock()):
+                what = "was not ready after" if self.ready is None else "made no step for"
+                logger.error("worker %s %s %.1f s", self.spec.name, what, self._watchdog.limit_s)
                 return
-            if self.ready is not None and loop.time() - self._progress[1] > self.config.hang_s:
-                logger.error("worker %s made no step for %.1f s", self.spec.name, self.config.hang_s)
-                return
-            await asyncio.sleep(min(0.25, self.config.hang_s / 4))
 
     def _lose(self) -> None:
         self.ready, self.stats = None, None

@@ -1,0 +1,140 @@
+"""The private directory in which a worker's socket lies, and the clearing away of those that killed owners left.
+
+An owner holds a lock on its directory for as long as it lives. The kernel lets go of the lock at the owner's end,
+whatever that was, so that no process id has to be trusted. The file `worker` holds the worker's process id; whether
+that process still is the worker is seen from its command line, in which the socket's path stands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+
+logger = logging.getLogger(__name__)
+
+_PREFIX = "realtime-tts-"  # of directories whose owner holds the lock, or is gone
+_NEW_PREFIX = ".realtime-tts-"  # not locked yet
+_SOCKET, _WORKER = "engine.sock", "worker"
+_KILLED_S = 5.0  # a killed process that is still there after it hangs in the kernel
+
+
+class SocketDirectory:
+    """One worker's directory, ours from now until `remove`.
+
+    Raises:
+        OSError: no directory can be made now.
+    """
+
+    def __init__(self) -> None:
+        self._path = tempfile.mkdtemp(prefix=_NEW_PREFIX)  # mode 0700: nobody else can connect
+        self._lock: int | None = None
+        # Some file systems have no locks. There a later start does not clear up after us, which is all.
+        with contextlib.suppress(OSError):
+            self._take_possession()
+
+    @property
+    def socket_path(self) -> str:
+        return os.path.join(self._path, _SOCKET)
+
+    def note_worker(self, pid: int) -> None:
+        """Remember whom to end if we cannot any more. On a full disk the worker runs without that."""
+        with contextlib.suppress(OSError), open(os.path.join(self._path, _WORKER), "w", encoding="ascii") as file:
+            file.write(str(pid))
+
+    def remove(self) -> None:
+        _remove(self._path, self._lock)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _take_possession(self) -> None:
+        lock = _open_directory(self._path)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            head, tail = os.path.split(self._path)
+            path = os.path.join(head, tail.removeprefix("."))
+            os.rename(self._path, path)  # after the lock: under this name a directory without one is a leftover
+        except OSError:
+            os.close(lock)
+            raise
+        self._path, self._lock = path, lock
+
+
+def clear_leftovers() -> None:
+    """Remove the directories whose owners are gone, and end the workers that have outlived them.
+
+    Only directories of this user that nobody else can enter; those in use stay. May block for some seconds.
+    """
+    parent = tempfile.gettempdir()
+    for name in os.listdir(parent):
+        if name.startswith(_PREFIX):
+            with contextlib.suppress(OSError):  # somebody else's, in use, or just gone
+                _clear(os.path.join(parent, name))
+
+
+def _clear(path: str) -> None:
+    directory = _open_directory(path)
+    try:
+        status = os.fstat(directory)
+        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
+            return
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _end_worker(_noted_worker(directory), os.path.join(path, _SOCKET))
+        _remove(path, directory)
+    finally:
+        os.close(directory)
+    logger.info("cleared away what a killed gateway had left: %s", path)
+
+
+def _open_directory(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+
+
+def _remove(path: str, directory: int | None) -> None:
+    """Remove what belongs into a directory, and the directory unless more lies in it.
+
+    Through its descriptor where there is one: the path may lead elsewhere by now, if others can write above it.
+    """
+    for name in (_SOCKET, _WORKER):
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(path, name) if directory is None else name, dir_fd=directory)
+    with contextlib.suppress(OSError):
+        os.rmdir(path)
+
+
+def _noted_worker(directory: int) -> int | None:
+    try:
+        with open(os.open(_WORKER, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory), encoding="ascii") as file:
+            return int(file.read(32))
+    except (OSError, ValueError):  # there was none yet, or the disk was full
+        return None
+
+
+def _end_worker(pid: int | None, socket_path: str) -> None:
+    """SIGKILL, which ends a stopped process too. Returns when it is gone: its successor needs the device's memory."""
+    end_s = time.monotonic() + _KILLED_S
+    while pid is not None and socket_path in _command_line(pid):
+        os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > end_s:
+            logger.error("the worker of a killed gateway, process %d, does not end", pid)
+            return
+        time.sleep(0.02)
+
+
+def _command_line(pid: int) -> str:
+    """Empty for a process that is gone or a zombie."""
+    if os.path.isdir("/proc/self"):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                return os.fsdecode(file.read())
+        except OSError:
+            return ""
+    command = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout

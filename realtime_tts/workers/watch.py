@@ -1,0 +1,38 @@
+"""Tasks that live long must not end unseen."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def watch(work: Coroutine[Any, Any, T], name: str, on_failed: Callable[[], None]) -> asyncio.Task[T]:
+    """Run `work` as a task whose failure somebody learns of: it is logged once, and `on_failed` is called.
+
+    Returning and being cancelled are no failures. The caller keeps the task: the loop itself holds it weakly.
+    """
+
+    def ended(task: asyncio.Task[T]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        logger.error("the task %r failed: %s at %s", name, type(error).__name__, stack_of(error))
+        on_failed()
+
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    task.add_done_callback(ended)
+    return task
+
+
+def stack_of(error: BaseException) -> str:
+    """Where an exception came from, innermost call first. Without its message, which may quote what a user sent."""
+    return " < ".join(
+        f"{frame.name} ({frame.filename.rpartition('/')[2]}:{frame.lineno})"
+        for frame in reversed(traceback.extract_tb(error.__traceback__))
+    )

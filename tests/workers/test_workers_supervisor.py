@@ -1,0 +1,212 @@
+"""Nothing that goes wrong with one start of a worker ends its supervision."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from client_harness import QUICK, MakeClient, collect, speak, until
+from fake_worker import fake_worker_command
+from processes import worker_pids
+
+from realtime_tts.errors import EngineStartError
+from realtime_tts.workers import frames
+from realtime_tts.workers.client import EngineClient, EngineState
+from realtime_tts.workers.supervisor import WorkerSpec
+
+SCRIPT = Path(__file__).resolve().parents[1] / "support" / "run_client.py"
+PATIENT_S = 60  # for what a busy machine may delay
+
+
+def fail_with(error: Exception) -> Callable[..., Any]:
+    """A function that raises it, whatever it is called with."""
+
+    def fail(*args: object, **kwargs: object) -> Any:
+        raise error
+
+    return fail
+
+
+def attempts_logged(caplog: pytest.LogCaptureFixture, what: str) -> int:
+    return sum(what in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("tempfile.mkdtemp", OSError(errno.ENOSPC, "No space left on device")),
+        ("asyncio.start_unix_server", OSError("AF_UNIX path too long")),
+        ("asyncio.create_subprocess_exec", OSError(errno.EMFILE, "Too many open files")),
+        ("asyncio.create_subprocess_exec", OSError(errno.ENOMEM, "Cannot allocate memory")),
+        ("asyncio.create_subprocess_exec", RuntimeError("can't start new thread")),
+        ("asyncio.create_subprocess_exec", MemoryError()),
+    ],
+    ids=lambda value: value if isinstance(value, str) else str(value) or type(value).__name__,
+)
+async def test_a_respawn_that_cannot_be_made_is_tried_again(
+    make_client: MakeClient, caplog: pytest.LogCaptureFixture, name: str, error: Exception
+) -> None:
+    client = await make_client()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(name, fail_with(error))
+        os.kill(worker_pids(client)[0], signal.SIGKILL)
+        await until(lambda: attempts_logged(caplog, type(error).__name__) >= 3, PATIENT_S)
+        assert client.state is EngineState.DOWN
+    await until(lambda: client.num_ready == 1, PATIENT_S)
+    assert isinstance((await collect(speak(client, "again")))[1], frames.Done)
+
+
+async def test_a_directory_for_temporary_files_that_went_may_come_back(
+    make_client: MakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await make_client()
+    directory = tempfile.gettempdir()
+    shutil.rmtree(directory)
+    os.kill(worker_pids(client)[0], signal.SIGKILL)
+    await until(lambda: attempts_logged(caplog, "FileNotFoundError") >= 2, PATIENT_S)
+    os.mkdir(directory)
+    await until(lambda: client.num_ready == 1, PATIENT_S)
+    assert isinstance((await collect(speak(client, "again")))[1], frames.Done)
+
+
+async def test_a_failed_start_leaves_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncio.create_subprocess_exec", fail_with(OSError(errno.EMFILE, "Too many open files")))
+    with pytest.raises(EngineStartError, match="Too many open files"):
+        await EngineClient([WorkerSpec(("worker",), "a"), WorkerSpec(("worker",), "b")], QUICK).start()
+    assert not [name for name in os.listdir(tempfile.gettempdir()) if "realtime-tts" in name]
+
+
+async def test_a_fault_of_ours_ends_the_worker_but_not_its_supervision(
+    make_client: MakeClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await make_client()
+    (worker,) = client._workers
+    pid = worker.supervisor.pid
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker.supervisor, "_on_message", fail_with(KeyError("what a user sent")))
+        await until(lambda: worker.supervisor.pid != pid, PATIENT_S)
+    assert attempts_logged(caplog, "KeyError at fail") == 1
+    assert "what a user sent" not in caplog.text
+    await until(lambda: client.num_ready == 1, PATIENT_S)
+
+
+async def test_a_supervision_that_fails_for_good_is_heard_of_and_leaves_no_process(
+    make_client: MakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await make_client()
+    failures: list[int] = []
+    client.on_failed = lambda: failures.append(1)
+    (pid,) = worker_pids(client)
+    stream = speak(client, "[never]")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client._workers[0].supervisor, "_on_lost", fail_with(KeyError("what a user sent")))
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: bool(failures), PATIENT_S)
+    last = (await collect(stream))[1]
+    assert isinstance(last, frames.Failed)
+    assert last.code == "engine_lost"
+    assert client.state is EngineState.DOWN
+    assert failures == [1]
+    assert attempts_logged(caplog, "supervise fake-0") == 1
+    assert "what a user sent" not in caplog.text
+    assert worker_pids(client) == []
+
+
+class ClientProcess:
+    """`run_client.py`, started."""
+
+    def __init__(self, hang_s: float = 60.0) -> None:
+        command = [sys.executable, str(SCRIPT), str(hang_s)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.worker: int = self._read()["worker"]
+
+    def speak(self) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write("speak\n")
+        self.process.stdin.flush()
+        return self._read()
+
+    def close(self) -> None:
+        """Let it end by itself, and take its worker along."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(PATIENT_S)
+        self._close_pipes()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENT_S)
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def _read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+
+@pytest.fixture
+def start_client() -> Iterator[Callable[..., ClientProcess]]:
+    clients: list[ClientProcess] = []
+
+    def start(**options: float) -> ClientProcess:
+        clients.append(ClientProcess(**options))
+        return clients[-1]
+
+    yield start
+    for client in clients:
+        if client.process.poll() is None:
+            client.kill()
+        if is_running(client.worker):
+            os.kill(client.worker, signal.SIGKILL)
+
+
+def is_running(pid: int) -> bool:
+    """Not gone, and no zombie either."""
+    with contextlib.suppress(OSError):
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    return False
+
+
+def test_a_gateway_that_was_stopped_and_continued_keeps_its_worker(start_client: Callable[..., ClientProcess]) -> None:
+    client = start_client(hang_s=2.0)
+    client.process.send_signal(signal.SIGSTOP)
+    time.sleep(4.0)
+    client.process.send_signal(signal.SIGCONT)
+    assert client.speak() == {"ended": "done", "restarts": 0}
+    assert is_running(client.worker)
+    client.close()
+
+
+async def test_a_start_ends_the_stopped_worker_of_a_killed_gateway_and_spares_the_others(
+    start_client: Callable[..., ClientProcess],
+) -> None:
+    neighbour, killed = start_client(), start_client()
+    os.kill(killed.worker, signal.SIGSTOP)
+    killed.kill()
+    assert is_running(killed.worker)
+    directories = {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("realtime-tts-")}
+    assert len(directories) == 2
+    client = EngineClient([WorkerSpec(fake_worker_command())], QUICK)
+    await client.start()
+    await client.close()
+    assert not is_running(killed.worker)
+    assert len(directories & set(os.listdir(tempfile.gettempdir()))) == 1
+    assert neighbour.speak() == {"ended": "done", "restarts": 0}
+    neighbour.close()
