@@ -1,6 +1,7 @@
 """An engine client over a fake worker as a process of its own, for tests that stop or kill it.
 
-Prints the worker's process id; then, for each line on stdin, speaks and prints how that ended and the restarts so far.
+Arguments: the hang time in seconds, and the worker's options as JSON. Prints the worker's process id. Then it speaks
+each line of stdin, and prints when that begins, and how it ended with the restarts so far.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import sys
 from fake_worker import fake_worker_command
 from processes import worker_pids
 
-from realtime_tts.errors import EngineLost
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
@@ -23,20 +23,20 @@ def say(**values: object) -> None:
     sys.stdout.flush()
 
 
-async def speak(client: EngineClient) -> str:
-    try:
-        stream = client.submit(frames.Generate("r", "c", "hello", "slt"))
-    except EngineLost:
-        return "lost"
+async def speak(client: EngineClient, text: str) -> str:
+    stream = client.submit(frames.Generate("r", "c", text, "slt", paced=False))
+    say(begun=(await anext(stream)).type)
     return [message.type async for message in stream][-1]
 
 
 async def main() -> None:
-    client = EngineClient([WorkerSpec(fake_worker_command())], SupervisorConfig(hang_s=float(sys.argv[1])))
+    config = SupervisorConfig(hang_s=float(sys.argv[1]))
+    client = EngineClient([WorkerSpec(fake_worker_command(**json.loads(sys.argv[2])))], config)
     await client.start()
     say(worker=worker_pids(client)[0])
-    while await asyncio.to_thread(sys.stdin.readline):
-        say(ended=await speak(client), restarts=client.num_restarts)
+    while text := (await asyncio.to_thread(sys.stdin.readline)).strip():
+        ended = await speak(client, text)
+        say(ended=ended, restarts=client.num_restarts)
     await client.close()
 
 

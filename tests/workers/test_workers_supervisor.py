@@ -127,16 +127,22 @@ async def test_a_supervision_that_fails_for_good_is_heard_of_and_leaves_no_proce
 class ClientProcess:
     """`run_client.py`, started."""
 
-    def __init__(self, hang_s: float = 60.0) -> None:
-        command = [sys.executable, str(SCRIPT), str(hang_s)]
+    def __init__(self, hang_s: float = 60.0, **worker: object) -> None:
+        command = [sys.executable, str(SCRIPT), str(hang_s), json.dumps(worker)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.worker: int = self._read()["worker"]
+        self.worker: int = self.read()["worker"]
 
-    def speak(self) -> dict[str, Any]:
+    def speak(self, text: str) -> None:
+        """Returns when it has begun."""
         assert self.process.stdin is not None
-        self.process.stdin.write("speak\n")
+        self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
-        return self._read()
+        assert self.read() == {"begun": "audio"}
+
+    def read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
 
     def close(self) -> None:
         """Let it end by itself, and take its worker along."""
@@ -155,17 +161,12 @@ class ClientProcess:
             assert pipe is not None
             pipe.close()
 
-    def _read(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return answer
-
 
 @pytest.fixture
 def start_client() -> Iterator[Callable[..., ClientProcess]]:
     clients: list[ClientProcess] = []
 
-    def start(**options: float) -> ClientProcess:
+    def start(**options: Any) -> ClientProcess:
         clients.append(ClientProcess(**options))
         return clients[-1]
 
@@ -185,11 +186,13 @@ def is_running(pid: int) -> bool:
 
 
 def test_a_gateway_that_was_stopped_and_continued_keeps_its_worker(start_client: Callable[..., ClientProcess]) -> None:
-    client = start_client(hang_s=2.0)
+    # So much audio that a good deal of it lies before the first unread heartbeat.
+    client = start_client(hang_s=2.0, patch_samples=160_000, patch_delay_s=0.05)
+    client.speak("[silence]" + 400 * "x")
     client.process.send_signal(signal.SIGSTOP)
     time.sleep(4.0)
     client.process.send_signal(signal.SIGCONT)
-    assert client.speak() == {"ended": "done", "restarts": 0}
+    assert client.read() == {"ended": "done", "restarts": 0}
     assert is_running(client.worker)
     client.close()
 
@@ -208,5 +211,6 @@ async def test_a_start_ends_the_stopped_worker_of_a_killed_gateway_and_spares_th
     await client.close()
     assert not is_running(killed.worker)
     assert len(directories & set(os.listdir(tempfile.gettempdir()))) == 1
-    assert neighbour.speak() == {"ended": "done", "restarts": 0}
+    neighbour.speak("hello")
+    assert neighbour.read() == {"ended": "done", "restarts": 0}
     neighbour.close()
