@@ -10,7 +10,7 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from realtime_tts.config import Settings
 from realtime_tts.errors import (
@@ -34,6 +34,7 @@ from realtime_tts.speech.encoding import Encoders
 from realtime_tts.speech.voices import VoiceRegistry
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, EngineState
+from realtime_tts.workers.watch import watch
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +68,9 @@ class Gateway:
         self.state = GatewayState.STARTING
         self.start_error: RealtimeTTSError | None = None
         self.started = asyncio.Event()  # RUNNING or FAILED
+        self.has_failed = False  # a part is gone that the rest cannot do without
+        self.on_failed: Callable[[], None] = lambda: None
+        engine.on_failed = self.fail
         self.sessions: dict[str, LiveSession] = {}
         self._catalogue: Catalogue | None = None
         self._connections: Counter[str] = Counter()  # by key
@@ -77,7 +81,14 @@ class Gateway:
 
     def start(self) -> None:
         """Start the engine in the background: the server answers health checks meanwhile."""
-        self._start_task = asyncio.get_running_loop().create_task(self._start(), name="start engine")
+        self._start_task = watch(self._start(), "start engine", self.fail)
+
+    def fail(self) -> None:
+        """A task has ended that must not: be unhealthy from now on and, unless that is under way already, shut down."""
+        if not self.has_failed:
+            self.has_failed = True
+            if self.state not in (GatewayState.DRAINING, GatewayState.CLOSED):
+                self.on_failed()
 
     async def _start(self) -> None:
         begun = time.monotonic()

@@ -69,8 +69,12 @@ health = APIRouter(tags=["operation"])
 
 
 @health.head("/healthz", include_in_schema=False)
-@health.get("/healthz", summary="Whether the process answers")
-async def healthz() -> Health:
+@health.get(
+    "/healthz", summary="Whether the process answers and is whole", responses=problems(service_unavailable="it is not")
+)
+async def healthz(request: Request) -> Health:
+    if get_gateway(request).has_failed:
+        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "a part of the server has failed; it is shutting down")
     return Health(status="ok", version=__version__)
 
 

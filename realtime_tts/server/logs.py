@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import traceback
 from datetime import datetime, timezone
 from typing import Any, TextIO
+
+from realtime_tts.workers.watch import stack_of
 
 Field = str | int | float | bool | None
 
@@ -20,11 +21,7 @@ def log_event(logger: logging.Logger, level: int, event: str, **fields: Field) -
 
 def log_crash(logger: logging.Logger, event: str, error: BaseException, **fields: Field) -> None:
     """Log an unexpected exception by its type and stack. Its message is left out: it may quote what a user sent."""
-    stack = " < ".join(
-        f"{frame.name} ({frame.filename.rpartition('/')[2]}:{frame.lineno})"
-        for frame in reversed(traceback.extract_tb(error.__traceback__))
-    )
-    log_event(logger, logging.ERROR, event, error=type(error).__name__, stack=stack, **fields)
+    log_event(logger, logging.ERROR, event, error=type(error).__name__, stack=stack_of(error), **fields)
 
 
 class TextFormatter(logging.Formatter):

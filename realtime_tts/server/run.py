@@ -13,11 +13,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from realtime_tts.config import ServerConfig, Settings
-from realtime_tts.errors import ConfigError
+from realtime_tts.errors import ConfigError, InternalError
 from realtime_tts.server.app import create_app, create_metrics_app, metrics_on_main_port
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.socket_protocol import protocol_classes
 from realtime_tts.workers.client import EngineClient
+from realtime_tts.workers.watch import watch
 
 _CLOSE_CONNECTIONS_S = 3
 
@@ -43,7 +44,7 @@ class GatewayServer(uvicorn.Server):
     def stop(self) -> None:
         """Drain, then exit; called again: exit."""
         if self._drain_task is None:
-            self._drain_task = asyncio.get_running_loop().create_task(self._drain(), name="drain")
+            self._drain_task = watch(self._drain(), "drain", self.exit_now)
         else:
             self.exit_now()
 
@@ -73,11 +74,13 @@ async def serve(settings: Settings, engine: EngineClient, on_ready: Callable[[Ga
     Raises:
         ConfigError: an address that cannot be bound, or settings that contradict each other.
         RealtimeTTSError: what kept the engine from starting.
+        InternalError: a part of the server failed, so that it shut down.
     """
     app = create_app(settings, engine)
     gateway: Gateway = app.state.gateway
     listener = _bind(settings.server.host, settings.server.port, "port")
     server = GatewayServer(server_config(app, settings.server), gateway)
+    gateway.on_failed = server.stop
     watcher = asyncio.create_task(_watch_start(gateway, server, listener, on_ready), name="watch start")
     try:
         if metrics_on_main_port(settings):
@@ -94,6 +97,8 @@ async def serve(settings: Settings, engine: EngineClient, on_ready: Callable[[Ga
         raise gateway.start_error
     if not watcher.cancelled():
         watcher.result()
+    if gateway.has_failed:
+        raise InternalError("a part of the server failed; its log says which")
 
 
 def server_config(app: FastAPI, config: ServerConfig) -> uvicorn.Config:
@@ -143,7 +148,7 @@ async def _serve_both(server: GatewayServer, listener: socket.socket, gateway: G
     server.metrics_port = metrics_listener.getsockname()[1]
     metrics_app = create_metrics_app(gateway)
     side = _SideServer(uvicorn.Config(metrics_app, log_config=None, access_log=False, lifespan="off", ws="none"))
-    task = asyncio.create_task(side.serve([metrics_listener]), name="serve metrics")
+    task = watch(side.serve([metrics_listener]), "serve metrics", gateway.fail)
     try:
         await server.serve([listener])
     finally:

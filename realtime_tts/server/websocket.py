@@ -24,12 +24,14 @@ from realtime_tts.server.logs import log_event
 from realtime_tts.server.problems import problem_response
 from realtime_tts.server.socket_protocol import SOCKET_EXTENSION, StreamProtocol
 from realtime_tts.session import messages
+from realtime_tts.workers.watch import watch
 
 logger = logging.getLogger(__name__)
 
 # 1005: the peer's close frame had no code, which is how browsers close a socket by default.
 _CLEAN_CODES = frozenset({1000, 1001, 1005})
 _POLICY_VIOLATION = 1008
+_INTERNAL_ERROR = 1011
 _WRITE_BATCH_BYTES = 16 * 1024
 _READ_SLICE_S = 0.002  # so long a flood of messages may hold the loop
 
@@ -76,7 +78,7 @@ class Connection:
         self._over = False
 
     async def run(self) -> None:
-        writer = asyncio.get_running_loop().create_task(self._write(), name="write socket")
+        writer = watch(self._write(), "write socket", lambda: self._close_now(_INTERNAL_ERROR, "internal_error"))
         if self._socket is not None:
             self._socket.on_writable = self._on_writable
         code = 1006

@@ -1,0 +1,79 @@
+"""A part that fails is not missed in silence: the server says so, lets speech end and exits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+import httpx
+import pytest
+from gateway_harness import GatewayHarness
+from processes import worker_pids
+from stream_client import open_stream
+
+from realtime_tts.dialects.native import NativeDialect
+from realtime_tts.errors import InternalError
+
+CANARY = "what a user sent"
+
+
+def fail(*args: object) -> None:
+    raise KeyError(CANARY)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async def poll() -> None:
+        while not condition():
+            await asyncio.sleep(0.02)
+
+    await asyncio.wait_for(poll(), 60)
+
+
+async def test_a_supervision_that_fails_makes_the_server_unhealthy_until_it_has_drained_and_exits(
+    make_gateway: Callable[..., GatewayHarness], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness = make_gateway(num_workers=2)
+    gateway = harness.gateway
+    await until(lambda: gateway.engine.num_ready == 2)
+    async with httpx.AsyncClient(base_url=harness.url, trust_env=False) as http, open_stream(harness.ws_url) as client:
+        assert (await http.get("/healthz")).json()["status"] == "ok"
+        await client.send("text", context_id="c", text="command never. ")
+        await client.send("flush", context_id="c")
+        await client.until("audio")
+        (idle,) = [worker.supervisor for worker in gateway.engine._workers if not worker.requests]
+        monkeypatch.setattr(idle, "_on_lost", fail)
+        assert idle.pid is not None
+        os.kill(idle.pid, signal.SIGKILL)
+        await until(lambda: gateway.has_failed)
+        response = await http.get("/healthz")
+        assert (response.status_code, response.json()["code"]) == (503, "service_unavailable")
+        assert (await http.get("/readyz")).status_code == 503
+        await client.until("audio")
+        await client.send("cancel", context_id="c")
+        assert (await client.until_closed())[0] == 1001
+    await until(lambda: harness.error is not None)
+    assert isinstance(harness.error, InternalError)
+    assert sum("supervise worker" in record.getMessage() for record in caplog.records) == 1
+    assert CANARY not in caplog.text
+    assert worker_pids(gateway.engine) == []
+
+
+async def test_a_socket_whose_writer_fails_is_closed(
+    make_gateway: Callable[..., GatewayHarness], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = make_gateway()
+    async with open_stream(gateway.ws_url) as client:
+        await client.send("session.start")
+        await client.until("session.started")
+        with monkeypatch.context() as patch:
+            patch.setattr(NativeDialect, "serialize", fail)
+            await client.send("ping", id="1")
+            code, _ = await asyncio.wait_for(client.until_closed(), 60)
+    assert code == 1011
+    assert sum("write socket" in record.getMessage() for record in caplog.records) == 1
+    assert CANARY not in caplog.text
+    async with open_stream(gateway.ws_url) as client:
+        await client.speak("d", "Hello.")
+        assert (await client.until_terminal("d"))["type"] == "context.done"
