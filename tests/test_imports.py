@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "session": {"audio"},
     "workers": set(),
     "model": {"workers.policy"},
-    "engine": {"model", "workers.frames", "workers.location", "workers.policy"},
+    "engine": {"model", "workers.frames", "workers.location", "workers.policy", "workers.watch"},
     "dialects": {"session", "audio"},
     "speech": {"session", "workers", "text", "audio"},
     "api": {"speech", "session", "workers"},

@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import time
+from typing import Any
 
 import torch
 
@@ -35,11 +36,12 @@ from realtime_tts.errors import EngineError, EngineStartError, RealtimeTTSError
 from realtime_tts.model.checkpoint import load_model
 from realtime_tts.workers import frames
 from realtime_tts.workers.location import local_directory
+from realtime_tts.workers.watch import watch
 
 logger = logging.getLogger("realtime_tts.engine.worker")
 
 HEARTBEAT_S = 0.5
-_MAX_UNSENT_BYTES = 64 * 1024 * 1024  # the gateway reads all the time; one that does not is as good as dead
+_MAX_UNSENT_BYTES = 64 * 1024 * 1024  # the gateway reads all the time; one that does not was stopped
 
 
 class Worker:
@@ -49,6 +51,8 @@ class Worker:
         self.engine, self.writer = engine, writer
         self._loop = asyncio.get_running_loop()
         self._wake = threading.Event()
+        self._has_room = threading.Event()  # the gateway takes what is made
+        self._has_room.set()
         self._outbox: list[frames.Message] = []
         self._outbox_lock = threading.Lock()
         self._finished = asyncio.Event()
@@ -62,19 +66,22 @@ class Worker:
         """Serve until drained, disconnected or broken.
 
         Raises:
-            EngineError: the engine's thread died.
+            EngineError: the engine's thread died, or what the gateway sent is damaged.
         """
         self.writer.write(frames.encode(ready))
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.post, frames.Drain())
         self._thread.start()
-        parts = (self._receive(reader), self._beat(), self._finished.wait())
-        tasks = [self._loop.create_task(part) for part in parts]
+        parts = {"receive": self._receive(reader), "beat": self._beat(), "finish": self._finished.wait()}
+        tasks: list[asyncio.Task[Any]] = [watch(part, name, self._finished.set) for name, part in parts.items()]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                self._failure = self._failure or task.exception()
         finally:
             self._stopping = True
             self._wake.set()
+            self._has_room.set()
             tasks += self._encodings.values()
             for task in tasks:
                 task.cancel()
@@ -93,6 +100,7 @@ class Worker:
     def _run_engine(self) -> None:
         try:
             while not self._stopping:
+                self._has_room.wait()
                 self._wake.clear()
                 if self.engine.step():
                     continue
@@ -123,8 +131,7 @@ class Worker:
         if any(isinstance(message, (frames.Done, frames.Failed)) for message in messages):
             self._send_stats()
         if self.writer.transport.get_write_buffer_size() > _MAX_UNSENT_BYTES:
-            logger.error("the gateway does not read")
-            self._finished.set()
+            self._has_room.clear()
 
     async def _receive(self, reader: asyncio.StreamReader) -> None:
         decoder = frames.Decoder()
@@ -155,7 +162,10 @@ class Worker:
 
     async def _beat(self) -> None:
         while True:
-            self._send_stats()
+            if self.writer.transport.get_write_buffer_size() <= _MAX_UNSENT_BYTES // 2:
+                self._has_room.set()
+            if self._has_room.is_set():
+                self._send_stats()
             await asyncio.sleep(HEARTBEAT_S)
 
     def _send_stats(self) -> None:
@@ -184,11 +194,22 @@ def load(options: EngineOptions) -> tuple[Engine, frames.Ready]:
     return engine, ready_message(engine, device, loaded_s - started_s, time.monotonic() - loaded_s)
 
 
+async def _load_while_wanted(options: EngineOptions, reader: asyncio.StreamReader) -> tuple[Engine, frames.Ready]:
+    """`load`, in a thread that nothing can interrupt: a gateway that goes away meanwhile ends the process."""
+    gone = asyncio.create_task(reader.read(1))  # nothing is sent to a worker that is not ready
+    gone.add_done_callback(lambda task: None if task.cancelled() else os._exit(0))
+    try:
+        return await asyncio.to_thread(load, options)
+    finally:
+        gone.cancel()
+        await asyncio.wait([gone])
+
+
 async def serve(options: EngineOptions, socket_path: str) -> int:
     """Connect, load, serve; returns the exit status."""
     reader, writer = await asyncio.open_unix_connection(socket_path)
     try:
-        engine, ready = await asyncio.to_thread(load, options)
+        engine, ready = await _load_while_wanted(options, reader)
     except Exception as error:
         code, text = EngineStartError.code, f"{type(error).__name__}: {error}"
         if isinstance(error, RealtimeTTSError):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +19,7 @@ import pytest_asyncio
 from processes import worker_pids
 
 from realtime_tts.engine.worker import Worker
-from realtime_tts.errors import AudioDecodeError, CheckpointError, ConfigError, EngineLost
+from realtime_tts.errors import AudioDecodeError, CheckpointError, ConfigError, EngineError, EngineLost
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, EngineState, RequestStream
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec, worker_command
@@ -213,6 +216,119 @@ async def test_an_encoding_that_nobody_wants_any_more_is_not_begun_or_not_sent(m
     assert [message.voice_id for message in sent if isinstance(message, frames.VoiceEncoded)] == ["wanted"]
     await until(lambda: not worker._encodings)
     worker._encoder.shutdown()
+
+
+class CountingEngine:
+    """Each step makes one frame of `FRAME_BYTES`; idle after `max_steps`."""
+
+    FRAME_BYTES = 100_000
+
+    def __init__(self, max_steps: int) -> None:
+        self.num_steps, self._max_steps = 0, max_steps
+        self.emit: Callable[[frames.Message], None]
+        self.is_draining = self.is_idle = False
+
+    def step(self) -> bool:
+        if self.num_steps == self._max_steps:
+            return False
+        self.emit(frames.Audio("r", self.num_steps, payload=b"x" * self.FRAME_BYTES))
+        self.num_steps += 1
+        time.sleep(0.001)  # as a step does, it leaves the event loop some time
+        return True
+
+    def idle_s(self) -> float:
+        return 0.1
+
+    def post(self, message: frames.Message) -> None:
+        pass
+
+    def stats(self) -> frames.Stats:
+        return frames.Stats(num_steps=self.num_steps, running=1)
+
+
+async def serve_counting(socket_path: Path, engine: CountingEngine, received: asyncio.Queue[Any]) -> None:
+    """Connects a `Worker` to the socket; `received` gets what its run raised, or None."""
+    reader, writer = await asyncio.open_unix_connection(socket_path)
+    worker = Worker(engine, writer)  # type: ignore[arg-type]
+    engine.emit = worker.emit
+    try:
+        await worker.run(reader, frames.Ready("m", "cpu", "float32", "sdpa", 16000, 2560))
+        received.put_nowait(None)
+    except EngineError as error:
+        received.put_nowait(error)
+    writer.close()
+
+
+@pytest_asyncio.fixture
+async def gateway_side(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
+    """Runs a `Worker` over a `CountingEngine`; gives the gateway's reader and writer, and a queue of how it ended."""
+    accepted: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+    server = await asyncio.start_unix_server(lambda *pair: accepted.put_nowait(pair), tmp_path / "s")
+    ended: asyncio.Queue[Any] = asyncio.Queue()
+    tasks: list[asyncio.Task[None]] = []
+
+    async def start(engine: CountingEngine) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, asyncio.Queue[Any]]:
+        tasks.append(asyncio.create_task(serve_counting(tmp_path / "s", engine, ended)))
+        return (*await accepted.get(), ended)
+
+    yield start
+    server.close()
+    await asyncio.wait(tasks, timeout=30)
+
+
+async def test_a_worker_waits_for_a_gateway_that_was_stopped(
+    monkeypatch: pytest.MonkeyPatch, gateway_side: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr("realtime_tts.engine.worker._MAX_UNSENT_BYTES", 20 * CountingEngine.FRAME_BYTES)
+    engine = CountingEngine(max_steps=400)
+    reader, writer, ended = await gateway_side(engine)
+    num_steps = -1
+    while engine.num_steps != num_steps or not num_steps:  # until it stands still
+        num_steps = engine.num_steps
+        await asyncio.sleep(1.0)
+    assert num_steps < 400
+    sequences: list[int] = []
+    decoder = frames.Decoder()
+    while len(sequences) < 400 and (data := await reader.read(1 << 18)):
+        sequences += [message.sequence for message in decoder.feed(data) if isinstance(message, frames.Audio)]
+    assert sequences == list(range(400))
+    writer.close()
+    assert await ended.get() is None
+
+
+async def test_a_damaged_frame_is_an_error_that_is_logged(
+    caplog: pytest.LogCaptureFixture, gateway_side: Callable[..., Any]
+) -> None:
+    reader, writer, ended = await gateway_side(CountingEngine(max_steps=0))
+    await reader.read(1)
+    writer.write(b"\xff" * 64)
+    assert isinstance(await ended.get(), EngineError)
+    assert "'receive' failed: WireError" in caplog.text
+    writer.close()
+
+
+LOADING_FOR_EVER = "import time; from realtime_tts.engine import worker; worker.load = lambda _: time.sleep(600); "
+
+
+async def test_a_worker_whose_gateway_goes_away_while_it_loads_exits(tmp_path: Path) -> None:
+    connected = asyncio.Event()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+        connected.set()
+
+    server = await asyncio.start_unix_server(accept, tmp_path / "s")
+    code = LOADING_FOR_EVER + "worker.main()"
+    command = [sys.executable, "-c", code, "--model", "m", "--socket", str(tmp_path / "s")]
+    process = await asyncio.create_subprocess_exec(*command)
+    await connected.wait()
+    try:
+        assert await asyncio.wait_for(process.wait(), 60) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        server.close()
 
 
 async def test_a_model_or_device_that_cannot_be_used_says_why() -> None:
