@@ -42,7 +42,7 @@ class Continuity:
 
     def first_input(self, text: str, voice: Voice, instructions: str = "") -> Sequence:
         """The input of a context's first segment: voice, instructions and text alone."""
-        return self._lay_out(instructions + text, voice, voice.reference, voice.prompt, voice.prompt_text)
+        return self._lay_out(text, voice, voice.reference, voice.prompt, voice.prompt_text, instructions)
 
     def next_input(
         self, text: str, voice: Voice, context_id: str, max_positions: int, instructions: str = ""
@@ -88,11 +88,26 @@ class Continuity:
         return text[start + 1 :], speech[-max(1, kept) :]
 
     def _lay_out(
-        self, text: str, voice: Voice, reference: Patches | None, prompt: Patches | None, prompt_text: str
+        self,
+        text: str,
+        voice: Voice,
+        reference: Patches | None,
+        prompt: Patches | None,
+        prompt_text: str,
+        instructions: str = "",
     ) -> Sequence:
-        spoken = join_text(prompt_text, text) if prompt is not None else text
-        ids = self._loaded.tokenizer.encode(spoken)
-        return build_sequence(self._loaded.config, ids, prefix_ids=voice.prefix_ids, reference=reference, prompt=prompt)
+        read = instructions + text
+        whole = join_text(prompt_text, read) if prompt is not None else read
+        tokens = self._loaded.tokenizer.encode_located(whole)
+        before = len(whole) - len(text)
+        return build_sequence(
+            self._loaded.config,
+            [token.id for token in tokens],
+            prefix_ids=voice.prefix_ids,
+            spoken_chars=[max(0, token.start - before) for token in tokens if token.end > before],
+            reference=reference,
+            prompt=prompt,
+        )
 
 
 def join_text(before: str, after: str) -> str:

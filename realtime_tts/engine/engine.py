@@ -41,7 +41,9 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.loaded, self.config = loaded, config
-        self.runner = ModelRunner(loaded.model, config.num_blocks, config.block_size, config.max_streams)
+        self.runner = ModelRunner(
+            loaded.model, config.num_blocks, config.block_size, config.max_streams, text_head=loaded.policy.text_head
+        )
         self.scheduler = Scheduler(config, self._prepare)
         self.voices = VoiceStore(loaded)
         self.continuity = Continuity(loaded)
@@ -172,9 +174,18 @@ class Engine:
             if not result.flags[name].finite:
                 continue
             utterance = self._utterances[name]
-            self.emit(frames.Audio(name, len(utterance.patches), payload=encode_pcm(pcm, utterance.message.encoding)))
+            position = self._text_position(utterance, result.text_index.get(name))
+            payload = encode_pcm(pcm, utterance.message.encoding)
+            self.emit(frames.Audio(name, len(utterance.patches), position, payload=payload))
             utterance.patches.append(result.patches[name].copy())  # of one step's buffer, which it would keep alive
             utterance.num_samples += pcm.size
+
+    def _text_position(self, utterance: Utterance, index: float | None) -> float | None:
+        head = self.runner.text_head
+        if head is None or index is None:
+            return None
+        lead = head.lead_ms / 1000 / self.config.patch_s
+        return utterance.track.advance(index, utterance.input.spoken_chars, lead)
 
     def _end(self, finished: Finished) -> None:
         request = finished.request

@@ -10,6 +10,7 @@ import numpy as np
 
 from realtime_tts.engine.continuity import Continuity
 from realtime_tts.engine.core.request import Request
+from realtime_tts.engine.text_track import TextTrack
 from realtime_tts.engine.voices import Voice, VoiceStore
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.model.checkpoint import LoadedModel
@@ -25,7 +26,8 @@ class Utterance:
     """A segment between its `Generate` and its terminal message; the engine and the runner share it.
 
     message: as it came over the wire. request: what the scheduler knows. input: set when its turn in its context has
-    come, for it continues from what was spoken before. patches: those made so far, [patch_size, latent_dim].
+    come, for it continues from what was spoken before. patches: those made so far, [patch_size, latent_dim]. track: how
+    far they have come in the text.
     """
 
     message: frames.Generate
@@ -37,6 +39,7 @@ class Utterance:
     input: Sequence = dataclasses.field(init=False)
     patches: list[Patches] = dataclasses.field(default_factory=list)
     num_samples: int = 0
+    track: TextTrack = dataclasses.field(default_factory=TextTrack)
 
 
 def make_utterance(

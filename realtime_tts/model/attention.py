@@ -140,17 +140,32 @@ class AttentionBackend(Protocol):
         """q [T, heads, head_dim], k and v [T, kv_heads, head_dim] → [T, heads * head_dim]."""
 
 
+class AttentionProbe(Protocol):
+    """Looks on while a stack attends; what it finds it keeps for its owner."""
+
+    def observe(self, layer: int, q: Tensor, keys: Tensor, meta: AttentionMetadata) -> None:
+        """After a layer of the stack: q [T, heads, head_dim] of the new positions, keys [num_blocks, block_size,
+        kv_heads, head_dim] with those of the new positions among them."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class PagedAttention:
-    """The `Attend` of one step; `first_layer` is where this stack's layers start in the pool."""
+    """The `Attend` of one step; `first_layer` is where this stack's layers start in the pool.
+
+    probe: is shown each layer, beside what the backend makes of it: kernels do not tell their weights.
+    """
 
     backend: AttentionBackend
     kv: KVCache
     meta: AttentionMetadata
     first_layer: int = 0
+    probe: AttentionProbe | None = None
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return self.backend.forward(q, k, v, self.kv, self.first_layer + layer, self.meta)
+        out = self.backend.forward(q, k, v, self.kv, self.first_layer + layer, self.meta)
+        if self.probe is not None:
+            self.probe.observe(layer, q, self.kv.layer(self.first_layer + layer)[0], self.meta)
+        return out
 
 
 class SDPABackend:

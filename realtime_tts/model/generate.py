@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
+from realtime_tts.model.attention import AttentionMetadata, AttentionProbe, KVCache, SDPABackend
 from realtime_tts.model.sequence import Patches, Rows, Sequence
 from realtime_tts.model.voxcpm import VoxCPM
 
@@ -72,8 +72,9 @@ class OfflineRunner:
         self._schedule = model.flow_schedule(steps)
 
     @torch.inference_mode()
-    def step(self, streams: AnySequence[Stream]) -> Step:
-        """One more patch for each. Streams with several new positions come first.
+    def step(self, streams: AnySequence[Stream], probe: AttentionProbe | None = None) -> Step:
+        """One more patch for each. Streams with several new positions come first. `probe` is shown the base LM's
+        attention.
 
         Raises:
             ValueError: they do not.
@@ -84,7 +85,7 @@ class OfflineRunner:
         meta = AttentionMetadata.build(new, ends, blocks, self._kv.block_size, device)
         previous = torch.stack([self._previous(stream) for stream in streams])
         embeddings, is_audio = self._embed(streams, previous)
-        lm_hidden, residual = model.lm_forward(embeddings, is_audio, meta, self._kv, self._backend)
+        lm_hidden, residual = model.lm_forward(embeddings, is_audio, meta, self._kv, self._backend, probe)
         noise = torch.stack([stream.noise(len(stream.patches)) for stream in streams]).to(device)
         cfg = torch.tensor([stream.cfg for stream in streams], device=device)
         patches = model.flow(model.condition(lm_hidden, residual), previous, noise, self._schedule, cfg)

@@ -28,6 +28,8 @@ class Sequence:
     prefix_patch [patch_size, latent_dim]: what the first flow continues from: the prompt's end, or silence (zeros).
     context [≤ num_context_patches, patch_size, latent_dim]: decode these first and drop their audio, so that the VAE
     continues from the prompt.
+    spoken_start, spoken_chars: from this position on lies the text that is to be spoken, a prompt's before it; and of
+    each of its positions the character of that text with which it begins. Empty if nobody asked.
     """
 
     token_ids: list[int]
@@ -35,6 +37,8 @@ class Sequence:
     features: Patches
     prefix_patch: Patches
     context: Patches
+    spoken_start: int = 0
+    spoken_chars: tuple[int, ...] = ()
 
     @property
     def num_positions(self) -> int:
@@ -78,6 +82,7 @@ def build_sequence(
     text_ids: AnySequence[int],
     *,
     prefix_ids: AnySequence[int] = (),
+    spoken_chars: AnySequence[int] = (),
     reference: Patches | None = None,
     prompt: Patches | None = None,
 ) -> Sequence:
@@ -101,7 +106,9 @@ def build_sequence(
         token_ids.append(REFERENCE_START)
         add_audio(reference)
         token_ids.append(REFERENCE_END)
-    token_ids += [*prefix_ids, *text_ids, AUDIO_START]
+    token_ids += [*prefix_ids, *text_ids]
+    spoken_start = len(token_ids) - len(spoken_chars)
+    token_ids.append(AUDIO_START)
     add_audio(prompt)
     return Sequence(
         token_ids=token_ids,
@@ -109,6 +116,8 @@ def build_sequence(
         features=np.concatenate((reference, prompt)),
         prefix_patch=prompt[-1] if len(prompt) else np.zeros((config.patch_size, config.latent_dim), np.float32),
         context=prompt[-config.num_context_patches :],
+        spoken_start=spoken_start,
+        spoken_chars=tuple(spoken_chars),
     )
 
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
 from realtime_tts.errors import CheckpointError
 
 _WORD_MARK = "▁"
+
+
+class Token(NamedTuple):
+    """An id and the characters [start, end) of the text that it stands for; white space before them is not counted."""
+
+    id: int
+    start: int
+    end: int
 
 
 class TextTokenizer:
@@ -31,26 +40,34 @@ class TextTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of untrusted text: special tokens are spelt out, characters the vocabulary lacks are dropped."""
+        return [token.id for token in self.encode_located(text)]
+
+    def encode_located(self, text: str) -> list[Token]:
+        """`encode`, and where in the text each token is. Several may share a character: its bytes."""
         return self._encode(text, specials_as_text=True)
 
     def encode_trusted(self, text: str) -> list[int]:
         """The same for text of ours, e.g. a voice's prefix "<slt>": special tokens keep their meaning."""
-        return self._encode(text, specials_as_text=False)
+        return [token.id for token in self._encode(text, specials_as_text=False)]
 
-    def _encode(self, text: str, *, specials_as_text: bool) -> list[int]:
+    def _encode(self, text: str, *, specials_as_text: bool) -> list[Token]:
         # A property of the shared object, so it is set before each call; encoding is single-threaded per worker.
         self._tokenizer.encode_special_tokens = specials_as_text
-        ids: list[int] = []
-        for token_id in self._tokenizer.encode(text, add_special_tokens=False).ids:
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        tokens: list[Token] = []
+        for token_id, (first, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            start = end - len(text[first:end].lstrip()) if text[first:end].strip() else first
             if token_id in self._splits:
-                ids += self._splits[token_id]
+                parts = self._splits[token_id]
+                start = max(start, end - len(parts))
+                tokens += [Token(i, start + n, start + n + 1) for n, part in enumerate(parts) for i in part]
             elif token_id != self._unknown_id:
-                ids.append(token_id)
-        return ids
+                tokens.append(Token(token_id, start, end))
+        return tokens
 
 
-def _chinese_splits(tokenizer: Tokenizer) -> dict[int, list[int]]:
-    """Tokens of several Chinese characters → the ids of their characters.
+def _chinese_splits(tokenizer: Tokenizer) -> dict[int, list[list[int]]]:
+    """Tokens of several Chinese characters → of each of their characters the ids.
 
     The model was trained on single characters, while the vocabulary also holds words, some with a word mark in front.
     """
@@ -60,7 +77,7 @@ def _chinese_splits(tokenizer: Tokenizer) -> dict[int, list[int]]:
     for token, token_id in vocab.items():
         word = token.replace(_WORD_MARK, "")
         if word in words:
-            splits[token_id] = [i for c in word for i in _character_ids(c, vocab)]
+            splits[token_id] = [_character_ids(c, vocab) for c in word]
     return splits
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from realtime_tts.model.attention import AttentionBackend, AttentionMetadata, KVCache, PagedAttention
+from realtime_tts.model.attention import AttentionBackend, AttentionMetadata, AttentionProbe, KVCache, PagedAttention
 from realtime_tts.model.audio_vae import AudioVAE
 from realtime_tts.model.config import ModelConfig
 from realtime_tts.model.flow_matching import FlowMatching, FlowSchedule
@@ -97,14 +97,15 @@ class VoxCPM(nn.Module):
         meta: AttentionMetadata,
         kv: KVCache,
         backend: AttentionBackend,
+        probe: AttentionProbe | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Both LMs over T new positions of S sequences.
 
         embeddings [T, hidden], is_audio [T, 1] bool or None (all audio) → lm_hidden, residual_hidden [S, hidden], each
-        sequence's last position. Writes T slots of `kv`.
+        sequence's last position. Writes T slots of `kv`. `probe` is shown the base LM's attention.
         """
         rope = self.base_lm.rotary(meta.positions)
-        hidden = self.base_lm(embeddings, rope, PagedAttention(backend, kv, meta))
+        hidden = self.base_lm(embeddings, rope, PagedAttention(backend, kv, meta, probe=probe))
         hidden = self.quantize(hidden, is_audio)
         inputs = self.residual_inputs(hidden, embeddings, is_audio)
         attend = PagedAttention(backend, kv, meta, first_layer=self.config.base.num_layers)

@@ -146,17 +146,23 @@ class Ready(Message):
     default_voice: str | None = None
     policy: dict[str, Any] = dataclasses.field(default_factory=dict)  # workers.policy.ServingPolicy as a map
     max_streams: int = 0
+    text_timing: str = "estimated"  # "measured": Audio has text positions
     load_s: float = 0.0
     warmup_s: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Audio(Message):
-    """Newly made samples of one request, delta, never cumulative. `sequence` counts from 0 without gaps."""
+    """Newly made samples of one request, delta, never cumulative. `sequence` counts from 0 without gaps.
+
+    text_position: which character of `Generate.text` is being spoken when these samples end, as a fraction: 2.5 is the
+    middle of the third. It never goes back. None if the worker cannot tell (`Ready.text_timing`).
+    """
 
     type: ClassVar[str] = "audio"
     request_id: str
     sequence: int
+    text_position: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -34,6 +34,25 @@ class VoicePolicy:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TextHead:
+    """The attention head of the base LM that tells which character is being spoken.
+
+    lead_ms: by how much what it reads at a patch is ahead of the end of that patch; negative if it is behind.
+    """
+
+    layer: int
+    head: int
+    lead_ms: float = 0.0
+
+    @classmethod
+    def from_map(cls, raw: Any) -> TextHead:
+        fields = _checked(cls, raw, "text_head")
+        if not {"layer", "head"} <= set(fields) or min(fields["layer"], fields["head"]) < 0:
+            raise CheckpointError("text_head: a layer and a head are needed, from 0 on")
+        return cls(**fields)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ServingPolicy:
     """Defaults fit the published VoxCPM checkpoints.
 
@@ -43,6 +62,7 @@ class ServingPolicy:
     charset: characters the tokenizer knows, None for all.
     max_patches_per_char: a tighter length guard than the model's own.
     max_prompt_patches: the audio that continuity may carry over.
+    text_head: None if it is not known; it is looked for then when the checkpoint is first loaded.
     """
 
     name: str = ""
@@ -56,6 +76,7 @@ class ServingPolicy:
     max_prompt_patches: int = 64
     default_voice: str | None = None
     voices: Mapping[str, VoicePolicy] = dataclasses.field(default_factory=dict)
+    text_head: TextHead | None = None
 
     @classmethod
     def load(cls, directory: str | Path) -> ServingPolicy:
@@ -82,6 +103,8 @@ class ServingPolicy:
         fields["voices"] = {name: VoicePolicy.from_map(voice) for name, voice in fields.get("voices", {}).items()}
         if "languages" in fields:
             fields["languages"] = _strings(fields["languages"], "languages")
+        if fields.get("text_head") is not None:
+            fields["text_head"] = TextHead.from_map(fields["text_head"])
         policy = cls(**fields)
         _check(policy)
         return policy
@@ -90,7 +113,8 @@ class ServingPolicy:
         """Plain JSON and msgpack types; `from_map` gives an equal policy back."""
         raw = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         voices = {name: dataclasses.asdict(voice) for name, voice in self.voices.items()}
-        return {**raw, "languages": list(self.languages), "voices": voices}
+        text_head = dataclasses.asdict(self.text_head) if self.text_head else None
+        return {**raw, "languages": list(self.languages), "voices": voices, "text_head": text_head}
 
 
 _TYPES: dict[str, tuple[type, ...]] = {

@@ -79,7 +79,7 @@ def test_characters_outside_the_vocabulary_become_bytes_where_it_has_them(tmp_pa
 def test_a_split_into_a_character_without_a_token_of_its_own_falls_back_to_bytes(tmp_path):
     """The vocabulary holds a word whose second character exists only as bytes."""
     tokenizer = chinese_tokenizer(tmp_path, byte_fallback=True)
-    assert tokenizer._splits[8] == [4, *(100 + byte for byte in "界".encode())]
+    assert tokenizer._splits[8] == [[4], [100 + byte for byte in "界".encode()]]
 
 
 @pytest.mark.parametrize("content", [None, "{}", "no json"])

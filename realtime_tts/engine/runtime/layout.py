@@ -15,6 +15,7 @@ from realtime_tts.engine.runtime.noise import noise_key
 from realtime_tts.engine.utterance import Utterance
 from realtime_tts.model.attention import AttentionMetadata
 from realtime_tts.model.sequence import Patches, Rows
+from realtime_tts.model.text_head import SpokenText
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -33,6 +34,7 @@ class Batch:
     flow_groups: tuple[tuple[int, int], ...]
     context_groups: tuple[tuple[int, int], ...]  # (context patches, number of streams), of `starting`
     meta: AttentionMetadata
+    spoken: SpokenText  # of the S
     token_ids: Tensor  # [T]
     audio_index: Tensor  # [A + decoding], rows of T
     features: Tensor  # [A, P, D]
@@ -107,6 +109,7 @@ def build_batch(plan: StepPlan, utterances: Mapping[str, Utterance], block_size:
     _pack_speech(pack, speaking, starting, utterances, no_patches=rows.features[:0])
     tensors = pack.send(device)
     on_device = {name: tensors.pop(name) for name in _METADATA}
+    spoken = SpokenText(tensors["speaking_rows"], tensors.pop("spoken_starts"), tensors.pop("spoken_lens"))
     return Batch(
         names=tuple(item.request_id for item in items),
         speaking=tuple(item.request_id for item in speaking),
@@ -114,6 +117,7 @@ def build_batch(plan: StepPlan, utterances: Mapping[str, Utterance], block_size:
         flow_groups=_runs([utterances[item.request_id].steps for item in speaking]),
         context_groups=_runs([len(utterances[item.request_id].input.context) for item in starting]),
         meta=AttentionMetadata(**on_device, prefill_lens=meta.prefill_lens, max_context_len=meta.max_context_len),
+        spoken=spoken,
         **tensors,
     )
 
@@ -128,11 +132,13 @@ def _pack_speech(
     utterances: Mapping[str, Utterance],
     no_patches: Patches,
 ) -> None:
-    """Per stream that speaks: its slot, noise and guidance; per stream that starts: what primes it."""
+    """Per stream that speaks: its slot, text, noise and guidance; per stream that starts: what primes it."""
     spoken = [utterances[item.request_id] for item in speaking]
     inputs = [utterances[item.request_id].input for item in starting]
     pack.ints(
         speaking_slots=[item.slot for item in speaking],
+        spoken_starts=[utterance.input.spoken_start for utterance in spoken],
+        spoken_lens=[len(utterance.input.spoken_chars) for utterance in spoken],
         noise_keys=[noise_key(utterance.message.seed, utterance.message.segment) for utterance in spoken],
         patch_index=[item.patch_index if isinstance(item, DecodeItem) else 0 for item in speaking],
         starting_slots=[item.slot for item in starting],

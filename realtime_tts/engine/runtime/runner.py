@@ -18,7 +18,9 @@ from realtime_tts.engine.utterance import Utterance
 from realtime_tts.errors import EngineOutOfMemory
 from realtime_tts.model.attention import AttentionBackend, SDPABackend
 from realtime_tts.model.flow_matching import FlowSchedule
+from realtime_tts.model.text_head import HeadProbe
 from realtime_tts.model.voxcpm import VoxCPM
+from realtime_tts.workers.policy import TextHead
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -28,11 +30,13 @@ class StepResult:
     """Of every request in the plan its flags; of those that spoke, by name, PCM and patch.
 
     pcm: [patch_samples] float32 in −1…1. patches: [patch_size, latent_dim], what continuity is made from.
+    text_index: where in its text the stream is, a token's index as a fraction; may be no number. Empty without a head.
     """
 
     flags: dict[str, StepFlags]
     pcm: dict[str, Array]
     patches: dict[str, Array]
+    text_index: dict[str, float]
 
 
 class ModelRunner:
@@ -40,12 +44,19 @@ class ModelRunner:
 
     Args:
         num_blocks, num_slots: as the scheduler's.
+        text_head: what tells where in its text a stream is; None: nobody is asked.
     """
 
     def __init__(
-        self, model: VoxCPM, num_blocks: int, block_size: int, num_slots: int, backend: AttentionBackend | None = None
+        self,
+        model: VoxCPM,
+        num_blocks: int,
+        block_size: int,
+        num_slots: int,
+        backend: AttentionBackend | None = None,
+        text_head: TextHead | None = None,
     ) -> None:
-        self.model, self.block_size = model, block_size
+        self.model, self.block_size, self.text_head = model, block_size, text_head
         self.device = model.stop_proj.weight.device
         self.backend = backend or SDPABackend()
         self.state = DeviceState(model, num_blocks, block_size, num_slots, self.device, model.dtype)
@@ -69,12 +80,15 @@ class ModelRunner:
             raise EngineOutOfMemory("the device had no memory for a step") from error
 
     def _step(self, batch: Batch) -> Tensor:
-        """The whole step on the device → one flat float32 tensor: finite [R], stop [S], patches, PCM."""
+        """The whole step on the device → one flat float32 tensor: finite [R], stop [S], text index [S or none], patches,
+        PCM."""
         model, state = self.model, self.state
         fed_back = state.last_patch.index_select(0, batch.decode_slots)
         features = torch.cat((batch.features, fed_back))
         embeddings, is_audio = model.embed(batch.token_ids, features, batch.audio_index)
-        lm_hidden, residual_hidden = model.lm_forward(embeddings, is_audio, batch.meta, state.kv, self.backend)
+        head = self.text_head if batch.speaking else None
+        probe = HeadProbe(head.layer, head.head, batch.spoken) if head else None
+        lm_hidden, residual_hidden = model.lm_forward(embeddings, is_audio, batch.meta, state.kv, self.backend, probe)
         finite = (torch.isfinite(lm_hidden) & torch.isfinite(residual_hidden)).all(dim=1)
         if not batch.speaking:
             return finite.float()
@@ -85,7 +99,8 @@ class ModelRunner:
         patches = self._flow(batch, model.condition(lm_hidden, residual_hidden))
         state.last_patch.index_copy_(0, batch.speaking_slots, patches)
         pcm = model.vae.decode_stream(patches, state.vae, batch.speaking_slots)
-        parts = (finite, stop, patches.flatten(), pcm.flatten())
+        text_index = probe.readings[:, 0] if probe is not None and probe.readings is not None else stop[:0]
+        parts = (finite, stop, text_index, patches.flatten(), pcm.flatten())
         return torch.cat([part.float() for part in parts])
 
     def _start_streams(self, batch: Batch) -> None:
@@ -126,8 +141,9 @@ class ModelRunner:
         config = self.model.config
         num_rows, num_speaking = len(batch.names), len(batch.speaking)
         patch_values = config.patch_size * config.latent_dim
-        sizes = (num_rows, num_speaking, num_speaking * patch_values)
-        finite, stop, patches, pcm = np.split(flat, np.cumsum(sizes))
+        num_read = num_speaking if self.text_head is not None else 0
+        sizes = (num_rows, num_speaking, num_read, num_speaking * patch_values)
+        finite, stop, text_index, patches, pcm = np.split(flat, np.cumsum(sizes))
         patches = patches.reshape(num_speaking, config.patch_size, config.latent_dim)
         pcm = pcm.reshape(num_speaking, config.patch_samples)
         good = np.logical_and(np.isfinite(patches).all(axis=(1, 2)), np.isfinite(pcm).all(axis=1)).tolist()
@@ -138,6 +154,7 @@ class ModelRunner:
             flags,
             dict(zip(batch.speaking, pcm, strict=True)),
             dict(zip(batch.speaking, patches, strict=True)),
+            dict(zip(batch.speaking, text_index.tolist())) if num_read else {},
         )
 
     @torch.inference_mode()

@@ -1,0 +1,103 @@
+"""Where a model looks in its text while it speaks: the attention of base-LM heads, computed beside the backend.
+
+Kernels return what they summed up, not the weights; for one head and one position per stream the weights are a few
+thousand products. Everything has the shape of the batch and of its block tables, and nothing waits for the device: it
+can be captured with the step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from realtime_tts.model.attention import AttentionMetadata
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpokenText:
+    """Of S streams, in which positions of their sequence the text lies that they speak.
+
+    sequences: [S] int64, which of the step's sequences each is. starts, lens: [S] int64; where there is no text (a
+    padded row), what is read of it is not a number.
+    """
+
+    sequences: Tensor
+    starts: Tensor
+    lens: Tensor
+
+
+def text_attention(
+    q: Tensor, keys: Tensor, meta: AttentionMetadata, spoken: SpokenText
+) -> tuple[Tensor, Tensor]:
+    """From each stream's last new position: what H heads look at in its text.
+
+    q [T, H, head_dim], keys [num_blocks, block_size, kv_heads, head_dim] (H a multiple of kv_heads) →
+    weights [S, H, C] float32, C positions of the block tables, with a sum of 1 over the text's and 0 elsewhere; and
+    mass [S, H] float32, the share of the whole attention that fell on the text.
+    """
+    num_heads, head_dim = q.shape[1:]
+    num_kv_heads = keys.shape[2]
+    last = meta.last_index.index_select(0, spoken.sequences)
+    tables = meta.block_tables.index_select(0, spoken.sequences)
+    ends = meta.context_lens.index_select(0, spoken.sequences)
+    k = keys.index_select(0, tables.reshape(-1)).view(tables.shape[0], -1, num_kv_heads, head_dim)
+    grouped = q.index_select(0, last).view(-1, num_kv_heads, num_heads // num_kv_heads, head_dim)
+    # In float32: a score of some tens, rounded to bfloat16, would move the position by whole words.
+    scores = torch.einsum("sngd,scnd->sngc", grouped.float(), k.float()).flatten(1, 2) / math.sqrt(head_dim)
+    position = torch.arange(k.shape[1], device=q.device)
+    is_context = position < ends[:, None]
+    is_text = (position >= spoken.starts[:, None]) & (position < (spoken.starts + spoken.lens)[:, None])
+    everywhere = scores.masked_fill(~is_context[:, None], -math.inf).logsumexp(-1)
+    in_text = scores.masked_fill(~(is_text & is_context)[:, None], -math.inf)
+    mass = (in_text.logsumexp(-1) - everywhere).exp()
+    return in_text.softmax(-1), mass
+
+
+def expected_index(weights: Tensor, spoken: SpokenText) -> Tensor:
+    """weights [S, H, C] of `text_attention` → [S, H], the mean position, counted from the text's first."""
+    position = torch.arange(weights.shape[-1], device=weights.device)
+    return (weights * (position - spoken.starts[:, None, None])).sum(-1)
+
+
+class HeadProbe:
+    """Reads one head of one layer of the base LM in one step; an `AttentionProbe`.
+
+    readings: [S, 2] float32 once the layer has run: the expected index in the text, and the attention's mass on it.
+    """
+
+    def __init__(self, layer: int, head: int, spoken: SpokenText) -> None:
+        self._layer, self._head, self._spoken = layer, head, spoken
+        self.readings: Tensor | None = None
+
+    def observe(self, layer: int, q: Tensor, keys: Tensor, meta: AttentionMetadata) -> None:
+        if layer != self._layer:
+            return
+        kv_head = self._head * keys.shape[2] // q.shape[1]
+        own_q, own_keys = q[:, self._head : self._head + 1], keys[:, :, kv_head : kv_head + 1]
+        weights, mass = text_attention(own_q, own_keys, meta, self._spoken)
+        self.readings = torch.cat((expected_index(weights, self._spoken), mass), dim=1)
+
+
+class AllHeadsProbe:
+    """Reads every head of the base LM in one step; an `AttentionProbe`.
+
+    index, mass, spread: [S, heads] float32 of each layer that has run; the spread is the standard deviation of the
+    index under the attention.
+    """
+
+    def __init__(self, spoken: SpokenText) -> None:
+        self._spoken = spoken
+        self.index: list[Tensor] = []
+        self.mass: list[Tensor] = []
+        self.spread: list[Tensor] = []
+
+    def observe(self, layer: int, q: Tensor, keys: Tensor, meta: AttentionMetadata) -> None:
+        weights, mass = text_attention(q, keys, meta, self._spoken)
+        mean = expected_index(weights, self._spoken)
+        position = torch.arange(weights.shape[-1], device=weights.device) - self._spoken.starts[:, None, None]
+        self.index.append(mean)
+        self.mass.append(mass)
+        self.spread.append((weights * (position - mean[..., None]) ** 2).sum(-1).sqrt())
