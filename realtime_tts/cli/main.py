@@ -1,4 +1,4 @@
-"""The command line: ``realtime-tts serve | say | voices | doctor | keys``. Commands are loaded when they are called."""
+"""The command line: ``realtime-tts serve | say | voices | …``. Commands are loaded when they are called."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ COMMANDS = {
     "say": ("realtime_tts.cli.say", "Speak text: to the speaker, a file or a pipe."),
     "voices": ("realtime_tts.cli.voices", "List the voices of a model or a server."),
     "doctor": ("realtime_tts.cli.doctor", "Say what this machine gives, and why."),
+    "calibrate": ("realtime_tts.cli.calibrate", "Find out how a model tells which word it speaks."),
     "keys": ("realtime_tts.cli.keys", "Make API keys for the server."),
 }
 

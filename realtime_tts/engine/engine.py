@@ -13,7 +13,7 @@ from realtime_tts.engine.core.block_pool import BLOCK_SIZE, chain_hashes, prefix
 from realtime_tts.engine.core.request import Finished, FinishReason, Request, StepPlan
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
-from realtime_tts.engine.runtime.runner import ModelRunner, StepResult
+from realtime_tts.engine.runtime.runner import ModelRunner, StepResult, TextReading
 from realtime_tts.engine.utterance import Utterance, content_of, encode_pcm, make_utterance
 from realtime_tts.engine.voices import VoiceStore
 from realtime_tts.errors import Draining, EngineOutOfMemory, InvalidRequest, RealtimeTTSError
@@ -174,18 +174,20 @@ class Engine:
             if not result.flags[name].finite:
                 continue
             utterance = self._utterances[name]
-            position = self._text_position(utterance, result.text_index.get(name))
             payload = encode_pcm(pcm, utterance.message.encoding)
-            self.emit(frames.Audio(name, len(utterance.patches), position, payload=payload))
+            position, mass = self._text_position(utterance, result.text.get(name))
+            self.emit(frames.Audio(name, len(utterance.patches), position, mass, payload=payload))
             utterance.patches.append(result.patches[name].copy())  # of one step's buffer, which it would keep alive
             utterance.num_samples += pcm.size
 
-    def _text_position(self, utterance: Utterance, index: float | None) -> float | None:
+    def _text_position(self, utterance: Utterance, reading: TextReading | None) -> tuple[float | None, float | None]:
+        """Character and mass as `Audio` has them; None where nothing tells."""
         head = self.runner.text_head
-        if head is None or index is None:
-            return None
+        if head is None or reading is None:
+            return None, None
         lead = head.lead_ms / 1000 / self.config.patch_s
-        return utterance.track.advance(index, utterance.input.spoken_chars, lead)
+        position = utterance.track.advance(reading.index, utterance.input.spoken_chars, lead)
+        return position, reading.mass if position is not None else None
 
     def _end(self, finished: Finished) -> None:
         request = finished.request

@@ -117,6 +117,7 @@ def ready_message(engine: Engine, device: torch.device, load_s: float, warmup_s:
         default_voice=loaded.policy.default_voice,
         policy=loaded.policy.to_map(),
         max_streams=config.max_streams,
+        text_timing="measured" if loaded.policy.text_head else "estimated",
         load_s=load_s,
         warmup_s=warmup_s,
     )

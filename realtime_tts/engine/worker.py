@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from realtime_tts.engine.calibrate import with_text_head
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.setup import (
     EngineOptions,
@@ -187,7 +188,7 @@ def load(options: EngineOptions) -> tuple[Engine, frames.Ready]:
     started_s = time.monotonic()
     torch.set_num_threads(choose_threads(options.threads))
     device = choose_device(options.device)
-    loaded = load_model(str(local_directory(options.model) or options.model), device, options.dtype)
+    loaded = with_text_head(load_model(str(local_directory(options.model) or options.model), device, options.dtype))
     engine = Engine(loaded, choose_config(loaded, device, options), emit=lambda message: None)
     loaded_s = time.monotonic()
     warm_up(engine)

@@ -73,6 +73,9 @@ def load_model(
     policy = ServingPolicy.load(path)
     # Of a hub id the directory is named by its commit, so the name comes from what was asked for.
     policy = dataclasses.replace(policy, name=policy.name or Path(path_or_id).name)
+    head = policy.text_head
+    if head is not None and not (head.layer < config.base.num_layers and head.head < config.base.num_heads):
+        raise CheckpointError(f"serving.json: text_head: the model has no head {head.head} in a layer {head.layer}")
     device = torch.device(device)
     if dtype is None:
         dtype = torch.float32 if device.type == "cpu" else config.dtype

@@ -29,9 +29,7 @@ class SpokenText:
     lens: Tensor
 
 
-def text_attention(
-    q: Tensor, keys: Tensor, meta: AttentionMetadata, spoken: SpokenText
-) -> tuple[Tensor, Tensor]:
+def text_attention(q: Tensor, keys: Tensor, meta: AttentionMetadata, spoken: SpokenText) -> tuple[Tensor, Tensor]:
     """From each stream's last new position: what H heads look at in its text.
 
     q [T, H, head_dim], keys [num_blocks, block_size, kv_heads, head_dim] (H a multiple of kv_heads) →
@@ -70,7 +68,7 @@ class HeadProbe:
 
     def __init__(self, layer: int, head: int, spoken: SpokenText) -> None:
         self._layer, self._head, self._spoken = layer, head, spoken
-        self.readings: Tensor | None = None
+        self.readings = torch.empty(0)
 
     def observe(self, layer: int, q: Tensor, keys: Tensor, meta: AttentionMetadata) -> None:
         if layer != self._layer:

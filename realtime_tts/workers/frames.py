@@ -156,13 +156,15 @@ class Audio(Message):
     """Newly made samples of one request, delta, never cumulative. `sequence` counts from 0 without gaps.
 
     text_position: which character of `Generate.text` is being spoken when these samples end, as a fraction: 2.5 is the
-    middle of the third. It never goes back. None if the worker cannot tell (`Ready.text_timing`).
+    middle of the third. It never goes back. text_mass: the share, 0…1, of the reading head's attention that is on the
+    text; next to nothing once all of it has been spoken. Both None if the worker cannot tell (`Ready.text_timing`).
     """
 
     type: ClassVar[str] = "audio"
     request_id: str
     sequence: int
     text_position: float | None = None
+    text_mass: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -26,17 +26,26 @@ Array = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TextReading:
+    """Where in its text a stream is: a token's index as a fraction, and the share of the attention that is on the text.
+    Either may be no number."""
+
+    index: float
+    mass: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class StepResult:
     """Of every request in the plan its flags; of those that spoke, by name, PCM and patch.
 
     pcm: [patch_samples] float32 in −1…1. patches: [patch_size, latent_dim], what continuity is made from.
-    text_index: where in its text the stream is, a token's index as a fraction; may be no number. Empty without a head.
+    text: what the text head read; empty without one.
     """
 
     flags: dict[str, StepFlags]
     pcm: dict[str, Array]
     patches: dict[str, Array]
-    text_index: dict[str, float]
+    text: dict[str, TextReading]
 
 
 class ModelRunner:
@@ -80,8 +89,8 @@ class ModelRunner:
             raise EngineOutOfMemory("the device had no memory for a step") from error
 
     def _step(self, batch: Batch) -> Tensor:
-        """The whole step on the device → one flat float32 tensor: finite [R], stop [S], text index [S or none], patches,
-        PCM."""
+        """The whole step on the device → one flat float32 tensor: finite [R], stop [S], text readings [S, 2] (if
+        there is a head), patches, PCM."""
         model, state = self.model, self.state
         fed_back = state.last_patch.index_select(0, batch.decode_slots)
         features = torch.cat((batch.features, fed_back))
@@ -99,8 +108,8 @@ class ModelRunner:
         patches = self._flow(batch, model.condition(lm_hidden, residual_hidden))
         state.last_patch.index_copy_(0, batch.speaking_slots, patches)
         pcm = model.vae.decode_stream(patches, state.vae, batch.speaking_slots)
-        text_index = probe.readings[:, 0] if probe is not None and probe.readings is not None else stop[:0]
-        parts = (finite, stop, text_index, patches.flatten(), pcm.flatten())
+        readings = stop[:0] if probe is None else probe.readings.flatten()
+        parts = (finite, stop, readings, patches.flatten(), pcm.flatten())
         return torch.cat([part.float() for part in parts])
 
     def _start_streams(self, batch: Batch) -> None:
@@ -141,20 +150,24 @@ class ModelRunner:
         config = self.model.config
         num_rows, num_speaking = len(batch.names), len(batch.speaking)
         patch_values = config.patch_size * config.latent_dim
-        num_read = num_speaking if self.text_head is not None else 0
-        sizes = (num_rows, num_speaking, num_read, num_speaking * patch_values)
-        finite, stop, text_index, patches, pcm = np.split(flat, np.cumsum(sizes))
+        num_readings = 2 * num_speaking if self.text_head is not None else 0
+        sizes = (num_rows, num_speaking, num_readings, num_speaking * patch_values)
+        finite, stop, readings, patches, pcm = np.split(flat, np.cumsum(sizes))
         patches = patches.reshape(num_speaking, config.patch_size, config.latent_dim)
         pcm = pcm.reshape(num_speaking, config.patch_samples)
         good = np.logical_and(np.isfinite(patches).all(axis=(1, 2)), np.isfinite(pcm).all(axis=1)).tolist()
         flags = {name: StepFlags(finite=bool(ok)) for name, ok in zip(batch.names, finite, strict=True)}
         for name, stops, ok in zip(batch.speaking, stop, good, strict=True):
             flags[name] = StepFlags(stop=bool(stops), finite=bool(ok) and flags[name].finite)
+        text = {
+            name: TextReading(*reading.tolist())
+            for name, reading in zip(batch.speaking, readings.reshape(-1, 2), strict=bool(num_readings))
+        }
         return StepResult(
             flags,
             dict(zip(batch.speaking, pcm, strict=True)),
             dict(zip(batch.speaking, patches, strict=True)),
-            dict(zip(batch.speaking, text_index.tolist())) if num_read else {},
+            text,
         )
 
     @torch.inference_mode()

@@ -1,0 +1,55 @@
+"""``realtime-tts calibrate``"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import click
+
+_EPILOG = """\b
+Examples:
+  realtime-tts calibrate openbmb/VoxCPM2
+  realtime-tts calibrate ./my-checkpoint --write
+"""
+_NUM_ROWS = 8
+
+
+@click.command("calibrate", epilog=_EPILOG)
+@click.argument("model", default="starter-voice")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
+@click.option("--write", is_flag=True, help="Put the result into the checkpoint's serving.json.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(model: str, device: str, write: bool, as_json: bool) -> None:
+    """Find the attention head by which MODEL tells which word it is speaking.
+
+    It speaks a few sentences, unheard, and each head is judged by whether what it looks at agrees with the sound. The
+    result is kept in the user's cache, and a server finds it there; without --write no file of the model is touched.
+    """
+    arguments = [sys.executable, "-m", "realtime_tts.engine.calibrate", model, "--device", device]
+    if not as_json:
+        click.echo("Speaking and measuring …", err=True)
+    # In a process of its own: the command line itself never loads torch.
+    result = subprocess.run([*arguments, *(["--write"] if write else [])], stdout=subprocess.PIPE, text=True)
+    if result.returncode:
+        sys.exit(result.returncode)
+    if as_json:
+        click.echo(result.stdout, nl=False)
+        return
+    print_report(json.loads(result.stdout))
+
+
+def print_report(report: dict[str, Any]) -> None:
+    head = report["text_head"]
+    click.secho(f"{report['model']}, {report['num_sentences']} sentences", bold=True)
+    click.echo("  layer  head  agreement  lead ms  on text  backward")
+    for score in report["scores"][:_NUM_ROWS]:
+        is_chosen = head is not None and (head["layer"], head["head"]) == (score["layer"], score["head"])
+        verdict = "← chosen" if is_chosen else "qualifies" if score["qualifies"] else ""
+        click.echo(
+            f"  {score['layer']:5d} {score['head']:5d} {score['agreement']:10.2f} {score['lead_ms']:8.0f} "
+            f"{score['mass']:8.2f} {score['backward']:9.2f}  {verdict}"
+        )
+    click.echo("Word times are measured." if head else "No head qualifies: word times are estimated.")

@@ -1,0 +1,245 @@
+"""Finds the head that tells which character is being spoken: ``python -m realtime_tts.engine.calibrate MODEL``.
+
+The checkpoint speaks a few sentences in its own voices, and every head of its base LM is judged by what it looked at
+(`head_choice`). The result belongs to the checkpoint: in its serving.json, or in a cache of the user's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence as AnySequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from realtime_tts.engine.head_choice import HeadScore, SpokenSentence, choose_head, score_heads
+from realtime_tts.engine.runtime.noise import noise_key, patch_noise
+from realtime_tts.engine.setup import choose_device
+from realtime_tts.errors import CheckpointError, RealtimeTTSError
+from realtime_tts.model.checkpoint import LoadedModel, load_model
+from realtime_tts.model.generate import BLOCK_SIZE, OfflineRunner, Stream, decode
+from realtime_tts.model.sequence import Sequence, build_sequence, length_guard
+from realtime_tts.model.text_head import AllHeadsProbe, SpokenText
+from realtime_tts.workers.location import local_directory
+from realtime_tts.workers.policy import TextHead
+
+logger = logging.getLogger(__name__)
+
+START_BUDGET_S = 20.0  # when a worker starts; who is slower calibrates once by hand
+_TYPICAL_PATCHES = 30
+_VERSION = 1  # of the way to choose; older results are made anew
+SENTENCES = (
+    "The morning was cold, but the kitchen stayed warm.",
+    "She opened the window, and a bird flew in.",
+    "We can meet at the station, or wait by the river.",
+    "My brother has a boat, a dog and a garden.",
+    "If it rains, the match will be on Sunday.",
+    "He read the letter twice, then he began to laugh.",
+    "Take the first road on the left, please.",
+    "No, I have never been to the island.",
+    "The soup is ready, so come to the table now.",
+    "After the concert, they walked home along the beach.",
+    "There are seven apples left in the yellow bowl.",
+    "Good evening, how may I help you today?",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Calibration:
+    """head: None if none qualifies. scores: of all heads, by agreement."""
+
+    head: TextHead | None
+    scores: list[HeadScore]
+    num_sentences: int
+
+
+def calibrate(
+    loaded: LoadedModel, sentences: AnySequence[str] = SENTENCES, budget_s: float | None = None
+) -> Calibration | None:
+    """Speak the sentences and judge all heads; None if that would take longer than `budget_s`."""
+    spoken = _speak(loaded, sentences, budget_s)
+    if spoken is None:
+        return None
+    scores = score_heads(spoken)
+    return Calibration(choose_head(scores), scores, len(spoken))
+
+
+@torch.inference_mode()
+def _speak(loaded: LoadedModel, sentences: AnySequence[str], budget_s: float | None) -> list[SpokenSentence] | None:
+    """The sentences that came to an end of their own, all in one batch."""
+    config, started_s = loaded.config, time.monotonic()
+    inputs = [_lay_out(loaded, text, number) for number, text in enumerate(sentences)]
+    limits = [_limit(loaded, text, source) for text, source in zip(sentences, inputs, strict=True)]
+    streams: list[Stream] = []
+    num_blocks = 0
+    for number, (source, limit) in enumerate(zip(inputs, limits, strict=True)):
+        first, num_blocks = num_blocks, num_blocks - (source.num_positions + limit) // -BLOCK_SIZE
+        streams.append(Stream(source, _Noise(loaded, number), range(first, num_blocks), loaded.policy.default_cfg))
+    runner = OfflineRunner(loaded.model, num_blocks, steps=loaded.policy.default_steps)
+    looks: list[list[np.ndarray]] = [[] for _ in streams]
+    running, ended = list(range(len(streams))), []
+    num_steps = 0
+    while running:
+        stops, found = _step(runner, [streams[number] for number in running])
+        for number, look in zip(running, found, strict=True):
+            looks[number].append(look)
+        num_steps += 1
+        may_stop = num_steps > config.min_patches + 1
+        ended += [number for number, stop in zip(running, stops, strict=True) if stop and may_stop]
+        running = [number for number in running if number not in ended and num_steps < limits[number]]
+        elapsed_s = time.monotonic() - started_s
+        if budget_s is not None and elapsed_s * max(1.0, _TYPICAL_PATCHES / num_steps) > budget_s and num_steps > 2:
+            return None
+    return [_heard(loaded, sentences[number], streams[number], np.stack(looks[number])) for number in sorted(ended)]
+
+
+def _lay_out(loaded: LoadedModel, text: str, number: int) -> Sequence:
+    """A sentence in one of the checkpoint's voices by turns, or in one that the model makes up."""
+    tokens = loaded.tokenizer.encode_located(text)
+    voices = list(loaded.policy.voices.values())
+    prefix = voices[number % len(voices)].text_prefix if voices else ""
+    return build_sequence(
+        loaded.config,
+        [token.id for token in tokens],
+        prefix_ids=loaded.tokenizer.encode_trusted(prefix),
+        spoken_chars=[token.start for token in tokens],
+    )
+
+
+def _limit(loaded: LoadedModel, text: str, source: Sequence) -> int:
+    room = loaded.config.max_length - source.num_positions
+    return length_guard(len(source.spoken_chars), len(text), loaded.policy.max_patches_per_char or 1.0, room)
+
+
+class _Noise:
+    def __init__(self, loaded: LoadedModel, seed: int) -> None:
+        self._shape = loaded.config.patch_size, loaded.config.latent_dim
+        self._key = torch.tensor([noise_key(seed)])
+
+    def __call__(self, index: int) -> torch.Tensor:
+        return patch_noise(self._key, torch.tensor([index]), *self._shape)[0]
+
+
+def _step(runner: OfflineRunner, streams: AnySequence[Stream]) -> tuple[list[bool], np.ndarray]:
+    """One patch more for each: who stops, and [S, layers, heads, 3] what was looked at: index, spread, mass."""
+    device = runner.device
+    spoken = SpokenText(
+        torch.arange(len(streams), device=device),
+        torch.tensor([stream.input.spoken_start for stream in streams], device=device),
+        torch.tensor([len(stream.input.spoken_chars) for stream in streams], device=device),
+    )
+    probe = AllHeadsProbe(spoken)
+    stops = runner.step(streams, probe).stops.tolist()
+    looks = torch.stack([torch.stack(values, dim=1) for values in (probe.index, probe.spread, probe.mass)], dim=-1)
+    return stops, looks.cpu().numpy()
+
+
+def _heard(loaded: LoadedModel, text: str, stream: Stream, looks: np.ndarray) -> SpokenSentence:
+    pcm = decode(loaded.model, torch.stack(stream.patches).float().cpu().numpy()).numpy()
+    index, spread, mass = np.moveaxis(looks, -1, 0)
+    return SpokenSentence(text, stream.input.spoken_chars, index, spread, mass, pcm, loaded.config.sample_rate)
+
+
+# ---- where the result is kept ------------------------------------------------------------------------------------
+
+
+def with_text_head(loaded: LoadedModel, budget_s: float | None = START_BUDGET_S) -> LoadedModel:
+    """The same checkpoint with its text head: as its serving.json says, as found before, or found now."""
+    policy = loaded.policy
+    if policy.text_head is not None or (policy.languages and "en" not in policy.languages):
+        return loaded  # the sentences are English
+    cache = cache_path(loaded.path)
+    found = read_cache(cache)
+    if found is None:
+        result = calibrate(loaded, budget_s=budget_s)
+        if result is None:
+            logger.warning("no text head was looked for: the device is too slow; see `realtime-tts calibrate`")
+            return loaded
+        found = (result.head,)
+        write_cache(cache, result.head)
+        logger.info("text head: %s", result.head or "none qualifies, word times are estimated")
+    return dataclasses.replace(loaded, policy=dataclasses.replace(policy, text_head=found[0]))
+
+
+def cache_path(checkpoint: Path) -> Path:
+    """Of one state of one checkpoint; another one has another file."""
+    digest = hashlib.blake2b(str(_VERSION).encode(), digest_size=16)
+    for file in sorted(checkpoint.iterdir()):
+        if file.suffix in (".json", ".safetensors", ".bin", ".pth"):
+            stat = file.stat()  # follows the links of the hub's cache
+            digest.update(f"{file.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "realtime-tts" / "text-heads" / f"{digest.hexdigest()}.json"
+
+
+def read_cache(path: Path) -> tuple[TextHead | None] | None:
+    """What was found before (a head, or that there is none); None if nothing was, or it cannot be read."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))["text_head"]
+        return (None if raw is None else TextHead.from_map(raw),)
+    except (OSError, ValueError, TypeError, KeyError, CheckpointError):
+        return None
+
+
+def write_cache(path: Path, head: TextHead | None) -> None:
+    """Keep a result; where nothing can be written it is looked for again next time."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
+            json.dump({"text_head": dataclasses.asdict(head) if head else None}, file)
+        os.replace(file.name, path)
+
+
+def write_serving(checkpoint: Path, head: TextHead) -> None:
+    """Put a result into a checkpoint's serving.json, beside what is in it.
+
+    Raises:
+        CheckpointError: the file cannot be read or written.
+    """
+    path = checkpoint / "serving.json"
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        raw["text_head"] = dataclasses.asdict(head)
+        path.write_text(json.dumps(raw, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    except (OSError, ValueError, TypeError) as error:
+        raise CheckpointError(f"serving.json cannot be written: {error}") from error
+
+
+def main() -> None:
+    """Prints JSON: the head, or null, and what speaks for each; `realtime-tts calibrate` makes a table of it."""
+    parser = argparse.ArgumentParser(description="Find the head that tells which character is being spoken.")
+    parser.add_argument("model", help="checkpoint directory, hub id, or starter-voice")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    parser.add_argument("--write", action="store_true", help="put it into the checkpoint's serving.json")
+    arguments = parser.parse_args()
+    try:
+        directory = local_directory(arguments.model)
+        if arguments.write and directory is None:
+            raise CheckpointError("--write needs a checkpoint directory")
+        loaded = load_model(str(directory or arguments.model), choose_device(arguments.device))
+        result = calibrate(loaded)
+        if result is None:
+            raise AssertionError("without a budget there is a result")
+        if arguments.write and result.head is not None and directory is not None:
+            write_serving(directory, result.head)
+        write_cache(cache_path(loaded.path), result.head)
+    except RealtimeTTSError as error:
+        sys.exit(f"Error: {error.message}")
+    scores = [{**dataclasses.asdict(score), "qualifies": score.qualifies} for score in result.scores]
+    head = dataclasses.asdict(result.head) if result.head else None
+    report = {"model": loaded.name, "text_head": head, "num_sentences": result.num_sentences, "scores": scores}
+    sys.stdout.write(json.dumps(report) + "\n")
+
+
+if __name__ == "__main__":
+    main()

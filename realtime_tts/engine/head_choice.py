@@ -1,0 +1,170 @@
+"""Which head tells where speech is in its text, judged without labels: by whether what it says can be heard. Pure.
+
+A head that follows the text is peaked, goes forward, and comes from the first character to the last by the time that
+speech stops. And it agrees with the sound: where it says that a vowel is spoken it is loud, where it says comma it is
+not. The shift in time at which that agreement is best is the head's lead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from realtime_tts.engine.text_track import TextTrack
+from realtime_tts.workers.policy import TextHead
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+MIN_SENTENCES = 4  # of which to judge; with fewer, chance decides
+_FRAME_S = 0.01
+_LOUDNESS_RANGE_DB = 45.0
+_VOICED = "lmnrwbdgvz"
+# A letter is heard that much after the moment at which forced alignments put it: they count from a word's first sound,
+# and the loud part of a syllable comes after its onset. The same, within 10 ms, for four heads, three voices.
+_LETTER_IS_LOUD_AFTER_S = 0.05
+_SHIFTS_S = np.arange(-0.25, 0.2501, 0.01)
+_NEARLY_AS_GOOD = 0.8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpokenSentence:
+    """A text as the checkpoint spoke it to its end, and what each head looked at for each patch.
+
+    chars: the first character of each token. index, spread: [patches, layers, heads] in tokens, mean and deviation
+    under the attention within the text; mass: the share of the attention that fell on it. pcm: [samples] in −1…1.
+    """
+
+    text: str
+    chars: tuple[int, ...]
+    index: Array
+    spread: Array
+    mass: Array
+    pcm: Array
+    sample_rate: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeadScore:
+    """What speaks for one head, over all sentences.
+
+    agreement: correlation of the loudness that its positions, as they are served, let expect with the one heard.
+    first, last: the share of the text that is behind at the first patch and at the furthest. backward: of all its
+    moves. spread: in shares of the text.
+    """
+
+    layer: int
+    head: int
+    lead_ms: float
+    agreement: float
+    mass: float
+    spread: float
+    backward: float
+    first: float
+    last: float
+
+    @property
+    def qualifies(self) -> bool:
+        follows = self.first < 0.3 and self.last > 0.85 and self.backward < 0.2
+        return follows and self.mass > 0.1 and self.spread < 0.1 and self.agreement > 0.2
+
+
+def choose_head(scores: Sequence[HeadScore]) -> TextHead | None:
+    """The best that qualifies, if any. Of those nearly as good as the best, one that need not be led on: a position
+    that is behind its patch must be guessed from the pace so far."""
+    qualified = [score for score in scores if score.qualifies]
+    if not qualified:
+        return None
+    limit = _NEARLY_AS_GOOD * max(score.agreement for score in qualified)
+    shortlist = [score for score in qualified if score.agreement >= limit]
+    best = max(shortlist, key=lambda score: (round(min(score.lead_ms, 0.0), -1), score.agreement))
+    return TextHead(best.layer, best.head, round(best.lead_ms, 1))
+
+
+def score_heads(sentences: Sequence[SpokenSentence]) -> list[HeadScore]:
+    """All heads, the one that agrees best with the sound first. Empty with fewer than `MIN_SENTENCES`."""
+    if len(sentences) < MIN_SENTENCES:
+        return []
+    loudness = [loudness_db(sentence) for sentence in sentences]
+    _, num_layers, num_heads = sentences[0].index.shape
+    scores = [_score(sentences, loudness, layer, head) for layer in range(num_layers) for head in range(num_heads)]
+    return sorted(scores, key=lambda score: -score.agreement)
+
+
+def loudness_db(sentence: SpokenSentence) -> Array:
+    """[frames of 10 ms] in dB, cut off below what can be heard beside the loudest."""
+    hop = round(_FRAME_S * sentence.sample_rate)
+    frames = sentence.pcm[: len(sentence.pcm) // hop * hop].reshape(-1, hop).astype(np.float64)
+    db = 10 * np.log10((frames**2).mean(axis=1) + 1e-9)
+    return np.asarray(np.maximum(db, db.max() - _LOUDNESS_RANGE_DB))
+
+
+def expected_loudness(text: str) -> Array:
+    """[characters] 0…1: how loud one expects each to be."""
+    return np.array([1.0 if c in "aeiouy" else 0.4 if c in _VOICED else 0.0 for c in text.lower()])
+
+
+def _score(sentences: Sequence[SpokenSentence], loudness: Sequence[Array], layer: int, head: int) -> HeadScore:
+    index = [sentence.index[:, layer, head] for sentence in sentences]
+    lasts = [max(1, len(sentence.chars) - 1) for sentence in sentences]
+    moves = [np.diff(path) for path in index]
+    statistics = {
+        "mass": np.mean([np.median(sentence.mass[:, layer, head]) for sentence in sentences]),
+        "spread": np.mean([np.median(s.spread[:, layer, head]) / n for s, n in zip(sentences, lasts, strict=True)]),
+        "backward": np.mean([-move.clip(max=0).sum() / max(1e-9, np.abs(move).sum()) for move in moves]),
+        "first": np.mean([path[0] / n for path, n in zip(index, lasts, strict=True)]),
+        "last": np.mean([path.max() / n for path, n in zip(index, lasts, strict=True)]),
+    }
+    lead_s = _lead_s(sentences, loudness, index)
+    served = [_served(s, path, lead_s) for s, path in zip(sentences, index, strict=True)]
+    agreement = _agreement(sentences, loudness, served, _LETTER_IS_LOUD_AFTER_S)
+    values = {name: float(value) if np.isfinite(value) else -1.0 for name, value in statistics.items()}
+    return HeadScore(layer, head, 1000 * lead_s, agreement, **values)
+
+
+def _lead_s(sentences: Sequence[SpokenSentence], loudness: Sequence[Array], index: Sequence[Array]) -> float:
+    """By how much the readings are ahead of their patch's end: the shift with the best agreement, between two steps."""
+    raw = [_served(sentence, path, 0.0) for sentence, path in zip(sentences, index, strict=True)]
+    found = np.array([_agreement(sentences, loudness, raw, shift) for shift in _SHIFTS_S])
+    best = int(np.clip(found.argmax(), 1, len(found) - 2))
+    before, at, after = found[best - 1 : best + 2]
+    bend = before - 2 * at + after
+    between = 0.5 * (before - after) / bend if bend < 0 else 0.0
+    step_s = _SHIFTS_S[1] - _SHIFTS_S[0]
+    return float(_SHIFTS_S[best] + step_s * np.clip(between, -1, 1) - _LETTER_IS_LOUD_AFTER_S)
+
+
+def _served(sentence: SpokenSentence, index: Array, lead_s: float) -> Array:
+    """[patches] characters at the end of each patch, as the engine would send them."""
+    track, lead = TextTrack(), lead_s / _patch_s(sentence)
+    positions = [track.advance(float(value), sentence.chars, lead) for value in index]
+    return np.array([np.nan if position is None else position for position in positions])
+
+
+def _agreement(
+    sentences: Sequence[SpokenSentence], loudness: Sequence[Array], positions: Sequence[Array], shift_s: float
+) -> float:
+    """The mean correlation of expected and heard loudness, if positions hold `shift_s` after the end of their patch."""
+    found = []
+    for sentence, heard, position in zip(sentences, loudness, positions, strict=True):
+        patch_s = _patch_s(sentence)
+        ends_s = patch_s * np.arange(len(position) + 1) + shift_s
+        frames_s = _FRAME_S * (np.arange(len(heard)) + 0.5)
+        character = np.interp(frames_s, ends_s, np.concatenate(([0.0], position)))
+        expected = expected_loudness(sentence.text)
+        middle = np.arange(len(expected)) + 0.5
+        found.append(_correlation(np.interp(character, middle, expected), heard))
+    return float(np.mean(found))
+
+
+def _correlation(a: Array, b: Array) -> float:
+    a, b = a - a.mean(), b - b.mean()
+    scale = float(np.sqrt((a * a).sum() * (b * b).sum()))
+    value = float((a * b).sum()) / scale if scale > 0 else 0.0
+    return value if np.isfinite(value) else 0.0
+
+
+def _patch_s(sentence: SpokenSentence) -> float:
+    return len(sentence.pcm) / sentence.sample_rate / len(sentence.index)
