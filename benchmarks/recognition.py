@@ -1,4 +1,5 @@
-"""How much of generated speech a recogniser understands: word error rate by PocketSphinx and its US English model."""
+"""How much of generated speech a recogniser understands, and when it hears each word: word error rate and forced
+alignment by PocketSphinx and its US English model."""
 
 from __future__ import annotations
 
@@ -34,6 +35,29 @@ class Recogniser:
         self._decoder.end_utt()
         hypothesis = self._decoder.hyp()
         return "" if hypothesis is None else str(hypothesis.hypstr)
+
+
+class Aligner:
+    """Finds the words of a known text in speech."""
+
+    def __init__(self) -> None:
+        self._decoder = Decoder(samprate=float(RECOGNISER_RATE_HZ), loglevel="FATAL")
+
+    def word_starts_s(self, words: Sequence[str], samples: np.ndarray[Any, Any], rate_hz: int) -> list[float] | None:
+        """When each word begins, to 10 ms; None if they cannot be found. samples: float −1…1."""
+        pcm = (np.clip(soxr.resample(samples, rate_hz, RECOGNISER_RATE_HZ), -1, 1) * 32767).astype(np.int16)
+        self._decoder.reinit_feat()
+        try:
+            self._decoder.set_align_text(" ".join(words))
+            self._decoder.start_utt()
+            self._decoder.process_raw(np.concatenate([_PADDING, pcm, _PADDING]).tobytes(), full_utt=True)
+            self._decoder.end_utt()
+        except RuntimeError:  # a word that its dictionary lacks
+            return None
+        found = [segment for segment in self._decoder.seg() or () if segment.word[0] not in "<["]
+        if [re.sub(r"\(\d+\)$", "", segment.word) for segment in found] != list(words):
+            return None
+        return [segment.start_frame / 100 - len(_PADDING) / RECOGNISER_RATE_HZ for segment in found]
 
 
 _recogniser: Recogniser | None = None  # of a pool's process

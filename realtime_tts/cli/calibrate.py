@@ -44,12 +44,12 @@ def command(model: str, device: str, write: bool, as_json: bool) -> None:
 def print_report(report: dict[str, Any]) -> None:
     head = report["text_head"]
     click.secho(f"{report['model']}, {report['num_sentences']} sentences", bold=True)
-    click.echo("  layer  head  agreement  lead ms  on text  backward")
+    click.echo("  layer  head  agreement   lag ms  on text  backward")
     for score in report["scores"][:_NUM_ROWS]:
         is_chosen = head is not None and (head["layer"], head["head"]) == (score["layer"], score["head"])
         verdict = "← chosen" if is_chosen else "qualifies" if score["qualifies"] else ""
         click.echo(
-            f"  {score['layer']:5d} {score['head']:5d} {score['agreement']:10.2f} {score['lead_ms']:8.0f} "
+            f"  {score['layer']:5d} {score['head']:5d} {score['agreement']:10.2f} {score['lag_ms']:8.0f} "
             f"{score['mass']:8.2f} {score['backward']:9.2f}  {verdict}"
         )
     click.echo("Word times are measured." if head else "No head qualifies: word times are estimated.")

@@ -182,12 +182,10 @@ class Engine:
 
     def _text_position(self, utterance: Utterance, reading: TextReading | None) -> tuple[float | None, float | None]:
         """Character and mass as `Audio` has them; None where nothing tells."""
-        head = self.runner.text_head
-        if head is None or reading is None:
+        if reading is None:
             return None, None
-        lead = head.lead_ms / 1000 / self.config.patch_s
-        position = utterance.track.advance(reading.index, utterance.input.spoken_chars, lead)
-        return position, reading.mass if position is not None else None
+        position = utterance.track.advance(reading.index, utterance.input.spoken_chars)
+        return position, None if position is None else reading.mass
 
     def _end(self, finished: Finished) -> None:
         request = finished.request

@@ -2,7 +2,7 @@
 
 A head that follows the text is peaked, goes forward, and comes from the first character to the last by the time that
 speech stops. And it agrees with the sound: where it says that a vowel is spoken it is loud, where it says comma it is
-not. The shift in time at which that agreement is best is the head's lead.
+not. The shift in time at which that agreement is best is the head's lag.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ _LOUDNESS_RANGE_DB = 45.0
 _VOICED = "lmnrwbdgvz"
 # A letter is heard that much after the moment at which forced alignments put it: they count from a word's first sound,
 # and the loud part of a syllable comes after its onset. The same, within 10 ms, for four heads, three voices.
-_LETTER_IS_LOUD_AFTER_S = 0.05
-_SHIFTS_S = np.arange(-0.25, 0.2501, 0.01)
-_NEARLY_AS_GOOD = 0.8
+_LETTER_IS_LOUD_AFTER_S = 0.045
+_LAGS_S = np.arange(-0.15, 0.2501, 0.01)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,14 +49,14 @@ class SpokenSentence:
 class HeadScore:
     """What speaks for one head, over all sentences.
 
-    agreement: correlation of the loudness that its positions, as they are served, let expect with the one heard.
+    agreement: correlation of the loudness that its positions let expect with the one heard; lag_ms: with the best.
     first, last: the share of the text that is behind at the first patch and at the furthest. backward: of all its
     moves. spread: in shares of the text.
     """
 
     layer: int
     head: int
-    lead_ms: float
+    lag_ms: float
     agreement: float
     mass: float
     spread: float
@@ -72,15 +71,9 @@ class HeadScore:
 
 
 def choose_head(scores: Sequence[HeadScore]) -> TextHead | None:
-    """The best that qualifies, if any. Of those nearly as good as the best, one that need not be led on: a position
-    that is behind its patch must be guessed from the pace so far."""
-    qualified = [score for score in scores if score.qualifies]
-    if not qualified:
-        return None
-    limit = _NEARLY_AS_GOOD * max(score.agreement for score in qualified)
-    shortlist = [score for score in qualified if score.agreement >= limit]
-    best = max(shortlist, key=lambda score: (round(min(score.lead_ms, 0.0), -1), score.agreement))
-    return TextHead(best.layer, best.head, round(best.lead_ms, 1))
+    """The one that agrees best of those that qualify, if any does. (Each costs the same.)"""
+    best = max((score for score in scores if score.qualifies), key=lambda score: score.agreement, default=None)
+    return None if best is None else TextHead(best.layer, best.head, round(best.lag_ms, 1))
 
 
 def score_heads(sentences: Sequence[SpokenSentence]) -> list[HeadScore]:
@@ -117,42 +110,42 @@ def _score(sentences: Sequence[SpokenSentence], loudness: Sequence[Array], layer
         "first": np.mean([path[0] / n for path, n in zip(index, lasts, strict=True)]),
         "last": np.mean([path.max() / n for path, n in zip(index, lasts, strict=True)]),
     }
-    lead_s = _lead_s(sentences, loudness, index)
-    served = [_served(s, path, lead_s) for s, path in zip(sentences, index, strict=True)]
-    agreement = _agreement(sentences, loudness, served, _LETTER_IS_LOUD_AFTER_S)
+    lag_s, agreement = _best_lag(sentences, loudness, [_path(*pair) for pair in zip(sentences, index, strict=True)])
     values = {name: float(value) if np.isfinite(value) else -1.0 for name, value in statistics.items()}
-    return HeadScore(layer, head, 1000 * lead_s, agreement, **values)
+    return HeadScore(layer, head, 1000 * lag_s, agreement, **values)
 
 
-def _lead_s(sentences: Sequence[SpokenSentence], loudness: Sequence[Array], index: Sequence[Array]) -> float:
-    """By how much the readings are ahead of their patch's end: the shift with the best agreement, between two steps."""
-    raw = [_served(sentence, path, 0.0) for sentence, path in zip(sentences, index, strict=True)]
-    found = np.array([_agreement(sentences, loudness, raw, shift) for shift in _SHIFTS_S])
-    best = int(np.clip(found.argmax(), 1, len(found) - 2))
+def _best_lag(
+    sentences: Sequence[SpokenSentence], loudness: Sequence[Array], paths: Sequence[Array]
+) -> tuple[float, float]:
+    """The lag with the best agreement (between two steps, on a parabola), and that agreement."""
+    found = np.array([_agreement(sentences, loudness, paths, lag - _LETTER_IS_LOUD_AFTER_S) for lag in _LAGS_S])
+    best = int(found.argmax())
+    if best in (0, len(found) - 1):
+        return float(_LAGS_S[best]), 0.0  # no peak
     before, at, after = found[best - 1 : best + 2]
     bend = before - 2 * at + after
     between = 0.5 * (before - after) / bend if bend < 0 else 0.0
-    step_s = _SHIFTS_S[1] - _SHIFTS_S[0]
-    return float(_SHIFTS_S[best] + step_s * np.clip(between, -1, 1) - _LETTER_IS_LOUD_AFTER_S)
+    return float(_LAGS_S[best] + (_LAGS_S[1] - _LAGS_S[0]) * between), float(at)
 
 
-def _served(sentence: SpokenSentence, index: Array, lead_s: float) -> Array:
-    """[patches] characters at the end of each patch, as the engine would send them."""
-    track, lead = TextTrack(), lead_s / _patch_s(sentence)
-    positions = [track.advance(float(value), sentence.chars, lead) for value in index]
+def _path(sentence: SpokenSentence, index: Array) -> Array:
+    """[patches] characters, as the engine would send them."""
+    track = TextTrack()
+    positions = [track.advance(float(value), sentence.chars) for value in index]
     return np.array([np.nan if position is None else position for position in positions])
 
 
 def _agreement(
-    sentences: Sequence[SpokenSentence], loudness: Sequence[Array], positions: Sequence[Array], shift_s: float
+    sentences: Sequence[SpokenSentence], loudness: Sequence[Array], paths: Sequence[Array], lag_s: float
 ) -> float:
-    """The mean correlation of expected and heard loudness, if positions hold `shift_s` after the end of their patch."""
+    """The mean correlation of expected and heard loudness, if positions hold `lag_s` before the end of their patch."""
     found = []
-    for sentence, heard, position in zip(sentences, loudness, positions, strict=True):
+    for sentence, heard, path in zip(sentences, loudness, paths, strict=True):
         patch_s = _patch_s(sentence)
-        ends_s = patch_s * np.arange(len(position) + 1) + shift_s
+        times_s = patch_s * np.arange(len(path) + 1) - lag_s
         frames_s = _FRAME_S * (np.arange(len(heard)) + 0.5)
-        character = np.interp(frames_s, ends_s, np.concatenate(([0.0], position)))
+        character = np.interp(frames_s, times_s, np.concatenate(([0.0], path)))
         expected = expected_loudness(sentence.text)
         middle = np.arange(len(expected)) + 0.5
         found.append(_correlation(np.interp(character, middle, expected), heard))

@@ -102,6 +102,7 @@ def warm_up(engine: Engine) -> None:
 def ready_message(engine: Engine, device: torch.device, load_s: float, warmup_s: float) -> frames.Ready:
     """What the gateway must know of this worker."""
     loaded, config = engine.loaded, engine.config
+    head = loaded.policy.text_head
     voices = [
         {"id": name, "description": voice.description, "language": voice.language}
         for name, voice in loaded.policy.voices.items()
@@ -117,7 +118,8 @@ def ready_message(engine: Engine, device: torch.device, load_s: float, warmup_s:
         default_voice=loaded.policy.default_voice,
         policy=loaded.policy.to_map(),
         max_streams=config.max_streams,
-        text_timing="measured" if loaded.policy.text_head else "estimated",
+        text_timing="measured" if head else "estimated",
+        text_lag_ms=head.lag_ms if head else 0.0,
         load_s=load_s,
         warmup_s=warmup_s,
     )

@@ -18,20 +18,15 @@ class TextTrack:
     """How far the speech of one utterance has come in its text, in characters."""
 
     def __init__(self) -> None:
-        self._read = 0.0  # the furthest reading yet
-        self.position: float | None = None
+        self._furthest = 0.0
 
-    def advance(self, index: float, chars: Sequence[int], lead: float) -> float | None:
-        """Take in the reading of one more patch → the character spoken at the patch's end.
+    def advance(self, index: float, chars: Sequence[int]) -> float | None:
+        """Take in the reading of one more patch → the furthest character yet.
 
-        `lead`, in patches, is by how much the reading is ahead of that end. It is taken off along the path; a reading
-        that is behind is led on at the pace of the last patch.
         A reading that is not finite, or of no text, changes nothing and gives None. More text may have come since the
         last one, and lie elsewhere in the input: characters are what is kept.
         """
         if not chars or not math.isfinite(index):
             return None
-        last, self._read = self._read, max(self._read, character_at(index, chars))
-        at_end = self._read - lead * (self._read - last)
-        self.position = min(max(self.position or 0.0, at_end), float(chars[-1] + 1))
-        return self.position
+        self._furthest = max(self._furthest, character_at(index, chars))
+        return self._furthest

@@ -147,6 +147,7 @@ class Ready(Message):
     policy: dict[str, Any] = dataclasses.field(default_factory=dict)  # workers.policy.ServingPolicy as a map
     max_streams: int = 0
     text_timing: str = "estimated"  # "measured": Audio has text positions
+    text_lag_ms: float = 0.0
     load_s: float = 0.0
     warmup_s: float = 0.0
 
@@ -155,8 +156,9 @@ class Ready(Message):
 class Audio(Message):
     """Newly made samples of one request, delta, never cumulative. `sequence` counts from 0 without gaps.
 
-    text_position: which character of `Generate.text` is being spoken when these samples end, as a fraction: 2.5 is the
-    middle of the third. It never goes back. text_mass: the share, 0…1, of the reading head's attention that is on the
+    text_position: which character of `Generate.text` is being spoken `Ready.text_lag_ms` before these samples end, as a
+    fraction: 2.5 is the middle of the third; straight lines between these points give all other times. It never goes
+    back. text_mass: the share, 0…1, of the reading head's attention that is on the
     text; next to nothing once all of it has been spoken. Both None if the worker cannot tell (`Ready.text_timing`).
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,18 +38,20 @@ class VoicePolicy:
 class TextHead:
     """The attention head of the base LM that tells which character is being spoken.
 
-    lead_ms: by how much what it reads at a patch is ahead of the end of that patch; negative if it is behind.
+    lag_ms: how long before the end of a patch the character is spoken that it reads there; negative: after it.
     """
 
     layer: int
     head: int
-    lead_ms: float = 0.0
+    lag_ms: float = 0.0
 
     @classmethod
     def from_map(cls, raw: Any) -> TextHead:
         fields = _checked(cls, raw, "text_head")
         if not {"layer", "head"} <= set(fields) or min(fields["layer"], fields["head"]) < 0:
             raise CheckpointError("text_head: a layer and a head are needed, from 0 on")
+        if not math.isfinite(fields.get("lag_ms", 0.0)):
+            raise CheckpointError("text_head: lag_ms must be finite")
         return cls(**fields)
 
 

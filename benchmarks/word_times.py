@@ -1,0 +1,246 @@
+"""How well text positions say when each word begins, against a forced alignment of the same audio; and what they cost.
+
+    python -m benchmarks.word_times --plot word_times.png --json word_times.json --cost
+
+Every way to speak is measured through the engine: the checkpoint's own voices, a recording as isolated reference, as
+prompt, as both, and segments that continue one another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from benchmarks.recognition import Aligner
+from realtime_tts.engine.engine import Engine, VoiceReady
+from realtime_tts.engine.setup import EngineOptions, choose_config, warm_up
+from realtime_tts.engine.voices import encode_voice
+from realtime_tts.model.checkpoint import LoadedModel, load_model
+from realtime_tts.workers import frames
+from realtime_tts.workers.location import local_directory
+
+SENTENCES = Path(__file__).parents[1] / "training" / "texts" / "evaluation_sentences.txt"
+SAMPLE_TEXT = "the ferry leaves the harbour at noon, and i will be on it."  # what the recordings say
+SEGMENTS = 10  # of one context, where segments continue one another
+MODES = ("named", "reference", "prompt", "both", "segments")
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclasses.dataclass
+class Heard:
+    """One segment as the engine sent it. positions: [patches], each `lag_s` before the patch's end."""
+
+    text: str
+    positions: Array
+    pcm: Array
+
+
+def word_starts_s(text: str, positions: Array, patch_s: float, lag_s: float) -> list[float]:
+    """When each word begins: the moment at which the position reaches its first character, straight between patches."""
+    path = np.concatenate(([0.0], positions))
+    times_s = np.concatenate(([0.0], patch_s * np.arange(1, len(path)) - lag_s))
+    starts = []
+    for word in re.finditer(r"[a-z']+", text):
+        at = int(np.searchsorted(path, word.start()))  # the first patch's end at or past it
+        if at == 0 or at == len(path):
+            starts.append(float(times_s[min(at, len(path) - 1)]))
+            continue
+        share = (word.start() - path[at - 1]) / (path[at] - path[at - 1])
+        starts.append(float(times_s[at - 1] + share * (times_s[at] - times_s[at - 1])))
+    return starts
+
+
+class Speaker:
+    """An engine in this process, whose messages are collected."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self.loaded = loaded
+        options = EngineOptions(max_streams=8)
+        self.engine = Engine(loaded, choose_config(loaded, torch.device("cpu"), options), self._take)
+        self.patch_s = self.engine.config.patch_s
+        self.done = tqdm(disable=True)
+        self._audio: dict[str, list[frames.Audio]] = {}
+
+    def _take(self, message: frames.Message) -> None:
+        if isinstance(message, frames.Audio):
+            self._audio.setdefault(message.request_id, []).append(message)
+        elif isinstance(message, frames.Done):
+            self.done.update()
+        elif isinstance(message, (frames.Failed, frames.VoiceFailed)):
+            raise RuntimeError(message.message)
+
+    def speak(self, texts: list[str], voice: str | None, *, per_context: int = 1, title: str = "") -> list[Heard]:
+        """All of them, `per_context` one after another in one context."""
+        self._audio.clear()
+        for number, text in enumerate(texts):
+            context = f"c{number // per_context}"
+            fields = {"seed": number, "segment": number % per_context, "encoding": "f32le", "paced": False}
+            self.engine.post(frames.Generate(str(number), context, text, voice, **fields))
+        with tqdm(total=len(texts), desc=title, disable=not title) as self.done:
+            while self.engine.step() or not self.engine.is_idle:
+                pass
+        for context in {number // per_context for number in range(len(texts))}:
+            self.engine.post(frames.CloseContext(f"c{context}"))
+        self.engine.step()
+        return [self._heard(str(number), text) for number, text in enumerate(texts)]
+
+    def _heard(self, name: str, text: str) -> Heard:
+        audio = self._audio[name]
+        positions = np.array([np.nan if m.text_position is None else m.text_position for m in audio])
+        return Heard(text, positions, np.frombuffer(b"".join(message.payload for message in audio), "<f4"))
+
+    def add_voice(self, name: str, speech: Array, mode: str) -> None:
+        pcm = (np.clip(speech, -1, 1) * 32767).astype("<i2").tobytes()
+        message = frames.AddVoice(
+            name,
+            self.loaded.config.sample_rate,
+            prompt_text=None if mode == "reference" else SAMPLE_TEXT,
+            as_reference=mode != "prompt",
+            payload=pcm,
+        )
+        self.engine.post(VoiceReady(name, encode_voice(self.loaded, message)))
+
+
+def spoken(loaded: LoadedModel, mode: str, voice: str, texts: list[str]) -> tuple[list[Heard], float]:
+    """The texts in one mode, and the seconds of a patch. Recordings are of the checkpoint's own voice."""
+    title = f"{mode} {voice}"
+    if mode == "segments":
+        policy = dataclasses.replace(loaded.policy, continuity="continuation")
+        speaker = Speaker(dataclasses.replace(loaded, policy=policy))
+        return speaker.speak(texts, voice, per_context=SEGMENTS, title=title), speaker.patch_s
+    speaker = Speaker(loaded)
+    if mode == "named":
+        return speaker.speak(texts, voice, title=title), speaker.patch_s
+    (sample,) = speaker.speak([SAMPLE_TEXT], voice)
+    speaker.add_voice("recorded", sample.pcm, mode)
+    return speaker.speak(texts, "recorded", title=title), speaker.patch_s
+
+
+def errors_s(heard: list[Heard], patch_s: float, loaded: LoadedModel, aligner: Aligner) -> tuple[list[float], int]:
+    """Measured minus aligned word starts, and how many sentences could not be aligned."""
+    head = loaded.policy.text_head
+    if head is None:
+        raise SystemExit("this checkpoint has no text head")
+    found: list[float] = []
+    num_lost = 0
+    for segment in heard:
+        expected = aligner.word_starts_s(re.findall(r"[a-z']+", segment.text), segment.pcm, loaded.config.sample_rate)
+        if expected is None:
+            num_lost += 1
+            continue
+        measured = word_starts_s(segment.text, segment.positions, patch_s, head.lag_ms / 1000)
+        found += [a - b for a, b in zip(measured, expected, strict=True)]
+    return found, num_lost
+
+
+def measure(loaded: LoadedModel, texts: list[str], modes: list[str]) -> list[dict[str, Any]]:
+    aligner, rows = Aligner(), []
+    for mode in modes:
+        for voice in loaded.policy.voices:
+            heard, patch_s = spoken(loaded, mode, voice, texts)
+            errors, num_lost = errors_s(heard, patch_s, loaded, aligner)
+            away = np.abs(errors) * 1000
+            rows.append(
+                {
+                    "mode": mode,
+                    "voice": voice,
+                    "words": len(errors),
+                    "not_aligned": num_lost,
+                    "p50_ms": float(np.percentile(away, 50)),
+                    "p95_ms": float(np.percentile(away, 95)),
+                    "median_ms": float(np.median(errors) * 1000),
+                    "errors_ms": [round(1000 * error, 1) for error in errors],
+                }
+            )
+    return rows
+
+
+def cost(loaded: LoadedModel, num_streams: int, rounds: int = 12) -> dict[str, float]:
+    """Milliseconds of a step with and without positions, by turns; a low quantile, which others disturb least."""
+    off = dataclasses.replace(loaded, policy=dataclasses.replace(loaded.policy, text_head=None))
+    engines = {"on": Speaker(loaded).engine, "off": Speaker(off).engine}
+    times_s: dict[str, list[float]] = {"on": [], "off": []}
+    for engine in engines.values():
+        warm_up(engine)
+    text = "this is a sentence of some length, which takes a while to speak, and then it goes on."
+    for number in tqdm(range(rounds), desc=f"cost, {num_streams} streams"):
+        for name in sorted(engines, reverse=bool(number % 2)):
+            engine = engines[name]
+            for stream in range(num_streams):
+                engine.post(frames.Generate(f"s{stream}", f"c{number}-{stream}", text, "slt", seed=stream, paced=False))
+            engine.step()
+            for _ in range(20):
+                started_s = time.perf_counter()
+                engine.step()
+                times_s[name].append(time.perf_counter() - started_s)
+            for stream in range(num_streams):
+                engine.post(frames.CloseContext(f"c{number}-{stream}"))
+            engine.step()
+    ms = {name: 1000 * float(np.percentile(values, 25)) for name, values in times_s.items()}
+    return {"streams": num_streams, **ms, "share": ms["on"] / ms["off"] - 1}
+
+
+def plot(rows: list[dict[str, Any]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.5))
+    for mode in dict.fromkeys(row["mode"] for row in rows):
+        away = np.sort(np.abs(np.concatenate([row["errors_ms"] for row in rows if row["mode"] == mode])))
+        axes.plot(away, 100 * (np.arange(len(away)) + 1) / len(away), label=f"{mode}, {len(away)} words")
+    for x, y in ((25, 50), (80, 95)):
+        axes.plot([0, x, x], [y, y, 0], color="grey", linestyle=":", linewidth=1)
+    axes.set(xlim=(0, 200), ylim=(0, 100), xlabel="word start, measured against aligned: ms off", ylabel="% of words")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right")
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+
+
+def print_report(rows: list[dict[str, Any]], costs: list[dict[str, float]]) -> None:
+    print(f"{'mode':<10} {'voice':<6} {'words':>6} {'p50 ms':>7} {'p95 ms':>7} {'median':>7} {'lost':>5}")
+    for row in rows:
+        print(
+            f"{row['mode']:<10} {row['voice']:<6} {row['words']:6d} {row['p50_ms']:7.0f} {row['p95_ms']:7.0f} "
+            f"{row['median_ms']:+7.0f} {row['not_aligned']:5d}"
+        )
+    for row in costs:
+        times = f"{row['off']:.2f} ms, with positions {row['on']:.2f} ms, {row['share']:+.1%}"
+        print(f"step, {row['streams']} streams: {times}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="starter-voice")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument("--sentences", type=int, default=100, help="of the evaluation's (default 100)")
+    parser.add_argument("--skip", type=int, default=0, help="leave out the first of them")
+    parser.add_argument("--cost", action="store_true", help="also measure the step with and without positions")
+    parser.add_argument("--json", type=Path, help="write the raw figures here")
+    parser.add_argument("--plot", type=Path, help="draw how the errors are distributed")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    loaded = load_model(str(local_directory(arguments.model) or arguments.model))
+    lines = SENTENCES.read_text(encoding="utf-8").splitlines()
+    texts = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    rows = measure(loaded, texts[arguments.skip :][: arguments.sentences], arguments.modes)
+    costs = [cost(loaded, num_streams) for num_streams in (1, 4, 8)] if arguments.cost else []
+    print_report(rows, costs)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"rows": rows, "cost": costs}) + "\n", encoding="utf-8")
+    if arguments.plot:
+        plot(rows, arguments.plot)
+
+
+if __name__ == "__main__":
+    main()
