@@ -161,9 +161,13 @@ def with_text_head(loaded: LoadedModel, budget_s: float | None = START_BUDGET_S)
     cache = cache_path(loaded.path)
     found = read_cache(cache)
     if found is None:
-        result = calibrate(loaded, budget_s=budget_s)
+        try:
+            result = calibrate(loaded, budget_s=budget_s)
+        except Exception:  # a checkpoint that cannot be judged can still be served
+            logger.exception("no text head was found, word times are estimated")
+            return loaded
         if result is None:
-            logger.warning("no text head was looked for: the device is too slow; see `realtime-tts calibrate`")
+            logger.warning("this device is too slow to look for a text head: see `realtime-tts calibrate`")
             return loaded
         found = (result.head,)
         write_cache(cache, result.head)

@@ -19,6 +19,7 @@ from realtime_tts.workers.policy import TextHead
 Array = np.ndarray[Any, np.dtype[Any]]
 
 MIN_SENTENCES = 4  # of which to judge; with fewer, chance decides
+_MIN_SPEECH_S = 0.5
 _FRAME_S = 0.01
 _LOUDNESS_RANGE_DB = 45.0
 _VOICED = "lmnrwbdgvz"
@@ -77,7 +78,8 @@ def choose_head(scores: Sequence[HeadScore]) -> TextHead | None:
 
 
 def score_heads(sentences: Sequence[SpokenSentence]) -> list[HeadScore]:
-    """All heads, the one that agrees best with the sound first. Empty with fewer than `MIN_SENTENCES`."""
+    """All heads, the one that agrees best with the sound first. Empty if fewer than `MIN_SENTENCES` can be heard."""
+    sentences = [sentence for sentence in sentences if len(sentence.pcm) >= _MIN_SPEECH_S * sentence.sample_rate]
     if len(sentences) < MIN_SENTENCES:
         return []
     loudness = [loudness_db(sentence) for sentence in sentences]

@@ -82,6 +82,32 @@ def test_a_split_into_a_character_without_a_token_of_its_own_falls_back_to_bytes
     assert tokenizer._splits[8] == [[4], [100 + byte for byte in "界".encode()]]
 
 
+def test_a_token_is_where_its_characters_are(starter):
+    assert [(token.start, token.end) for token in starter.encode_located("Ab é c")] == [
+        (0, 1),
+        (1, 2),
+        (2, 3),
+        (4, 5),
+        (5, 6),
+    ]
+
+
+def test_white_space_before_a_word_is_not_counted(tmp_path):
+    tokens = chinese_tokenizer(tmp_path, byte_fallback=False).encode_located(" a a")
+    assert [(token.start, token.end) for token in tokens if token.id == 10] == [(1, 2), (3, 4)]
+
+
+@pytest.mark.parametrize("byte_fallback", [False, True])
+def test_the_characters_of_a_split_word_are_where_they_stand(tmp_path, byte_fallback):
+    tokens = chinese_tokenizer(tmp_path, byte_fallback=byte_fallback).encode_located("你好 你好")
+    assert [(token.start, token.end) for token in tokens if token.id in (2, 3)] == [(0, 1), (1, 2), (3, 4), (4, 5)]
+
+
+def test_the_bytes_of_a_character_share_its_place(tmp_path):
+    tokens = chinese_tokenizer(tmp_path, byte_fallback=True).encode_located("a界")
+    assert [(token.start, token.end) for token in tokens] == [(0, 1), (1, 2), (1, 2), (1, 2)]
+
+
 @pytest.mark.parametrize("content", [None, "{}", "no json"])
 def test_damaged_files_are_checkpoint_errors(tmp_path, content):
     path = tmp_path / "tokenizer.json"

@@ -7,7 +7,7 @@ import pytest
 
 import realtime_tts
 from realtime_tts.errors import CheckpointError
-from realtime_tts.workers.policy import ServingPolicy, VoicePolicy
+from realtime_tts.workers.policy import ServingPolicy, TextHead, VoicePolicy
 
 STARTER = Path(realtime_tts.__file__).parent / "starter_voice"
 
@@ -16,6 +16,8 @@ def test_a_checkpoint_without_one_gets_the_defaults(tmp_path):
     policy = ServingPolicy.load(tmp_path)
     assert policy == ServingPolicy()
     assert policy.continuity == "continuation"
+    assert policy.text_head is None
+    assert ServingPolicy.from_map({"text_head": None}) == policy
 
 
 def test_the_starter_voice_has_three_voices():
@@ -24,11 +26,17 @@ def test_the_starter_voice_has_three_voices():
     assert policy.voices["slt"].text_prefix == "<slt>"
     assert policy.charset is not None
     assert "a" in policy.charset
+    assert policy.text_head is not None
 
 
 def test_it_survives_the_trip_as_a_plain_map():
     policy = ServingPolicy(
-        name="x", languages=("de",), voices={"a": VoicePolicy("<a>")}, default_voice="a", charset="ab"
+        name="x",
+        languages=("de",),
+        voices={"a": VoicePolicy("<a>")},
+        default_voice="a",
+        charset="ab",
+        text_head=TextHead(3, 1, -20.5),
     )
     assert ServingPolicy.from_map(json.loads(json.dumps(policy.to_map()))) == policy
 
@@ -51,6 +59,12 @@ def test_it_survives_the_trip_as_a_plain_map():
         ({"max_prompt_patches": -1}, "max_prompt_patches"),
         ({"max_patches_per_char": 0}, "max_patches_per_char"),
         ({"default_voice": "eve"}, "default_voice"),
+        ({"text_head": 3}, "text_head"),
+        ({"text_head": {"layer": 3}}, "text_head"),
+        ({"text_head": {"layer": 3, "head": -1}}, "text_head"),
+        ({"text_head": {"layer": 3, "head": 1.0}}, "head"),
+        ({"text_head": {"layer": 3, "head": 1, "lag_ms": float("nan")}}, "lag_ms"),
+        ({"text_head": {"layer": 3, "head": 1, "tail": 2}}, "'tail'"),
         ({"voices": []}, "voices"),
         ({"voices": {"a": {"prefix": "<a>"}}}, "'prefix'"),
         ({"voices": {"a": "<a>"}}, "voices"),

@@ -1,0 +1,192 @@
+"""Calibration of whole checkpoints, and where its result is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from unittest.mock import ANY
+
+import pytest
+import torch
+
+from realtime_tts.engine import calibrate as calibrate_module
+from realtime_tts.engine.calibrate import (
+    SENTENCES,
+    Calibration,
+    cache_path,
+    calibrate,
+    main,
+    read_cache,
+    with_text_head,
+    write_cache,
+    write_serving,
+)
+from realtime_tts.errors import CheckpointError
+from realtime_tts.model.checkpoint import LoadedModel, load_model
+from realtime_tts.workers.location import STARTER_VOICE, local_directory
+from realtime_tts.workers.policy import ServingPolicy, TextHead
+
+FOUND = TextHead(2, 1, 33.0)
+# Of the starter voice, against a forced alignment (benchmarks/word_times.py): four heads of its last layer follow.
+STARTER_LAGS_MS = {(4, 0): -61, (4, 1): 51, (4, 3): 0, (4, 4): 102}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "realtime-tts" / "text-heads"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
+    """The budgets with which a calibration was asked for; it finds `FOUND`."""
+    budgets: list[float | None] = []
+
+    def found(loaded: LoadedModel, *, budget_s: float | None) -> Calibration:
+        budgets.append(budget_s)
+        return Calibration(FOUND, [], 12)
+
+    monkeypatch.setattr(calibrate_module, "calibrate", found)
+    return budgets
+
+
+@pytest.fixture
+def checkpoint(tiny: LoadedModel, tmp_path: Path) -> LoadedModel:
+    """A copy of the small one, whose files may be changed."""
+    directory = tmp_path / "checkpoint"
+    directory.mkdir()
+    for file in tiny.path.iterdir():
+        (directory / file.name).write_bytes(file.read_bytes())
+    return dataclasses.replace(tiny, path=directory)
+
+
+def test_the_starter_voices_head_is_found_by_listening_and_is_the_one_it_has() -> None:
+    loaded = load_model(str(local_directory(STARTER_VOICE)))
+    result = calibrate(loaded)
+    assert result is not None
+    assert result.head is not None
+    assert result.num_sentences >= 10
+    qualified = {(score.layer, score.head): score.lag_ms for score in result.scores if score.qualifies}
+    assert (result.head.layer, result.head.head) in qualified
+    assert set(qualified) <= set(STARTER_LAGS_MS)  # three and more can be told from the rest, and no other passes
+    assert {(4, 1), (4, 3), (4, 4)} <= set(qualified)
+    for head, lag_ms in qualified.items():
+        assert lag_ms == pytest.approx(STARTER_LAGS_MS[head], abs=30)
+    own = loaded.policy.text_head
+    assert own is not None
+    assert STARTER_LAGS_MS[own.layer, own.head] == pytest.approx(own.lag_ms, abs=15)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_heads_of_random_weights_do_not_qualify(seed: int) -> None:
+    """The rest of the starter voice is left as it is, so that there is something to hear."""
+    loaded = load_model(str(local_directory(STARTER_VOICE)))
+    generator = torch.Generator().manual_seed(seed)
+    for layer in loaded.model.base_lm.layers:
+        weight = layer.self_attn.qkv_proj.weight
+        weight.copy_(torch.randn(weight.shape, generator=generator) * weight.std())
+    result = calibrate(loaded, SENTENCES[:6])
+    assert result is not None
+    assert result.head is None
+
+
+def test_a_random_model_is_not_judged_by_sounds_of_a_few_milliseconds(tiny: LoadedModel) -> None:
+    assert calibrate(tiny) == Calibration(None, [], ANY)
+
+
+def test_a_checkpoint_that_cannot_be_judged_can_still_be_served(
+    checkpoint: LoadedModel, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate_module, "calibrate", lambda loaded, budget_s: 1 / 0)
+    assert with_text_head(checkpoint) is checkpoint
+    assert not cache.exists()
+
+
+def test_a_head_that_the_checkpoint_names_is_taken_as_it_is(tiny: LoadedModel, asked: list[float | None]) -> None:
+    named = dataclasses.replace(tiny, policy=dataclasses.replace(tiny.policy, text_head=TextHead(1, 1)))
+    assert with_text_head(named) is named
+    assert asked == []
+
+
+def test_another_checkpoint_is_listened_to_once(
+    checkpoint: LoadedModel, asked: list[float | None], cache: Path
+) -> None:
+    assert with_text_head(checkpoint).policy.text_head == FOUND
+    assert with_text_head(checkpoint).policy.text_head == FOUND
+    assert asked == [20.0]
+    assert [file.suffix for file in cache.iterdir()] == [".json"]  # nothing half written is left
+    weights = checkpoint.path / "model.safetensors"
+    os.utime(weights, ns=(0, 0))
+    assert with_text_head(checkpoint).policy.text_head == FOUND
+    assert len(asked) == 2
+
+
+def test_that_none_qualifies_is_remembered_too(checkpoint: LoadedModel, asked: list[float | None]) -> None:
+    write_cache(cache_path(checkpoint.path), None)
+    assert with_text_head(checkpoint).policy.text_head is None
+    assert asked == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"text_head": 3}', '{"text_head": {"layer": -1, "head": 0}}', "\xff"])
+def test_a_damaged_cache_is_made_anew(checkpoint: LoadedModel, asked: list[float | None], content: str) -> None:
+    path = cache_path(checkpoint.path)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content.encode("latin-1"))
+    assert with_text_head(checkpoint).policy.text_head == FOUND
+    assert read_cache(path) == (FOUND,)
+    assert len(asked) == 1
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(
+    checkpoint: LoadedModel, asked: list[float | None], cache: Path
+) -> None:
+    cache.parents[1].parent.joinpath("cache").write_text("a file where the directory should be")
+    assert with_text_head(checkpoint).policy.text_head == FOUND
+    assert with_text_head(checkpoint).policy.text_head == FOUND
+    assert len(asked) == 2
+
+
+def test_a_device_that_is_too_slow_goes_without_and_remembers_nothing(checkpoint: LoadedModel, cache: Path) -> None:
+    assert with_text_head(checkpoint, budget_s=0.0).policy.text_head is None
+    assert not cache.exists()
+
+
+def test_a_checkpoint_that_speaks_no_english_is_not_asked(tiny: LoadedModel, asked: list[float | None]) -> None:
+    chinese = dataclasses.replace(tiny, policy=dataclasses.replace(tiny.policy, languages=("zh",)))
+    assert with_text_head(chinese) is chinese
+    assert asked == []
+
+
+def test_a_result_goes_into_serving_json_beside_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "serving.json").write_text('{"name": "ä", "default_cfg": 1.5}')
+    write_serving(tmp_path, FOUND)
+    policy = ServingPolicy.load(tmp_path)
+    assert policy == ServingPolicy(name="ä", default_cfg=1.5, text_head=FOUND)
+    (tmp_path / "serving.json").write_text("[]")
+    with pytest.raises(CheckpointError):
+        write_serving(tmp_path, FOUND)
+
+
+def test_the_command_prints_the_head_and_keeps_it(
+    checkpoint: LoadedModel,
+    asked: list[float | None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(calibrate_module, "calibrate", lambda loaded: Calibration(FOUND, [], 12))
+    monkeypatch.setattr(sys, "argv", ["calibrate", str(checkpoint.path), "--device", "cpu", "--write"])
+    main()
+    report = json.loads(capsys.readouterr().out)
+    assert report["text_head"] == dataclasses.asdict(FOUND)
+    assert load_model(checkpoint.path).policy.text_head == FOUND
+
+
+@pytest.mark.parametrize("arguments", [["no/such/model/here"], ["some/model", "--write"]])
+def test_the_command_says_in_one_line_what_is_wrong(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["calibrate", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert str(ended.value).startswith("Error: ")

@@ -1,0 +1,242 @@
+"""The text position of each patch, through the engine, against the whole sequence attended to at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from engine_harness import EngineHarness
+from torch import Tensor
+
+from realtime_tts.engine.engine import VoiceReady
+from realtime_tts.engine.runtime.runner import TextReading
+from realtime_tts.engine.setup import ready_message
+from realtime_tts.engine.utterance import Utterance
+from realtime_tts.engine.voices import encode_voice
+from realtime_tts.errors import CheckpointError
+from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
+from realtime_tts.model.checkpoint import LoadedModel, load_model
+from realtime_tts.model.sequence import AUDIO_START
+from realtime_tts.workers import frames
+from realtime_tts.workers.policy import TextHead, VoicePolicy
+
+HEAD = TextHead(layer=1, head=3, lag_ms=40.0)
+POLICY = {"text_head": HEAD, "voices": {"own": VoicePolicy(text_prefix="zz")}}
+TEXT = "What a strange, long text this is"  # the tokenizer knows small letters only: the rest is skipped
+
+
+@pytest.fixture(autouse=True)
+def short_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("realtime_tts.engine.voices.MIN_RECORDING_S", 0.005)
+
+
+class Watched:
+    """An engine with a text head, and every utterance it had."""
+
+    def __init__(self, loaded: LoadedModel, policy: dict[str, Any] | None = None, **limits: Any) -> None:
+        self.harness = EngineHarness(loaded, {**POLICY, **(policy or {})}, **limits)
+        self.utterances: dict[str, Utterance] = {}
+
+    def add_voice(self, **fields: Any) -> None:
+        noise = np.random.RandomState(3).uniform(-0.5, 0.5, 200)
+        message = frames.AddVoice("added", 16000, payload=(noise * 32767).astype("<i2").tobytes(), **fields)
+        self.harness.engine.post(VoiceReady("added", encode_voice(self.harness.engine.loaded, message)))
+
+    def run(self) -> None:
+        engine = self.harness.engine
+        while engine.step() or not engine.is_idle:
+            self.utterances.update(engine._utterances)
+
+    def positions(self, name: str) -> list[float | None]:
+        return [m.text_position for m in self.harness.sent if isinstance(m, frames.Audio) and m.request_id == name]
+
+    def masses(self, name: str) -> list[float | None]:
+        return [m.text_mass for m in self.harness.sent if isinstance(m, frames.Audio) and m.request_id == name]
+
+
+class KeepLayer:
+    """An `AttentionProbe` that keeps one layer's q of the new positions, and the keys of all."""
+
+    def __init__(self, layer: int) -> None:
+        self._layer = layer
+
+    def observe(self, layer: int, q: Tensor, keys: Tensor, meta: AttentionMetadata) -> None:
+        if layer == self._layer:
+            self.q, self.keys = q, keys.flatten(0, 1)
+
+
+@torch.inference_mode()
+def expected(loaded: LoadedModel, utterance: Utterance) -> tuple[list[float], list[float]]:
+    """Position and mass of each patch: one prefill of input and patches, attention in float64, characters found by
+    looking for the text's tokens right before the audio."""
+    source, config = utterance.input, loaded.config
+    token_ids = [*source.token_ids, *[0] * (len(utterance.patches) - 1)]
+    features = np.concatenate([source.features, np.stack(utterance.patches)[:-1]])
+    audio = [*source.audio_index, *range(source.num_positions, len(token_ids))]
+    num_blocks = -(-len(token_ids) // 16)
+    kv = KVCache.allocate(config, num_blocks, 16, "cpu", torch.float32)
+    meta = AttentionMetadata.build([len(token_ids)], [len(token_ids)], [list(range(num_blocks))], 16)
+    embedded = loaded.model.embed(torch.tensor(token_ids), torch.from_numpy(features), torch.tensor(audio).long())
+    probe = KeepLayer(HEAD.layer)
+    loaded.model.lm_forward(*embedded, meta, kv, SDPABackend(), probe)
+    text = utterance.message.text
+    chars = [number for number, c in enumerate(text) if loaded.tokenizer.encode(c)]
+    end = max(position for position, token in enumerate(source.token_ids) if token == AUDIO_START)
+    start = end - len(chars)
+    assert source.token_ids[start:end] == loaded.tokenizer.encode(text)
+    kv_head = HEAD.head * config.num_kv_heads // config.base.num_heads
+    positions: list[float] = []
+    masses: list[float] = []
+    for patch in range(len(utterance.patches)):
+        last = source.num_positions - 1 + patch
+        scores = probe.keys[: last + 1, kv_head].double() @ probe.q[last, HEAD.head].double() / config.head_dim**0.5
+        weights = scores.softmax(0)[start:end]
+        index = float((weights * torch.arange(len(chars))).sum() / weights.sum())
+        position = float(np.interp(index, np.arange(len(chars)), chars))
+        positions.append(max([position, *positions[-1:]]))
+        masses.append(float(weights.sum()))
+    return positions, masses
+
+
+def zero_shot(watched: Watched) -> None:
+    watched.harness.say("x", TEXT, seed=1)
+
+
+def named(watched: Watched) -> None:
+    watched.harness.say("x", TEXT, voice="own", seed=1)
+
+
+def reference(watched: Watched) -> None:
+    watched.add_voice()
+    watched.harness.say("x", TEXT, voice="added", seed=1)
+
+
+def prompt(watched: Watched) -> None:
+    watched.add_voice(prompt_text="strange long text", as_reference=False)
+    watched.harness.say("x", TEXT, voice="added", seed=1)
+
+
+def reference_and_prompt(watched: Watched) -> None:
+    watched.add_voice(prompt_text="strange long text")
+    watched.harness.say("x", TEXT, voice="added", seed=1)
+
+
+def instructions(watched: Watched) -> None:
+    watched.harness.say("x", TEXT, instructions="a strange long man", seed=1)
+
+
+def continued(watched: Watched) -> None:
+    watched.harness.say("before", "this is", context="c", seed=1)
+    watched.harness.say("x", TEXT, context="c", seed=1, segment=1)
+
+
+def cached(watched: Watched) -> None:
+    watched.harness.say("before", TEXT, seed=2)
+    watched.run()
+    watched.harness.say("x", TEXT, seed=1)
+
+
+MODES = [zero_shot, named, reference, prompt, reference_and_prompt, instructions, continued, cached]
+
+
+@pytest.mark.parametrize("max_prefill_positions", [512, 16], ids=["whole", "in chunks"])
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.__name__)
+def test_a_position_is_the_heads_look_at_the_requests_own_text(
+    tiny: LoadedModel, mode: Callable[[Watched], None], max_prefill_positions: int
+) -> None:
+    watched = Watched(tiny, max_prefill_positions=max_prefill_positions)
+    mode(watched)
+    watched.run()
+    positions, masses = expected(tiny, watched.utterances["x"])
+    assert watched.positions("x") == pytest.approx(positions, abs=1e-3)
+    assert watched.masses("x") == pytest.approx(masses, abs=1e-4)
+    assert all(0 <= position <= len(TEXT) for position in positions)
+    done = watched.harness.end("x")
+    assert isinstance(done, frames.Done)
+    assert len(positions) == done.num_patches > 1  # the patch of the prefill has one, too
+    assert (done.cached_positions > 0) == (mode is cached)
+
+
+def test_the_first_generation_continues_and_still_reads_its_own_text(tiny_first: LoadedModel) -> None:
+    watched = Watched(tiny_first, {"max_prompt_patches": 8})
+    continued(watched)
+    watched.run()
+    positions, masses = expected(tiny_first, watched.utterances["x"])
+    assert watched.positions("x") == pytest.approx(positions, abs=1e-3)
+    assert watched.masses("x") == pytest.approx(masses, abs=1e-4)
+
+
+def test_streams_that_join_and_leave_read_what_each_reads_alone(tiny: LoadedModel) -> None:
+    texts = ["hello", "theweatherisnicetoday", "yes", "one two three four five", "z", "What is this?"]
+    together = Watched(tiny, max_prefill_positions=16)
+    for number, text in enumerate(texts):
+        steps = 3 if number % 2 else 4  # the order of the streams that speak is not that of the rows
+        together.harness.say(f"r{number}", text, seed=number, max_patches=4 + number, steps=steps)
+        together.harness.engine.step()
+    together.run()
+    for number, text in enumerate(texts):
+        alone = Watched(tiny)
+        steps = 3 if number % 2 else 4
+        alone.harness.say("x", text, seed=number, max_patches=4 + number, steps=steps)
+        alone.run()
+        assert together.positions(f"r{number}") == pytest.approx(alone.positions("x"), abs=1e-3)
+        assert None not in alone.positions("x")
+
+
+def test_without_a_head_nothing_is_read_and_nothing_else_changes(tiny: LoadedModel) -> None:
+    plain, watched = EngineHarness(tiny), Watched(tiny)
+    for harness in (plain, watched.harness):
+        harness.say("x", "hello", seed=1)
+        harness.run()
+    assert np.array_equal(plain.pcm("x"), watched.harness.pcm("x"))
+    audio = [m for m in plain.sent if isinstance(m, frames.Audio)]
+    assert {(m.text_position, m.text_mass) for m in audio} == {(None, None)}
+
+
+def test_a_reading_that_is_no_number_is_none_and_speech_goes_on(
+    tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(tiny)
+    runner, num_steps = watched.harness.engine.runner, 0
+    run = runner.run
+
+    def sometimes_nothing(*args: Any) -> Any:
+        nonlocal num_steps
+        num_steps += 1
+        result = run(*args)
+        broken = {name: TextReading(math.nan, math.nan) for name in result.text}
+        return dataclasses.replace(result, text=broken) if num_steps in (1, 3) else result
+
+    monkeypatch.setattr(runner, "run", sometimes_nothing)
+    watched.harness.say("x", TEXT, seed=1)
+    watched.run()
+    positions = watched.positions("x")
+    assert [position is None for position in positions[:4]] == [True, False, True, False]
+    assert [mass is None for mass in watched.masses("x")[:4]] == [True, False, True, False]
+    assert isinstance(watched.harness.end("x"), frames.Done)
+    sent = [m for m in watched.harness.sent if isinstance(m, frames.Audio)]
+    assert frames.Decoder().feed(b"".join(map(frames.encode, sent))) == sent
+
+
+def test_the_worker_says_whether_positions_are_measured(tiny: LoadedModel) -> None:
+    ready = ready_message(Watched(tiny).harness.engine, torch.device("cpu"), 0.0, 0.0)
+    assert (ready.text_timing, ready.text_lag_ms) == ("measured", 40.0)
+    ready = ready_message(EngineHarness(tiny).engine, torch.device("cpu"), 0.0, 0.0)
+    assert (ready.text_timing, ready.text_lag_ms) == ("estimated", 0.0)
+
+
+@pytest.mark.parametrize(("layer", "head"), [(3, 0), (0, 6)])
+def test_a_head_that_the_model_lacks_is_refused_when_it_is_loaded(
+    tiny: LoadedModel, tmp_path: Path, layer: int, head: int
+) -> None:
+    for file in tiny.path.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "serving.json").write_text(f'{{"text_head": {{"layer": {layer}, "head": {head}}}}}')
+    with pytest.raises(CheckpointError, match="text_head"):
+        load_model(tmp_path)
