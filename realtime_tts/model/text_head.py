@@ -29,35 +29,32 @@ class SpokenText:
     lens: Tensor
 
 
-def text_attention(q: Tensor, keys: Tensor, meta: AttentionMetadata, spoken: SpokenText) -> tuple[Tensor, Tensor]:
+def text_attention(
+    q: Tensor, keys: Tensor, meta: AttentionMetadata, spoken: SpokenText
+) -> tuple[Tensor, Tensor, Tensor]:
     """From each stream's last new position: what H heads look at in its text.
 
     q [T, H, head_dim], keys [num_blocks, block_size, kv_heads, head_dim] (H a multiple of kv_heads) →
-    weights [S, H, C] float32, C positions of the block tables, with a sum of 1 over the text's and 0 elsewhere; and
-    mass [S, H] float32, the share of the whole attention that fell on the text.
+    weights [S, H, C] float32 over the C positions of the block tables, with a sum of 1 in the text and 0 elsewhere;
+    index [S, 1, C], which of the text's positions each is; mass [S, H], the share of all the attention that is there.
     """
     num_heads, head_dim = q.shape[1:]
     num_kv_heads = keys.shape[2]
     last = meta.last_index.index_select(0, spoken.sequences)
     tables = meta.block_tables.index_select(0, spoken.sequences)
     ends = meta.context_lens.index_select(0, spoken.sequences)
-    k = keys.index_select(0, tables.reshape(-1)).view(tables.shape[0], -1, num_kv_heads, head_dim)
+    k = keys.index_select(0, tables.view(-1)).view(tables.shape[0], -1, num_kv_heads, head_dim)
     grouped = q.index_select(0, last).view(-1, num_kv_heads, num_heads // num_kv_heads, head_dim)
     # In float32: a score of some tens, rounded to bfloat16, would move the position by whole words.
-    scores = torch.einsum("sngd,scnd->sngc", grouped.float(), k.float()).flatten(1, 2) / math.sqrt(head_dim)
+    scores = torch.matmul(grouped.float() / math.sqrt(head_dim), k.float().permute(0, 2, 3, 1)).flatten(1, 2)
     position = torch.arange(k.shape[1], device=q.device)
-    is_context = position < ends[:, None]
-    is_text = (position >= spoken.starts[:, None]) & (position < (spoken.starts + spoken.lens)[:, None])
-    everywhere = scores.masked_fill(~is_context[:, None], -math.inf).logsumexp(-1)
-    in_text = scores.masked_fill(~(is_text & is_context)[:, None], -math.inf)
-    mass = (in_text.logsumexp(-1) - everywhere).exp()
-    return in_text.softmax(-1), mass
-
-
-def expected_index(weights: Tensor, spoken: SpokenText) -> Tensor:
-    """weights [S, H, C] of `text_attention` → [S, H], the mean position, counted from the text's first."""
-    position = torch.arange(weights.shape[-1], device=weights.device)
-    return (weights * (position - spoken.starts[:, None, None])).sum(-1)
+    index = position - spoken.starts[:, None]
+    is_text = ((index >= 0) & (index < spoken.lens[:, None]))[:, None]
+    is_context = (position < ends[:, None])[:, None]
+    everywhere = torch.where(is_context, scores, -math.inf).softmax(-1)
+    # A softmax of its own: with next to no mass on the text there is still a place in it.
+    weights = torch.where(is_text, scores, -math.inf).softmax(-1)
+    return weights, index[:, None], (everywhere * is_text).sum(-1)
 
 
 class HeadProbe:
@@ -75,8 +72,8 @@ class HeadProbe:
             return
         kv_head = self._head * keys.shape[2] // q.shape[1]
         own_q, own_keys = q[:, self._head : self._head + 1], keys[:, :, kv_head : kv_head + 1]
-        weights, mass = text_attention(own_q, own_keys, meta, self._spoken)
-        self.readings = torch.cat((expected_index(weights, self._spoken), mass), dim=1)
+        weights, index, mass = text_attention(own_q, own_keys, meta, self._spoken)
+        self.readings = torch.cat(((weights * index).sum(-1), mass), dim=1)
 
 
 class AllHeadsProbe:
@@ -93,9 +90,8 @@ class AllHeadsProbe:
         self.spread: list[Tensor] = []
 
     def observe(self, layer: int, q: Tensor, keys: Tensor, meta: AttentionMetadata) -> None:
-        weights, mass = text_attention(q, keys, meta, self._spoken)
-        mean = expected_index(weights, self._spoken)
-        position = torch.arange(weights.shape[-1], device=weights.device) - self._spoken.starts[:, None, None]
+        weights, index, mass = text_attention(q, keys, meta, self._spoken)
+        mean = (weights * index).sum(-1)
         self.index.append(mean)
         self.mass.append(mass)
-        self.spread.append((weights * (position - mean[..., None]) ** 2).sum(-1).sqrt())
+        self.spread.append((weights * (index - mean[..., None]) ** 2).sum(-1).sqrt())
