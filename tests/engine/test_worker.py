@@ -65,6 +65,7 @@ async def test_it_says_what_it_is_and_speaks(client: EngineClient) -> None:
     assert (ready.model, ready.device, ready.dtype, ready.backend) == ("starter-voice", "cpu", "float32", "sdpa")
     assert (ready.sample_rate, ready.patch_samples, ready.default_voice) == (16000, 2560, "slt")
     assert {voice["id"] for voice in ready.voices} == {"slt", "rms", "awb"}
+    assert ready.text_timing == "measured"
     pcm, done = await collect(speak(client))
     assert isinstance(done, frames.Done)
     assert done.finish_reason == "stop"

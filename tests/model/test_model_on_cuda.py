@@ -10,6 +10,7 @@ import torch
 import realtime_tts
 from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
 from realtime_tts.model.checkpoint import load_model
+from realtime_tts.model.text_head import HeadProbe, SpokenText
 
 pytestmark = [
     pytest.mark.gpu,
@@ -39,11 +40,16 @@ class DecodeStep:
         self.noises = torch.randn(shape, generator=generator).to(device)
         self.noise = self.noises[0].clone()
         self.patch = torch.zeros_like(self.noise)
+        spoken = ([0, 2, 1], [1, 4, 2], [3, 20, 9])
+        self.spoken = SpokenText(*(torch.tensor(values, device=device) for values in spoken))
+        self.readings = torch.zeros(NUM_STREAMS, 2, device=device)
 
     def run(self) -> torch.Tensor:
         model = self.model
         embeddings = model.embed_patches(self.patch)
-        hidden, residual = model.lm_forward(embeddings, None, self.meta, self.kv, SDPABackend())
+        probe = HeadProbe(4, 4, self.spoken)
+        hidden, residual = model.lm_forward(embeddings, None, self.meta, self.kv, SDPABackend(), probe)
+        self.readings.copy_(probe.readings)
         patch = model.flow(model.condition(hidden, residual), self.patch, self.noise, self.schedule, self.cfg)
         self.patch.copy_(patch)
         self.meta.positions.add_(1)
@@ -101,3 +107,4 @@ def test_a_whole_step_replays_from_one_graph(dtype):
     expected = eager.steps(eager.run)
     assert expected.abs().max() > 0.01
     assert (captured.steps(replay) - expected).norm() / expected.norm() < 1e-3
+    torch.testing.assert_close(captured.readings, eager.readings, atol=1e-2, rtol=1e-3)
