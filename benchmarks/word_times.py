@@ -21,7 +21,7 @@ import torch
 from tqdm import tqdm
 
 from benchmarks.recognition import Aligner
-from realtime_tts.engine.engine import Engine, VoiceReady
+from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.setup import EngineOptions, choose_config, warm_up
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.model.checkpoint import LoadedModel, load_model
@@ -100,14 +100,13 @@ class Speaker:
 
     def add_voice(self, name: str, speech: Array, mode: str) -> None:
         pcm = (np.clip(speech, -1, 1) * 32767).astype("<i2").tobytes()
-        message = frames.AddVoice(
-            name,
-            self.loaded.config.sample_rate,
-            prompt_text=None if mode == "reference" else SAMPLE_TEXT,
-            as_reference=mode != "prompt",
-            payload=pcm,
-        )
-        self.engine.post(VoiceReady(name, encode_voice(self.loaded, message)))
+        parts = [pcm if mode in wanted else b"" for wanted in (("reference", "both"), ("prompt", "both"))]
+        rate_hz = self.loaded.config.sample_rate
+        message = frames.EncodeVoice(name, rate_hz, len(parts[0]), payload=b"".join(parts))
+        encoded = encode_voice(self.loaded, message)
+        counts = encoded.num_reference_patches, encoded.num_prompt_patches, encoded.patch_size, encoded.latent_dim
+        prompt_text = None if mode == "reference" else SAMPLE_TEXT
+        self.engine.post(frames.AddVoice(name, *counts, prompt_text=prompt_text, payload=encoded.payload))
 
 
 def spoken(loaded: LoadedModel, mode: str, voice: str, texts: list[str]) -> tuple[list[Heard], float]:

@@ -14,7 +14,6 @@ import torch
 from engine_harness import EngineHarness
 from torch import Tensor
 
-from realtime_tts.engine.engine import VoiceReady
 from realtime_tts.engine.runtime.runner import TextReading
 from realtime_tts.engine.setup import ready_message
 from realtime_tts.engine.utterance import Utterance
@@ -43,10 +42,14 @@ class Watched:
         self.harness = EngineHarness(loaded, {**POLICY, **(policy or {})}, **limits)
         self.utterances: dict[str, Utterance] = {}
 
-    def add_voice(self, **fields: Any) -> None:
+    def add_voice(self, *, as_reference: bool = True, prompt_text: str | None = None) -> None:
         noise = np.random.RandomState(3).uniform(-0.5, 0.5, 200)
-        message = frames.AddVoice("added", 16000, payload=(noise * 32767).astype("<i2").tobytes(), **fields)
-        self.harness.engine.post(VoiceReady("added", encode_voice(self.harness.engine.loaded, message)))
+        pcm = (noise * 32767).astype("<i2").tobytes()
+        parts = [pcm if wanted else b"" for wanted in (as_reference, prompt_text is not None)]
+        message = frames.EncodeVoice("added", 16000, len(parts[0]), payload=b"".join(parts))
+        encoded = encode_voice(self.harness.engine.loaded, message)
+        counts = encoded.num_reference_patches, encoded.num_prompt_patches, encoded.patch_size, encoded.latent_dim
+        self.harness.engine.post(frames.AddVoice("added", *counts, prompt_text=prompt_text, payload=encoded.payload))
 
     def run(self) -> None:
         engine = self.harness.engine

@@ -42,6 +42,7 @@ class DecodeStep:
         self.patch = torch.zeros_like(self.noise)
         spoken = ([0, 2, 1], [1, 4, 2], [3, 20, 9])
         self.spoken = SpokenText(*(torch.tensor(values, device=device) for values in spoken))
+        self.kv.pool.copy_(torch.randn(self.kv.pool.shape, generator=torch.Generator().manual_seed(1)))
         self.readings = torch.zeros(NUM_STREAMS, 2, device=device)
 
     def run(self) -> torch.Tensor:
