@@ -77,30 +77,43 @@ def calibrate(
 @torch.inference_mode()
 def _speak(loaded: LoadedModel, sentences: AnySequence[str], budget_s: float | None) -> list[SpokenSentence] | None:
     """The sentences that came to an end of their own, all in one batch."""
-    config, started_s = loaded.config, time.monotonic()
-    inputs = [_lay_out(loaded, text, number) for number, text in enumerate(sentences)]
-    limits = [_limit(loaded, text, source) for text, source in zip(sentences, inputs, strict=True)]
-    streams: list[Stream] = []
-    num_blocks = 0
-    for number, (source, limit) in enumerate(zip(inputs, limits, strict=True)):
-        first, num_blocks = num_blocks, num_blocks - (source.num_positions + limit) // -BLOCK_SIZE
-        streams.append(Stream(source, _Noise(loaded, number), range(first, num_blocks), loaded.policy.default_cfg))
+    streams, limits, num_blocks = _streams(loaded, sentences)
     runner = OfflineRunner(loaded.model, num_blocks, steps=loaded.policy.default_steps)
     looks: list[list[np.ndarray]] = [[] for _ in streams]
     running, ended = list(range(len(streams))), []
-    num_steps = 0
+    times_s = [time.monotonic()]
     while running:
         stops, found = _step(runner, [streams[number] for number in running])
         for number, look in zip(running, found, strict=True):
             looks[number].append(look)
-        num_steps += 1
-        may_stop = num_steps > config.min_patches + 1
-        ended += [number for number, stop in zip(running, stops, strict=True) if stop and may_stop]
-        running = [number for number in running if number not in ended and num_steps < limits[number]]
-        elapsed_s = time.monotonic() - started_s
-        if budget_s is not None and elapsed_s * max(1.0, _TYPICAL_PATCHES / num_steps) > budget_s and num_steps > 2:
+        times_s.append(time.monotonic())
+        if budget_s is not None and _expected_s(times_s) > budget_s:
             return None
+        num_steps = len(times_s) - 1
+        if num_steps > loaded.config.min_patches + 1:
+            ended += [number for number, stop in zip(running, stops, strict=True) if stop]
+        running = [number for number in running if number not in ended and num_steps < limits[number]]
     return [_heard(loaded, sentences[number], streams[number], np.stack(looks[number])) for number in sorted(ended)]
+
+
+def _expected_s(times_s: AnySequence[float]) -> float:
+    """How long all of it will take. The first step is not the measure of the others: it prefills, and warms up."""
+    so_far_s, num_more = times_s[-1] - times_s[0], max(0, _TYPICAL_PATCHES - len(times_s) + 1)
+    steps = len(times_s) - 2
+    return so_far_s + num_more * (times_s[-1] - times_s[1]) / steps if steps > 0 else so_far_s
+
+
+def _streams(loaded: LoadedModel, sentences: AnySequence[str]) -> tuple[list[Stream], list[int], int]:
+    """The sentences as streams, the most patches of each, and the KV blocks of all."""
+    streams: list[Stream] = []
+    limits: list[int] = []
+    num_blocks = 0
+    for number, text in enumerate(sentences):
+        source = _lay_out(loaded, text, number)
+        limits.append(_limit(loaded, text, source))
+        first, num_blocks = num_blocks, num_blocks - (source.num_positions + limits[-1]) // -BLOCK_SIZE
+        streams.append(Stream(source, _Noise(loaded, number), range(first, num_blocks), loaded.policy.default_cfg))
+    return streams, limits, num_blocks
 
 
 def _lay_out(loaded: LoadedModel, text: str, number: int) -> Sequence:

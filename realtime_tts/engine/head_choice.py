@@ -50,25 +50,29 @@ class SpokenSentence:
 class HeadScore:
     """What speaks for one head, over all sentences.
 
-    agreement: correlation of the loudness that its positions let expect with the one heard; lag_ms: with the best.
     first, last: the share of the text that is behind at the first patch and at the furthest. backward: of all its
-    moves. spread: in shares of the text.
+    moves. spread: in shares of the text. agreement: correlation of the loudness that its positions let expect with the
+    one heard, lag_ms: with the best; both 0 if it does not follow the text anyway.
     """
 
     layer: int
     head: int
-    lag_ms: float
-    agreement: float
     mass: float
     spread: float
     backward: float
     first: float
     last: float
+    agreement: float = 0.0
+    lag_ms: float = 0.0
+
+    @property
+    def follows(self) -> bool:
+        goes_through = self.first < 0.3 and self.last > 0.85 and self.backward < 0.2
+        return goes_through and self.mass > 0.1 and self.spread < 0.1
 
     @property
     def qualifies(self) -> bool:
-        follows = self.first < 0.3 and self.last > 0.85 and self.backward < 0.2
-        return follows and self.mass > 0.1 and self.spread < 0.1 and self.agreement > 0.2
+        return self.follows and self.agreement > 0.2
 
 
 def choose_head(scores: Sequence[HeadScore]) -> TextHead | None:
@@ -85,7 +89,7 @@ def score_heads(sentences: Sequence[SpokenSentence]) -> list[HeadScore]:
     loudness = [loudness_db(sentence) for sentence in sentences]
     _, num_layers, num_heads = sentences[0].index.shape
     scores = [_score(sentences, loudness, layer, head) for layer in range(num_layers) for head in range(num_heads)]
-    return sorted(scores, key=lambda score: -score.agreement)
+    return sorted(scores, key=lambda score: (-score.agreement, -score.last))
 
 
 def loudness_db(sentence: SpokenSentence) -> Array:
@@ -112,9 +116,12 @@ def _score(sentences: Sequence[SpokenSentence], loudness: Sequence[Array], layer
         "first": np.mean([path[0] / n for path, n in zip(index, lasts, strict=True)]),
         "last": np.mean([path.max() / n for path, n in zip(index, lasts, strict=True)]),
     }
-    lag_s, agreement = _best_lag(sentences, loudness, [_path(*pair) for pair in zip(sentences, index, strict=True)])
-    values = {name: float(value) if np.isfinite(value) else -1.0 for name, value in statistics.items()}
-    return HeadScore(layer, head, 1000 * lag_s, agreement, **values)
+    score = HeadScore(layer, head, **{name: float(value) for name, value in statistics.items()})
+    if not score.follows:
+        return score
+    paths = [_path(*pair) for pair in zip(sentences, index, strict=True)]
+    lag_s, agreement = _best_lag(sentences, loudness, paths)
+    return dataclasses.replace(score, agreement=agreement, lag_ms=1000 * lag_s)
 
 
 def _best_lag(

@@ -190,3 +190,10 @@ def test_the_command_says_in_one_line_what_is_wrong(arguments: list[str], monkey
     with pytest.raises(SystemExit) as ended:
         main()
     assert str(ended.value).startswith("Error: ")
+
+
+def test_the_first_step_is_not_taken_for_the_others() -> None:
+    """A fresh device takes seconds for it."""
+    assert calibrate_module._expected_s([0.0, 8.0]) == 8.0
+    assert calibrate_module._expected_s([0.0, 8.0, 8.1, 8.2]) == pytest.approx(8.2 + 27 * 0.1)
+    assert calibrate_module._expected_s([0.0, *[0.1 * n for n in range(1, 61)]]) == pytest.approx(6.0)
