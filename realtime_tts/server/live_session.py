@@ -6,19 +6,20 @@ It outlives the socket by the resume window. Everything happens on the event loo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from realtime_tts.audio.packetizer import Packet
-from realtime_tts.errors import RealtimeTTSError
+from realtime_tts.errors import InternalError, RealtimeTTSError
 from realtime_tts.server.ledger import Ledger
 from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import Metrics
 from realtime_tts.session import messages
-from realtime_tts.session.session import Session, SessionState
+from realtime_tts.session.session import INTERNAL_ERROR, Session, SessionState
 from realtime_tts.speech.encoding import ContextSpeech, Encoders
 from realtime_tts.speech.speaker import Speaker
 from realtime_tts.speech.voices import VoiceRegistry
@@ -92,31 +93,36 @@ class LiveSession:
         Raises:
             SessionNotFound: too late.
         """
-        self.session.resume(message, time.monotonic())
+        with self._contained():
+            self.session.resume(message, time.monotonic())
         self._services.metrics.resumed.inc()
         self.attach(outlet)
         self.advance()
 
     def receive(self, message: messages.ClientMessage) -> None:
-        self.session.receive(message, time.monotonic())
+        with self._contained():
+            self.session.receive(message, time.monotonic())
         self.advance()
 
     def reject(self, error: RealtimeTTSError) -> None:
         """A frame that could not be understood."""
-        self.session.reject(error, time.monotonic())
+        with self._contained():
+            self.session.reject(error, time.monotonic())
         self.advance()
 
     def writable(self, writable: bool) -> None:
         """The socket's buffer has passed its low mark (True) or its high mark (False)."""
         now = time.monotonic()
-        self.session.resume_writing(now) if writable else self.session.pause_writing(now)
+        with self._contained():
+            self.session.resume_writing(now) if writable else self.session.pause_writing(now)
         self.advance()
 
     def detach(self, outlet: Outlet, clean: bool) -> None:
         """The socket is gone; ignored if another one has taken over."""
         if self._outlet is outlet:
             self._outlet = None
-            self.session.connection_lost(time.monotonic(), clean=clean)
+            with self._contained():
+                self.session.connection_lost(time.monotonic(), clean=clean)
             self.advance()
             for speech in self._speeches.values():
                 speech.speaker.park()
@@ -124,22 +130,33 @@ class LiveSession:
                 self._ledger.abandoned()
 
     def drain(self) -> None:
-        self.session.drain(time.monotonic())
+        with self._contained():
+            self.session.drain(time.monotonic())
         self.advance()
 
-    def close(self, code: int, reason: str) -> None:
-        self.session.close(time.monotonic(), code, reason)
+    def close(self, code: int, reason: str, error: RealtimeTTSError | None = None) -> None:
+        """End the session: its contexts fail with `error`, or without one are cancelled."""
+        with self._contained():
+            self.session.close(time.monotonic(), code, reason, error)
         self.advance()
 
     def take_messages(self, max_bytes: int) -> list[messages.ServerMessage]:
         """Messages that may leave now; what is returned counts as sent."""
         now = time.monotonic()
-        taken = self.session.messages_to_send(now, max_bytes)
-        for message in taken:
-            self._ledger.sent(message, now)
-        self._perform_events(now)  # what has been sent may start a clock or end a context
-        self._arm()
+        taken: list[messages.ServerMessage] = []
+        with self._contained():
+            taken = self.session.messages_to_send(now, max_bytes)
+            for message in taken:
+                self._ledger.sent(message, now)
+            self._perform_events(now)  # what has been sent may start a clock or end a context
+            self._arm()
         return taken
+
+    def unsendable(self, message: messages.ServerMessage, error: Exception) -> None:
+        """A message that was taken cannot be written; nothing that was taken of its context after it must be."""
+        with self._contained():
+            self.session.unsendable(message, error, time.monotonic())
+        self.advance()
 
     # ---- the engine's side (SpeechListener) ----------------------------------------------------------------------
 
@@ -164,24 +181,49 @@ class LiveSession:
         if error.__cause__ is not None:
             log_crash(logger, "speech_crashed", error.__cause__, session=session_id)
         log_event(logger, logging.WARNING, "context_failed", session=session_id, code=error.code)
-        self.session.failed(context_id, error, time.monotonic())
+        with self._contained():
+            self.session.failed(context_id, error, time.monotonic())
         self.advance()
 
     # ---- between them --------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
         """Call after every input: does what the session wants done, wakes the socket, sets the timer."""
-        now = time.monotonic()
-        deadline = self.session.next_deadline()
-        if deadline is not None and deadline <= now:
-            self.session.tick(now)
-        self._perform_events(now)
+        if self._over:
+            return
+        with self._contained():
+            now = time.monotonic()
+            deadline = self.session.next_deadline()
+            if deadline is not None and deadline <= now:
+                self.session.tick(now)
+            self._perform_events(now)
+            if self._outlet is not None:
+                self._outlet.wake()
+            if self.session.state is SessionState.CLOSED:
+                self._end()
+            else:
+                self._arm()
+
+    @contextlib.contextmanager
+    def _contained(self) -> Iterator[None]:
+        """What the session itself could not contain ends the session, but no task, no timer and nobody else."""
+        try:
+            yield
+        except RealtimeTTSError:
+            raise  # the caller's to answer
+        except Exception as error:
+            self._collapse(error)
+
+    def _collapse(self, error: Exception) -> None:
+        log_crash(logger, "session_crashed", error, session=self.session.session_id)
+        self.closing = self.closing or (INTERNAL_ERROR, InternalError.code)
+        try:
+            self.session.close(time.monotonic(), *self.closing, InternalError("something went wrong in the server"))
+        except Exception as second:  # its contexts get no terminal messages, but the client gets its close
+            log_crash(logger, "session_crashed", second, session=self.session.session_id)
+        self._end()
         if self._outlet is not None:
             self._outlet.wake()
-        if self.session.state is SessionState.CLOSED:
-            self._end()
-        else:
-            self._arm()
 
     def _perform_events(self, now: float) -> None:
         while pending := self.session.events():
@@ -195,6 +237,8 @@ class LiveSession:
             self._stop(event.context_id)
         elif isinstance(event, messages.CloseSession):
             self.closing = (event.code, event.reason)
+        elif isinstance(event, messages.Crashed):
+            log_crash(logger, "context_crashed", event.error, session=self.session.session_id)
         elif speech := self._speeches.get(event.context_id):
             if isinstance(event, messages.EndOfSegments):
                 speech.speaker.end()

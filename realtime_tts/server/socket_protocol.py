@@ -15,6 +15,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame, Opcode
 
 SOCKET_EXTENSION = "realtime_tts.socket"
 # What the kernel and asyncio hold for a peer that does not read. Small, since it is audio that a barge-in cannot take
@@ -23,16 +24,28 @@ SEND_BUFFER_BYTES = 64 * 1024
 WRITE_HIGH_BYTES = 32 * 1024
 # asyncio reads 256 KiB at a time; thousands of tiny messages would be parsed before anybody else gets a turn.
 READ_BYTES = 16 * 1024
+_GOING_AWAY = 1001
+_INVALID_DATA = 1007
+_PONG = b"\x8a"  # first byte of such a frame
 
 
 class StreamProtocol(WebSocketsSansIOProtocol):
-    """One WebSocket. `on_writable(bool)` is called when the write buffer passes its high and its low mark."""
+    """One WebSocket.
+
+    Attributes:
+        on_writable: called when the write buffer passes its high mark (False) and its low mark (True).
+        on_failing: called with a close code and a reason before the socket is closed for a fault of the peer's in the
+            framing, or since the server ends: the last chance for `write_frame`.
+    """
 
     close_timeout_s: float = 2.0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.on_writable: Callable[[bool], None] = lambda writable: None
+        self.on_failing: Callable[[int, str], None] = lambda code, reason: None
+        self._held_pong = b""
+        self._fragments = bytearray()  # of the message that is arriving, if it comes in parts
         self._abort_timer: asyncio.TimerHandle | None = None
         self._told_end = False
 
@@ -68,6 +81,47 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         super().handle_close(event)
         self.abort_later()
 
+    def handle_cont(self, event: Any) -> None:
+        # One buffer: fragments without a byte in them do not count against the size of a message, but need memory.
+        if self.frames:
+            self._fragments = bytearray(self.frames.pop())
+        self._fragments += event.data
+        if event.fin:
+            self.frames, self._fragments = [bytes(self._fragments)], bytearray()
+            self.send_receive_event_to_app()
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text" and not self.close_sent and not _is_utf8(self.frames[0]):
+            self.frames = []
+            self.conn.send_close(_INVALID_DATA, "invalid_message")
+            self.handle_parser_exception()
+        else:
+            super().send_receive_event_to_app()
+
+    def handle_ping(self) -> None:
+        frames = self.conn.data_to_send()
+        if not self.writable.is_set():
+            # A peer that does not read cannot fill memory with answers: the last ping is the one to be answered.
+            held = [frame for frame in frames if frame[:1] == _PONG]
+            self._held_pong = held[-1] if held else self._held_pong
+            frames = [frame for frame in frames if frame[:1] != _PONG]
+        self.transport.write(b"".join(frames))
+
+    def handle_parser_exception(self) -> None:
+        close = self.conn.close_sent
+        if close is not None and not self.close_sent:
+            self.on_failing(close.code, close.reason)
+        self._told_end = True
+        super().handle_parser_exception()
+        self.abort_later()
+
+    def shutdown(self) -> None:
+        if self.handshake_complete and not self.close_sent:
+            self.on_failing(_GOING_AWAY, "draining")
+            self.close_now(_GOING_AWAY, "draining")
+        else:
+            super().shutdown()
+
     def keepalive_timeout(self) -> None:
         self._tell_end()
         super().keepalive_timeout()
@@ -79,7 +133,14 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        held, self._held_pong = self._held_pong, b""
+        self.transport.write(held)
         self.on_writable(True)
+
+    def write_frame(self, data: str | bytes) -> None:
+        """Write a message at once, also while the socket is being closed as long as its close frame is not out."""
+        frame = Frame(Opcode.TEXT, data.encode()) if isinstance(data, str) else Frame(Opcode.BINARY, data)
+        self.transport.write(frame.serialize(mask=False))
 
     def close_now(self, code: int, reason: str) -> None:
         """Send a close frame, whatever is still buffered, and abort if it cannot be delivered in time."""
@@ -102,6 +163,14 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         if not self._told_end:
             self._told_end = True
             self.queue.put_nowait({"type": "websocket.disconnect", "code": 1006, "reason": "connection lost"})
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class RequestProtocol(H11Protocol):

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import time
+from collections import deque
+from collections.abc import Iterator
 
 from fastapi import WebSocket
 from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
 from realtime_tts.dialects.base import Dialect
-from realtime_tts.errors import InvalidRequest, RealtimeTTSError, SessionNotFound
-from realtime_tts.server.gateway import Gateway
+from realtime_tts.errors import InternalError, InvalidMessage, InvalidRequest, RealtimeTTSError, SessionNotFound
+from realtime_tts.server.gateway import GOING_AWAY, Gateway
 from realtime_tts.server.live_session import LiveSession
-from realtime_tts.server.logs import log_event
+from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.problems import problem_response
 from realtime_tts.server.socket_protocol import SOCKET_EXTENSION, StreamProtocol
 from realtime_tts.session import messages
@@ -74,6 +75,7 @@ class Connection:
         self._socket: StreamProtocol | None = websocket.scope["extensions"].get(SOCKET_EXTENSION)
         self._live: LiveSession | None = None
         self._wake = asyncio.Event()
+        self._unsent: deque[str | bytes] = deque()  # frames of messages that count as sent
         self._can_write = True
         self._over = False
 
@@ -81,9 +83,13 @@ class Connection:
         writer = watch(self._write(), "write socket", lambda: self._close_now(_INTERNAL_ERROR, "internal_error"))
         if self._socket is not None:
             self._socket.on_writable = self._on_writable
+            self._socket.on_failing = self._on_failing
         code = 1006
         try:
             code = await self._read()
+        except Exception as error:
+            log_crash(logger, "socket_crashed", error)
+            self._close_now(_INTERNAL_ERROR, InternalError.code)
         finally:
             self._over = True
             if self._live is not None:
@@ -136,6 +142,10 @@ class Connection:
         except RealtimeTTSError as error:
             self._session().reject(error)
             return
+        except Exception as error:
+            log_crash(logger, "parser_crashed", error)
+            self._session().reject(InternalError("the message cannot be read"))
+            return
         for message in parsed:
             if isinstance(message, messages.Resume) and self._live is None:
                 self._resume(message)
@@ -162,26 +172,63 @@ class Connection:
     # ---- writing -------------------------------------------------------------------------------------------------
 
     async def _write(self) -> None:
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
-            while not self._over:
-                await self._wake.wait()
-                self._wake.clear()
-                await self._send_frames()
-                if not self._over and self._live is not None and self._live.closing is not None:
-                    self._log_close(*self._live.closing)
-                    await self._websocket.close(*self._live.closing)
-                    if self._socket is not None:
-                        self._socket.abort_later()  # uvicorn gives a peer ten seconds to answer a close
-                    return
+        try:
+            await self._write_until_closed()
+        except (WebSocketDisconnect, RuntimeError, OSError):
+            pass  # the socket is gone, which the reader learns too
+        except Exception as error:
+            log_crash(logger, "socket_crashed", error)
+            self._close_now(_INTERNAL_ERROR, InternalError.code)
 
-    async def _send_frames(self) -> None:
-        live = self._live
-        while live is not None and self._can_write and (taken := live.take_messages(_WRITE_BATCH_BYTES)):
-            for frame in itertools.chain.from_iterable(map(self._dialect.serialize, taken)):
+    async def _write_until_closed(self) -> None:
+        while not self._over:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._can_write and (frame := self._next_frame()) is not None:
                 if isinstance(frame, str):
                     await self._websocket.send_text(frame)
                 else:
                     await self._websocket.send_bytes(frame)
+                self._unsent.popleft()
+            if not self._over and self._live is not None and self._live.closing is not None:
+                self._log_close(*self._live.closing)
+                await self._websocket.close(*self._live.closing)
+                if self._socket is not None:
+                    self._socket.abort_later()  # uvicorn gives a peer ten seconds to answer a close
+                return
+
+    def _next_frame(self) -> str | bytes | None:
+        """The frame to write now, which stays the first of `_unsent` until it is written."""
+        while not self._unsent:
+            if self._live is None or not (taken := self._live.take_messages(_WRITE_BATCH_BYTES)):
+                return None
+            self._unsent.extend(self._render(self._live, taken))
+        return self._unsent[0]
+
+    def _render(self, live: LiveSession, taken: list[messages.ServerMessage]) -> Iterator[str | bytes]:
+        crashed: set[str] = set()  # contexts that this batch says no more of
+        for message in taken:
+            if isinstance(message, messages.ContextMessage) and message.context_id in crashed:
+                continue
+            try:
+                yield from self._dialect.serialize(message)
+            except Exception as error:
+                live.unsendable(message, error)
+                if isinstance(message, messages.ContextMessage):
+                    crashed.add(message.context_id)
+
+    def _on_failing(self, code: int, reason: str) -> None:
+        """The socket will be closed whatever we say: contexts are ended, and the client told of it while it can be."""
+        self._over = True
+        log_event(logger, logging.INFO, "socket_closed", code=code)
+        if self._live is None or self._socket is None:
+            return
+        # The server's own end is no fault of the client.
+        error = None if code == GOING_AWAY else InvalidMessage("the connection carried what is no message")
+        self._live.close(code, reason, error)
+        while self._can_write and (frame := self._next_frame()) is not None:
+            self._socket.write_frame(frame)
+            self._unsent.popleft()
 
     def _log_close(self, code: int, reason: str) -> None:
         log_event(logger, logging.INFO, "socket_closed", code=code, reason=reason)

@@ -64,6 +64,7 @@ class Context:
         self.num_chars = 0
         self.num_flushes = 0
         self.priority = 0
+        self.text_due_at: float | None = None  # when to `tick`
         self._planner: Planner | None = planner
         self._text: list[str] = []
         self._skipped: list[tuple[int, int]] = []  # where in it nothing is spoken
@@ -99,7 +100,7 @@ class Context:
     def end(self, now: float) -> Sequence[Segment]:
         """No more text. A context without any segment is complete with it."""
         segments = self._accept(self._planner.end(now)) if self._planner else []
-        self.ended, self._planner = True, None
+        self.ended, self._planner, self.text_due_at = True, None, None
         if self.num_segments == 0:
             self.complete_audio()
         return segments
@@ -112,9 +113,6 @@ class Context:
 
     def tick(self, now: float) -> Sequence[Segment]:
         return self._accept(self._planner.tick(now)) if self._planner else []
-
-    def text_deadline(self) -> float | None:
-        return self._planner.next_deadline() if self._planner else None
 
     # ---- audio ---------------------------------------------------------------------------------------------------
 
@@ -221,6 +219,7 @@ class Context:
         self.num_segments += len(segments)
         if self._planner is not None:
             self._skipped += self._planner.take_skipped()
+            self.text_due_at = self._planner.next_deadline()
         return segments
 
     def _settle_flushes(self) -> None:

@@ -328,6 +328,13 @@ class PriorityChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class Crashed:
+    """Something raised that nobody expected. Its context has failed, the rest goes on: log it."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
 class CloseSession:
     """Send what `messages_to_send` still gives, then close the socket and forget the session."""
 
@@ -336,5 +343,12 @@ class CloseSession:
 
 
 SessionEvent = (
-    StartSpeech | EndOfSegments | CancelContext | CloseContext | PlaybackChanged | PriorityChanged | CloseSession
+    StartSpeech
+    | EndOfSegments
+    | CancelContext
+    | CloseContext
+    | PlaybackChanged
+    | PriorityChanged
+    | Crashed
+    | CloseSession
 )

@@ -41,6 +41,14 @@ class _DoneMark:
     text_at: float | None  # when the first text came
 
 
+class OutflowCrash(Exception):
+    """What a context has to say could not be made ready; the cause tells why."""
+
+    def __init__(self, context_id: str) -> None:
+        super().__init__(context_id)
+        self.context_id = context_id
+
+
 class Outflow:
     """The sending side of one context.
 
@@ -54,7 +62,7 @@ class Outflow:
         self.queued_ms = 0.0
         self.queued_bytes = 0
         self._restarted = False
-        self._context_id = started.context_id
+        self.context_id = started.context_id
         self._number = started.number
         self._rate_hz = started.audio.sample_rate
         self._ready: deque[ContextMessage] = deque([started])
@@ -132,7 +140,7 @@ class Outflow:
             return self._words_until(end_ms) or self._pull_packet(head, end_ms, now)
         if isinstance(head, _FlushMark):
             self._queue.popleft()
-            return Flushed(self._context_id, self.take_number(), head.flush_id, self.clock.sent_ms)
+            return Flushed(self.context_id, self.take_number(), head.flush_id, self.clock.sent_ms)
         return self._words_until(float("inf")) or self._pull_done(head)
 
     def take_restart(self) -> bool:
@@ -168,7 +176,7 @@ class Outflow:
         self._count(-packet.num_samples, -len(packet.payload))
         self._send(end_ms, now)
         return AudioPacket(
-            self._context_id,
+            self.context_id,
             self.take_number(),
             self._number,
             packet.pts_samples,
@@ -180,11 +188,11 @@ class Outflow:
         self._queue.popleft()
         first_sent_at = self.clock.started_at
         ttfa_ms = None if first_sent_at is None or mark.text_at is None else (first_sent_at - mark.text_at) * 1000
-        return ContextDone(self._context_id, self.take_number(), self.clock.sent_ms, mark.characters, ttfa_ms)
+        return ContextDone(self.context_id, self.take_number(), self.clock.sent_ms, mark.characters, ttfa_ms)
 
     def _words_until(self, end_ms: float) -> Words | None:
         words = self.aligner.commit_until(end_ms)
-        return Words(self._context_id, self.take_number(), tuple(words)) if words else None
+        return Words(self.context_id, self.take_number(), tuple(words)) if words else None
 
     def _fits(self, end_ms: float, now: float, max_lead_ms: float) -> bool:
         max_lead_ms = max(max_lead_ms, end_ms - self.clock.sent_ms)  # a packet longer than the lead is not stuck
@@ -252,7 +260,11 @@ class Outbox:
         return min((at for at in due if at is not None), default=None)
 
     def take(self, outflows: Sequence[Outflow], now: float, max_bytes: float) -> Iterator[ServerMessage]:
-        """What may leave now; what it gave counts as sent. Stops soon after `max_bytes`."""
+        """What may leave now; what it gave counts as sent. Stops soon after `max_bytes`.
+
+        Raises:
+            OutflowCrash: of one outflow; the others are as before.
+        """
         num_bytes = 0
         while self._waiting and num_bytes < max_bytes:
             item = self._waiting.popleft()
@@ -269,7 +281,10 @@ class Outbox:
                 yield message
 
     def _pull(self, outflow: Outflow, now: float) -> ContextMessage | None:
-        message = outflow.pull(now, self._max_lead_ms)
+        try:
+            message = outflow.pull(now, self._max_lead_ms)
+        except Exception as error:
+            raise OutflowCrash(outflow.context_id) from error
         if message is not None and self._retains:
             self.retained.add(message, now)
         return message

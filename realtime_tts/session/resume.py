@@ -91,6 +91,14 @@ class ResumeBuffer:
         self.num_bytes -= sum(entry.num_bytes for entry in entries)
         return [entry.message for entry in entries if entry.message.sequence > last_sequence]
 
+    def drop_from(self, context_id: str, sequence: int) -> None:
+        """Forget what was sent of the context from the message with this number on."""
+        entries = self._entries.get(context_id)
+        while entries and entries[-1].message.sequence >= sequence:
+            self.num_bytes -= entries.pop().num_bytes
+        if not entries:
+            self._entries.pop(context_id, None)
+
     def take_missing(self, context_id: str, last_sequence: int, next_sequence: int) -> Missing:
         """Remove the context; what lacks a client that has everything up to `last_sequence`.
 

@@ -35,7 +35,9 @@ from realtime_tts.session.messages import (
     CloseContext,
     CloseSession,
     ContextDone,
+    ContextMessage,
     ContextStarted,
+    Crashed,
     End,
     EndOfSegments,
     ErrorMessage,
@@ -57,13 +59,14 @@ from realtime_tts.session.messages import (
     Text,
     WarningMessage,
 )
-from realtime_tts.session.outbox import Outbox
+from realtime_tts.session.outbox import Outbox, OutflowCrash
 from realtime_tts.session.planning import Planner, Segment
 from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig, SpeechParams
 
 NORMAL_CLOSURE = 1000
 GOING_AWAY = 1001
 POLICY_VIOLATION = 1008
+INTERNAL_ERROR = 1011
 
 MAX_WARNING_SPANS = 16  # the first ones of a text full of what cannot be spoken tell enough
 
@@ -123,6 +126,8 @@ class Session:
             self._num_bad = 0
         except RealtimeTTSError as error:
             self._refuse(error, getattr(message, "context_id", None))
+        except Exception as error:
+            self._crash(error, getattr(message, "context_id", None))
         if self._outbox.is_overfull:
             self._close_slow()
 
@@ -131,6 +136,15 @@ class Session:
         if self._advance(now) is SessionState.CONNECTED:
             self._liveness.active(self._now)
             self._refuse(error, None)
+
+    def _crash(self, error: Exception, context_id: str | None) -> None:
+        """A fault of ours: it costs the context that it met, or the message, and nothing else."""
+        self._events.append(Crashed(error))
+        failure = InternalError("something went wrong inside the server")
+        if context_id is not None and (context := self._contexts.open.get(context_id)) is not None:
+            self._fail(context, failure)
+        else:
+            self._refuse(failure, context_id)
 
     def _refuse(self, error: RealtimeTTSError, context_id: str | None) -> None:
         self._outbox.post(ErrorMessage(error.code, error.message, error.retryable, context_id, error.field))
@@ -321,12 +335,18 @@ class Session:
         elif state is SessionState.CONNECTED and is_due(self._liveness.idle_at, self._now):
             self._close(NORMAL_CLOSURE, "idle_timeout")
         for context in list(self._contexts.open.values()):
-            self._speak(context, context.tick(self._now))
-            if context.outflow.clock.poll(self._now):
-                self._report_playback(context)
+            self._tick(context)
         if self._contexts.open and is_due(self._liveness.keepalive_at, self._now):
             self._liveness.sent(self._now)
             self._outbox.post(KeepAlive(tuple(self._contexts.open)))
+
+    def _tick(self, context: Context) -> None:
+        try:
+            self._speak(context, context.tick(self._now))
+            if context.outflow.clock.poll(self._now):
+                self._report_playback(context)
+        except Exception as error:
+            self._crash(error, context.id)
 
     def next_deadline(self) -> float | None:
         """When to `tick` and drain again if nothing else happens; None: not before something does."""
@@ -334,7 +354,7 @@ class Session:
             return None
         due = [self._liveness.expires_at, self._liveness.too_slow_at, self._liveness.idle_at]
         for context in self._contexts.open.values():
-            due += [context.text_deadline(), context.outflow.clock.pause_due_at()]
+            due += [context.text_due_at, context.outflow.clock.pause_due_at()]
         if self._contexts.open:
             due.append(self._liveness.keepalive_at)
         if self._is_flowing:
@@ -350,9 +370,14 @@ class Session:
             return []
         outflows = self._contexts.sending() if state is SessionState.CONNECTED else []
         sent: list[ServerMessage] = []
-        for message in self._outbox.take(outflows, self._now, math.inf if max_bytes is None else max_bytes):
-            sent.append(message)
-            self._sent(message)
+        try:
+            for message in self._outbox.take(outflows, self._now, math.inf if max_bytes is None else max_bytes):
+                sent.append(message)
+                self._sent(message)
+        except OutflowCrash as crash:
+            if crash.context_id not in self._contexts.open:
+                raise
+            self._crash(crash, crash.context_id)
         if sent:
             self._liveness.sent(self._now)
         self._close_if_drained()
@@ -372,6 +397,20 @@ class Session:
         elif context.state is not ContextState.DONE:
             context.finish()
             self._retire(context)
+
+    def unsendable(self, message: ServerMessage, error: Exception, now: float) -> None:
+        """A message that was given could not be put on the wire, and nothing was of its context after it."""
+        self._advance(now)
+        self._events.append(Crashed(error))
+        if not isinstance(message, ContextMessage):
+            return
+        failure = InternalError("a message cannot be written")
+        context = self._contexts.open.get(message.context_id)
+        if context is None:  # it was the terminal one: this client would wait for it for ever
+            self._close(INTERNAL_ERROR, failure.code, failure)
+            return
+        self._outbox.retained.drop_from(context.id, message.sequence)
+        self._fail(context, failure, next_sequence=message.sequence)
 
     def events(self) -> list[SessionEvent]:
         """What the I/O layer is to do, in order. Drain it after `messages_to_send`, which may add to it."""
@@ -465,10 +504,13 @@ class Session:
         self._draining = True
         self._close_if_drained()
 
-    def close(self, now: float, code: int, reason: str) -> None:
-        """End the session and all of its contexts. Does nothing if it is over."""
+    def close(self, now: float, code: int, reason: str, error: RealtimeTTSError | None = None) -> None:
+        """End the session and all of its contexts: they fail with `error`, or without one are cancelled.
+
+        Does nothing if the session is over.
+        """
         self._advance(now)
-        self._close(code, reason)
+        self._close(code, reason, error)
 
     def _close_if_drained(self) -> None:
         if self._draining and not self._contexts.open and not self._outbox.has_waiting:
@@ -479,7 +521,6 @@ class Session:
         self._close(POLICY_VIOLATION, error.code, error)
 
     def _close(self, code: int, reason: str, error: RealtimeTTSError | None = None) -> None:
-        """`error`: contexts fail with it; without one they are cancelled."""
         if self.state is SessionState.CLOSED:
             return
         self.state = SessionState.CLOSED

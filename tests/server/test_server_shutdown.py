@@ -115,7 +115,9 @@ async def test_a_second_signal_ends_at_once(start_server: Callable[..., ServerPr
         await asyncio.sleep(0.3)
         assert server.process.poll() is None
         server.process.send_signal(second)
+        assert (await client.until_closed())[0] == 1001
         assert await exit_status(server) == 0
+    assert client.contexts["c"].terminal is not None
     assert not any(is_alive(pid) for pid in server.workers)
 
 

@@ -29,6 +29,7 @@ from realtime_tts.session.messages import (
     ContextDone,
     ContextFailed,
     ContextStarted,
+    Crashed,
     End,
     EndOfSegments,
     ErrorMessage,
@@ -141,15 +142,41 @@ class Speech:
     num_packets: int = 0
 
 
+class BrittlePlanner(FakePlanner):
+    """Raises whenever it is told to, once."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__(stall_s=0.7)
+        self.faults = faults
+
+    def push(self, delta: str, now: float) -> list[FakeSegment]:
+        self.break_down()
+        return super().push(delta, now)
+
+    def flush(self, now: float) -> list[FakeSegment]:
+        self.break_down()
+        return super().flush(now)
+
+    def take_skipped(self) -> list[tuple[int, int]]:
+        self.break_down()
+        return super().take_skipped()
+
+    def break_down(self) -> None:
+        if self.faults:
+            raise IndexError(self.faults.pop())
+
+
 class SessionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 50_000.0
+        self.faults: list[str] = []  # that the planners still have in store
+        self.num_faults = self.num_crashes = 0
         self.session = Session(
             "s",
             CONFIG,
             resolve=resolve,
-            make_planner=lambda settings: FakePlanner(stall_s=0.7),
+            make_planner=lambda settings: BrittlePlanner(self.faults),
             now=self.now,
         )
         self.client: dict[str, Heard] = {}
@@ -190,6 +217,10 @@ class SessionMachine(RuleBasedStateMachine):
         assert self.closed is None
         if isinstance(event, CloseSession):
             self.closed = event
+            return
+        if isinstance(event, Crashed):
+            assert isinstance(event.error, IndexError)
+            self.num_crashes += 1
             return
         assert isinstance(
             event, StartSpeech | EndOfSegments | CancelContext | CloseContext | PlaybackChanged | PriorityChanged
@@ -333,6 +364,11 @@ class SessionMachine(RuleBasedStateMachine):
         self.deliver()
         self.say(Ping())
 
+    @rule()
+    def break_a_planner(self) -> None:
+        self.faults.append("a planner's")
+        self.num_faults += 1
+
     # ---- the engine ----------------------------------------------------------------------------------------------
 
     @rule(pick=PICKS, audio_ms=st.floats(1, 3000), done=st.booleans())
@@ -430,6 +466,10 @@ class SessionMachine(RuleBasedStateMachine):
         waiting = sum(s.num_packets for s in self.engine.values()) * 4
         assert self.session.queued_bytes <= CONFIG.retain_max_bytes + waiting + 200_000
         assert len(self.session._contexts.open) <= CONFIG.max_contexts
+
+    @invariant()
+    def every_fault_is_reported_once(self) -> None:
+        assert self.num_crashes == self.num_faults - len(self.faults)
 
     @invariant()
     def is_never_silent_for_long_with_an_open_context(self) -> None:
