@@ -7,8 +7,11 @@ moment, with the best knowledge. A committed word never changes; what an estimat
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
+from collections import deque
 from dataclasses import dataclass
+from itertools import takewhile
 
 from realtime_tts.session.messages import TimedWord
 from realtime_tts.session.planning import Segment
@@ -32,12 +35,12 @@ class WordAligner:
     """Places the words of one context on its audio."""
 
     def __init__(self) -> None:
-        self._tracks: list[_Track] = []
-        self._current = 0  # the first track that still has words or audio to come
+        self._tracks: deque[_Track] = deque()  # that still have words or audio to come
+        self._num_over = 0  # before them
         self._start_ms = 0.0  # where the current track's audio begins
         self._cursor_ms = 0.0  # end of the last committed word
-        self._ends_ms: list[float] = []  # of all committed words, for `heard_chars`
-        self._end_chars: list[int] = []
+        self._ends_ms = array("d")  # of all committed words, for `heard_chars`
+        self._end_chars = array("L")
         self._measured_chars = 0
         self._measured_ms = 0.0
 
@@ -47,8 +50,9 @@ class WordAligner:
         Raises:
             ValueError: an index out of order.
         """
-        if segment.index != len(self._tracks):
-            raise ValueError(f"segment {segment.index} after {len(self._tracks)} segments")
+        num_segments = self._num_over + len(self._tracks)
+        if segment.index != num_segments:
+            raise ValueError(f"segment {segment.index} after {num_segments} segments")
         self._tracks.append(_Track(segment))
 
     def progress(self, segment_index: int, audio_ms: float, done: bool) -> None:
@@ -57,9 +61,11 @@ class WordAligner:
         Raises:
             ValueError: an index that was never added.
         """
-        if not 0 <= segment_index < len(self._tracks):
+        if not 0 <= segment_index < self._num_over + len(self._tracks):
             raise ValueError(f"progress of unknown segment {segment_index}")
-        track = self._tracks[segment_index]
+        if segment_index < self._num_over:
+            return
+        track = self._tracks[segment_index - self._num_over]
         if track.done:
             return
         track.audio_ms = max(track.audio_ms, audio_ms)
@@ -70,16 +76,13 @@ class WordAligner:
 
     def finish(self) -> None:
         """No more audio comes, whatever was said of the segments."""
-        for index, track in enumerate(self._tracks):
+        for index, track in enumerate(self._tracks, self._num_over):
             self.progress(index, track.audio_ms, done=True)
 
     @property
     def num_done(self) -> int:
         """Segments at the front that are complete."""
-        index = self._current
-        while index < len(self._tracks) and self._tracks[index].done:
-            index += 1
-        return index
+        return self._num_over + sum(1 for _ in takewhile(lambda track: track.done, self._tracks))
 
     def commit_until(self, end_ms: float) -> list[TimedWord]:
         """Words that begin before `end_ms` of the context's audio and have not been given before.
@@ -87,15 +90,16 @@ class WordAligner:
         Where the current segment's length is known, all of its words come as soon as one is due.
         """
         words: list[TimedWord] = []
-        while self._current < len(self._tracks):
-            track = self._tracks[self._current]
+        while self._tracks:
+            track = self._tracks[0]
             if max(self._cursor_ms, self._start_ms) >= end_ms and not self._is_over(track, end_ms):
                 break
             words += self._commit_track(track, end_ms)
             if not track.done:
                 break
             self._start_ms += track.audio_ms
-            self._current += 1
+            self._tracks.popleft()
+            self._num_over += 1
         return words
 
     def heard_chars(self, played_ms: float) -> int:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
 from enum import Enum
 
 from realtime_tts.errors import ContextClosed, RealtimeTTSError, TextTooLong
+from realtime_tts.session.draft import Draft
 from realtime_tts.session.messages import ContextCancelled, ContextFailed, ContextStarted
 from realtime_tts.session.outbox import Outflow
 from realtime_tts.session.planning import Planner, Segment
 from realtime_tts.session.resume import Missing
 from realtime_tts.session.settings import ContextSettings
 
+# The engine takes two segments; the third is there when it has room again. What is planned later has waited as text.
+MAX_UNSPOKEN = 3
 MAX_FINISHED = 16  # kept whole: they may still be heard, or be asked for after a reconnect
 MAX_REMEMBERED = 1024  # ids, with how they ended
 
@@ -61,63 +63,86 @@ class Context:
         self.ended = False
         self.audio_complete = False
         self.num_segments = 0
-        self.num_chars = 0
         self.num_flushes = 0
         self.priority = 0
-        self.text_due_at: float | None = None  # when to `tick`
-        self._planner: Planner | None = planner
-        self._text: list[str] = []
-        self._skipped: list[tuple[int, int]] = []  # where in it nothing is spoken
-        self._num_told = 0  # of them, to the client
+        self._draft = Draft(planner)
+        self._num_spoken = 0  # of the segments, to their end
         self._first_text_at: float | None = None
         self._flushes: deque[tuple[int, str | None]] = deque()  # segments before it, id
         self._frozen: Heard | None = None
 
     # ---- text ----------------------------------------------------------------------------------------------------
 
-    def push_text(self, text: str, max_chars: int, now: float) -> Sequence[Segment]:
+    def push_text(self, text: str, max_chars: int, now: float) -> None:
         """Raises:
         ContextClosed: text after the end.
         TextTooLong: with this text the context would pass `max_chars`; nothing of it is taken.
         """
-        if self.ended or self._planner is None:
+        if self.ended:
             raise ContextClosed("the context's text has ended", field="context_id")
         if self.num_chars + len(text) > max_chars:
             raise TextTooLong(f"a context takes at most {max_chars} characters", field="text")
         if self._first_text_at is None and text.strip():
             self._first_text_at = now
-        self._text.append(text)
-        self.num_chars += len(text)
-        return self._accept(self._planner.push(text, now))
+        self._draft.push(text, now)
 
-    def flush(self, flush_id: str | None, now: float) -> Sequence[Segment]:
-        segments = self._accept(self._planner.flush(now)) if self._planner else []
+    def flush(self, flush_id: str | None) -> None:
         self.num_flushes += 1
-        self._flushes.append((self.num_segments, flush_id))
-        self._settle_flushes()
-        return segments
+        self._draft.flush(flush_id)
 
-    def end(self, now: float) -> Sequence[Segment]:
-        """No more text. A context without any segment is complete with it."""
-        segments = self._accept(self._planner.end(now)) if self._planner else []
-        self.ended, self._planner, self.text_due_at = True, None, None
-        if self.num_segments == 0:
+    def end(self) -> None:
+        """No more text."""
+        self.ended = True
+        self._draft.end()
+
+    def plan(self, max_chars: int, now: float) -> tuple[list[Segment], int]:
+        """Segments to speak now, until enough of them wait; and of how many characters they have been work.
+
+        Stops soon after `max_chars`. A context without any segment is complete when all of its text was planned.
+        """
+        segments: list[Segment] = []
+        num_chars = 0
+        while self._has_room and num_chars < max_chars and (planned := self._draft.step(now)):
+            num_chars += planned.num_chars
+            for segment in planned.segments:
+                self.outflow.aligner.add_segment(segment)
+            segments += planned.segments
+            self.num_segments += len(planned.segments)
+            if planned.is_flushed:
+                self._flushes.append((self.num_segments, planned.flush_id))
+                self._settle_flushes()
+        if self.is_planned and self.num_segments == 0 and not self.audio_complete:
             self.complete_audio()
-        return segments
+        return segments, num_chars
 
-    def take_skipped(self) -> Sequence[tuple[int, int]]:
-        """Where in the text nothing is spoken, as far as not taken before."""
-        taken = self._skipped[self._num_told :]
-        self._num_told = len(self._skipped)
-        return taken
+    def text_due_at(self, now: float) -> float | None:
+        """When to `plan`; `now`: there is something left to plan at once."""
+        return self._draft.due_at(now) if self._has_room else None
 
-    def tick(self, now: float) -> Sequence[Segment]:
-        return self._accept(self._planner.tick(now)) if self._planner else []
+    def take_skipped(self) -> tuple[tuple[int, int], ...]:
+        """Where in the text nothing is spoken, as far as planned and not taken before; the first ones of many."""
+        return self._draft.take_skipped()
+
+    @property
+    def num_chars(self) -> int:
+        """Received."""
+        return self._draft.num_chars
+
+    @property
+    def is_planned(self) -> bool:
+        """The text has ended, and every segment of it was given."""
+        return self._draft.is_planned
+
+    @property
+    def _has_room(self) -> bool:
+        return not self.state.is_final and self.num_segments - self._num_spoken < MAX_UNSPOKEN
 
     # ---- audio ---------------------------------------------------------------------------------------------------
 
     def progress(self, segment_index: int, audio_ms: float, done: bool) -> None:
         self.outflow.aligner.progress(segment_index, audio_ms, done)
+        if done:
+            self._num_spoken = max(self._num_spoken, segment_index + 1)
         self._settle_flushes()
 
     def complete_audio(self) -> None:
@@ -199,7 +224,7 @@ class Context:
     def _stop(self, state: ContextState, next_sequence: int | None = None) -> None:
         if self.state.is_final:
             raise AssertionError(f"context {self.id} ends twice: {self.state.value}, then {state.value}")
-        self.state, self._planner = state, None
+        self.state = state
         self._flushes.clear()
         self.outflow.drop(next_sequence)
 
@@ -207,20 +232,11 @@ class Context:
         """Of a context heard to its end: with its last punctuation, without what nothing speaks after its last word."""
         if self.num_segments == 0:
             return 0
-        last_word_end = self.outflow.aligner.end_char
-        return min((start for start, _ in self._skipped if start >= last_word_end), default=self.num_chars)
+        silent_from = self._draft.silent_from
+        return self.num_chars if silent_from is None else silent_from
 
     def _spoken(self, num_chars: int) -> str:
-        return "".join(self._text)[:num_chars]
-
-    def _accept(self, segments: Sequence[Segment]) -> Sequence[Segment]:
-        for segment in segments:
-            self.outflow.aligner.add_segment(segment)
-        self.num_segments += len(segments)
-        if self._planner is not None:
-            self._skipped += self._planner.take_skipped()
-            self.text_due_at = self._planner.next_deadline()
-        return segments
+        return self._draft.head(num_chars)
 
     def _settle_flushes(self) -> None:
         while self._flushes and self._flushes[0][0] <= self.outflow.aligner.num_done:

@@ -7,7 +7,7 @@ engine's side. Whatever a peer does wrong becomes an error message or a close; w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum
 
 from realtime_tts.audio.packetizer import Packet
@@ -60,7 +60,7 @@ from realtime_tts.session.messages import (
     WarningMessage,
 )
 from realtime_tts.session.outbox import Outbox, OutflowCrash
-from realtime_tts.session.planning import Planner, Segment
+from realtime_tts.session.planning import Planner
 from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig, SpeechParams
 
 NORMAL_CLOSURE = 1000
@@ -68,7 +68,7 @@ GOING_AWAY = 1001
 POLICY_VIOLATION = 1008
 INTERNAL_ERROR = 1011
 
-MAX_WARNING_SPANS = 16  # the first ones of a text full of what cannot be spoken tell enough
+PLAN_CHARS = 128  # of text that are planned before others get their turn
 
 
 class SessionState(Enum):
@@ -168,7 +168,8 @@ class Session:
             self._on_playback(message)
         elif isinstance(message, Flush):
             context = self._require(message.context_id)
-            self._speak(context, context.flush(message.flush_id, self._now))
+            context.flush(message.flush_id)
+            self._plan(context, PLAN_CHARS)
         elif isinstance(message, End):
             self._on_end(message)
         elif isinstance(message, Cancel):
@@ -207,7 +208,8 @@ class Session:
 
     def _on_text(self, message: Text) -> None:
         context = self._contexts.open.get(message.context_id) or self._open(message)
-        self._speak(context, context.push_text(message.text, self.config.max_text_chars, self._now))
+        context.push_text(message.text, self.config.max_text_chars, self._now)
+        self._plan(context, PLAN_CHARS)
 
     def _open(self, message: Text) -> Context:
         """A context for its opening message, which it has not taken in yet."""
@@ -244,9 +246,8 @@ class Session:
     def _on_end(self, message: End) -> None:
         context = self._require(message.context_id)
         if not context.ended:
-            self._speak(context, context.end(self._now))
-            if context.num_segments:
-                self._events.append(EndOfSegments(context.id))
+            context.end()
+            self._plan(context, PLAN_CHARS)
 
     def _on_cancel(self, context_id: str | None) -> None:
         targets = [c for c in self._contexts.open.values() if context_id in (None, c.id)]
@@ -305,6 +306,8 @@ class Session:
         """
         if (context := self._live(context_id, now)) is not None:
             context.progress(segment_index, audio_ms, done)
+            if done:
+                self._plan(context, PLAN_CHARS)
 
     def audio_finished(self, context_id: str, now: float) -> None:
         """Every segment was spoken and every packet delivered.
@@ -313,7 +316,7 @@ class Session:
             ValueError: the context's text has not ended, or this was said before.
         """
         if (context := self._live(context_id, now)) is not None:
-            if not context.ended or context.audio_complete:
+            if not context.is_planned or context.audio_complete:
                 raise ValueError("audio_finished comes once, after EndOfSegments")
             context.complete_audio()
             self._events.append(CloseContext(context.id))
@@ -334,19 +337,15 @@ class Session:
             self._close_slow()
         elif state is SessionState.CONNECTED and is_due(self._liveness.idle_at, self._now):
             self._close(NORMAL_CLOSURE, "idle_timeout")
-        for context in list(self._contexts.open.values()):
-            self._tick(context)
+        num_chars = PLAN_CHARS
+        for context in reversed(list(self._contexts.open.values())):
+            if num_chars > 0:
+                num_chars -= self._plan(context, num_chars)
+            if context.outflow.clock.poll(self._now):
+                self._report_playback(context)
         if self._contexts.open and is_due(self._liveness.keepalive_at, self._now):
             self._liveness.sent(self._now)
             self._outbox.post(KeepAlive(tuple(self._contexts.open)))
-
-    def _tick(self, context: Context) -> None:
-        try:
-            self._speak(context, context.tick(self._now))
-            if context.outflow.clock.poll(self._now):
-                self._report_playback(context)
-        except Exception as error:
-            self._crash(error, context.id)
 
     def next_deadline(self) -> float | None:
         """When to `tick` and drain again if nothing else happens; None: not before something does."""
@@ -354,7 +353,7 @@ class Session:
             return None
         due = [self._liveness.expires_at, self._liveness.too_slow_at, self._liveness.idle_at]
         for context in self._contexts.open.values():
-            due += [context.text_due_at, context.outflow.clock.pause_due_at()]
+            due += [context.text_due_at(self._now), context.outflow.clock.pause_due_at()]
         if self._contexts.open:
             due.append(self._liveness.keepalive_at)
         if self._is_flowing:
@@ -534,16 +533,27 @@ class Session:
 
     # ---- what becomes of a context: client and engine both learn of it -------------------------------------------
 
-    def _speak(self, context: Context, segments: Sequence[Segment]) -> None:
-        """The planner has had its say: these are spoken, and the client learns what is not."""
+    def _plan(self, context: Context, max_chars: int) -> int:
+        """Have the next segments spoken, and tell the client what is not; of how many characters that was work.
+
+        What `max_chars` leave is due at the next tick: others get their turn in between.
+        """
+        try:
+            was_planned = context.is_planned
+            segments, num_chars = context.plan(max_chars, self._now)
+        except Exception as error:
+            self._crash(error, context.id)
+            return max_chars
         self._events += [
             StartSpeech(context.id, context.number, segment, context.settings, context.priority) for segment in segments
         ]
+        if context.is_planned and not was_planned and context.num_segments:
+            self._events.append(EndOfSegments(context.id))
         # What is found out while nobody is connected is told with the next call.
-        if self.state is SessionState.CONNECTED and (skipped := context.take_skipped()):
-            spans = tuple(skipped[:MAX_WARNING_SPANS])
+        if self.state is SessionState.CONNECTED and (spans := context.take_skipped()):
             message = "parts of the text cannot be spoken and are left out"
             self._outbox.post(WarningMessage(context.id, "unspeakable_text", message, spans))
+        return num_chars
 
     def _cancel(self, context: Context) -> None:
         context.cancel(self._now)

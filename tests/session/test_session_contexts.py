@@ -207,6 +207,7 @@ def test_what_is_found_out_while_the_connection_is_lost_is_told_after_the_resume
 
 def test_a_warning_lists_so_many_places_and_no_more(driver: Driver) -> None:
     driver.receive(Text("c", "🙂 " * 1000), End("c"))
+    driver.wait(0)
     [warning] = driver.of(WarningMessage)
     assert warning.spans == tuple((2 * i, 2 * i + 1) for i in range(16))
 

@@ -11,6 +11,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -61,6 +62,7 @@ REFUSALS = {
     "invalid_message",
     "too_many_errors",
 }
+SMALL_STEPS = {"realtime_tts.session.session.PLAN_CHARS": 9, "realtime_tts.session.draft.SLICE_CHARS": 4}
 CONFIG = SessionConfig(max_contexts=2, max_text_chars=200, retain_max_bytes=200_000, retain_s=60)
 
 
@@ -281,8 +283,9 @@ class SessionMachine(RuleBasedStateMachine):
             if due is None or due > end:
                 break
             self.now = max(self.now, due)
+            unplanned = self.num_unplanned()
             self.session.tick(self.now)
-            achieved = self.drain()
+            achieved = self.drain() or self.num_unplanned() < unplanned
             after = self.session.next_deadline()
             assert achieved or after is None or after > self.now, "a deadline is due and stays due"
         else:
@@ -290,6 +293,10 @@ class SessionMachine(RuleBasedStateMachine):
         self.now = end
         self.session.tick(end)
         self.drain()
+
+    def num_unplanned(self) -> int:
+        drafts = [context._draft for context in self.session._contexts.open.values()]
+        return sum(draft.num_chars - draft._num_read + len(draft._marks) for draft in drafts)
 
     @property
     def is_open(self) -> bool:
@@ -490,8 +497,10 @@ class SessionMachine(RuleBasedStateMachine):
             self.block_or_unblock(True)
             self.say(*[End(name) for name in self.session._contexts.open])
             for name, speech in self.engine.items():
+                self.run_clock(0)
                 while speech.segments and not speech.over:
                     self.make_audio(name, speech, 100.0, True)
+                    self.run_clock(0)
                 self.complete(name, speech)
             while self.session.num_open_contexts:
                 before = self.now
@@ -512,4 +521,11 @@ SessionMachine.TestCase.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
-TestSessionMachine = SessionMachine.TestCase
+
+
+class TestSessionMachine(SessionMachine.TestCase):  # type: ignore[name-defined,misc]
+    @pytest.fixture(autouse=True)
+    def _small_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What takes several turns of planning is seldom written by chance."""
+        for name, value in SMALL_STEPS.items():
+            monkeypatch.setattr(name, value)

@@ -1,0 +1,160 @@
+"""A context's text: taken in as it comes, planned only as far as it can be spoken soon, and a little at a time.
+
+A planner gives the same segments for every split of a text, so that neither the slices nor their times show.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from sys import getsizeof
+
+from realtime_tts.session.planning import Planner, Segment
+
+SLICE_CHARS = 64  # planned at a stretch: about a millisecond, whatever the characters
+MAX_SPANS = 16  # the first ones of a text full of what cannot be spoken tell enough
+_CHUNK_CHARS = 1024  # text comes in letters too, and each string has an overhead
+_MARK_BYTES = 150
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A flush, or the end, after the first `position` characters."""
+
+    position: int
+    is_end: bool
+    flush_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What one step has done.
+
+    Attributes:
+        num_chars: of work, whether text was read or a pending rest was planned.
+        is_flushed: all text before a flush with `flush_id` has been planned.
+    """
+
+    num_chars: int
+    segments: Sequence[Segment]
+    is_flushed: bool = False
+    flush_id: str | None = None
+
+
+class Draft:
+    """One context's text and the planner that reads it.
+
+    Attributes:
+        num_chars: received.
+        is_planned: the text has ended, and all of it was planned.
+        silent_from: where the text begins that nothing speaks after the last word, as far as it was planned.
+        num_bytes: of memory, roughly.
+    """
+
+    def __init__(self, planner: Planner) -> None:
+        self.num_chars = 0
+        self.is_planned = False
+        self.silent_from: int | None = None
+        self.num_bytes = 0
+        self._planner = planner
+        self._chunks: list[str] = []
+        self._marks: deque[_Mark] = deque()
+        self._chunk, self._offset = 0, 0  # where reading goes on
+        self._num_read = 0
+        self._last_text_at = 0.0
+        self._stall_at: float | None = None
+        self._last_word_end = 0
+        self._skipped: list[tuple[int, int]] = []  # that nobody has been told of
+
+    def push(self, text: str, now: float) -> None:
+        """More text; not after `end`."""
+        if not text:
+            return
+        self._last_text_at = now
+        self.num_chars += len(text)
+        if self._chunks and len(self._chunks[-1]) < _CHUNK_CHARS:
+            self.num_bytes -= getsizeof(self._chunks[-1])
+            self._chunks[-1] += text
+        else:
+            self._chunks.append(text)
+        self.num_bytes += getsizeof(self._chunks[-1])
+
+    def flush(self, flush_id: str | None) -> None:
+        """What was pushed so far is not to wait for more text."""
+        self._mark(_Mark(self.num_chars, False, flush_id))
+
+    def end(self) -> None:
+        """No text follows."""
+        self._mark(_Mark(self.num_chars, True))
+
+    def head(self, num_chars: int) -> str:
+        """The first characters of the text."""
+        return "".join(self._chunks)[:num_chars]
+
+    def due_at(self, now: float) -> float | None:
+        """When `step` will do something; `now`: at once."""
+        return now if self._num_read < self.num_chars or self._marks else self._stall_at
+
+    def step(self, now: float) -> Planned | None:
+        """Plan a slice of the text, or what is pending at a flush, at the end, or since the stream of text stalls.
+
+        None: there is nothing to do now. Raises whatever a faulty planner raises.
+        """
+        end = self._marks[0].position if self._marks else self.num_chars
+        if self._num_read < end:
+            piece = self._read(min(SLICE_CHARS, end - self._num_read))
+            planned = Planned(len(piece), self._planner.push(piece, self._last_text_at))
+        elif self._marks:
+            planned = self._pass_mark(now)
+        elif self._stall_at is not None and now >= self._stall_at:
+            planned = Planned(SLICE_CHARS, self._planner.tick(now))
+        else:
+            return None
+        if not self.is_planned:
+            self._stall_at = self._planner.next_deadline()
+        self._note_skipped(planned.segments)
+        return planned
+
+    def take_skipped(self) -> tuple[tuple[int, int], ...]:
+        """Where in the text nothing is spoken, as far as not taken before; the first ones of many."""
+        taken, self._skipped = tuple(self._skipped), []
+        return taken
+
+    def _pass_mark(self, now: float) -> Planned:
+        mark = self._marks.popleft()
+        self.num_bytes -= _mark_bytes(mark)
+        if not mark.is_end:
+            segments = [] if self.is_planned else self._planner.flush(now)
+            return Planned(SLICE_CHARS, segments, True, mark.flush_id)
+        self.is_planned, self._stall_at = True, None
+        return Planned(SLICE_CHARS, self._planner.end(now))
+
+    def _note_skipped(self, segments: Sequence[Segment]) -> None:
+        if segments:
+            self.silent_from = None
+            words = segments[-1].words
+            self._last_word_end = words[-1].end if words else segments[-1].start
+        for span in self._planner.take_skipped():
+            if self.silent_from is None and span[0] >= self._last_word_end:
+                self.silent_from = span[0]
+            if len(self._skipped) < MAX_SPANS:
+                self._skipped.append(span)
+
+    def _mark(self, mark: _Mark) -> None:
+        self._marks.append(mark)
+        self.num_bytes += _mark_bytes(mark)
+
+    def _read(self, num_chars: int) -> str:
+        """The next characters: `num_chars`, or as many as their chunk still has."""
+        if self._offset == len(self._chunks[self._chunk]):
+            self._chunk, self._offset = self._chunk + 1, 0
+        chunk = self._chunks[self._chunk]
+        piece = chunk[self._offset : self._offset + num_chars]
+        self._num_read += len(piece)
+        self._offset += len(piece)
+        return piece
+
+
+def _mark_bytes(mark: _Mark) -> int:
+    return _MARK_BYTES + (getsizeof(mark.flush_id) if mark.flush_id is not None else 0)
