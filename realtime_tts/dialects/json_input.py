@@ -17,6 +17,7 @@ from realtime_tts.errors import InvalidMessage
 
 MAX_DEPTH = 8
 MAX_INTEGER_DIGITS = 20
+MAX_NAME_CHARS = 128  # of a field, in an error that names it
 # An unterminated string runs to the end: every token matches at the first try, so that the scan stays linear.
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -101,7 +102,7 @@ class Fields:
         return iter(self._values)
 
     def _fail(self, name: str, problem: str) -> NoReturn:
-        field = replace_surrogates(self._prefix + name)
+        field = replace_surrogates(self._prefix + name[:MAX_NAME_CHARS])
         raise InvalidMessage(f"{field} {problem}", field=field)
 
 

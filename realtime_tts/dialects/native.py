@@ -47,6 +47,7 @@ AUDIO_HEADER = struct.Struct(">BBHIIQ")  # version, kind, flags, context number,
 VERSION = 1
 KIND_AUDIO = 1
 _MAX_IDS = 1024  # of a resume
+_MAX_ID_CHARS = 128
 
 
 class NativeDialect:
@@ -101,6 +102,8 @@ def _parse_resume(fields: Fields) -> Resume:
     for context_id in listed.names():
         last = listed.optional_integer(context_id)
         contexts[context_id] = -1 if last is None else last
+        if len(context_id) > _MAX_ID_CHARS:
+            raise InvalidMessage(f"contexts has an id of more than {_MAX_ID_CHARS} characters", field="contexts")
     if len(contexts) > _MAX_IDS:
         raise InvalidMessage(f"contexts lists more than {_MAX_IDS}", field="contexts")
     return Resume(session_id, contexts)

@@ -244,6 +244,8 @@ class LiveSession:
                 speech.speaker.end()
             elif isinstance(event, messages.PlaybackChanged):
                 speech.speaker.playback(event.played_ms, event.paused)
+            elif isinstance(event, messages.ParkContext):
+                speech.speaker.park()
             else:
                 speech.speaker.set_priority(event.priority)
 

@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from itertools import takewhile
 
+from realtime_tts.session.memory import ITEM_BYTES, OBJECT_BYTES, text_bytes
 from realtime_tts.session.messages import TimedWord
 from realtime_tts.session.planning import Segment
 
@@ -41,6 +42,7 @@ class WordAligner:
         self._cursor_ms = 0.0  # end of the last committed word
         self._ends_ms = array("d")  # of all committed words, for `heard_chars`
         self._end_chars = array("L")
+        self._tracks_bytes = 0
         self._measured_chars = 0
         self._measured_ms = 0.0
 
@@ -54,6 +56,7 @@ class WordAligner:
         if segment.index != num_segments:
             raise ValueError(f"segment {segment.index} after {num_segments} segments")
         self._tracks.append(_Track(segment))
+        self._tracks_bytes += _segment_bytes(segment)
 
     def progress(self, segment_index: int, audio_ms: float, done: bool) -> None:
         """Segment `segment_index` has `audio_ms` of audio so far; with `done`, in all.
@@ -79,6 +82,17 @@ class WordAligner:
         for index, track in enumerate(self._tracks, self._num_over):
             self.progress(index, track.audio_ms, done=True)
 
+    def drop(self) -> None:
+        """No more words are to be placed."""
+        self._num_over += len(self._tracks)
+        self._tracks.clear()
+        self._tracks_bytes = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Of memory, roughly."""
+        return self._tracks_bytes + len(self._ends_ms) * (self._ends_ms.itemsize + self._end_chars.itemsize)
+
     @property
     def num_done(self) -> int:
         """Segments at the front that are complete."""
@@ -98,7 +112,7 @@ class WordAligner:
             if not track.done:
                 break
             self._start_ms += track.audio_ms
-            self._tracks.popleft()
+            self._tracks_bytes -= _segment_bytes(self._tracks.popleft().segment)
             self._num_over += 1
         return words
 
@@ -137,3 +151,7 @@ class WordAligner:
     def _estimate_ms(self, track: _Track) -> float:
         known_ms = PRIOR_CHARS * PRIOR_MS_PER_CHAR + self._measured_ms
         return len(track.segment.text) * known_ms / (PRIOR_CHARS + self._measured_chars)
+
+
+def _segment_bytes(segment: Segment) -> int:
+    return OBJECT_BYTES + text_bytes(segment.text) + ITEM_BYTES * len(segment.words)

@@ -7,6 +7,7 @@ from enum import Enum
 
 from realtime_tts.errors import ContextClosed, RealtimeTTSError, TextTooLong
 from realtime_tts.session.draft import Draft
+from realtime_tts.session.memory import ID_BYTES, OBJECT_BYTES, text_bytes
 from realtime_tts.session.messages import ContextCancelled, ContextFailed, ContextStarted
 from realtime_tts.session.outbox import Outflow
 from realtime_tts.session.planning import Planner, Segment
@@ -15,6 +16,7 @@ from realtime_tts.session.settings import ContextSettings
 
 # The engine takes two segments; the third is there when it has room again. What is planned later has waited as text.
 MAX_UNSPOKEN = 3
+CONTEXT_BYTES = 8000  # one without text: its objects, and its planner
 MAX_FINISHED = 16  # kept whole: they may still be heard, or be asked for after a reconnect
 MAX_REMEMBERED = 1024  # ids, with how they ended
 
@@ -52,6 +54,7 @@ class Context:
         ended: no more text comes.
         audio_complete: no more packets come; the engine has nothing left to do for it.
         num_segments: handed to the engine so far.
+        is_parked: the engine was told to make no more audio for now.
     """
 
     def __init__(self, started: ContextStarted, settings: ContextSettings, planner: Planner) -> None:
@@ -64,11 +67,13 @@ class Context:
         self.audio_complete = False
         self.num_segments = 0
         self.num_flushes = 0
+        self.is_parked = False
         self.priority = 0
         self._draft = Draft(planner)
         self._num_spoken = 0  # of the segments, to their end
         self._first_text_at: float | None = None
         self._flushes: deque[tuple[int, str | None]] = deque()  # segments before it, id
+        self._flush_bytes = 0
         self._frozen: Heard | None = None
 
     # ---- text ----------------------------------------------------------------------------------------------------
@@ -110,6 +115,7 @@ class Context:
             self.num_segments += len(planned.segments)
             if planned.is_flushed:
                 self._flushes.append((self.num_segments, planned.flush_id))
+                self._flush_bytes += OBJECT_BYTES + text_bytes(planned.flush_id)
                 self._settle_flushes()
         if self.is_planned and self.num_segments == 0 and not self.audio_complete:
             self.complete_audio()
@@ -156,6 +162,12 @@ class Context:
         """A packet has left."""
         if self.state is ContextState.QUEUED:
             self.state = ContextState.SPEAKING
+
+    @property
+    def num_bytes(self) -> int:
+        """Of memory, roughly."""
+        waiting = self.outflow.queued_bytes + self.outflow.aligner.num_bytes
+        return CONTEXT_BYTES + self._draft.num_bytes + waiting + self._flush_bytes
 
     @property
     def engine_works(self) -> bool:
@@ -225,7 +237,9 @@ class Context:
         if self.state.is_final:
             raise AssertionError(f"context {self.id} ends twice: {self.state.value}, then {state.value}")
         self.state = state
+        self._draft.close()
         self._flushes.clear()
+        self._flush_bytes = 0
         self.outflow.drop(next_sequence)
 
     def _num_spoken_chars(self) -> int:
@@ -240,7 +254,9 @@ class Context:
 
     def _settle_flushes(self) -> None:
         while self._flushes and self._flushes[0][0] <= self.outflow.aligner.num_done:
-            self.outflow.add_flushed(self._flushes.popleft()[1])
+            _, flush_id = self._flushes.popleft()
+            self._flush_bytes -= OBJECT_BYTES + text_bytes(flush_id)
+            self.outflow.add_flushed(flush_id)
 
 
 class ContextTable:
@@ -253,6 +269,7 @@ class ContextTable:
         self.open: dict[str, Context] = {}
         self.finished: OrderedDict[str, Context] = OrderedDict()
         self._ended: OrderedDict[str, str] = OrderedDict()
+        self._ended_bytes = 0
         self._last_number = 0
 
     def take_number(self) -> int:
@@ -279,13 +296,24 @@ class ContextTable:
         del self.open[context.id]
         self.finished[context.id] = context
         self._ended[context.id] = context.state.value
+        self._ended_bytes += ID_BYTES + text_bytes(context.id)
         while len(self._ended) > MAX_REMEMBERED:
-            self._ended.popitem(last=False)
+            forgotten, _ = self._ended.popitem(last=False)
+            self._ended_bytes -= ID_BYTES + text_bytes(forgotten)
+        return self.drop_finished(MAX_FINISHED)
+
+    def drop_finished(self, num_kept: int) -> list[str]:
+        """Keep so many of those that are over, and those that still have something to send. Returns the others' ids."""
         settled = [key for key, kept in self.finished.items() if not kept.outflow.has_ready]
-        dropped = settled[: max(0, len(self.finished) - MAX_FINISHED)]
+        dropped = settled[: max(0, len(self.finished) - num_kept)]
         for key in dropped:
             del self.finished[key]
         return dropped
+
+    @property
+    def num_bytes(self) -> int:
+        """Of memory, roughly."""
+        return self._ended_bytes + sum(c.num_bytes for c in (*self.open.values(), *self.finished.values()))
 
     def sending(self) -> list[Outflow]:
         """Of those that may have something to send, the newest first."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from sys import getsizeof
 
+from realtime_tts.session.memory import OBJECT_BYTES, text_bytes
 from realtime_tts.session.planning import Planner, Segment
 
 SLICE_CHARS = 64  # planned at a stretch: about a millisecond, whatever the characters
 MAX_SPANS = 16  # the first ones of a text full of what cannot be spoken tell enough
+_PENDING_BYTES = 8  # of a character that a planner keeps until its segment ends
 _CHUNK_CHARS = 1024  # text comes in letters too, and each string has an overhead
-_MARK_BYTES = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +49,21 @@ class Draft:
         num_chars: received.
         is_planned: the text has ended, and all of it was planned.
         silent_from: where the text begins that nothing speaks after the last word, as far as it was planned.
-        num_bytes: of memory, roughly.
     """
 
     def __init__(self, planner: Planner) -> None:
         self.num_chars = 0
         self.is_planned = False
         self.silent_from: int | None = None
-        self.num_bytes = 0
-        self._planner = planner
+        self._planner: Planner | None = planner
+        self._text_bytes = self._marks_bytes = 0
         self._chunks: list[str] = []
         self._marks: deque[_Mark] = deque()
         self._chunk, self._offset = 0, 0  # where reading goes on
         self._num_read = 0
         self._last_text_at = 0.0
         self._stall_at: float | None = None
-        self._last_word_end = 0
+        self._last_word_end = self._segment_end = 0  # of what was planned
         self._skipped: list[tuple[int, int]] = []  # that nobody has been told of
 
     def push(self, text: str, now: float) -> None:
@@ -74,11 +73,11 @@ class Draft:
         self._last_text_at = now
         self.num_chars += len(text)
         if self._chunks and len(self._chunks[-1]) < _CHUNK_CHARS:
-            self.num_bytes -= getsizeof(self._chunks[-1])
+            self._text_bytes -= text_bytes(self._chunks[-1])
             self._chunks[-1] += text
         else:
             self._chunks.append(text)
-        self.num_bytes += getsizeof(self._chunks[-1])
+        self._text_bytes += text_bytes(self._chunks[-1])
 
     def flush(self, flush_id: str | None) -> None:
         """What was pushed so far is not to wait for more text."""
@@ -87,6 +86,18 @@ class Draft:
     def end(self) -> None:
         """No text follows."""
         self._mark(_Mark(self.num_chars, True))
+
+    def close(self) -> None:
+        """Nothing of it is planned any more."""
+        self._planner, self._stall_at = None, None
+        self._marks.clear()
+        self._marks_bytes = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Of memory, roughly."""
+        num_pending = 0 if self._planner is None else self._num_read - self._segment_end
+        return self._text_bytes + self._marks_bytes + _PENDING_BYTES * num_pending
 
     def head(self, num_chars: int) -> str:
         """The first characters of the text."""
@@ -102,40 +113,43 @@ class Draft:
         None: there is nothing to do now. Raises whatever a faulty planner raises.
         """
         end = self._marks[0].position if self._marks else self.num_chars
+        if self._planner is None:
+            return self._pass_flush() if self._marks else None
         if self._num_read < end:
             piece = self._read(min(SLICE_CHARS, end - self._num_read))
             planned = Planned(len(piece), self._planner.push(piece, self._last_text_at))
+        elif self._marks and self._marks[0].is_end:
+            self._take_mark()
+            planned = Planned(SLICE_CHARS, self._planner.end(now))
+            self.is_planned = True
         elif self._marks:
-            planned = self._pass_mark(now)
+            planned = Planned(SLICE_CHARS, self._planner.flush(now), True, self._take_mark().flush_id)
         elif self._stall_at is not None and now >= self._stall_at:
             planned = Planned(SLICE_CHARS, self._planner.tick(now))
         else:
             return None
-        if not self.is_planned:
-            self._stall_at = self._planner.next_deadline()
-        self._note_skipped(planned.segments)
+        self._stall_at = self._planner.next_deadline()
+        self._note_skipped(planned.segments, self._planner.take_skipped())
+        if self.is_planned:
+            self._planner, self._stall_at = None, None
         return planned
+
+    def _pass_flush(self) -> Planned:
+        """A flush after the end, which finds nothing to speak."""
+        return Planned(SLICE_CHARS, (), True, self._take_mark().flush_id)
 
     def take_skipped(self) -> tuple[tuple[int, int], ...]:
         """Where in the text nothing is spoken, as far as not taken before; the first ones of many."""
         taken, self._skipped = tuple(self._skipped), []
         return taken
 
-    def _pass_mark(self, now: float) -> Planned:
-        mark = self._marks.popleft()
-        self.num_bytes -= _mark_bytes(mark)
-        if not mark.is_end:
-            segments = [] if self.is_planned else self._planner.flush(now)
-            return Planned(SLICE_CHARS, segments, True, mark.flush_id)
-        self.is_planned, self._stall_at = True, None
-        return Planned(SLICE_CHARS, self._planner.end(now))
-
-    def _note_skipped(self, segments: Sequence[Segment]) -> None:
+    def _note_skipped(self, segments: Sequence[Segment], skipped: Sequence[tuple[int, int]]) -> None:
         if segments:
             self.silent_from = None
+            self._segment_end = segments[-1].end
             words = segments[-1].words
             self._last_word_end = words[-1].end if words else segments[-1].start
-        for span in self._planner.take_skipped():
+        for span in skipped:
             if self.silent_from is None and span[0] >= self._last_word_end:
                 self.silent_from = span[0]
             if len(self._skipped) < MAX_SPANS:
@@ -143,7 +157,12 @@ class Draft:
 
     def _mark(self, mark: _Mark) -> None:
         self._marks.append(mark)
-        self.num_bytes += _mark_bytes(mark)
+        self._marks_bytes += _mark_bytes(mark)
+
+    def _take_mark(self) -> _Mark:
+        mark = self._marks.popleft()
+        self._marks_bytes -= _mark_bytes(mark)
+        return mark
 
     def _read(self, num_chars: int) -> str:
         """The next characters: `num_chars`, or as many as their chunk still has."""
@@ -157,4 +176,4 @@ class Draft:
 
 
 def _mark_bytes(mark: _Mark) -> int:
-    return _MARK_BYTES + (getsizeof(mark.flush_id) if mark.flush_id is not None else 0)
+    return OBJECT_BYTES + text_bytes(mark.flush_id)

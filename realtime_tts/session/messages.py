@@ -320,6 +320,13 @@ class PlaybackChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class ParkContext:
+    """Make no more audio of the context, however far it is from being heard; `PlaybackChanged` ends it."""
+
+    context_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class PriorityChanged:
     """0: the newest open context of the session; 1: an older one."""
 
@@ -348,6 +355,7 @@ SessionEvent = (
     | CancelContext
     | CloseContext
     | PlaybackChanged
+    | ParkContext
     | PriorityChanged
     | Crashed
     | CloseSession

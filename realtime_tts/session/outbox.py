@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from realtime_tts.audio.packetizer import Packet
 from realtime_tts.session.alignment import WordAligner
+from realtime_tts.session.memory import OBJECT_BYTES, message_bytes, text_bytes
 from realtime_tts.session.messages import (
     AudioPacket,
     ContextDone,
@@ -21,13 +22,11 @@ from realtime_tts.session.messages import (
     Words,
 )
 from realtime_tts.session.playback import PlaybackClock
-from realtime_tts.session.resume import ResumeBuffer, message_bytes, without_speech
+from realtime_tts.session.resume import ResumeBuffer, without_speech
 from realtime_tts.session.settings import SessionConfig
 
-MAX_WAITING_MESSAGES = 1000  # answers that a peer may leave unread
 BATCH_MS = 100.0  # once the lead is used up, wake for so much at a time rather than for every packet
 _EPSILON_MS = 0.02
-_MESSAGE_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +59,16 @@ class Outflow:
         self.clock = PlaybackClock()
         self.aligner = WordAligner()
         self.queued_ms = 0.0
-        self.queued_bytes = 0
+        self.queued_bytes = 0  # all that waits to be sent
         self._restarted = False
         self.context_id = started.context_id
         self._number = started.number
         self._rate_hz = started.audio.sample_rate
-        self._ready: deque[ContextMessage] = deque([started])
+        self._ready: deque[ContextMessage] = deque()
         self._queue: deque[Packet | _FlushMark | _DoneMark] = deque()
         self._next_sequence = started.sequence + 1
         self._next_pts = 0
+        self._add_ready(started)
 
     # ---- filling -------------------------------------------------------------------------------------------------
 
@@ -80,10 +80,11 @@ class Outflow:
             raise ValueError(f"packet at {packet.pts_samples} samples, expected {self._next_pts}")
         self._next_pts += packet.num_samples
         self._queue.append(packet)
-        self._count(packet.num_samples, len(packet.payload))
+        self._count(packet.num_samples, OBJECT_BYTES + len(packet.payload))
 
     def add_flushed(self, flush_id: str | None) -> None:
         mark = _FlushMark(flush_id)
+        self.queued_bytes += _mark_bytes(mark)
         # A flush may come when all audio is there but not yet sent: nothing follows `ContextDone`.
         if self._queue and isinstance(self._queue[-1], _DoneMark):
             self._queue.insert(len(self._queue) - 1, mark)
@@ -95,14 +96,13 @@ class Outflow:
 
     def add_terminal(self, message: TerminalMessage) -> None:
         """Send this last, after `drop`; its number comes from `take_number`."""
-        self._ready.append(message)
+        self._add_ready(message)
 
     def resend(self, messages: Sequence[ContextMessage], now: float) -> None:
         """The listener lacks these, which were sent last; playback is taken back to before them."""
         self._ready.extendleft(reversed(messages))
         for message in messages:
-            if isinstance(message, AudioPacket):
-                self._count(message.num_samples, len(message.payload))
+            self._count(_num_samples(message), message_bytes(message))
         first = next((m for m in self._ready if isinstance(m, AudioPacket)), None)
         if first is not None:
             self.clock.rewind(self._ms(first.pts_samples), now)
@@ -113,7 +113,8 @@ class Outflow:
         self._ready = deque(without_speech(self._ready, first))
         self._next_sequence = first + len(self._ready)
         self._queue.clear()
-        self.queued_ms, self.queued_bytes = 0.0, 0
+        self.aligner.drop()
+        self.queued_ms, self.queued_bytes = 0.0, sum(map(message_bytes, self._ready))
 
     # ---- emptying ------------------------------------------------------------------------------------------------
 
@@ -140,6 +141,7 @@ class Outflow:
             return self._words_until(end_ms) or self._pull_packet(head, end_ms, now)
         if isinstance(head, _FlushMark):
             self._queue.popleft()
+            self.queued_bytes -= _mark_bytes(head)
             return Flushed(self.context_id, self.take_number(), head.flush_id, self.clock.sent_ms)
         return self._words_until(float("inf")) or self._pull_done(head)
 
@@ -167,13 +169,13 @@ class Outflow:
             end_ms = self._ms(message.pts_samples + message.num_samples)
             if not self._fits(end_ms, now, max_lead_ms):
                 return None
-            self._count(-message.num_samples, -len(message.payload))
             self._send(end_ms, now)
+        self._count(-_num_samples(message), -message_bytes(message))
         return self._ready.popleft()
 
     def _pull_packet(self, packet: Packet, end_ms: float, now: float) -> AudioPacket:
         self._queue.popleft()
-        self._count(-packet.num_samples, -len(packet.payload))
+        self._count(-packet.num_samples, -OBJECT_BYTES - len(packet.payload))
         self._send(end_ms, now)
         return AudioPacket(
             self.context_id,
@@ -206,12 +208,24 @@ class Outflow:
         self._next_sequence += 1
         return self._next_sequence - 1
 
+    def _add_ready(self, message: ContextMessage) -> None:
+        self._ready.append(message)
+        self.queued_bytes += message_bytes(message)
+
     def _count(self, num_samples: int, num_bytes: int) -> None:
         self.queued_ms += self._ms(num_samples)
         self.queued_bytes += num_bytes
 
     def _ms(self, num_samples: int) -> float:
         return num_samples * 1000 / self._rate_hz
+
+
+def _num_samples(message: ContextMessage) -> int:
+    return message.num_samples if isinstance(message, AudioPacket) else 0
+
+
+def _mark_bytes(mark: _FlushMark) -> int:
+    return OBJECT_BYTES + text_bytes(mark.flush_id)
 
 
 class Outbox:
@@ -222,17 +236,20 @@ class Outbox:
     """
 
     def __init__(self, config: SessionConfig) -> None:
-        self.retained = ResumeBuffer(config.retain_s, config.retain_max_bytes)
+        self.retained = ResumeBuffer(config.retain_s)
         self._max_lead_ms = config.max_lead_s * 1000
         self._retains = config.resume_window_s > 0
         self._waiting: deque[SessionMessage | Outflow] = deque()
+        self._waiting_bytes = 0
 
     def post(self, item: SessionMessage | Outflow) -> None:
         self._waiting.append(item)
+        self._waiting_bytes += _item_bytes(item)
 
     @property
-    def is_overfull(self) -> bool:
-        return len(self._waiting) > MAX_WAITING_MESSAGES
+    def num_bytes(self) -> int:
+        """Of memory, roughly; what contexts have to say is counted by them."""
+        return self._waiting_bytes + self.retained.num_bytes
 
     @property
     def has_waiting(self) -> bool:
@@ -242,6 +259,7 @@ class Outbox:
     def lose_connection(self) -> None:
         """Forget answers that nobody is left to read. What contexts have to say, they keep."""
         self._waiting.clear()
+        self._waiting_bytes = 0
 
     def retain_no_more(self) -> None:
         """Nobody can come back."""
@@ -251,6 +269,7 @@ class Outbox:
     def reconnect(self, message: SessionResumed) -> None:
         """This goes before everything else."""
         self._waiting.appendleft(message)
+        self._waiting_bytes += _item_bytes(message)
 
     def next_send_at(self, outflows: Sequence[Outflow], now: float) -> float | None:
         """When `take` will give something again; `now` or earlier: at once."""
@@ -268,8 +287,9 @@ class Outbox:
         num_bytes = 0
         while self._waiting and num_bytes < max_bytes:
             item = self._waiting.popleft()
+            self._waiting_bytes -= _item_bytes(item)
             if not isinstance(item, Outflow):
-                num_bytes += _MESSAGE_BYTES
+                num_bytes += message_bytes(item)
                 yield item
                 continue
             while item.has_ready and (message := self._pull(item, now)) is not None:
@@ -288,3 +308,7 @@ class Outbox:
         if message is not None and self._retains:
             self.retained.add(message, now)
         return message
+
+
+def _item_bytes(item: SessionMessage | Outflow) -> int:
+    return OBJECT_BYTES if isinstance(item, Outflow) else message_bytes(item)

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from realtime_tts.session.memory import message_bytes
 from realtime_tts.session.messages import (
     AudioPacket,
     ContextCancelled,
@@ -13,22 +14,9 @@ from realtime_tts.session.messages import (
     ContextFailed,
     ContextMessage,
     ContextStarted,
-    Words,
 )
 
-_OVERHEAD_BYTES = 200  # of a message object beyond its payload, roughly
-_WORD_BYTES = 150
-
-
-def message_bytes(message: ContextMessage) -> int:
-    """Memory that a message holds, roughly."""
-    if isinstance(message, AudioPacket):
-        return _OVERHEAD_BYTES + len(message.payload)
-    if isinstance(message, Words):
-        return _OVERHEAD_BYTES + _WORD_BYTES * len(message.words)
-    if isinstance(message, ContextCancelled | ContextFailed):
-        return _OVERHEAD_BYTES + len(message.spoken_text)
-    return _OVERHEAD_BYTES
+_RETAINED_BYTES = 150  # of keeping a message, beyond its own
 
 
 def without_speech(messages: Iterable[ContextMessage], sequence: int) -> list[ContextMessage]:
@@ -59,19 +47,19 @@ class Missing:
 
 
 class ResumeBuffer:
-    """Sent messages of all contexts of a session, bounded in age and in bytes; the oldest go first."""
+    """Sent messages of all contexts of a session, bounded in age, and on demand in bytes; the oldest go first."""
 
-    def __init__(self, retain_s: float, max_bytes: int) -> None:
+    def __init__(self, retain_s: float) -> None:
         self._retain_s = retain_s
-        self._max_bytes = max_bytes
         self._entries: dict[str, deque[_Entry]] = {}
         self.num_bytes = 0
 
     def add(self, message: ContextMessage, now: float) -> None:
-        entry = _Entry(message, message_bytes(message), now)
+        entry = _Entry(message, _RETAINED_BYTES + message_bytes(message), now)
         self._entries.setdefault(message.context_id, deque()).append(entry)
         self.num_bytes += entry.num_bytes
-        self._evict(now)
+        while (oldest := self._oldest()) is not None and self._entries[oldest][0].at < now - self._retain_s:
+            self._drop_first(oldest)
 
     def acknowledge(self, context_id: str, played_samples: float) -> None:
         """Drop what a listener who has heard so much (at the output rate) must have received."""
@@ -117,12 +105,14 @@ class ResumeBuffer:
         self._entries.clear()
         self.num_bytes = 0
 
-    def _evict(self, now: float) -> None:
-        while self._entries:
-            oldest = min(self._entries, key=lambda context_id: self._entries[context_id][0].at)
-            if self.num_bytes <= self._max_bytes and self._entries[oldest][0].at >= now - self._retain_s:
-                return
+    def shrink(self, max_bytes: int) -> None:
+        """Keep no more than this."""
+        while self.num_bytes > max_bytes and (oldest := self._oldest()) is not None:
             self._drop_first(oldest)
+
+    def _oldest(self) -> str | None:
+        """The context whose first message was sent before all others."""
+        return min(self._entries, key=lambda context_id: self._entries[context_id][0].at, default=None)
 
     def _drop_first(self, context_id: str) -> None:
         entries = self._entries[context_id]

@@ -43,6 +43,7 @@ from realtime_tts.session.messages import (
     ErrorMessage,
     Flush,
     KeepAlive,
+    ParkContext,
     Ping,
     Playback,
     PlaybackChanged,
@@ -125,17 +126,22 @@ class Session:
             self._act(message)
             self._num_bad = 0
         except RealtimeTTSError as error:
-            self._refuse(error, getattr(message, "context_id", None))
+            self._refuse(error, self._named(message))
         except Exception as error:
-            self._crash(error, getattr(message, "context_id", None))
-        if self._outbox.is_overfull:
-            self._close_slow()
+            self._crash(error, self._named(message))
+        self._relieve()
 
     def reject(self, error: RealtimeTTSError, now: float) -> None:
         """A frame that could not be parsed."""
         if self._advance(now) is SessionState.CONNECTED:
             self._liveness.active(self._now)
             self._refuse(error, None)
+            self._relieve()
+
+    def _named(self, message: ClientMessage) -> str | None:
+        """The context that a message is about, unless the name is nonsense."""
+        context_id = getattr(message, "context_id", None)
+        return context_id if context_id and len(context_id) <= self.config.max_id_chars else None
 
     def _crash(self, error: Exception, context_id: str | None) -> None:
         """A fault of ours: it costs the context that it met, or the message, and nothing else."""
@@ -156,12 +162,25 @@ class Session:
             self._outbox.post(ErrorMessage(too_many.code, too_many.message, too_many.retryable))
             self._close(POLICY_VIOLATION, too_many.code, too_many)
 
+    def _relieve(self) -> None:
+        """Keep to the memory of one client: forget what may be forgotten, and if that is not enough, close."""
+        excess = self.held_bytes - self.config.max_held_bytes
+        if excess > 0:
+            retained = self._outbox.retained
+            retained.shrink(max(0, retained.num_bytes - excess))
+        if self.held_bytes > self.config.max_held_bytes:
+            for dropped in self._contexts.drop_finished(0):
+                self._outbox.retained.forget(dropped)
+        if self.held_bytes > self.config.max_held_bytes:
+            self._close_slow()
+
     def _act(self, message: ClientMessage) -> None:
         """Do what the message says.
 
         Raises:
             RealtimeTTSError: it is refused, and has changed nothing.
         """
+        self._check_ids(message)
         if isinstance(message, Text):
             self._on_text(message)
         elif isinstance(message, Playback):
@@ -180,6 +199,15 @@ class Session:
             self._outbox.post(Pong(message.id))
         else:
             raise InvalidMessage("session.resume must be the first message of a connection", field="type")
+
+    def _check_ids(self, message: ClientMessage) -> None:
+        """They are kept, and sent back: their lengths are bounded wherever one can stand."""
+        for name in ("context_id", "flush_id", "id"):
+            value = getattr(message, name, None)
+            if value is not None and len(value) > self.config.max_id_chars:
+                raise InvalidMessage(f"{name} has at most {self.config.max_id_chars} characters", field=name)
+        if getattr(message, "context_id", None) == "":
+            raise InvalidMessage("context_id is empty", field="context_id")
 
     def _on_start(self, message: StartSession) -> None:
         if self._contexts.any_yet:
@@ -233,8 +261,6 @@ class Session:
         return context
 
     def _check_new(self, message: Text) -> None:
-        if not 1 <= len(message.context_id) <= self.config.max_id_chars:
-            raise InvalidMessage(f"a context_id has 1 to {self.config.max_id_chars} characters", field="context_id")
         self._check_unused(message.context_id)
         if self._draining:
             raise Draining("the server is shutting down")
@@ -298,6 +324,13 @@ class Session:
             if context.outflow.queued_ms > self.config.max_queued_s * 1000:
                 self._fail(context, InternalError(f"more than {self.config.max_queued_s:g} s of audio wait to be sent"))
 
+    def _relieve_engine(self, context: Context) -> None:
+        """Of a client that takes nothing, half of its memory may be audio that it has not heard."""
+        if not context.is_parked and not self._is_flowing and self.held_bytes > self.config.max_held_bytes / 2:
+            context.is_parked = True
+            self._events.append(ParkContext(context.id))
+        self._relieve()
+
     def segment_progress(self, context_id: str, segment_index: int, audio_ms: float, done: bool, now: float) -> None:
         """The segment has `audio_ms` of audio so far, all of it delivered through `audio` before.
 
@@ -306,6 +339,7 @@ class Session:
         """
         if (context := self._live(context_id, now)) is not None:
             context.progress(segment_index, audio_ms, done)
+            self._relieve_engine(context)
             if done:
                 self._plan(context, PLAN_CHARS)
 
@@ -379,6 +413,7 @@ class Session:
             self._crash(crash, crash.context_id)
         if sent:
             self._liveness.sent(self._now)
+            self._relieve()
         self._close_if_drained()
         return sent
 
@@ -421,10 +456,9 @@ class Session:
         return len(self._contexts.open)
 
     @property
-    def queued_bytes(self) -> int:
-        """Audio that waits to be sent, and what is kept for a resume."""
-        waiting = sum(outflow.queued_bytes for outflow in self._contexts.sending())
-        return self._outbox.retained.num_bytes + waiting
+    def held_bytes(self) -> int:
+        """Memory that the client makes us hold, roughly."""
+        return self._outbox.num_bytes + self._contexts.num_bytes
 
     def queued_ms(self, context_id: str) -> float:
         """Audio of one context that waits to be sent."""
@@ -476,6 +510,7 @@ class Session:
         found = [self._resume_context(context_id, last) for context_id, last in message.contexts.items()]
         self._outbox.reconnect(SessionResumed(self.session_id, tuple(found)))
         self._report_all()
+        self._relieve()
 
     def _resume_context(self, context_id: str, last_sequence: int) -> ResumedContext:
         context = self._contexts.get(context_id)
@@ -583,6 +618,7 @@ class Session:
     def _report_playback(self, context: Context) -> None:
         """The engine stays a little ahead of playback; while nothing can be sent, it is to stop as if paused."""
         if context.engine_works and not context.state.is_final:
+            context.is_parked = False
             clock = context.outflow.clock
             paused = clock.paused or not self._is_flowing
             self._events.append(PlaybackChanged(context.id, clock.position_ms(self._now), paused))

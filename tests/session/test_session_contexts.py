@@ -461,7 +461,7 @@ def test_audio_without_bound_fails_its_context(make_driver: Callable[..., Driver
     driver.say("c", "One.")
     driver.give("c", 360)
     assert driver.of(ContextFailed)[0].code == "internal_error"
-    assert driver.session.queued_bytes < 100_000
+    assert driver.session.held_bytes < 100_000
 
 
 def test_ping_is_answered(driver: Driver) -> None:

@@ -36,6 +36,7 @@ from realtime_tts.session.messages import (
     ErrorMessage,
     Flush,
     Flushed,
+    ParkContext,
     Ping,
     Playback,
     PlaybackChanged,
@@ -63,7 +64,7 @@ REFUSALS = {
     "too_many_errors",
 }
 SMALL_STEPS = {"realtime_tts.session.session.PLAN_CHARS": 9, "realtime_tts.session.draft.SLICE_CHARS": 4}
-CONFIG = SessionConfig(max_contexts=2, max_text_chars=200, retain_max_bytes=200_000, retain_s=60)
+CONFIG = SessionConfig(max_contexts=2, max_text_chars=200, max_held_bytes=4_000_000, retain_s=60)
 
 
 @dataclass
@@ -225,7 +226,14 @@ class SessionMachine(RuleBasedStateMachine):
             self.num_crashes += 1
             return
         assert isinstance(
-            event, StartSpeech | EndOfSegments | CancelContext | CloseContext | PlaybackChanged | PriorityChanged
+            event,
+            StartSpeech
+            | EndOfSegments
+            | CancelContext
+            | CloseContext
+            | PlaybackChanged
+            | ParkContext
+            | PriorityChanged,
         )
         if isinstance(event, StartSpeech):
             speech = self.engine.setdefault(event.context_id, Speech())
@@ -470,8 +478,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded(self) -> None:
-        waiting = sum(s.num_packets for s in self.engine.values()) * 4
-        assert self.session.queued_bytes <= CONFIG.retain_max_bytes + waiting + 200_000
+        assert self.session.held_bytes <= CONFIG.max_held_bytes
         assert len(self.session._contexts.open) <= CONFIG.max_contexts
 
     @invariant()

@@ -1,0 +1,56 @@
+"""What messages and strings cost to keep, in bytes, roughly: enough to bound what one client can make us hold."""
+
+from __future__ import annotations
+
+from sys import getsizeof
+
+from realtime_tts.session.messages import (
+    AudioPacket,
+    CancelAcknowledged,
+    ContextCancelled,
+    ContextFailed,
+    ErrorMessage,
+    Flushed,
+    KeepAlive,
+    Pong,
+    ServerMessage,
+    SessionResumed,
+    WarningMessage,
+    Words,
+)
+
+OBJECT_BYTES = 250  # of a message beyond what it carries, and of its place in a queue
+ITEM_BYTES = 250  # of a word, a span, a resumed context in it
+ID_BYTES = 150  # of an entry in a table beyond the id
+
+
+def text_bytes(text: str | None) -> int:
+    """Short strings differ little, long ones have one, two or four bytes a character."""
+    return 0 if text is None else getsizeof(text)
+
+
+def message_bytes(message: ServerMessage) -> int:
+    """Memory that a message holds. Ids of open contexts count once, with their context."""
+    if isinstance(message, AudioPacket):
+        return OBJECT_BYTES + len(message.payload)
+    if isinstance(message, Words):
+        return OBJECT_BYTES + ITEM_BYTES * len(message.words)
+    return OBJECT_BYTES + _carried_bytes(message)
+
+
+def _carried_bytes(message: ServerMessage) -> int:
+    if isinstance(message, ContextCancelled | ContextFailed):
+        return text_bytes(message.spoken_text)
+    if isinstance(message, CancelAcknowledged):
+        return text_bytes(message.context_id) + text_bytes(message.spoken_text)
+    if isinstance(message, ErrorMessage):
+        return text_bytes(message.context_id) + text_bytes(message.message) + text_bytes(message.field)
+    if isinstance(message, Flushed):
+        return text_bytes(message.flush_id)
+    if isinstance(message, Pong):
+        return text_bytes(message.id)
+    if isinstance(message, WarningMessage):
+        return ITEM_BYTES * len(message.spans)
+    if isinstance(message, SessionResumed):
+        return sum(ITEM_BYTES + text_bytes(found.context_id) for found in message.contexts)
+    return ITEM_BYTES * len(message.context_ids) if isinstance(message, KeepAlive) else 0

@@ -1,0 +1,145 @@
+"""What one client makes a session hold is bounded in bytes, whatever it is, and the bound is near the truth."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+from session_driver import Driver
+
+from realtime_tts.session.messages import (
+    Cancel,
+    ClientMessage,
+    CloseSession,
+    ContextCancelled,
+    End,
+    ErrorMessage,
+    Flush,
+    ParkContext,
+    Ping,
+    Playback,
+    PlaybackChanged,
+    Pong,
+    Resume,
+    Text,
+)
+from realtime_tts.session.session import SessionState
+
+MAX_BYTES = 200_000
+ID = "i" * 100
+Flood = Callable[[Driver, int], list[ClientMessage]]
+
+
+def tiny_contexts(driver: Driver, number: int) -> list[ClientMessage]:
+    return [Text(f"{ID}{number}", "Hello."), Cancel(f"{ID}{number}")]
+
+
+FLOODS: dict[str, Flood] = {
+    "pings": lambda driver, number: [Ping(f"{ID}{number}")],
+    "flushes": lambda driver, number: [Text("c", ""), Flush("c", f"{ID}{number}")],
+    "cancels of nothing": lambda driver, number: [Cancel(f"{ID}{number}")],
+    "bad messages": lambda driver, number: [Flush(f"{ID}{number}"), Ping()],
+    "tiny contexts": tiny_contexts,
+    "texts": lambda driver, number: [Text(f"c{number // 20 % 16}", "One two three four, " * 50)],
+    "blanks": lambda driver, number: [Text(f"c{number % 16}", " " * 100)],
+    "letters": lambda driver, number: [Text(f"c{number // 20_000 % 16}", "ab"), Text("c", "")],
+    "cancels of all": lambda driver, number: [Cancel(None)],
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_whose_answers_nobody_reads_closes_its_session(make_driver: Callable[..., Driver], name: str) -> None:
+    driver = make_driver(max_held_bytes=MAX_BYTES)
+    driver.say("c", "Hello there")
+    driver.receive(Playback("c", 0))
+    driver.session.pause_writing(driver.now)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in count():
+            for message in FLOODS[name](driver, number):
+                driver.session.receive(message, driver.now)
+            if driver.session.state is SessionState.CLOSED:
+                break
+            assert driver.session.held_bytes <= MAX_BYTES
+            assert number < 200_000
+            driver.did += driver.session.events()
+            grown = tracemalloc.get_traced_memory()[0] - before
+            assert grown < 1.5 * MAX_BYTES
+    finally:
+        tracemalloc.stop()
+    driver.did += driver.session.events()
+    assert driver.did[-1] == CloseSession(1008, "slow_consumer")
+    assert not driver.session.num_open_contexts
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (Text("i" * 129, "Hello."), "context_id"),
+        (Flush("i" * 129), "context_id"),
+        (End("i" * 129), "context_id"),
+        (Cancel("i" * 129), "context_id"),
+        (Playback("i" * 129, 0), "context_id"),
+        (Flush("c", "i" * 129), "flush_id"),
+        (Ping("i" * 129), "id"),
+        (Text("", "Hello."), "context_id"),
+    ],
+)
+def test_an_id_has_at_most_128_characters(driver: Driver, message: ClientMessage, field: str) -> None:
+    driver.say("c", "Hello.")
+    (error,) = driver.receive(message)
+    assert isinstance(error, ErrorMessage)
+    assert (error.code, error.field) == ("invalid_message", field)
+    assert len(error.context_id or "") <= 128
+
+
+def test_ids_of_128_characters_are_fine(driver: Driver) -> None:
+    driver.receive(Text("i" * 128, "Hello."), Flush("i" * 128, "f" * 128))
+    assert driver.receive(Ping("p" * 128)) == [Pong("p" * 128)]
+    assert not driver.of(ErrorMessage)
+
+
+def test_what_was_sent_is_forgotten_before_anybody_is_closed(make_driver: Callable[..., Driver]) -> None:
+    driver = make_driver(max_held_bytes=MAX_BYTES)
+    driver.say("c", "One.")
+    for _ in range(2000):
+        driver.give("c", 1)
+        driver.wait(0.02)
+        assert driver.session.held_bytes <= MAX_BYTES
+    assert driver.session.state is SessionState.CONNECTED
+    assert driver.sent_ms("c") == 40_000
+    driver.session.connection_lost(driver.now)
+    driver.session.resume(Resume("s1", {"c": 2000}), driver.now)
+    assert [message.sequence for message in driver.drain() if hasattr(message, "sequence")] == [2001]
+
+
+def test_finished_contexts_are_forgotten_before_anybody_is_closed(make_driver: Callable[..., Driver]) -> None:
+    driver = make_driver(max_held_bytes=MAX_BYTES)
+    for index in range(16):
+        driver.receive(Text(f"c{index}", "🙂" * 10_000), Cancel(f"c{index}"))
+        assert driver.session.held_bytes <= MAX_BYTES
+    assert driver.session.state is SessionState.CONNECTED
+    assert len(driver.of(ContextCancelled)) == 16
+
+
+def test_a_blocked_socket_parks_the_engine_when_half_of_its_memory_is_used(make_driver: Callable[..., Driver]) -> None:
+    driver = make_driver(max_held_bytes=MAX_BYTES)
+    driver.say("c", "One.")
+    driver.give("c", 10)
+    driver.session.pause_writing(driver.now)
+    while not driver.done(ParkContext):
+        driver.give("c", 8)
+        driver.session.segment_progress("c", 0, driver.now, False, driver.now)
+        driver.drain()
+    assert MAX_BYTES / 2 < driver.session.held_bytes < MAX_BYTES * 0.6
+    driver.give("c", 8)
+    driver.session.segment_progress("c", 0, driver.now, False, driver.now)
+    driver.drain()
+    assert driver.done(ParkContext) == [ParkContext("c")]
+    driver.session.resume_writing(driver.now)
+    driver.drain()
+    assert driver.done(PlaybackChanged)[-1].context_id == "c"
+    assert driver.session.state is SessionState.CONNECTED
