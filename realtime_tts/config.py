@@ -84,6 +84,11 @@ class ServerConfig:
     max_contexts: int = setting(16, "Unfinished contexts in one session.", minimum=1, maximum=1024)
     max_text_chars: int = setting(20_000, "Text of one context, characters.", minimum=1)
     max_message_bytes: int = setting(65_536, "One message of a client, bytes.", minimum=1024, maximum=16 * 1024 * 1024)
+    max_session_bytes: int = setting(
+        1_048_576,
+        "Memory held for one client: its texts, what it has not read, what it may ask for again. Bytes, roughly.",
+        minimum=65_536,
+    )
     max_bad_messages: int = setting(20, "Bad messages in a row that close a socket.", minimum=1)
     max_queued: int = setting(
         0,

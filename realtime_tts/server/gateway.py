@@ -9,7 +9,6 @@ import functools
 import logging
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 from realtime_tts.config import Settings
@@ -20,13 +19,14 @@ from realtime_tts.errors import (
     Overloaded,
     RealtimeTTSError,
     SessionNotFound,
-    TooManySessions,
 )
 from realtime_tts.server.auth import Authenticator
 from realtime_tts.server.catalogue import Catalogue
-from realtime_tts.server.live_session import LiveSession, Services
+from realtime_tts.server.live_session import LiveSession, Outlet, Services
 from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import Metrics
+from realtime_tts.server.places import Place, Places
+from realtime_tts.session.messages import Resume
 from realtime_tts.session.session import Session
 from realtime_tts.session.settings import SessionConfig
 from realtime_tts.speech.defaults import SpeechDefaults
@@ -73,7 +73,8 @@ class Gateway:
         engine.on_failed = self.fail
         self.sessions: dict[str, LiveSession] = {}
         self._catalogue: Catalogue | None = None
-        self._connections: Counter[str] = Counter()  # by key
+        self._places = Places(settings.server.max_sessions_per_key)
+        self._num_connections = 0
         self._changed = asyncio.Event()
         self._start_task: asyncio.Task[None] | None = None
 
@@ -159,38 +160,54 @@ class Gateway:
 
     @property
     def num_connections(self) -> int:
-        """Sockets that hold a place."""
-        return self._connections.total()
+        """Sockets that are open, with a session or without."""
+        return self._num_connections
 
     # ---- sessions ------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def admission(self, tenant: str) -> Iterator[None]:
-        """Holds a connection's place; refuses it where there is none.
+    def admission(self, tenant: str) -> Iterator[Place]:
+        """Holds a new connection's place; refuses it where there is none.
 
         Raises:
             Draining, EngineLost, Overloaded, TooManySessions
         """
         self.check_ready()
-        limits = self.settings.server
-        ready, num_workers = self.catalogue.ready, self.engine.num_ready
-        max_sessions = limits.max_sessions or SESSIONS_PER_STREAM * max(1, ready.max_streams) * num_workers
-        if self.num_connections >= max_sessions:
-            raise Overloaded("all sessions of this server are taken")
-        max_streams = max(1, ready.max_streams) * num_workers
-        num_queued = sum(live.num_speaking for live in self.sessions.values()) - max_streams
-        if num_queued >= (limits.max_queued or max_streams):
-            raise Overloaded("the engine has more speech waiting than it can start soon")
-        if limits.max_sessions_per_key and self._connections[tenant] >= limits.max_sessions_per_key:
-            raise TooManySessions("all sessions of this API key are taken")
-        self._connections[tenant] += 1
+        place = self._places.take(tenant, self.sessions.values(), self._max_sessions)
         try:
-            yield
+            if not place.is_lent:
+                self._check_engine_load()
+            self._num_connections += 1
+            try:
+                yield place
+            finally:
+                self._num_connections -= 1
         finally:
-            self._connections[tenant] -= 1
+            self._places.give_back(place)
 
-    def open_session(self, tenant: str, accepts_any_voice: bool) -> LiveSession:
-        """A new session, not attached to a socket yet. `accepts_any_voice`: unless the server is strict about ids."""
+    @property
+    def _max_sessions(self) -> int:
+        max_streams = max(1, self.catalogue.ready.max_streams) * self.engine.num_ready
+        return self.settings.server.max_sessions or SESSIONS_PER_STREAM * max_streams
+
+    def _check_engine_load(self) -> None:
+        max_streams = max(1, self.catalogue.ready.max_streams) * self.engine.num_ready
+        num_queued = sum(live.num_speaking for live in self.sessions.values()) - max_streams
+        if num_queued >= (self.settings.server.max_queued or max_streams):
+            raise Overloaded("the engine has more speech waiting than it can start soon")
+
+    def open_session(self, place: Place, accepts_any_voice: bool) -> LiveSession:
+        """A new session, not attached to a socket yet. `accepts_any_voice`: unless the server is strict about ids.
+
+        Raises:
+            Overloaded: the place was held for a lost session, and the engine has no room for another one.
+        """
+        if place.is_lent:
+            self._check_engine_load()
+        tenant = place.tenant
+        self._places.give_back(place)
+        if (lost := self._places.to_give_up(tenant, self.sessions.values(), self._max_sessions)) is not None:
+            lost.close(GOING_AWAY, "given_up")
         defaults = self.catalogue.defaults
         permissive = accepts_any_voice and not self.settings.server.strict_ids
         session = Session(
@@ -208,15 +225,17 @@ class Gateway:
         log_event(logger, logging.INFO, "session_opened", session=session.session_id, key=tenant or None)
         return live
 
-    def find_session(self, session_id: str, tenant: str) -> LiveSession:
-        """The session to resume.
+    def resume_session(self, place: Place, message: Resume, outlet: Outlet) -> LiveSession:
+        """The session that a client comes back to; its place is enough.
 
         Raises:
-            SessionNotFound: there is none, or it belongs to another key.
+            SessionNotFound: there is none, it belongs to another key, or it is too late.
         """
-        live = self.sessions.get(session_id)
-        if live is None or live.tenant != tenant:
+        live = self.sessions.get(message.session_id)
+        if live is None or live.tenant != place.tenant:
             raise SessionNotFound("there is no such session; it may have expired")
+        live.resume(message, outlet)
+        self._places.give_back(place)
         return live
 
     def _forget(self, live: LiveSession) -> None:
@@ -243,6 +262,7 @@ class Gateway:
             max_contexts=limits.max_contexts,
             max_text_chars=limits.max_text_chars,
             max_message_bytes=limits.max_message_bytes,
+            max_session_bytes=limits.max_session_bytes,
             max_consecutive_errors=limits.max_bad_messages,
             max_lead_s=limits.max_lead_s,
             idle_timeout_s=limits.idle_timeout_s,

@@ -75,6 +75,11 @@ class LiveSession:
         return self._ledger.num_unfinished
 
     @property
+    def lost_at(self) -> float | None:
+        """Since when its client is waited for."""
+        return self.session.lost_at
+
+    @property
     def num_speaking(self) -> int:
         """Contexts that have work at the engine."""
         return sum(speech.speaker.is_busy for speech in self._speeches.values())

@@ -22,8 +22,8 @@ SOCKET_EXTENSION = "realtime_tts.socket"
 # back, yet enough for 16 contexts of 48 kHz PCM over a path of 100 ms.
 SEND_BUFFER_BYTES = 64 * 1024
 WRITE_HIGH_BYTES = 32 * 1024
-# asyncio reads 256 KiB at a time; thousands of tiny messages would be parsed before anybody else gets a turn.
-READ_BYTES = 16 * 1024
+# asyncio reads 256 KiB at a time; thousands of tiny frames would be parsed before anybody else gets a turn.
+READ_BYTES = 4 * 1024
 _GOING_AWAY = 1001
 _INVALID_DATA = 1007
 _PONG = b"\x8a"  # first byte of such a frame

@@ -22,6 +22,7 @@ from realtime_tts.errors import InternalError, InvalidMessage, InvalidRequest, R
 from realtime_tts.server.gateway import GOING_AWAY, Gateway
 from realtime_tts.server.live_session import LiveSession
 from realtime_tts.server.logs import log_crash, log_event
+from realtime_tts.server.places import Place
 from realtime_tts.server.problems import problem_response
 from realtime_tts.server.socket_protocol import SOCKET_EXTENSION, StreamProtocol
 from realtime_tts.session import messages
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 _CLEAN_CODES = frozenset({1000, 1001, 1005})
 _POLICY_VIOLATION = 1008
 _INTERNAL_ERROR = 1011
+_TRY_AGAIN_LATER = 1013
 _WRITE_BATCH_BYTES = 16 * 1024
 _READ_SLICE_S = 0.002  # so long a flood of messages may hold the loop
 
@@ -44,14 +46,14 @@ async def serve_stream(websocket: WebSocket, gateway: Gateway, dialect: Dialect)
             gateway.authenticator.check_origin(websocket.headers)
             tenant = gateway.authenticator.authenticate(websocket.headers, websocket.query_params)
             subprotocol = choose_subprotocol(websocket.scope.get("subprotocols", []), dialect.subprotocol)
-            stack.enter_context(gateway.admission(tenant))
+            place = stack.enter_context(gateway.admission(tenant))
         except RealtimeTTSError as error:
             gateway.metrics.refused.labels(error.code).inc()
             log_event(logger, logging.INFO, "handshake_refused", code=error.code)
             await websocket.send_denial_response(problem_response(error))
             return
         await websocket.accept(subprotocol)
-        await Connection(websocket, gateway, tenant, dialect).run()
+        await Connection(websocket, gateway, place, dialect).run()
 
 
 def choose_subprotocol(offered: list[str], spoken: str | None) -> str | None:
@@ -70,8 +72,8 @@ def choose_subprotocol(offered: list[str], spoken: str | None) -> str | None:
 class Connection:
     """One accepted socket. Its session is made, or found again, when the first frame arrives."""
 
-    def __init__(self, websocket: WebSocket, gateway: Gateway, tenant: str, dialect: Dialect) -> None:
-        self._websocket, self._gateway, self._tenant, self._dialect = websocket, gateway, tenant, dialect
+    def __init__(self, websocket: WebSocket, gateway: Gateway, place: Place, dialect: Dialect) -> None:
+        self._websocket, self._gateway, self._place, self._dialect = websocket, gateway, place, dialect
         self._socket: StreamProtocol | None = websocket.scope["extensions"].get(SOCKET_EXTENSION)
         self._live: LiveSession | None = None
         self._wake = asyncio.Event()
@@ -123,7 +125,10 @@ class Connection:
             if frame["type"] == "websocket.disconnect":
                 return int(frame.get("code") or 1005)
             if not self._over:
-                self._take(frame["text"] if frame.get("text") is not None else frame["bytes"])
+                try:
+                    self._take(frame["text"] if frame.get("text") is not None else frame["bytes"])
+                except RealtimeTTSError as error:  # no session can be had after all
+                    self._close_now(_TRY_AGAIN_LATER, error.code)
             if time.monotonic() > slice_end:
                 await asyncio.sleep(0)
                 slice_end = time.monotonic() + _READ_SLICE_S
@@ -154,19 +159,17 @@ class Connection:
 
     def _session(self) -> LiveSession:
         if self._live is None:
-            self._live = self._gateway.open_session(self._tenant, self._dialect.accepts_any_voice)
+            self._live = self._gateway.open_session(self._place, self._dialect.accepts_any_voice)
             self._live.attach(self)
         return self._live
 
     def _resume(self, message: messages.Resume) -> None:
         try:
-            live = self._gateway.find_session(message.session_id, self._tenant)
-            live.resume(message, self)
+            self._live = self._gateway.resume_session(self._place, message, self)
         except SessionNotFound as error:
             # An answer rather than a close: the client can start anew on this very socket.
             self._session().reject(error)
         else:
-            self._live = live
             self.wake()
 
     # ---- writing -------------------------------------------------------------------------------------------------

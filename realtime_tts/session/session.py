@@ -164,14 +164,14 @@ class Session:
 
     def _relieve(self) -> None:
         """Keep to the memory of one client: forget what may be forgotten, and if that is not enough, close."""
-        excess = self.held_bytes - self.config.max_held_bytes
+        excess = self.held_bytes - self.config.max_session_bytes
         if excess > 0:
             retained = self._outbox.retained
             retained.shrink(max(0, retained.num_bytes - excess))
-        if self.held_bytes > self.config.max_held_bytes:
+        if self.held_bytes > self.config.max_session_bytes:
             for dropped in self._contexts.drop_finished(0):
                 self._outbox.retained.forget(dropped)
-        if self.held_bytes > self.config.max_held_bytes:
+        if self.held_bytes > self.config.max_session_bytes:
             self._close_slow()
 
     def _act(self, message: ClientMessage) -> None:
@@ -326,7 +326,7 @@ class Session:
 
     def _relieve_engine(self, context: Context) -> None:
         """Of a client that takes nothing, half of its memory may be audio that it has not heard."""
-        if not context.is_parked and not self._is_flowing and self.held_bytes > self.config.max_held_bytes / 2:
+        if not context.is_parked and not self._is_flowing and self.held_bytes > self.config.max_session_bytes / 2:
             context.is_parked = True
             self._events.append(ParkContext(context.id))
         self._relieve()
@@ -450,6 +450,11 @@ class Session:
         """What the I/O layer is to do, in order. Drain it after `messages_to_send`, which may add to it."""
         events, self._events = self._events, []
         return events
+
+    @property
+    def lost_at(self) -> float | None:
+        """Since when the session waits for its client to come back."""
+        return self._liveness.lost_at if self.state is SessionState.DISCONNECTED else None
 
     @property
     def num_open_contexts(self) -> int:

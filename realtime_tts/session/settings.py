@@ -63,7 +63,7 @@ class SessionConfig:
         keepalive_s: longest silence while a context is open.
         resume_window_s: how long a lost connection is waited for; 0 switches resuming off.
         retain_s: how long sent messages are kept for a resume.
-        max_held_bytes: memory for all that is kept of one client: text, what waits to be sent, what was sent and may
+        max_session_bytes: memory for all that is kept of one client: text, what waits to be sent, what was sent and may
             be asked for again, ids. What was sent is forgotten first; a session that holds more is closed.
         slow_consumer_s: how long the socket may refuse bytes.
         max_queued_s: audio of one context that waits to be sent; beyond it the context fails, since the engine
@@ -81,7 +81,7 @@ class SessionConfig:
     idle_timeout_s: float = 300.0
     resume_window_s: float = 10.0
     retain_s: float = 30.0
-    max_held_bytes: int = 1024 * 1024
+    max_session_bytes: int = 1024 * 1024
     slow_consumer_s: float = 10.0
     max_queued_s: float = 120.0
 

@@ -64,7 +64,7 @@ REFUSALS = {
     "too_many_errors",
 }
 SMALL_STEPS = {"realtime_tts.session.session.PLAN_CHARS": 9, "realtime_tts.session.draft.SLICE_CHARS": 4}
-CONFIG = SessionConfig(max_contexts=2, max_text_chars=200, max_held_bytes=4_000_000, retain_s=60)
+CONFIG = SessionConfig(max_contexts=2, max_text_chars=200, max_session_bytes=4_000_000, retain_s=60)
 
 
 @dataclass
@@ -478,7 +478,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded(self) -> None:
-        assert self.session.held_bytes <= CONFIG.max_held_bytes
+        assert self.session.held_bytes <= CONFIG.max_session_bytes
         assert len(self.session._contexts.open) <= CONFIG.max_contexts
 
     @invariant()

@@ -51,7 +51,7 @@ FLOODS: dict[str, Flood] = {
 
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_whose_answers_nobody_reads_closes_its_session(make_driver: Callable[..., Driver], name: str) -> None:
-    driver = make_driver(max_held_bytes=MAX_BYTES)
+    driver = make_driver(max_session_bytes=MAX_BYTES)
     driver.say("c", "Hello there")
     driver.receive(Playback("c", 0))
     driver.session.pause_writing(driver.now)
@@ -67,7 +67,7 @@ def test_a_flood_whose_answers_nobody_reads_closes_its_session(make_driver: Call
             assert number < 200_000
             driver.did += driver.session.events()
             grown = tracemalloc.get_traced_memory()[0] - before
-            assert grown < 1.5 * MAX_BYTES
+            assert grown < 2 * MAX_BYTES  # the fake planner keeps the text once more
     finally:
         tracemalloc.stop()
     driver.did += driver.session.events()
@@ -103,7 +103,7 @@ def test_ids_of_128_characters_are_fine(driver: Driver) -> None:
 
 
 def test_what_was_sent_is_forgotten_before_anybody_is_closed(make_driver: Callable[..., Driver]) -> None:
-    driver = make_driver(max_held_bytes=MAX_BYTES)
+    driver = make_driver(max_session_bytes=MAX_BYTES)
     driver.say("c", "One.")
     for _ in range(2000):
         driver.give("c", 1)
@@ -117,7 +117,7 @@ def test_what_was_sent_is_forgotten_before_anybody_is_closed(make_driver: Callab
 
 
 def test_finished_contexts_are_forgotten_before_anybody_is_closed(make_driver: Callable[..., Driver]) -> None:
-    driver = make_driver(max_held_bytes=MAX_BYTES)
+    driver = make_driver(max_session_bytes=MAX_BYTES)
     for index in range(16):
         driver.receive(Text(f"c{index}", "🙂" * 10_000), Cancel(f"c{index}"))
         assert driver.session.held_bytes <= MAX_BYTES
@@ -126,7 +126,7 @@ def test_finished_contexts_are_forgotten_before_anybody_is_closed(make_driver: C
 
 
 def test_a_blocked_socket_parks_the_engine_when_half_of_its_memory_is_used(make_driver: Callable[..., Driver]) -> None:
-    driver = make_driver(max_held_bytes=MAX_BYTES)
+    driver = make_driver(max_session_bytes=MAX_BYTES)
     driver.say("c", "One.")
     driver.give("c", 10)
     driver.session.pause_writing(driver.now)

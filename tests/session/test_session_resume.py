@@ -259,7 +259,7 @@ def test_a_context_cancelled_before_it_was_announced_survives_the_loss(driver: D
 
 
 def test_a_gap_fails_an_open_context(make_driver: Callable[..., Driver]) -> None:
-    driver = make_driver(max_held_bytes=24_000)
+    driver = make_driver(max_session_bytes=24_000)
     speaking(driver)
     driver.session.connection_lost(driver.now)
     found, again = resume(driver, c=10)
@@ -271,7 +271,7 @@ def test_a_gap_fails_an_open_context(make_driver: Callable[..., Driver]) -> None
 
 
 def test_a_gap_in_a_finished_context_leaves_its_terminal_message(make_driver: Callable[..., Driver]) -> None:
-    driver = make_driver(max_held_bytes=24_000)
+    driver = make_driver(max_session_bytes=24_000)
     speaking(driver)
     driver.receive(End("c"))
     driver.finish("c")
@@ -282,7 +282,7 @@ def test_a_gap_in_a_finished_context_leaves_its_terminal_message(make_driver: Ca
 
 
 def test_a_gap_in_a_cancelled_context_does_not_matter(make_driver: Callable[..., Driver]) -> None:
-    driver = make_driver(max_held_bytes=24_000)
+    driver = make_driver(max_session_bytes=24_000)
     speaking(driver)
     driver.receive(Cancel("c"))
     driver.session.connection_lost(driver.now)
