@@ -18,8 +18,10 @@ from realtime_tts.errors import InvalidMessage
 MAX_DEPTH = 8
 MAX_INTEGER_DIGITS = 20
 MAX_NAME_CHARS = 128  # of a field, in an error that names it
-# An unterminated string runs to the end: every token matches at the first try, so that the scan stays linear.
-_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
+# An unterminated string runs to the end: every one matches at the first try, so that the scan stays linear.
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")  # whether they match is for the parser to say
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -30,7 +32,7 @@ def load_object(frame: str | bytes, max_bytes: int) -> Fields:
         InvalidMessage: anything in the list at the top of this file.
     """
     text = _as_text(frame, max_bytes)
-    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_too_deep(text):
         raise InvalidMessage(f"JSON nested deeper than {MAX_DEPTH} levels")
     try:
         value = json.loads(text, parse_int=_parse_int, parse_float=_parse_float, parse_constant=_refuse_constant)
@@ -125,14 +127,13 @@ def _as_text(frame: str | bytes, max_bytes: int) -> str:
     return frame
 
 
-def _depth(text: str) -> int:
-    """Deepest nesting, by brackets outside of strings; the parser would recurse as deeply."""
-    depth = deepest = 0
-    for token in _TOKENS.finditer(text):
-        bracket = token.group()
-        depth += 1 if bracket in "[{" else -1 if bracket in "]}" else 0
-        deepest = max(deepest, depth)
-    return deepest
+def _is_too_deep(text: str) -> bool:
+    """Whether the brackets outside of strings nest too deeply, or do not match; the parser would recurse as deeply."""
+    outside = _STRING.sub("", text).encode(errors="replace")
+    brackets = outside.translate(_ONE_KIND, _NO_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        brackets = brackets.replace(b"[]", b"")  # the innermost pairs
+    return bool(brackets)
 
 
 def _parse_int(digits: str) -> int:

@@ -173,16 +173,12 @@ class Gateway:
             Draining, EngineLost, Overloaded, TooManySessions
         """
         self.check_ready()
-        place = self._places.take(tenant, self.sessions.values(), self._max_sessions)
+        place = self._places.take(tenant, self.sessions.values(), self._max_sessions, self._overload())
+        self._num_connections += 1
         try:
-            if not place.is_lent:
-                self._check_engine_load()
-            self._num_connections += 1
-            try:
-                yield place
-            finally:
-                self._num_connections -= 1
+            yield place
         finally:
+            self._num_connections -= 1
             self._places.give_back(place)
 
     @property
@@ -190,11 +186,13 @@ class Gateway:
         max_streams = max(1, self.catalogue.ready.max_streams) * self.engine.num_ready
         return self.settings.server.max_sessions or SESSIONS_PER_STREAM * max_streams
 
-    def _check_engine_load(self) -> None:
+    def _overload(self) -> Overloaded | None:
+        """Why the engine has no room for another session, if so."""
         max_streams = max(1, self.catalogue.ready.max_streams) * self.engine.num_ready
         num_queued = sum(live.num_speaking for live in self.sessions.values()) - max_streams
-        if num_queued >= (self.settings.server.max_queued or max_streams):
-            raise Overloaded("the engine has more speech waiting than it can start soon")
+        if num_queued < (self.settings.server.max_queued or max_streams):
+            return None
+        return Overloaded("the engine has more speech waiting than it can start soon")
 
     def open_session(self, place: Place, accepts_any_voice: bool) -> LiveSession:
         """A new session, not attached to a socket yet. `accepts_any_voice`: unless the server is strict about ids.
@@ -202,8 +200,8 @@ class Gateway:
         Raises:
             Overloaded: the place was held for a lost session, and the engine has no room for another one.
         """
-        if place.is_lent:
-            self._check_engine_load()
+        if place.is_lent and (overload := self._overload()) is not None:
+            raise overload
         tenant = place.tenant
         self._places.give_back(place)
         if (lost := self._places.to_give_up(tenant, self.sessions.values(), self._max_sessions)) is not None:

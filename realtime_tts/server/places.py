@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from realtime_tts.errors import Overloaded, TooManySessions
+from realtime_tts.errors import Overloaded, RealtimeTTSError, TooManySessions
 from realtime_tts.server.live_session import LiveSession
 
 
@@ -33,20 +33,23 @@ class Places:
         self._waiting: Counter[str] = Counter()  # sockets without a session, by key
         self._held: set[Place] = set()
 
-    def take(self, tenant: str, sessions: Iterable[LiveSession], max_sessions: int) -> Place:
-        """For a new socket of this key.
+    def take(
+        self, tenant: str, sessions: Iterable[LiveSession], max_sessions: int, overload: Overloaded | None
+    ) -> Place:
+        """For a new socket of this key. `overload`: why no new session is wanted now though there were places.
 
         Raises:
             Overloaded, TooManySessions: there is none.
         """
         sessions = list(sessions)
-        is_lent = self._waiting[tenant] < _lost(sessions)[tenant]
-        if not is_lent:
-            if self._num_taken(sessions) >= max_sessions:
-                raise Overloaded("all sessions of this server are taken")
-            if self._max_per_key and self._num_of_key(tenant, sessions) >= self._max_per_key:
-                raise TooManySessions("all sessions of this API key are taken")
-        place = Place(tenant, is_lent)
+        refusal: RealtimeTTSError | None = overload
+        if self._num_taken(sessions) >= max_sessions:
+            refusal = Overloaded("all sessions of this server are taken")
+        elif self._max_per_key and self._num_of_key(tenant, sessions) >= self._max_per_key:
+            refusal = TooManySessions("all sessions of this API key are taken")
+        if refusal is not None and self._waiting[tenant] >= _lost(sessions)[tenant]:
+            raise refusal
+        place = Place(tenant, is_lent=refusal is not None)
         self._held.add(place)
         self._waiting[tenant] += 1
         return place

@@ -108,7 +108,7 @@ class Context:
         segments: list[Segment] = []
         num_chars = 0
         while self._has_room and num_chars < max_chars and (planned := self._draft.step(now)):
-            num_chars += planned.num_chars
+            num_chars += planned.num_chars + sum(segment.end - segment.start for segment in planned.segments)
             for segment in planned.segments:
                 self.outflow.aligner.add_segment(segment)
             segments += planned.segments

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from realtime_tts.session.memory import OBJECT_BYTES, text_bytes
 from realtime_tts.session.planning import Planner, Segment
 
-SLICE_CHARS = 64  # planned at a stretch: about a millisecond, whatever the characters
+SLICE_CHARS = 32  # planned at a stretch: with the segment that they may complete, a millisecond or two
 MAX_SPANS = 16  # the first ones of a text full of what cannot be spoken tell enough
 _PENDING_BYTES = 8  # of a character that a planner keeps until its segment ends
 _CHUNK_CHARS = 1024  # text comes in letters too, and each string has an overhead

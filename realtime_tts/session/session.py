@@ -69,7 +69,7 @@ GOING_AWAY = 1001
 POLICY_VIOLATION = 1008
 INTERNAL_ERROR = 1011
 
-PLAN_CHARS = 128  # of text that are planned before others get their turn
+PLAN_CHARS = 64  # of text that are planned before others get their turn
 
 
 class SessionState(Enum):
@@ -325,8 +325,8 @@ class Session:
                 self._fail(context, InternalError(f"more than {self.config.max_queued_s:g} s of audio wait to be sent"))
 
     def _relieve_engine(self, context: Context) -> None:
-        """Of a client that takes nothing, half of its memory may be audio that it has not heard."""
-        if not context.is_parked and not self._is_flowing and self.held_bytes > self.config.max_session_bytes / 2:
+        """Of a client that takes nothing, a quarter of its memory may be used before no more audio is made."""
+        if not context.is_parked and not self._is_flowing and self.held_bytes > self.config.max_session_bytes / 4:
             context.is_parked = True
             self._events.append(ParkContext(context.id))
         self._relieve()
