@@ -106,6 +106,7 @@ class StreamResampler:
 
 def _build_graph(input_rate_hz: int, output_rate_hz: int) -> av.filter.Graph:
     graph = av.filter.Graph()
+    graph.threads = 1  # or each graph starts as many threads as there are cores, for nothing that it could share out
     source = graph.add_abuffer(
         sample_rate=input_rate_hz, format="s16", layout="mono", time_base=Fraction(1, input_rate_hz)
     )

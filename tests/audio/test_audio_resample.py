@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -92,3 +94,12 @@ def test_finish_ends_it() -> None:
     assert resampler.finish() == b""
     with pytest.raises(ValueError, match="after finish"):
         resampler.push(b"\x00\x00")
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
+def test_a_resampler_starts_no_threads() -> None:
+    before = len(list(Path("/proc/self/task").iterdir()))
+    resamplers = [StreamResampler(16_000, 48_000) for _ in range(10)]
+    for resampler in resamplers:
+        resampler.push(bytes(5120))
+    assert len(list(Path("/proc/self/task").iterdir())) <= before + 2
