@@ -187,7 +187,7 @@ class Connection:
         while not self._over:
             await self._wake.wait()
             self._wake.clear()
-            while self._can_write and (frame := self._next_frame()) is not None:
+            while self._takes_frames and (frame := self._next_frame()) is not None:
                 if isinstance(frame, str):
                     await self._websocket.send_text(frame)
                 else:
@@ -199,6 +199,11 @@ class Connection:
                 if self._socket is not None:
                     self._socket.abort_later()  # uvicorn gives a peer ten seconds to answer a close
                 return
+
+    @property
+    def _takes_frames(self) -> bool:
+        """Also False between the end of the socket and the news of it, when asyncio would log every write."""
+        return self._can_write and (self._socket is None or not self._socket.transport.is_closing())
 
     def _next_frame(self) -> str | bytes | None:
         """The frame to write now, which stays the first of `_unsent` until it is written."""
@@ -229,7 +234,7 @@ class Connection:
         # The server's own end is no fault of the client.
         error = None if code == GOING_AWAY else InvalidMessage("the connection carried what is no message")
         self._live.close(code, reason, error)
-        while self._can_write and (frame := self._next_frame()) is not None:
+        while self._takes_frames and (frame := self._next_frame()) is not None:
             self._socket.write_frame(frame)
             self._unsent.popleft()
 
