@@ -108,9 +108,7 @@ async def ping_frames(hostile: HostileSocket) -> None:
 
 async def never_reading(hostile: HostileSocket) -> None:
     await hostile.send({"type": "session.start", "audio": LOUD})
-    for number in range(4):
-        await hostile.send({"type": "text", "context_id": f"c{number}", "text": SPEECH})
-        await hostile.send({"type": "end", "context_id": f"c{number}"})
+    await hostile.send({"type": "text", "context_id": "c", "text": SPEECH}, {"type": "end", "context_id": "c"})
     await hostile.wait_to_the_end()
 
 

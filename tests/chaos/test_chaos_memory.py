@@ -54,6 +54,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     gateway.close()
     log = (tmp_path / "log.txt").read_text()
     assert "Traceback" not in log
+    assert "socket.send() raised" not in log
     assert "crashed" not in log
 
 
