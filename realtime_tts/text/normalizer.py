@@ -29,14 +29,21 @@ class NormalizedText(NamedTuple):
         source: the text as given.
         spans: for each spoken token its source, in order and without overlap on either side. What is between spans
             is punctuation, white space, or dropped.
-        skipped: ranges of `source`, in order, that have more than punctuation in them and that nothing speaks. One
+        skipped: ranges of `source`, in order, that have more than punctuation in them and that nothing can speak. One
             may lie within a span: letters of a word that the model lacks.
+        dropped: ranges of `source` apart from those, in order: markup that has no sound on purpose.
     """
 
     text: str
     source: str
     spans: tuple[Span, ...]
     skipped: tuple[Range, ...] = ()
+    dropped: tuple[Range, ...] = ()
+
+    @property
+    def silent(self) -> list[Range]:
+        """`skipped` and `dropped`: what is in no word."""
+        return sorted([*self.skipped, *self.dropped])
 
 
 class Normalizer:
@@ -65,11 +72,13 @@ class Normalizer:
             if token.pause:
                 spoken.add_pause(token.text)
             elif not self._add_words(token, index, folded, spoken, unread):
-                unread.add_token(index, token.end)
+                unread.add_token(index, token.end, dropped=token.dropped)
             index = token.end
         spoken.close()
         spans = tuple(Span(*span) for span in spoken.spans)
-        return NormalizedText("".join(spoken.parts), source, spans, unread.ranges(spoken.spans))
+        return NormalizedText(
+            "".join(spoken.parts), source, spans, unread.skipped(spoken.spans), unread.dropped(spoken.spans)
+        )
 
     def _add_words(self, token: Token, index: int, folded: Folded, spoken: SpokenText, unread: Unread) -> bool:
         """Whether any of the token is spoken."""

@@ -113,7 +113,8 @@ class SpeechPlanner:
         """Ranges of the context's text that nothing speaks and that were not returned before, in order.
 
         Each holds at least one character that is neither white space nor punctuation; there is speech between any
-        two, or a flush. Whatever has been skipped is known after `flush` or `end`, most of it before.
+        two, or a flush. Markup that has no sound on purpose is not among it. Whatever has been skipped is known after
+        `flush` or `end`, most of it before.
         """
         return self._skipped.take()
 

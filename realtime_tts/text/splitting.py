@@ -14,13 +14,16 @@ _SENTENCE, _CLAUSE, _WORD = 3, 2, 1
 
 @dataclass(frozen=True, slots=True)
 class SpokenPart:
-    """Part of a normalised text: `start` is where its `source` begins in the whole; what follows it is relative."""
+    """Part of a normalised text: `start` is where its `source` begins in the whole; what follows it is relative.
+
+    `silent`: ranges of `source` that are in no word.
+    """
 
     text: str
     source: str
     start: int
     spans: tuple[Span, ...]
-    skipped: tuple[Range, ...]
+    silent: tuple[Range, ...]
 
 
 def split_spoken(normalized: NormalizedText, max_chars: int) -> list[SpokenPart]:
@@ -32,7 +35,7 @@ def split_spoken(normalized: NormalizedText, max_chars: int) -> list[SpokenPart]
     if not normalized.spans:
         return []
     if len(normalized.text) <= max_chars:
-        return [SpokenPart(normalized.text, normalized.source, 0, normalized.spans, normalized.skipped)]
+        return [SpokenPart(normalized.text, normalized.source, 0, normalized.spans, tuple(normalized.silent))]
     spans = [piece for span in normalized.spans for piece in _divide(normalized, span, max_chars)]
     return [_part(normalized, spans, first, last) for first, last in _groups(normalized.text, spans, max_chars)]
 
@@ -82,12 +85,12 @@ def _part(normalized: NormalizedText, spans: list[Span], first: int, last: int) 
         Span(span.start - spoken_start, span.end - spoken_start, span.source_start - start, span.source_end - start)
         for span in spans[first:last]
     )
-    skipped = tuple(
-        (max(skip_start, start) - start, min(skip_end, end) - start)
-        for skip_start, skip_end in normalized.skipped
-        if skip_start < end and skip_end > start
+    silent = tuple(
+        (max(silent_start, start) - start, min(silent_end, end) - start)
+        for silent_start, silent_end in normalized.silent
+        if silent_start < end and silent_end > start
     )
-    return SpokenPart(normalized.text[spoken_start:spoken_end], normalized.source[start:end], start, moved, skipped)
+    return SpokenPart(normalized.text[spoken_start:spoken_end], normalized.source[start:end], start, moved, silent)
 
 
 def _source_cut(source: str, spans: list[Span], index: int) -> int:
@@ -106,15 +109,15 @@ def _source_cut(source: str, spans: list[Span], index: int) -> int:
 def _divide(normalized: NormalizedText, span: Span, max_chars: int) -> list[Span]:
     """`span`, or pieces of it that fit, cut at spoken spaces (or anywhere in a spoken word that is too long).
 
-    Every piece has a character of its own in the source that is neither skipped nor white space nor a mark: a
-    word to belong to.
+    Every piece has a character of its own in the source that is neither silent nor white space nor a mark: a word to
+    belong to.
     """
     budget = max(1, max_chars - 3)  # room for the pause after it
     if span.end - span.start <= budget:
         return [span]
     text, source = normalized.text, normalized.source
-    skipped = {i for start, end in normalized.skipped for i in range(start, end)}
-    own = (i for i in range(span.source_start, span.source_end) if i not in skipped)
+    silent = {i for start, end in normalized.silent for i in range(start, end)}
+    own = (i for i in range(span.source_start, span.source_end) if i not in silent)
     solid = [i for i in own if not (source[i].isspace() or is_mark(source[i]))]
     pieces: list[Span] = []
     start, source_start, num_taken = span.start, span.source_start, 0

@@ -1,4 +1,5 @@
-"""What one normalisation leaves out: tokens that are not read, and letters of a word that the model lacks."""
+"""What one normalisation leaves out: tokens that nothing can speak, or that are dropped on purpose, and letters of a
+word that the model lacks."""
 
 from __future__ import annotations
 
@@ -18,14 +19,15 @@ class Unread:
         self._source = source
         self._folded = folded
         self._tokens: list[Range] = []
+        self._dropped: list[Range] = []
         self._letters: list[Range] = []
         self._last_end = -1
 
-    def add_token(self, start: int, end: int) -> None:
-        """The token from `start` to `end` is not read."""
+    def add_token(self, start: int, end: int, *, dropped: bool) -> None:
+        """The token from `start` to `end` is not read; `dropped`: on purpose."""
         found = (self._folded.starts[start], self._folded.ends[end - 1])
         if self._source[found[0] : found[1]] != " " and any(map(has_content, self._source[found[0] : found[1]])):
-            self._tokens.append(found)
+            (self._dropped if dropped else self._tokens).append(found)
             self._last_end = end
 
     def ends_at(self, index: int) -> bool:
@@ -45,10 +47,18 @@ class Unread:
                 self._letters.append((starts[start], self._folded.ends[start]))
             start = after
 
-    def ranges(self, spans: Sequence[SpanTuple]) -> tuple[Range, ...]:
-        """What nothing speaks, given all that is spoken; every range has content, no two touch."""
+    def skipped(self, spans: Sequence[SpanTuple]) -> tuple[Range, ...]:
+        """What nothing can speak, given all that is spoken; every range has content, no two touch."""
+        return self._joined([*_outside(self._tokens, spans), *self._letters])
+
+    def dropped(self, spans: Sequence[SpanTuple]) -> tuple[Range, ...]:
+        """What has no sound on purpose; every range has content, no two touch, none has a part of what is skipped."""
+        skipped = [(0, 0, *each) for each in self.skipped(spans)]
+        return self._joined(_outside(_outside(self._dropped, spans), skipped))
+
+    def _joined(self, ranges: list[Range]) -> tuple[Range, ...]:
         found: list[Range] = []
-        for start, end in sorted([*self._outside(spans), *self._letters]):
+        for start, end in sorted(ranges):
             if not any(map(has_content, self._source[start:end])):
                 continue
             if found and start <= found[-1][1]:
@@ -57,18 +67,19 @@ class Unread:
                 found.append((start, end))
         return tuple(found)
 
-    def _outside(self, spans: Sequence[SpanTuple]) -> list[Range]:
-        """The tokens without characters that another token speaks too ("㎏%", folded to "kg%")."""
-        outside: list[Range] = []
-        number = 0
-        for start, end in self._tokens:
-            while number < len(spans) and spans[number][3] <= start:
-                number += 1
-            following = number
-            if number < len(spans) and spans[number][2] <= start:
-                start, following = spans[number][3], number + 1
-            if following < len(spans):
-                end = min(end, spans[following][2])
-            if start < end:
-                outside.append((start, end))
-        return outside
+
+def _outside(tokens: Sequence[Range], spans: Sequence[SpanTuple]) -> list[Range]:
+    """The tokens without characters that another token speaks too ("㎏%", folded to "kg%")."""
+    outside: list[Range] = []
+    number = 0
+    for start, end in tokens:
+        while number < len(spans) and spans[number][3] <= start:
+            number += 1
+        following = number
+        if number < len(spans) and spans[number][2] <= start:
+            start, following = spans[number][3], number + 1
+        if following < len(spans):
+            end = min(end, spans[following][2])
+        if start < end:
+            outside.append((start, end))
+    return outside

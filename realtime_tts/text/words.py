@@ -32,10 +32,10 @@ def place_words(part: SpokenPart, offset: int) -> tuple[Word, ...]:
     """Words of `part`, whose source begins at `offset` of the context.
 
     A word is a run without white space that has something spoken in it (a CJK character is a word of its own), with
-    the punctuation that touches it; skipped text is in none. A token of several words ("March 3, 2024") shares its
+    the punctuation that touches it; silent text is in none. A token of several words ("March 3, 2024") shares its
     weight among them.
     """
-    chunks = _chunks(_blank(part.source, part.skipped))
+    chunks = _chunks(_blank(part.source, part.silent))
     weights = [0.0] * len(chunks)
     first = 0
     for number, span in enumerate(part.spans):
@@ -84,9 +84,9 @@ def _char_weight(char: str) -> float:
     return _CJK_WEIGHT if is_cjk(char) else _PAUSE_WEIGHTS.get(char, 0.5 if char in " -'" else 1.0)
 
 
-def _blank(source: str, skipped: tuple[Range, ...]) -> str:
-    """`source` with white space in place of what is skipped."""
-    for start, end in skipped:
+def _blank(source: str, silent: tuple[Range, ...]) -> str:
+    """`source` with white space in place of what is silent."""
+    for start, end in silent:
         source = f"{source[:start]}{' ' * (end - start)}{source[end:]}"
     return source
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from realtime_tts.text.normalizer import Normalizer
 from realtime_tts.text.planner import SpeechPlanner, SpeechSegment
-from realtime_tts.text.segmenter import SegmenterConfig
+from realtime_tts.text.segmenter import Segmenter, SegmenterConfig
 
 LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz ,.?!'-")
 NORMALIZERS = st.sampled_from(
@@ -33,7 +33,7 @@ AWKWARD = st.sampled_from(
      "ß", "İ", "ſ", "K", "5", "1,234", "%", "$", "€", "¥", "¢", "kg", "km/h", "a", "A", "I",
      "U.S.", "Dr.", "x", "-", "–", "'", "'s", "\"", "(", ")", "#", "@", "&", "/", ":", "=", "^",
      "*", "`", "_", "http://a.io/", "a@b.io", " ", " ", " ", "\n", ". ", ", ", "? ", "word",
-     "Mon", "Jan"]
+     "Mon", "Jan", "[12]", "](x.y/z)", "<b>", ":D"]
 )  # fmt: skip
 TEXTS = st.one_of(
     st.lists(AWKWARD, max_size=60).map("".join),
@@ -48,6 +48,16 @@ def plan(text: str, normalizer: Normalizer, max_chars: int, split: int | None = 
     step = split or max(1, len(text))
     found = [each for start in range(0, len(text), step) for each in planner.push(text[start : start + step], 0.0)]
     return [*found, *planner.end(0.0)]
+
+
+def dropped(text: str, normalizer: Normalizer, max_chars: int) -> list[tuple[int, int]]:
+    """Markup without a sound; not where it lies within what is told as skipped."""
+    told = {index for start, end in skipped(text, normalizer, max_chars, 1) for index in range(start, end)}
+    segmenter = Segmenter(SegmenterConfig(max_chars=max_chars))
+    sent = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
+    segments = [*segmenter.push(sent), *segmenter.end()]
+    found = [(each.start + a, each.start + b) for each in segments for a, b in normalizer.normalize(each.text).dropped]
+    return [(start, end) for start, end in found if start not in told]
 
 
 def skipped(text: str, normalizer: Normalizer, max_chars: int, split: int) -> list[tuple[int, int]]:
@@ -105,7 +115,7 @@ def test_readings_do_not_overlap(text: str, normalizer: Normalizer) -> None:
 
 @given(text=TEXTS, normalizer=NORMALIZERS, max_chars=st.integers(1, 200), split=st.integers(1, 12))
 @settings(max_examples=500, deadline=None)
-def test_text_is_spoken_or_skipped_and_never_both(
+def test_text_is_spoken_or_skipped_or_dropped_and_never_two_of_them(
     text: str, normalizer: Normalizer, max_chars: int, split: int
 ) -> None:
     ranges = skipped(text, normalizer, max_chars, split)
@@ -117,9 +127,9 @@ def test_text_is_spoken_or_skipped_and_never_both(
         assert any(not (char.isspace() or unicodedata.category(char).startswith("P")) for char in text[start:after])
         end = after
     owners = [0] * len(text)
-    for start, after in [*words, *ranges]:
+    for start, after in [*words, *ranges, *dropped(text, normalizer, max_chars)]:
         for index in range(start, after):
             owners[index] += 1
-    assert max(owners, default=0) <= 1
+    assert max(owners, default=0) <= 1, owners
     for index, char in enumerate(text):
         assert owners[index] or not char.isalnum(), (index, char)

@@ -19,12 +19,16 @@ POSSESSIVE = "'s"  # joins the word before it: "2025's"
 
 
 class Token(NamedTuple):
-    """`end` is the index after it. A pause, words, or with an empty `text` nothing to say (`spaced`: a gap)."""
+    """`end` is the index after it. A pause, words, or with an empty `text` nothing to say (`spaced`: a gap).
+
+    `dropped`: a rule knows it and says nothing for it on purpose (a link's target, a tag, an emoticon).
+    """
 
     text: str
     end: int
     pause: bool = False
     spaced: bool = True
+    dropped: bool = False
 
 
 @dataclass(slots=True)
@@ -113,7 +117,7 @@ class RuleList:
             match = rule.pattern.match(scan.text, index)
             spoken = rule.speak(match, scan) if match else None
             if match and spoken is not None:
-                return Token(spoken, max(match.end(), index + 1))
+                return Token(spoken, max(match.end(), index + 1), dropped=not spoken)
         return None
 
 
