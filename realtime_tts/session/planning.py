@@ -23,6 +23,14 @@ class PlannedWord(Protocol):
         """Relative spoken length within its segment, ≥ 0."""
         ...
 
+    @property
+    def spoken_start(self) -> int:
+        """The characters of its segment's `text` from here to `spoken_end` say it."""
+        ...
+
+    @property
+    def spoken_end(self) -> int: ...
+
 
 class Segment(Protocol):
     """A stretch of text that is spoken in one go."""

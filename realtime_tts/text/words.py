@@ -20,12 +20,35 @@ _CJK_WEIGHT = 4.0  # a syllable per character
 
 
 class Word(NamedTuple):
-    """`text` is the context's text from `start` to `end`; `weight` its relative duration, with its pause."""
+    """`text` is the context's text from `start` to `end`; `weight` its relative duration, with its pause.
+
+    `spoken_start`, `spoken_end`: which characters of its segment's text say it; the pause after it is not among them.
+    """
 
     text: str
     start: int
     end: int
     weight: float
+    spoken_start: int
+    spoken_end: int
+
+
+class _Chunk:
+    """What may become a word: its range in the source, and what is found to be spoken of it."""
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start = start
+        self.end = end
+        self.weight = 0.0
+        self.spoken_start = 0
+        self.spoken_end = 0
+
+    def add(self, weight: float, spoken_start: int, spoken_end: int) -> None:
+        """More of it, further to the right."""
+        if self.weight == 0:
+            self.spoken_start = spoken_start
+        self.weight += weight
+        self.spoken_end = spoken_end
 
 
 def place_words(part: SpokenPart, offset: int) -> tuple[Word, ...]:
@@ -33,45 +56,74 @@ def place_words(part: SpokenPart, offset: int) -> tuple[Word, ...]:
 
     A word is a run without white space that has something spoken in it (a CJK character is a word of its own), with
     the punctuation that touches it; silent text is in none. A token of several words ("March 3, 2024") shares its
-    weight among them.
+    weight and its reading among them.
     """
-    chunks = _chunks(_blank(part.source, part.silent))
-    weights = [0.0] * len(chunks)
+    chunks = [_Chunk(start, end) for start, end in _chunks(_blank(part.source, part.silent))]
     first = 0
     for number, span in enumerate(part.spans):
-        while first < len(chunks) and chunks[first][1] <= span.source_start:
+        while first < len(chunks) and chunks[first].end <= span.source_start:
             first += 1
         last = first
-        while last < len(chunks) and chunks[last][0] < span.source_end:
+        while last < len(chunks) and chunks[last].start < span.source_end:
             last += 1
         next_start = part.spans[number + 1].start if number + 1 < len(part.spans) else len(part.text)
-        _share(chunks, weights, range(first, last), span, part.text, next_start)
+        _share(chunks[first:last], span, part)
+        chunks[last - 1].weight += _pause_weight(part.text, span.end, next_start)
     return tuple(
-        Word(part.source[start:end], offset + start, offset + end, weight)
-        for (start, end), weight in zip(chunks, weights, strict=True)
-        if weight > 0
+        Word(
+            part.source[each.start : each.end],
+            offset + each.start,
+            offset + each.end,
+            each.weight,
+            each.spoken_start,
+            each.spoken_end,
+        )
+        for each in chunks
+        if each.weight > 0
     )
 
 
-def _share(
-    chunks: list[tuple[int, int]], weights: list[float], owners: range, span: Span, text: str, next_start: int
-) -> None:
-    """Divide the spoken length of `span` among the chunks it covers; the pause after it belongs to the last."""
+def _share(owners: list[_Chunk], span: Span, part: SpokenPart) -> None:
+    """Divide the reading of `span` among the chunks it covers, between its spoken words where there are enough."""
+    weight = _spoken_weight(part.text[span.start : span.end])
     if len(owners) == 1:
-        weights[owners[0]] += _spoken_weight(text[span.start : span.end])
-    else:
-        _divide_weight(chunks, weights, owners, span, _spoken_weight(text[span.start : span.end]))
-    pause = sum(_PAUSE_WEIGHTS.get(char, 0.0) for char in text[span.end : next_start])
-    weights[owners[-1]] += min(pause, _LAST_PAUSE) if next_start == len(text) else min(pause, 8.0)
+        owners[0].add(weight, span.start, span.end)
+        return
+    sizes = [_size(part.source[max(each.start, span.source_start) : min(each.end, span.source_end)]) for each in owners]
+    start = span.start
+    for owner, size, end in zip(owners, sizes, _share_ends(part.text, span, sizes), strict=True):
+        owner.add(weight * size / sum(sizes), start, end)
+        start = end + (part.text[end : min(end + 1, span.end)] == " ")
 
 
-def _divide_weight(
-    chunks: list[tuple[int, int]], weights: list[float], owners: range, span: Span, spoken: float
-) -> None:
-    """Each chunk gets as much of `spoken` as it has of the span's source."""
-    sizes = [min(chunks[i][1], span.source_end) - max(chunks[i][0], span.source_start) for i in owners]
-    for i, size in zip(owners, sizes, strict=True):
-        weights[i] += spoken * size / sum(sizes)
+def _share_ends(text: str, span: Span, sizes: list[int]) -> list[int]:
+    """Where the reading of `span` is cut into shares of about these sizes; none goes back."""
+    spaces = [index for index in range(span.start, span.end) if text[index] == " "]
+    ends: list[int] = []
+    num_taken = 0
+    for num_left, size in zip(range(len(sizes) - 1, -1, -1), sizes, strict=True):
+        num_taken += size
+        wanted = span.start + (span.end - span.start) * num_taken // sum(sizes)
+        free = spaces[: len(spaces) - num_left + 1] if num_left else []
+        end = _nearest(free, wanted) if free else wanted
+        spaces = [index for index in spaces if index > end]
+        ends.append(max(end, ends[-1] if ends else span.start))
+    return ends
+
+
+def _nearest(indices: list[int], wanted: int) -> int:
+    return min(indices, key=lambda index: abs(index - wanted))
+
+
+def _size(source: str) -> int:
+    """How long written characters are when read, roughly: a digit is a word."""
+    return max(1, sum(4 if char.isdigit() else char.isalnum() for char in source))
+
+
+def _pause_weight(text: str, start: int, end: int) -> float:
+    """Of the pause between two spoken tokens, or of the one at the end of the text."""
+    pause = sum(_PAUSE_WEIGHTS.get(char, 0.0) for char in text[start:end])
+    return min(pause, _LAST_PAUSE if end == len(text) else 8.0)
 
 
 def _spoken_weight(spoken: str) -> float:

@@ -23,6 +23,8 @@ class FakeWord:
     start: int
     end: int
     weight: float
+    spoken_start: int = 0
+    spoken_end: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class FakePlanner:
     def _take(self, end: int) -> list[FakeSegment]:
         start, self._cut = self._cut, end
         words = tuple(
-            FakeWord(m.group(), start + m.start(), start + m.end(), len(m.group()))
+            FakeWord(m.group(), start + m.start(), start + m.end(), len(m.group()), m.start(), m.end())
             for m in re.finditer(r"\w+", self._text[start:end])
         )
         skipped = re.finditer(r"[^\w\s.,!?…]+", self._text[start:end])

@@ -86,12 +86,13 @@ def test_words_tile_any_text_and_any_split_is_planned_the_same(
         assert segment.words
         assert end <= segment.start <= segment.words[0].start
         assert sent[segment.start : segment.end] == segment.source
-        end = segment.start
+        end, spoken_end = segment.start, 0
         for word in segment.words:
             assert end <= word.start < word.end <= segment.end
             assert sent[word.start : word.end] == word.text
             assert word.weight > 0
-            end = word.end
+            assert spoken_end <= word.spoken_start <= word.spoken_end <= len(segment.text)
+            end, spoken_end = word.end, word.spoken_end
         end = segment.end
     assert plan(text, normalizer, max_chars, split) == segments
 

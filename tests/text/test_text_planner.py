@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.errors import ContextClosed
-from realtime_tts.text.normalizer import Normalizer
+from realtime_tts.text.normalizer import Normalizer, Span
 from realtime_tts.text.planner import PlannerFactory, SpeechPlanner, SpeechSegment
 from realtime_tts.text.segmenter import SegmenterConfig
+from realtime_tts.text.splitting import SpokenPart
+from realtime_tts.text.words import place_words
 
 LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz ,.?!'-")
 SPELLING = Normalizer("en", LETTERS)
@@ -63,6 +65,33 @@ def test_a_token_of_several_words_shares_its_weight() -> None:
     whole = plan("2024-03-05")[0].words[0].weight
     assert sum(word.weight for word in segment.words) == pytest.approx(whole, abs=1.5)
     assert all(word.weight > 1 for word in segment.words)
+
+
+SPELT = [
+    ("I paid $5 million then", ["I", "paid", "five", "million dollars", "then"]),
+    ("on March 3, 2024 it", ["on", "March", "third,", "twenty twenty-four", "it"]),
+    ("yes—no so - on", ["yes, no", "so", "on"]),
+    ("the U.S.'s 2025's 😀 best", ["the", "U S's", "twenty twenty-five's", "best"]),
+    ("5 km and 5 – 10", ["five", "kilometers", "and", "five", "to", "ten"]),
+    ("**so** <b>(it)</b> [12] is", ["so", "it", "is"]),
+    ("5 \u00bd cups", ["five and a", "half", "cups"]),
+]
+
+
+@pytest.mark.parametrize(("text", "spoken"), SPELT)
+def test_a_word_knows_its_reading(text: str, spoken: list[str]) -> None:
+    (segment,) = plan(text)
+    assert [segment.text[word.spoken_start : word.spoken_end] for word in segment.words] == spoken
+
+
+def test_a_reading_with_fewer_words_than_its_source_is_cut_within() -> None:
+    part = SpokenPart("abcdef", "x y z", 0, (Span(0, 6, 0, 5),), ())
+    words = place_words(part, 10)
+    assert [(word.text, word.start, part.text[word.spoken_start : word.spoken_end]) for word in words] == [
+        ("x", 10, "ab"),
+        ("y", 12, "cd"),
+        ("z", 14, "ef"),
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\n\n", "!!! ???", "😀😀", "—", "\u200b", "((((", "Привет", "\x00\x01"])
@@ -236,12 +265,13 @@ def test_plans_are_exact_bounded_and_independent_of_the_split(
         assert len(segment.text) <= max_chars + 3
         assert segment.start >= offset
         assert sent[segment.start : segment.end] == segment.source
-        offset = segment.start
+        offset, spoken_offset = segment.start, 0
         for word in segment.words:
             assert offset <= word.start < word.end <= segment.end
             assert sent[word.start : word.end] == word.text
             assert word.weight > 0
-            offset = word.end
+            assert spoken_offset <= word.spoken_start <= word.spoken_end <= len(segment.text)
+            offset, spoken_offset = word.end, word.spoken_end
         assert segment.words
         offset = segment.end
     assert planner.num_chars == len(text)
