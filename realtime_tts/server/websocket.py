@@ -175,13 +175,8 @@ class Connection:
     # ---- writing -------------------------------------------------------------------------------------------------
 
     async def _write(self) -> None:
-        try:
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):  # a socket that is gone: the reader knows
             await self._write_until_closed()
-        except (WebSocketDisconnect, RuntimeError, OSError):
-            pass  # the socket is gone, which the reader learns too
-        except Exception as error:
-            log_crash(logger, "socket_crashed", error)
-            self._close_now(_INTERNAL_ERROR, InternalError.code)
 
     async def _write_until_closed(self) -> None:
         while not self._over:

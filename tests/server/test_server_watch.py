@@ -13,8 +13,8 @@ from gateway_harness import GatewayHarness
 from processes import worker_pids
 from stream_client import open_stream
 
-from realtime_tts.dialects.native import NativeDialect
 from realtime_tts.errors import InternalError
+from realtime_tts.server.websocket import Connection
 
 CANARY = "what a user sent"
 
@@ -68,7 +68,7 @@ async def test_a_socket_whose_writer_fails_is_closed(
         await client.send("session.start")
         await client.until("session.started")
         with monkeypatch.context() as patch:
-            patch.setattr(NativeDialect, "serialize", fail)
+            patch.setattr(Connection, "_next_frame", fail)
             await client.send("ping", id="1")
             code, _ = await asyncio.wait_for(client.until_closed(), 60)
     assert code == 1011
