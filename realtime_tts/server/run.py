@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from realtime_tts.config import ServerConfig, Settings
 from realtime_tts.errors import ConfigError, InternalError
 from realtime_tts.server.app import create_app, create_metrics_app, metrics_on_main_port
+from realtime_tts.server.arenas import limit_arenas
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.socket_protocol import protocol_classes
 from realtime_tts.workers.client import EngineClient
@@ -76,6 +77,7 @@ async def serve(settings: Settings, engine: EngineClient, on_ready: Callable[[Ga
         RealtimeTTSError: what kept the engine from starting.
         InternalError: a part of the server failed, so that it shut down.
     """
+    limit_arenas()
     app = create_app(settings, engine)
     gateway: Gateway = app.state.gateway
     listener = _bind(settings.server.host, settings.server.port, "port")

@@ -19,7 +19,7 @@ from websockets.frames import Frame, Opcode
 MAX_FRAMES = 200_000  # of one connection
 MAX_CONNECTIONS_PER_S = 20.0  # of one hostile
 BATCH = 64  # frames in one write
-LOUD = {"codec": "pcm_f32le", "sample_rate": 48_000}
+LOUD = {"codec": "pcm_s16le", "sample_rate": 48_000}
 SPEECH = "It takes a few seconds until all of this has been said. " * 20
 
 
