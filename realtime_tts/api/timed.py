@@ -23,7 +23,8 @@ class TimedChunk:
 
     Each word comes once, in order, no later than the chunk in which it begins. Its `text` is exactly the caller's text
     from `start` to `end` (in characters, all pieces of a stream joined); `start_ms` and `end_ms` count from the first
-    sample of the first chunk. The times are estimates from the words' spelling and the length of the audio.
+    sample of the first chunk. A word's `measured`
+    tells whether the model itself said when it speaks it, or whether its times are estimated from its spelling.
     """
 
     samples: Chunk
@@ -47,7 +48,7 @@ async def with_words(pieces: AsyncIterator[Piece], sample_rate_hz: int) -> Async
         if piece.segment.index == num_segments:
             aligner.add_segment(piece.segment)
             num_segments += 1
-        aligner.progress(piece.segment.index, piece.audio_ms, piece.done)
+        aligner.progress(piece.segment.index, piece.audio_ms, piece.done, piece.reached)
         if held.size:
             yield TimedChunk(held, tuple(aligner.commit_until(end_ms)))
         held = samples_of(piece)

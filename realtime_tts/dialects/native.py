@@ -200,7 +200,8 @@ def _render_words(m: Words) -> dict[str, Any]:
         {"text": w.text, "start": w.start, "end": w.end, "start_ms": _ms(w.start_ms), "end_ms": _ms(w.end_ms)}
         for w in m.words
     ]
-    return {**_of(m), "words": words}
+    timing = "measured" if all(w.measured for w in m.words) else "estimated"
+    return {**_of(m), "timing": timing, "words": words}
 
 
 def _render_done(m: ContextDone) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class Catalogue:
                     "device": ready.device,
                     "dtype": ready.dtype,
                     "attention_backend": ready.backend,
+                    "word_timing": ready.text_timing,
                 }
             ],
         }

@@ -166,12 +166,18 @@ class LiveSession:
     # ---- the engine's side (SpeechListener) ----------------------------------------------------------------------
 
     def speech_packets(
-        self, context_id: str, packets: list[Packet], segment_index: int, audio_ms: float, done: bool
+        self,
+        context_id: str,
+        packets: list[Packet],
+        segment_index: int,
+        audio_ms: float,
+        done: bool,
+        reached: tuple[float, float] | None,
     ) -> None:
         now = time.monotonic()
         for packet in packets:
             self.session.audio(context_id, packet, now)
-        self.session.segment_progress(context_id, segment_index, audio_ms, done, now)
+        self.session.segment_progress(context_id, segment_index, audio_ms, done, now, reached)
         self.advance()
 
     def speech_finished(self, context_id: str, packets: list[Packet]) -> None:

@@ -69,6 +69,7 @@ class Model(_Body):
     device: str
     dtype: str
     attention_backend: str
+    word_timing: Literal["measured", "estimated"]
 
 
 class ModelList(_Body):

@@ -1,25 +1,33 @@
-"""Word times from the planner's weights and the length of the audio that each segment turned out to have.
+"""Word times: measured by the engine where it can, else from the planner's weights and the length of the audio.
 
-Words of a segment share its audio by weight. While the engine still speaks a segment its length is estimated from the
-context's own rate so far. A word is committed when the packet with its first sample is about to leave: the latest
-moment, with the best knowledge. A committed word never changes; what an estimate got wrong, the words after it bear.
+Measured: the engine tells with the audio which character of the segment's text it has reached when. Straight lines
+between these points give the time of every character; a word begins when its first one is reached. What lies behind the
+last point goes on at the pace of before.
+
+Estimated: words of a segment share its audio by weight. While the engine still speaks a segment its length is estimated
+from the context's own rate so far; what an estimate got wrong, the words after it bear.
+
+A word is committed when the packet with its first sample is about to leave: the latest moment, with the best knowledge.
+A committed word never changes.
 """
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 from realtime_tts.session.memory import ITEM_BYTES, OBJECT_BYTES, text_bytes
 from realtime_tts.session.messages import TimedWord
-from realtime_tts.session.planning import Segment
+from realtime_tts.session.planning import PlannedWord, Segment
 
 PRIOR_MS_PER_CHAR = 65.0  # about 15 characters a second, a usual reading pace
 PRIOR_CHARS = 40  # how much the prior weighs against what was measured
 _EPSILON_MS = 0.5
+_PACES_MS_PER_CHAR = (30.0, 200.0)  # of speech; a pause or a jump must not be taken for one
+_PACE_AFTER_MS = 300.0  # so much speech tells a pace
 
 
 @dataclass(slots=True)
@@ -30,6 +38,43 @@ class _Track:
     audio_ms: float = 0.0
     done: bool = False
     num_committed: int = 0
+    times_ms: array[float] = field(default_factory=lambda: array("d"))  # when, in its audio,
+    chars: array[float] = field(default_factory=lambda: array("d"))  # which character of its text is reached
+
+    @property
+    def is_measured(self) -> bool:
+        return bool(self.chars)
+
+    def reach(self, time_ms: float, char: float) -> None:
+        """A point that lies before the last one, or goes back in the text, tells nothing."""
+        time_ms, char = max(0.0, time_ms), min(max(0.0, char), float(len(self.segment.text)))
+        if not self.chars:
+            self.times_ms.append(0.0)
+            self.chars.append(0.0)
+        if time_ms > self.times_ms[-1] and char >= self.chars[-1]:
+            self.times_ms.append(time_ms)
+            self.chars.append(char)
+
+    def time_of(self, char: int) -> float:
+        """When the character is reached, ms of this segment's audio."""
+        after = bisect_left(self.chars, char)
+        if after == 0:
+            return 0.0
+        time_ms, reached = self.times_ms[after - 1], self.chars[after - 1]
+        if after < len(self.chars):
+            next_ms, next_char = self.times_ms[after], self.chars[after]
+        elif self.done:
+            next_ms, next_char = max(time_ms, self.audio_ms), max(float(len(self.segment.text)), reached + 1)
+        else:
+            return time_ms + (char - reached) * self._ms_per_char()
+        return time_ms + (next_ms - time_ms) * (char - reached) / (next_char - reached)
+
+    def _ms_per_char(self) -> float:
+        time_ms, reached = self.times_ms[-1], self.chars[-1]
+        if time_ms < _PACE_AFTER_MS or reached < 1:
+            return PRIOR_MS_PER_CHAR
+        slowest, fastest = _PACES_MS_PER_CHAR[1], _PACES_MS_PER_CHAR[0]
+        return max(fastest, min(slowest, time_ms / reached))
 
 
 class WordAligner:
@@ -39,6 +84,7 @@ class WordAligner:
         self._tracks: deque[_Track] = deque()  # that still have words or audio to come
         self._num_over = 0  # before them
         self._start_ms = 0.0  # where the current track's audio begins
+        self._last_start_ms = 0.0  # of the last committed word
         self._cursor_ms = 0.0  # end of the last committed word
         self._ends_ms = array("d")  # of all committed words, for `heard_chars`
         self._end_chars = array("L")
@@ -58,8 +104,14 @@ class WordAligner:
         self._tracks.append(_Track(segment))
         self._tracks_bytes += _segment_bytes(segment)
 
-    def progress(self, segment_index: int, audio_ms: float, done: bool) -> None:
+    def progress(
+        self, segment_index: int, audio_ms: float, done: bool, reached: tuple[float, float] | None = None
+    ) -> None:
         """Segment `segment_index` has `audio_ms` of audio so far; with `done`, in all.
+
+        Args:
+            reached: at which time in the segment's audio, ms, which character of its text is spoken, as a fraction;
+                None: not measured.
 
         Raises:
             ValueError: an index that was never added.
@@ -72,6 +124,8 @@ class WordAligner:
         if track.done:
             return
         track.audio_ms = max(track.audio_ms, audio_ms)
+        if reached is not None:
+            track.reach(*reached)
         if done:
             track.done = True
             self._measured_chars += len(track.segment.text)
@@ -106,9 +160,10 @@ class WordAligner:
         words: list[TimedWord] = []
         while self._tracks:
             track = self._tracks[0]
-            if max(self._cursor_ms, self._start_ms) >= end_ms and not self._is_over(track, end_ms):
+            if self._next_start_ms(track) >= end_ms and not self._is_over(track, end_ms):
                 break
-            words += self._commit_track(track, end_ms)
+            commit = self._commit_measured if track.is_measured else self._commit_estimated
+            words += commit(track, end_ms)
             if not track.done:
                 break
             self._start_ms += track.audio_ms
@@ -129,7 +184,32 @@ class WordAligner:
     def _is_over(self, track: _Track, end_ms: float) -> bool:
         return track.done and self._start_ms + track.audio_ms <= end_ms + _EPSILON_MS
 
-    def _commit_track(self, track: _Track, end_ms: float) -> list[TimedWord]:
+    def _next_start_ms(self, track: _Track) -> float:
+        """Where the next word of the current track begins, as far as is known."""
+        words = track.segment.words
+        if not track.is_measured or track.num_committed == len(words):
+            return max(self._cursor_ms, self._start_ms)
+        return self._start_ms + track.time_of(words[track.num_committed].spoken_start)
+
+    def _commit_measured(self, track: _Track, end_ms: float) -> list[TimedWord]:
+        committed: list[TimedWord] = []
+        while track.num_committed < len(track.segment.words):
+            start_ms = max(self._next_start_ms(track), self._last_start_ms)
+            if start_ms >= end_ms and not track.done:
+                break
+            word = track.segment.words[track.num_committed]
+            track.num_committed += 1
+            word_end_ms = max(start_ms, self._start_ms + track.time_of(word.spoken_end))
+            committed.append(self._commit(word, start_ms, max(word_end_ms, self._cursor_ms), measured=True))
+        return committed
+
+    def _commit(self, word: PlannedWord, start_ms: float, end_ms: float, measured: bool) -> TimedWord:
+        self._last_start_ms, self._cursor_ms = start_ms, end_ms
+        self._ends_ms.append(end_ms)
+        self._end_chars.append(word.end)
+        return TimedWord(word.text, word.start, word.end, start_ms, end_ms, measured)
+
+    def _commit_estimated(self, track: _Track, end_ms: float) -> list[TimedWord]:
         words = track.segment.words
         total_ms = track.audio_ms if track.done else max(track.audio_ms, self._estimate_ms(track))
         track_end_ms = self._start_ms + total_ms
@@ -140,12 +220,10 @@ class WordAligner:
             word = words[track.num_committed]
             share = word.weight / rest if rest > 0 else 1.0
             start_ms = self._cursor_ms
-            self._cursor_ms += max(0.0, track_end_ms - start_ms) * min(1.0, share)
+            word_end_ms = start_ms + max(0.0, track_end_ms - start_ms) * min(1.0, share)
             rest -= word.weight
             track.num_committed += 1
-            self._ends_ms.append(self._cursor_ms)
-            self._end_chars.append(word.end)
-            committed.append(TimedWord(word.text, word.start, word.end, start_ms, self._cursor_ms))
+            committed.append(self._commit(word, start_ms, word_end_ms, measured=False))
         return committed
 
     def _estimate_ms(self, track: _Track) -> float:

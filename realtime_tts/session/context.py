@@ -145,8 +145,10 @@ class Context:
 
     # ---- audio ---------------------------------------------------------------------------------------------------
 
-    def progress(self, segment_index: int, audio_ms: float, done: bool) -> None:
-        self.outflow.aligner.progress(segment_index, audio_ms, done)
+    def progress(
+        self, segment_index: int, audio_ms: float, done: bool, reached: tuple[float, float] | None = None
+    ) -> None:
+        self.outflow.aligner.progress(segment_index, audio_ms, done, reached)
         if done:
             self._num_spoken = max(self._num_spoken, segment_index + 1)
         self._settle_flushes()

@@ -143,13 +143,14 @@ class ContextStarted:
 
 @dataclass(frozen=True, slots=True)
 class TimedWord:
-    """`text` is exactly the context's text from `start` to `end`."""
+    """`text` is exactly the context's text from `start` to `end`; `measured` tells an estimate from what was heard."""
 
     text: str
     start: int
     end: int
     start_ms: float
     end_ms: float
+    measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -331,14 +331,25 @@ class Session:
             self._events.append(ParkContext(context.id))
         self._relieve()
 
-    def segment_progress(self, context_id: str, segment_index: int, audio_ms: float, done: bool, now: float) -> None:
+    def segment_progress(
+        self,
+        context_id: str,
+        segment_index: int,
+        audio_ms: float,
+        done: bool,
+        now: float,
+        reached: tuple[float, float] | None = None,
+    ) -> None:
         """The segment has `audio_ms` of audio so far, all of it delivered through `audio` before.
+
+        Args:
+            reached: see `WordAligner.progress`.
 
         Raises:
             ValueError: there is no such segment.
         """
         if (context := self._live(context_id, now)) is not None:
-            context.progress(segment_index, audio_ms, done)
+            context.progress(segment_index, audio_ms, done, reached)
             self._relieve_engine(context)
             if done:
                 self._plan(context, PLAN_CHARS)

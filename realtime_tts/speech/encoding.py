@@ -79,7 +79,13 @@ class SpeechListener(Protocol):
     """Who gets the packets; called on the event loop."""
 
     def speech_packets(
-        self, context_id: str, packets: list[Packet], segment_index: int, audio_ms: float, done: bool
+        self,
+        context_id: str,
+        packets: list[Packet],
+        segment_index: int,
+        audio_ms: float,
+        done: bool,
+        reached: tuple[float, float] | None,
     ) -> None: ...
 
     def speech_finished(self, context_id: str, packets: list[Packet]) -> None: ...
@@ -123,11 +129,12 @@ class ContextSpeech:
 
     async def _encode(self, piece: Piece) -> None:
         if piece.done:
-            self._listener.speech_packets(self._context_id, [], piece.segment.index, piece.audio_ms, done=True)
+            self._listener.speech_packets(self._context_id, [], piece.segment.index, piece.audio_ms, True, None)
             return
         num_left = len(piece.pcm) // 2
         for pcm in self._encoder.slices(piece.pcm):
             packets = await self._encoder.push(pcm)
             num_left -= len(pcm) // 2
             audio_ms = piece.audio_ms - 1000 * num_left / self.speaker.sample_rate_hz
-            self._listener.speech_packets(self._context_id, packets, piece.segment.index, audio_ms, done=False)
+            index, reached = piece.segment.index, piece.reached
+            self._listener.speech_packets(self._context_id, packets, index, audio_ms, False, reached)

@@ -32,12 +32,15 @@ class Piece:
         pcm: mono, in the speaker's encoding; empty in the last piece of a segment.
         audio_ms: of the segment so far, this piece included.
         done: that was all of the segment.
+        reached: at which time in the segment's audio, ms, which character of its text is spoken, as a fraction; None if
+            the engine does not measure it.
     """
 
     segment: Segment
     pcm: bytes
     audio_ms: float
     done: bool
+    reached: tuple[float, float] | None = None
 
 
 class Speaker:
@@ -69,6 +72,7 @@ class Speaker:
         if engine.ready is None:
             raise AssertionError("nobody speaks before a worker has been ready")
         self.sample_rate_hz = engine.ready.sample_rate
+        self._text_lag_ms = engine.ready.text_lag_ms
         self._engine, self._context_id = engine, context_id
         self._settings, self._tenant = settings, tenant
         self._encoding, self._paced, self._max_submitted = encoding, paced, max_submitted
@@ -157,8 +161,9 @@ class Speaker:
             if isinstance(message, frames.Done):
                 self._segment_is_read = True
                 return self._piece(segment, b"", done=True)
+            position = message.text_position if isinstance(message, frames.Audio) else None
             if pcm := self._cut(message.payload):
-                return self._piece(segment, pcm, done=False)
+                return self._piece(segment, pcm, done=False, position=position)
         raise StopAsyncIteration
 
     async def _next(self) -> tuple[Segment, RequestStream] | None:
@@ -176,10 +181,12 @@ class Speaker:
             await self._changed.wait()
         return None if self._closed or self._bytes_left == 0 else self._submitted[0]
 
-    def _piece(self, segment: Segment, pcm: bytes, done: bool) -> Piece:
+    def _piece(self, segment: Segment, pcm: bytes, done: bool, position: float | None = None) -> Piece:
         self._num_bytes += len(pcm)
         num_samples = self._num_bytes // SAMPLE_BYTES[self._encoding]
-        return Piece(segment, pcm, 1000 * num_samples / self.sample_rate_hz, done)
+        audio_ms = 1000 * num_samples / self.sample_rate_hz
+        reached = None if position is None else (audio_ms - self._text_lag_ms, position)
+        return Piece(segment, pcm, audio_ms, done, reached)
 
     def _cut(self, pcm: bytes) -> bytes:
         if self._bytes_left is not None:

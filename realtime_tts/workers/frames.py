@@ -158,8 +158,8 @@ class Audio(Message):
 
     text_position: which character of `Generate.text` is being spoken `Ready.text_lag_ms` before these samples end, as a
     fraction: 2.5 is the middle of the third; straight lines between these points give all other times. It never goes
-    back. text_mass: the share, 0…1, of the reading head's attention that is on the
-    text; next to nothing once all of it has been spoken. Both None if the worker cannot tell (`Ready.text_timing`).
+    back. text_mass: the share, 0…1, of the reading head's attention that is on the text; it falls once all of the text
+    has been spoken. Both None if the worker cannot tell (`Ready.text_timing`).
     """
 
     type: ClassVar[str] = "audio"

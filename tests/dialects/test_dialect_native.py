@@ -243,8 +243,13 @@ LIMITS = SessionConfig().limits
         ),
         (
             Words("c", 1, (TimedWord("Hi 🙂", 0, 4, 0.0, 100 / 3),)),
-            {"type": "words", "context_id": "c", "sequence": 1,
+            {"type": "words", "context_id": "c", "sequence": 1, "timing": "estimated",
              "words": [{"text": "Hi 🙂", "start": 0, "end": 4, "start_ms": 0, "end_ms": 33.333}]},
+        ),
+        (
+            Words("c", 1, (TimedWord("Hi", 0, 2, 0.0, 100.0, measured=True),)),
+            {"type": "words", "context_id": "c", "sequence": 1, "timing": "measured",
+             "words": [{"text": "Hi", "start": 0, "end": 2, "start_ms": 0, "end_ms": 100}]},
         ),
         (
             Flushed("c", 2, None, 20.0),

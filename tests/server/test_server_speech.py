@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 from gateway_harness import GatewayHarness
 from stream_client import open_stream
 
@@ -16,3 +19,17 @@ async def test_text_becomes_opus_packets_and_words(gateway: GatewayHarness) -> N
     assert len(log.packets) == -(-int(done["audio_ms"]) // 20)
     assert [word["text"] for word in log.words] == [text[word["start"] : word["end"]] for word in log.words]
     assert done["characters"] == len(text)
+    assert {m["timing"] for m in client.messages if m["type"] == "words"} == {"estimated"}
+
+
+async def test_words_have_the_times_that_the_engine_measures(make_gateway: Callable[..., GatewayHarness]) -> None:
+    gateway = make_gateway(worker={"text_lag_ms": 100})  # four characters a patch, each reached 100 ms before its end
+    async with open_stream(gateway.ws_url) as client:
+        await client.speak("c1", "One four abcd of them.")
+        await client.until_terminal("c1")
+    log = client.contexts["c1"]
+    assert {m["timing"] for m in client.messages if m["type"] == "words"} == {"measured"}
+    starts = [word["start_ms"] for word in log.words]
+    # "four" is reached with the first patch, at 60 ms; a word behind the last point known may be off by its pace.
+    assert starts[:2] == [0, 60]
+    assert starts[2:] == [pytest.approx(60 + 40 * (char - 4), abs=30) for char in (9, 14, 17)]

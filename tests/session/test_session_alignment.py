@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
@@ -152,3 +153,93 @@ def test_however_progress_and_sending_interleave_words_keep_their_order(seed: in
     assert all(text[w.start : w.end] == w.text for w in committed)
     edges = [ms for w in committed for ms in (w.start_ms, w.end_ms)]
     assert edges == sorted(edges)
+
+
+# ---- measured ----------------------------------------------------------------------------------------------------
+
+
+def measured(text: str, audio_ms: float, *points: tuple[float, float], done: bool = True) -> WordAligner:
+    words = aligner(text)
+    for point in points:
+        words.progress(0, point[0], done=False, reached=point)
+    words.progress(0, audio_ms, done=done)
+    return words
+
+
+def test_a_measured_word_begins_when_its_first_character_is_reached() -> None:
+    words = measured("One four, abc.", 1400, (400, 4), (900, 9), (1100, 10))
+    assert times(words.commit_until(20)) == [("One", 0, 300), ("four", 400, 800), ("abc", 1100, pytest.approx(1325))]
+
+
+def test_a_pause_belongs_to_no_measured_word() -> None:
+    words = measured("One four.", 3000, (300, 3), (2000, 3), (2100, 4), (2500, 8))
+    assert times(words.commit_until(20)) == [("One", 0, 300), ("four", 2100, 2500)]
+
+
+def test_measured_words_wait_for_the_packet_in_which_they_begin() -> None:
+    words = measured("One four, abc.", 900, (400, 4), (800, 8), done=False)
+    assert times(words.commit_until(400)) == [("One", 0, 300)]
+    assert times(words.commit_until(401)) == [("four", 400, 800)]
+    assert words.commit_until(900) == []
+
+
+def test_what_lies_behind_the_last_point_goes_on_at_the_pace_of_before() -> None:
+    words = measured("One four, abc.", 900, (400, 4), (800, 8), done=False)
+    words.commit_until(401)
+    assert times(words.commit_until(1001)) == [("abc", 1000, 1300)]  # two characters of 100 ms after 800
+
+
+def test_without_points_yet_a_usual_pace_is_taken() -> None:
+    words = measured("One four, abc.", 160, (58, 0.5), done=False)
+    word = words.commit_until(20)[0]
+    assert (word.text, word.start_ms, word.measured) == ("One", 0, True)
+    assert word.end_ms == pytest.approx(58 + 2.5 * PRIOR_MS_PER_CHAR)
+
+
+def test_at_the_end_the_rest_of_the_text_has_been_spoken() -> None:
+    words = measured("One four, abc.", 1400, (400, 4), (800, 8))
+    assert times(words.commit_until(20))[2] == ("abc", 1000, pytest.approx(1300))
+
+
+def test_points_that_go_back_or_lie_outside_change_nothing() -> None:
+    words = measured("One four, abc.", 1400, (-50, 0), (400, 4), (300, 6), (800, 3), (800, 8), (1000, 99))
+    approx = pytest.approx
+    assert times(words.commit_until(20)) == [("One", 0, 300), ("four", 400, 800), ("abc", approx(866.667), 966.667)]
+
+
+def test_what_was_heard_ends_with_the_last_measured_word_that_did() -> None:
+    words = measured("One four, abc.", 1400, (400, 4), (800, 8), (1000, 10), (1300, 13))
+    words.commit_until(math.inf)
+    assert [words.heard_chars(ms) for ms in (299, 300, 799, 800, 1299, 1300)] == [0, 3, 3, 8, 8, 13]
+
+
+def test_segments_with_and_without_points_follow_each_other() -> None:
+    words = aligner("One.", "Two.")
+    words.progress(0, 400, done=False, reached=(300, 3))
+    words.progress(0, 500, done=True)
+    words.progress(1, 600, done=True)
+    given = words.commit_until(math.inf)
+    assert times(given) == [("One", 0, 300), ("Two", 500, 1100)]
+    assert [word.measured for word in given] == [True, False]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_measured_words_come_once_in_order_and_their_starts_never_go_back(seed: int) -> None:
+    dice = random.Random(seed)
+    text = " ".join("abcdefgh"[: dice.randint(1, 8)] for _ in range(12)) + "."
+    words, given, sent_ms, made_ms, char = aligner(text), [], 0.0, 0.0, 0.0
+    while char < len(text):
+        made_ms += 160
+        char += dice.choice((0, 0.5, 2, 5, 11))
+        known = dice.random() < 0.9
+        words.progress(0, made_ms, done=False, reached=(made_ms - 102, char) if known else None)
+        while sent_ms < made_ms and dice.random() < 0.9:
+            sent_ms += 20
+            given += words.commit_until(sent_ms)
+    words.progress(0, made_ms, done=True)
+    given += words.commit_until(math.inf)
+    assert [word.text for word in given] == text.removesuffix(".").split()
+    assert all(word.end_ms >= word.start_ms >= 0 for word in given)
+    for earlier, later in itertools.pairwise(given):
+        assert later.start_ms >= earlier.start_ms
+        assert later.end_ms >= earlier.end_ms

@@ -213,7 +213,8 @@ class FakeWorker:
             pcm = patch_pcm(request, index * options.patch_samples, options.patch_samples, options.sample_rate)
             context.produced_s += options.patch_samples / options.sample_rate
             self.num_steps += 1
-            self.send(frames.Audio(request.request_id, index, payload=pcm))
+            position = (index + 1) * options.chars_per_patch if options.text_lag_ms else None
+            self.send(frames.Audio(request.request_id, index, position, payload=pcm))
             if index == 0 and self.misbehave(request):
                 return
         num_samples = num_patches * options.patch_samples
@@ -260,6 +261,7 @@ async def serve(options: argparse.Namespace) -> None:
         frames.Ready(
             "fake-voice", "cpu", "float32", "fake", options.sample_rate, options.patch_samples,
             voices=voices, default_voice="slt", policy=POLICY, max_streams=options.max_streams,
+            text_timing="measured" if options.text_lag_ms else "estimated", text_lag_ms=options.text_lag_ms,
         )
     )  # fmt: skip
     beat = asyncio.create_task(heartbeat(worker))
@@ -294,6 +296,7 @@ def main() -> None:
     parser.add_argument("--socket", required=True)
     parser.add_argument("--patch-delay-s", type=float, default=0.005)
     parser.add_argument("--chars-per-patch", type=float, default=4)
+    parser.add_argument("--text-lag-ms", type=float, default=0.0, help="with one, tell which character is spoken")
     parser.add_argument("--sample-rate", type=int, default=16000)
     parser.add_argument("--patch-samples", type=int, default=2560)
     parser.add_argument("--ready-delay-s", type=float, default=0.0)
