@@ -13,15 +13,17 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from realtime_tts.config import ServerConfig
-from realtime_tts.errors import ConfigError, Forbidden, Unauthorized
+from realtime_tts.errors import ConfigError, Forbidden, InvalidRequest, Unauthorized
 
 KEY_PREFIX = "rtts_"
 _KEY_SUBPROTOCOL = "realtime-tts.key."  # and the key: how a browser's socket brings it
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _ANONYMOUS = ""
+# A name, an IPv4 address or an IPv6 one in brackets, then perhaps a port: no user, no path, no blank.
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?", re.IGNORECASE)
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
 
 
 def create_key() -> tuple[str, str]:
@@ -85,7 +87,7 @@ class Authenticator:
 
     def __init__(self, config: ServerConfig) -> None:
         self._hashes = load_hashes(config)
-        self._origins = frozenset(origin.rstrip("/").lower() for origin in config.allowed_origins)
+        self._origins, self._hosts = _parse_allowed(config.allowed_origins)
         if not self._hashes and not is_loopback(config.host):
             raise ConfigError(
                 f"listening on {config.host} needs an API key: run `realtime-tts keys create`, put the hash that it "
@@ -122,16 +124,56 @@ class Authenticator:
         """Let a browser's page connect only from our own address or an allowed one.
 
         Raises:
+            InvalidRequest: a `Host` or an `Origin` that is none.
             Forbidden: another site's page, or (without keys) a host name that is not this machine's: a page may point
                 its own name at 127.0.0.1.
         """
-        host = headers.get("host", "")
-        hosts = {urlsplit(allowed).netloc for allowed in self._origins}
-        if not self._hashes and host.lower() not in hosts and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+        host = headers.get("host", "").lower()
+        name = host_name(host)
+        if not self._hashes and host not in self._hosts and not is_loopback(name):
             raise Forbidden("without an API key only this machine may connect, by its loopback name")
-        origin = headers.get("origin", "").rstrip("/").lower()
-        if origin and origin not in self._origins and urlsplit(origin).netloc != host.lower():
+        origin = headers.get("origin", "").lower()
+        if origin and origin not in self._origins and _host_of(origin) != host:
             raise Forbidden("pages of this origin may not connect; see --allowed-origins")
+
+
+def host_name(host: str) -> str:
+    """The name or address in a `Host` header, without the port.
+
+    Raises:
+        InvalidRequest: it is none.
+    """
+    match = _HOST.fullmatch(host)
+    if match is None:
+        raise InvalidRequest("the header Host is neither a name nor an address", field="host")
+    return match[1]
+
+
+def _host_of(origin: str) -> str | None:
+    """Host and port of an origin; None of the origin ``null``, which a browser sends for a page without one.
+
+    Raises:
+        InvalidRequest: it is none.
+    """
+    if origin == "null":
+        return None
+    match = _ORIGIN.fullmatch(origin)
+    if match is None or not _HOST.fullmatch(match[1]):
+        raise InvalidRequest("the header Origin is no origin", field="origin")
+    return match[1]
+
+
+def _parse_allowed(origins: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """Allowed origins as browsers write them, and their hosts.
+
+    Raises:
+        ConfigError: one that no browser would send.
+    """
+    normal = frozenset(origin.rstrip("/").lower() for origin in origins)
+    try:
+        return normal, frozenset(host for origin in normal if (host := _host_of(origin)))
+    except InvalidRequest as error:
+        raise ConfigError("an allowed origin is not like https://app.example.com", field="allowed_origins") from error
 
 
 def _presented_key(headers: Mapping[str, str], query: Mapping[str, str]) -> str:

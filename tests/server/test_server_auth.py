@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from realtime_tts.config import ServerConfig
-from realtime_tts.errors import ConfigError, Forbidden, Unauthorized
+from realtime_tts.errors import ConfigError, Forbidden, InvalidRequest, Unauthorized
 from realtime_tts.server.auth import Authenticator, create_key, hash_key, is_loopback, load_hashes
 
 
@@ -91,3 +94,30 @@ def test_origins(host: str, origin: str, allowed: bool) -> None:
     else:
         with pytest.raises(Forbidden):
             authenticator.check_origin(headers)
+
+
+BAD_HOSTS = ("[::1", "::1]", "[::1]x", "a b", "u@localhost", "localhost/x", "localhost:x", "127.0.0.1:8000:1", "a\\b", "\xff")
+BAD_ORIGINS = ("http://[", "http://[::1", "http://a:b:c", "\xff", "http://a b", "null null", "//", "localhost", "http://u@a")
+
+
+@pytest.mark.parametrize("keys", [(), (create_key()[1],)])
+@pytest.mark.parametrize(("header", "value"), [*(("host", v) for v in BAD_HOSTS), *(("origin", v) for v in BAD_ORIGINS)])
+def test_a_host_or_an_origin_that_is_none_is_invalid(keys: tuple[str, ...], header: str, value: str) -> None:
+    authenticator = Authenticator(ServerConfig(api_key_hashes=keys))
+    with pytest.raises(InvalidRequest) as caught:
+        authenticator.check_origin({"host": "localhost", header: value})
+    assert caught.value.field == header
+
+
+@given(st.text(st.characters(max_codepoint=255)), st.text(st.characters(max_codepoint=255)))
+def test_no_host_and_no_origin_raises_what_is_not_typed(host: str, origin: str) -> None:
+    for value in (host, f"[{host}", f"{host}:8000", f"[::1]{host}"):
+        for page in (origin, f"http://{origin}", f"http://{value}", f"http://[{origin}"):
+            with contextlib.suppress(InvalidRequest, Forbidden):
+                Authenticator(ServerConfig()).check_origin({"host": value, "origin": page})
+
+
+@pytest.mark.parametrize("origin", ["app.example", "https://app example", "https://[", "https://app.example/path"])
+def test_an_allowed_origin_that_no_browser_sends_is_a_config_error(origin: str) -> None:
+    with pytest.raises(ConfigError, match="allowed origin"):
+        Authenticator(ServerConfig(allowed_origins=(origin,)))
