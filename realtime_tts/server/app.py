@@ -73,8 +73,8 @@ def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
         redoc_url=None,
     )
     app.state.gateway = gateway
-    app.add_middleware(RequestIds)
     install_problem_handlers(app)
+    app.add_middleware(RequestIds)
     app.include_router(http.health)
     app.include_router(http.catalogue)
     app.include_router(http.stream)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from http import HTTPStatus
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from realtime_tts.errors import InternalError, InvalidRequest, RealtimeTTSError, Unauthorized
 from realtime_tts.server.logs import log_crash
@@ -36,6 +37,36 @@ def not_found_response() -> JSONResponse:
     return JSONResponse({"code": "not_found", "message": "Not Found", "retryable": False}, HTTPStatus.NOT_FOUND)
 
 
+class Containment:
+    """ASGI middleware: an exception that nobody expected is logged once, without its message, and answered by a 500.
+
+    Starlette would raise it again for the server to log, with a message that may quote what a user sent.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def watched_send(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched_send)
+        except Exception as error:
+            if scope["type"] == "lifespan":
+                raise
+            log_crash(logger, "request_crashed", error)
+            answer = problem_response(InternalError("the request failed on our side"))
+            if not begun and scope["type"] == "websocket":
+                await WebSocket(scope, receive, send).send_denial_response(answer)
+            elif not begun:
+                await answer(scope, receive, send)
+
+
 def install_problem_handlers(app: FastAPI) -> None:
     """Make every failure of `app` a typed one."""
 
@@ -55,11 +86,7 @@ def install_problem_handlers(app: FastAPI) -> None:
         field = ".".join(str(part) for part in first["loc"][1:])
         return problem_response(InvalidRequest(str(first["msg"]), field=field or None))
 
-    async def crash(request: Request, error: Exception) -> JSONResponse:
-        log_crash(logger, "request_crashed", error, path=request.url.path)
-        return problem_response(InternalError("the request failed on our side"))
-
     app.add_exception_handler(RealtimeTTSError, ours)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(Exception, crash)
+    app.add_middleware(Containment)

@@ -65,6 +65,11 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[SOCKET_EXTENSION] = self
 
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            self.handshake_complete = True  # by a refusal; uvicorn takes it for an application that fell silent
+
     def eof_received(self) -> None:
         # Without this asyncio would flush to a peer that is gone before it tells anybody.
         self._tell_end()

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 
 import pytest
 from gateway_harness import GatewayHarness
+
+
+@pytest.fixture(autouse=True)
+def quiet_log(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Whatever clients do, the gateway logs no error and no traceback; its own faults are marked `logs_errors`."""
+    yield
+    records = [record for phase in ("setup", "call") for record in caplog.get_records(phase)]
+    loud = [record.getMessage() for record in records if record.levelno >= logging.ERROR or record.exc_info]
+    assert not loud or request.node.get_closest_marker("logs_errors")
 
 
 @pytest.fixture(scope="session")

@@ -220,6 +220,7 @@ async def test_a_killed_worker_fails_its_contexts_and_comes_back(make_gateway: M
         assert (await client.until_terminal("d"))["type"] == "context.done"
 
 
+@pytest.mark.logs_errors
 async def test_a_hanging_worker_is_ended(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(hang_s=1.0)
     async with open_stream(gateway.ws_url) as client:

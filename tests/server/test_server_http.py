@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import platform
 import re
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +19,7 @@ import pytest
 from gateway_harness import GatewayHarness
 from pydantic import BaseModel
 from stream_client import open_stream
+from websockets.exceptions import InvalidStatus
 
 from realtime_tts import __version__
 from realtime_tts.errors import Forbidden, InternalError, InvalidRequest, RealtimeTTSError, TooManySessions
@@ -254,3 +258,42 @@ def test_the_gateway_is_imported_without_codecs_and_tensors() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.logs_errors
+async def test_a_fault_of_ours_is_logged_once_and_quotes_nobody(
+    make_gateway: Callable[..., GatewayHarness], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = make_gateway()
+
+    def fail(*args: object) -> None:
+        raise LookupError("quetzalcoatl")
+
+    monkeypatch.setattr(gateway.gateway.authenticator, "check_origin", fail)
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+        answer = await http.get("/v1/voices")
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
+    assert answer.headers["x-request-id"]
+    with pytest.raises(InvalidStatus) as caught:
+        async with open_stream(gateway.ws_url):
+            pass
+    assert caught.value.response.status_code == 500
+    errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert [record.getMessage() for record in errors] == ["request_crashed"] * 2
+    assert "quetzalcoatl" not in caplog.text
+    assert "LookupError" in str([vars(record) for record in errors])
+
+
+async def test_clients_that_vanish_leave_no_trace_in_the_log(gateway: GatewayHarness) -> None:
+    """The fixture `quiet_log` looks."""
+    port = int(gateway.url.rpartition(":")[2])
+    upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + "A" * 22
+    for host in ("localhost", "evil.example"):
+        for path in ("/v1/stream", "/nowhere", "/openapi.json"):
+            for bytes_read in (0, 1):
+                with socket.create_connection(("127.0.0.1", port)) as peer:
+                    peer.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{upgrade}==\r\n\r\n".encode())
+                    peer.recv(bytes_read)
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # RST
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+        assert (await http.get("/healthz")).status_code == 200

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ SPEECH = "It takes a few seconds until all of this has been said and sent, since
 
 class ServerProcess:
     def __init__(self, log_path: Path, **settings: Any) -> None:
-        self._log = log_path.open("w")
+        self._log_path, self._log = log_path, log_path.open("w")
         command = [sys.executable, str(SCRIPT), json.dumps(settings)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, text=True)
         assert self.process.stdout is not None
@@ -42,6 +43,9 @@ class ServerProcess:
         assert self.process.stdout is not None
         self.process.stdout.close()
         self._log.close()
+        log = self._log_path.read_text()
+        assert "Traceback" not in log
+        assert not re.search(r"^\S+ error |\"level\": \"error\"", log, re.MULTILINE)
 
 
 @pytest.fixture
