@@ -79,6 +79,9 @@ class ServerConfig:
     language: str = setting("en", "Language that numbers, dates and the like are read in.")
     strict_ids: bool = setting(False, "Refuse unknown voice names in the dialects of other services too.")
 
+    max_connections: int = setting(
+        0, "Open connections in all; 0: as many as the process has descriptors for, less a reserve.", minimum=0
+    )
     max_sessions: int = setting(0, "Sessions in all; 0: four for each stream the engine advances at once.", minimum=0)
     max_sessions_per_key: int = setting(0, "Sessions of one API key; 0: no limit of its own.", minimum=0)
     max_contexts: int = setting(16, "Unfinished contexts in one session.", minimum=1, maximum=1024)
@@ -96,7 +99,7 @@ class ServerConfig:
         minimum=0,
     )
 
-    handshake_timeout_s: float = setting(10.0, "Time for a connection to send its request.", minimum=0.1)
+    handshake_timeout_s: float = setting(10.0, "Time for a connection to send a whole request.", minimum=0.1)
     idle_timeout_s: float = setting(300.0, "A session without messages and without speech is closed.", minimum=0.1)
     ping_interval_s: float = setting(10.0, "Time between two pings.", minimum=0.1)
     ping_timeout_s: float = setting(10.0, "Time for the answer to a ping.", minimum=0.1)

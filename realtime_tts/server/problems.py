@@ -32,6 +32,11 @@ def problem_response(error: RealtimeTTSError) -> JSONResponse:
     return JSONResponse(content, error.http_status, headers)
 
 
+def error_code(status: int) -> str:
+    """``request_timeout`` for 408: the code of an error that HTTP itself has a name for."""
+    return HTTPStatus(status).phrase.lower().replace(" ", "_")
+
+
 def not_found_response() -> JSONResponse:
     """For an address that nothing answers at."""
     return JSONResponse({"code": "not_found", "message": "Not Found", "retryable": False}, HTTPStatus.NOT_FOUND)
@@ -76,8 +81,7 @@ def install_problem_handlers(app: FastAPI) -> None:
 
     async def http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
-        code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
-        content = {"code": code, "message": str(error.detail), "retryable": False}
+        content = {"code": error_code(error.status_code), "message": str(error.detail), "retryable": False}
         return JSONResponse(content, error.status_code, error.headers)
 
     async def invalid(request: Request, error: Exception) -> JSONResponse:

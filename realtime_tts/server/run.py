@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 from realtime_tts.config import ServerConfig, Settings
 from realtime_tts.errors import ConfigError, InternalError
+from realtime_tts.server.acceptor import Acceptor, max_connections
 from realtime_tts.server.app import create_app, create_metrics_app, metrics_on_main_port
 from realtime_tts.server.arenas import limit_arenas
 from realtime_tts.server.gateway import Gateway
@@ -22,13 +23,40 @@ from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.watch import watch
 
 _CLOSE_CONNECTIONS_S = 3
+_METRICS_CONNECTIONS = 32
 
 
-class GatewayServer(uvicorn.Server):
-    """uvicorn's server, but the first SIGTERM or SIGINT drains and the second one ends at once."""
+class BoundedServer(uvicorn.Server):
+    """uvicorn's server with our way of taking connections."""
 
-    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, max_connections: int) -> None:
         super().__init__(config)
+        self._listener, self._max_connections = listener, max_connections
+        self._acceptor: Acceptor | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=[])  # it listens nowhere itself
+        self._acceptor = Acceptor(
+            self._listener, self._make_protocol, self.server_state.connections, self._max_connections
+        )
+        self._acceptor.start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._acceptor is not None:
+            self._acceptor.close()
+        self._listener.close()
+        await super().shutdown(sockets=[])
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+
+class GatewayServer(BoundedServer):
+    """The first SIGTERM or SIGINT drains and the second one ends at once."""
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, gateway: Gateway) -> None:
+        super().__init__(config, listener, max_connections(gateway.settings.server.max_connections))
         self.gateway = gateway
         self.metrics_port: int | None = None  # where it is not the main port
         self._drain_task: asyncio.Task[None] | None = None
@@ -58,7 +86,7 @@ class GatewayServer(uvicorn.Server):
         self.should_exit = True
 
 
-class _SideServer(uvicorn.Server):
+class _SideServer(BoundedServer):
     """A second server in the same loop: signals are the first one's."""
 
     @contextlib.contextmanager
@@ -81,14 +109,14 @@ async def serve(settings: Settings, engine: EngineClient, on_ready: Callable[[Ga
     app = create_app(settings, engine)
     gateway: Gateway = app.state.gateway
     listener = _bind(settings.server.host, settings.server.port, "port")
-    server = GatewayServer(server_config(app, settings.server), gateway)
+    server = GatewayServer(server_config(app, settings.server), listener, gateway)
     gateway.on_failed = server.stop
     watcher = asyncio.create_task(_watch_start(gateway, server, listener, on_ready), name="watch start")
     try:
         if metrics_on_main_port(settings):
-            await server.serve([listener])
+            await server.serve()
         else:
-            await _serve_both(server, listener, gateway)
+            await _serve_both(server, gateway)
     finally:
         watcher.cancel()
         await asyncio.wait([watcher])
@@ -144,15 +172,17 @@ async def _watch_start(
         raise
 
 
-async def _serve_both(server: GatewayServer, listener: socket.socket, gateway: Gateway) -> None:
+async def _serve_both(server: GatewayServer, gateway: Gateway) -> None:
     config = gateway.settings.server
     metrics_listener = _bind(config.metrics_host, config.metrics_port, "metrics_port")
     server.metrics_port = metrics_listener.getsockname()[1]
     metrics_app = create_metrics_app(gateway)
-    side = _SideServer(uvicorn.Config(metrics_app, log_config=None, access_log=False, lifespan="off", ws="none"))
-    task = watch(side.serve([metrics_listener]), "serve metrics", gateway.fail)
+    side_config = server_config(metrics_app, config)
+    side_config.lifespan, side_config.ws = "off", "none"
+    side = _SideServer(side_config, metrics_listener, _METRICS_CONNECTIONS)
+    task = watch(side.serve(), "serve metrics", gateway.fail)
     try:
-        await server.serve([listener])
+        await server.serve()
     finally:
         side.should_exit = True
         await asyncio.wait([task])

@@ -8,14 +8,19 @@ extension `SOCKET_EXTENSION`.
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from asyncio.transports import BaseTransport
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame, Opcode
+
+from realtime_tts.server.problems import error_code
 
 SOCKET_EXTENSION = "realtime_tts.socket"
 # What the kernel and asyncio hold for a peer that does not read. Small, since it is audio that a barge-in cannot take
@@ -179,30 +184,101 @@ def _is_utf8(data: bytes) -> bool:
 
 
 class RequestProtocol(H11Protocol):
-    """HTTP/1.1. A connection that does not send a whole request head in time is dropped."""
+    """HTTP/1.1 with a limit on each wait for the peer: for a whole request, and for it to take an answer."""
 
     handshake_timeout_s: float = 10.0
+    close_timeout_s: float = 2.0
 
     cycle: Any  # None until a request has begun
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._handshake_timer = self.loop.call_later(self.handshake_timeout_s, self._give_up)
+        self._request_timer: asyncio.TimerHandle | None = self.loop.call_later(self.handshake_timeout_s, self._late)
+        self._end_timer: asyncio.TimerHandle | None = None
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch_request()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch_request()  # the next request may have begun already
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._handshake_timer.cancel()
+        for timer in (self._request_timer, self._end_timer):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
-    def _give_up(self) -> None:
-        # A socket that became a WebSocket has another protocol by now; one with a request has a cycle.
-        if self.cycle is None and self.transport.get_protocol() is self:
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._abort_after(self.handshake_timeout_s)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._end_timer is not None and not self.transport.is_closing():
+            self._end_timer.cancel()
+            self._end_timer = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._abort_after(self.close_timeout_s)
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self.transport.is_closing():
+            self._abort_after(self.close_timeout_s)
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(HTTPStatus.BAD_REQUEST, msg)
+
+    def _watch_request(self) -> None:
+        """The clock of a request starts with its first byte and stops with its last one, however they drip."""
+        state = self.conn.their_state
+        is_arriving = state is h11.SEND_BODY or (state is h11.IDLE and bool(self.conn.trailing_data[0]))
+        if is_arriving and self._request_timer is None:
+            self._request_timer = self.loop.call_later(self.handshake_timeout_s, self._late)
+        elif not is_arriving and self._request_timer is not None:
+            self._request_timer.cancel()
+            self._request_timer = None
+
+    def _late(self) -> None:
+        if self.transport.get_protocol() is not self:  # the socket became a WebSocket
+            return
+        if self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request took too long to arrive")
+        else:
             self.transport.abort()
+
+    def _refuse(self, status: HTTPStatus, message: str) -> None:
+        """Answer in the application's place if it has not begun to, and close. What it still says is dropped."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.abort()
+            return
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        body = json.dumps({"code": error_code(status), "message": message, "retryable": False}).encode()
+        headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
+        for event in (
+            h11.Response(status_code=status, headers=headers, reason=status.phrase.encode()),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+        self._abort_after(self.close_timeout_s)
+
+    def _abort_after(self, delay_s: float) -> None:
+        if self._end_timer is None:
+            self._end_timer = self.loop.call_later(delay_s, self.transport.abort)
 
 
 def protocol_classes(
     handshake_timeout_s: float, close_timeout_s: float
 ) -> tuple[type[RequestProtocol], type[StreamProtocol]]:
     """The two classes with these times; uvicorn makes instances itself and passes no arguments of ours."""
-    http = type("RequestProtocol", (RequestProtocol,), {"handshake_timeout_s": handshake_timeout_s})
+    times = {"handshake_timeout_s": handshake_timeout_s, "close_timeout_s": close_timeout_s}
+    http = type("RequestProtocol", (RequestProtocol,), times)
     stream = type("StreamProtocol", (StreamProtocol,), {"close_timeout_s": close_timeout_s})
     return http, stream

@@ -1,0 +1,147 @@
+"""Requests that never end and answers that nobody reads hold no connection for long, and connections are counted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+from collections.abc import Callable
+
+import httpx
+import pytest
+from gateway_harness import GatewayHarness
+from raw_http import RawConnection, port_of
+from stream_client import open_stream
+
+from realtime_tts.server.acceptor import Acceptor, max_connections
+
+MakeGateway = Callable[..., GatewayHarness]
+LIMIT_S = 0.3
+GET = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
+
+
+@pytest.fixture
+def hasty(make_gateway: MakeGateway) -> GatewayHarness:
+    return make_gateway(handshake_timeout_s=LIMIT_S, close_timeout_s=0.1)
+
+
+async def test_headers_that_drip_are_given_up(hasty: GatewayHarness) -> None:
+    async with RawConnection(hasty.url) as connection:
+        answer = await connection.drip(GET + b"x-padding: ...")
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'"code": "request_timeout"' in answer
+
+
+async def test_headers_that_drip_after_a_good_request_are_given_up_too(hasty: GatewayHarness) -> None:
+    async with RawConnection(hasty.url) as connection:
+        connection.send(GET + b"\r\n")
+        await connection.read_until(b"}")
+        answer = await connection.drip(GET + b"x-padding: ...")
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_body_that_drips_is_given_up(hasty: GatewayHarness) -> None:
+    async with RawConnection(hasty.url) as connection:
+        connection.send(GET + b"content-length: 100000\r\n\r\n")
+        answer = await connection.drip(b"x")
+    assert answer.startswith(b"HTTP/1.1 200 "), "the answer did not need the body"
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+async def test_a_connection_that_says_nothing_is_dropped(hasty: GatewayHarness) -> None:
+    async with RawConnection(hasty.url) as connection:
+        assert await connection.read_all() == b""
+
+
+async def test_an_answer_that_nobody_reads_is_dropped(hasty: GatewayHarness) -> None:
+    with socket.socket() as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.connect(("127.0.0.1", port_of(hasty.url)))
+        peer.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                peer.send(b"GET /docs/assets/swagger-ui-bundle.js HTTP/1.1\r\nhost: localhost\r\n\r\n" * 20)
+        for _ in range(500):
+            if not hasty.call(lambda: len(hasty.server.server_state.connections)):
+                break
+            await asyncio.sleep(0.02)
+        assert not hasty.call(lambda: len(hasty.server.server_state.connections))
+
+
+async def test_a_bad_request_is_a_typed_400_and_ends_the_connection(hasty: GatewayHarness) -> None:
+    for request in (b"\x00\r\n\r\n", GET + b"content-length: x\r\n\r\n", GET + GET + b"\r\n"):
+        async with RawConnection(hasty.url) as connection:
+            connection.send(request)
+            answer = await connection.read_all()
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b'"code": "bad_request"' in answer
+
+
+async def test_a_socket_outlives_the_limit_of_its_handshake(hasty: GatewayHarness) -> None:
+    async with open_stream(hasty.ws_url) as client:
+        await asyncio.sleep(2 * LIMIT_S)
+        await client.send("ping")
+        await client.until("pong")
+
+
+async def test_beyond_so_many_connections_there_is_a_quick_503(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(max_connections=3)
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(open_stream(gateway.ws_url))
+        idle = [await stack.enter_async_context(RawConnection(gateway.url)) for _ in range(2)]
+        for connection in idle:
+            connection.send(GET + b"\r\n")
+            await connection.read_until(b"}")
+        async with RawConnection(gateway.url) as one_more:
+            one_more.send(GET + b"\r\n")
+            answer = await one_more.read_all()
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 1\r\n" in answer
+        assert b'"retryable":true' in answer
+        await client.speak("a", "Those who are in are served.")
+        assert (await client.until_terminal("a"))["type"] == "context.done"
+    while gateway.call(lambda: len(gateway.server.server_state.connections)):
+        await asyncio.sleep(0.01)
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+        assert (await http.get("/healthz")).status_code == 200
+
+
+def test_there_are_never_more_connections_than_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda which: (1000, 4096))
+    assert [max_connections(wanted) for wanted in (0, 10, 5000)] == [936, 10, 936]
+
+
+class PoorListener(socket.socket):
+    """Has no descriptor to give, so many times."""
+
+    failures = 3
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+async def test_without_descriptors_it_waits_and_says_so_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("realtime_tts.server.acceptor._RETRY_S", 0.01)
+    greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    class Greeter(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            greeted.set_result(None)
+            transport.close()  # type: ignore[attr-defined]
+
+    with PoorListener() as listener, caplog.at_level(logging.WARNING):
+        listener.bind(("127.0.0.1", 0))
+        acceptor = Acceptor(listener, Greeter, (), 10)
+        acceptor.start()
+        with socket.create_connection(listener.getsockname()):
+            await asyncio.wait_for(greeted, 5)
+        acceptor.close()
+        assert listener.failures == 0
+    assert [record.getMessage() for record in caplog.records] == ["accept_failed"]
