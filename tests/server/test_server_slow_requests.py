@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import json
 import logging
 import socket
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -145,3 +149,34 @@ async def test_without_descriptors_it_waits_and_says_so_once(
         acceptor.close()
         assert listener.failures == 0
     assert [record.getMessage() for record in caplog.records] == ["accept_failed"]
+
+
+@pytest.fixture
+def poor_server(tmp_path: Path) -> Iterator[str]:
+    """The URL of a server in a process that may open 110 files; its log is looked at."""
+    script = Path(__file__).resolve().parents[1] / "support" / "serve_fake.py"
+    limited = ["sh", "-c", 'ulimit -n 110 && exec "$0" "$@"', sys.executable, str(script), "{}"]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(limited, stdout=subprocess.PIPE, stderr=log, text=True)
+    assert process.stdout is not None
+    with process.stdout:
+        yield json.loads(process.stdout.readline())["url"]
+    process.terminate()
+    process.wait(20)
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert len([line for line in lines if "connection_refused" in line]) == 1
+    assert not any("Traceback" in line or " error " in line for line in lines)
+
+
+async def test_more_peers_than_descriptors_hurt_nobody(poor_server: str) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(open_stream(poor_server.replace("http", "ws", 1) + "/v1/stream"))
+        await client.send("text", context_id="a", text="command never. ")
+        await client.until("audio")
+        for _ in range(150):
+            connection = await stack.enter_async_context(RawConnection(poor_server))
+            connection.send(GET)
+        await client.speak("b", "The worker is still served.")
+        assert (await client.until_terminal("b"))["type"] == "context.done"
+        await client.send("cancel")
+        await client.until(lambda message: message.get("state") == "all")
