@@ -7,7 +7,7 @@ import re
 import uuid
 from collections.abc import AsyncIterator
 
-from fastapi import FastAPI, WebSocket
+from fastapi import Depends, FastAPI, WebSocket
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -76,10 +76,12 @@ def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
     install_problem_handlers(app)
     app.add_middleware(RequestIds)
     app.include_router(http.health)
+    # Load balancers ask without a key, and are told no more than a number; a page of another site is told nothing.
+    app.include_router(http.readiness, dependencies=[Depends(http.check_origin)])
     app.include_router(http.catalogue)
     app.include_router(http.stream)
     if metrics_on_main_port(settings):
-        app.include_router(http.metrics)
+        app.include_router(http.metrics, dependencies=http.NEEDS_KEY, responses=http.UNAUTHORIZED)
 
     @app.websocket("/v1/stream")
     async def stream(websocket: WebSocket) -> None:
@@ -105,5 +107,6 @@ def create_metrics_app(gateway: Gateway) -> FastAPI:
     app.state.gateway = gateway
     install_problem_handlers(app)
     app.include_router(http.health)
-    app.include_router(http.metrics)
+    for router in (http.readiness, http.metrics):
+        app.include_router(router, dependencies=[Depends(http.check_metrics_host)])
     return app

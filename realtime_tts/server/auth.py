@@ -87,6 +87,7 @@ class Authenticator:
 
     def __init__(self, config: ServerConfig) -> None:
         self._hashes = load_hashes(config)
+        self._metrics_are_local = is_loopback(config.metrics_host)
         self._origins, self._hosts = _parse_allowed(config.allowed_origins)
         if not self._hashes and not is_loopback(config.host):
             raise ConfigError(
@@ -129,15 +130,25 @@ class Authenticator:
                 its own name at 127.0.0.1.
         """
         host = headers.get("host", "").lower()
-        name = host_name(host)
+        name = _host_name(host)
         if not self._hashes and host not in self._hosts and not is_loopback(name):
             raise Forbidden("without an API key only this machine may connect, by its loopback name")
         origin = headers.get("origin", "").lower()
         if origin and origin not in self._origins and _host_of(origin) != host:
             raise Forbidden("pages of this origin may not connect; see --allowed-origins")
 
+    def check_metrics_host(self, headers: Mapping[str, str]) -> None:
+        """On the metrics port no key is asked for; if only this machine reaches it, it must be called by its name.
 
-def host_name(host: str) -> str:
+        Raises:
+            InvalidRequest: a `Host` that is none.
+            Forbidden: a name that is not this machine's, which a page may point at 127.0.0.1.
+        """
+        if not is_loopback(_host_name(headers.get("host", ""))) and self._metrics_are_local:
+            raise Forbidden("figures are given to this machine only, by its loopback name")
+
+
+def _host_name(host: str) -> str:
     """The name or address in a `Host` header, without the port.
 
     Raises:

@@ -48,6 +48,7 @@ def problems(**descriptions: str) -> dict[int | str, dict[str, Any]]:
 
 
 _UNAUTHORIZED = "no key, or one that is not active; only where the server has keys"
+_BAD_HOST = "a Host or an Origin that is none"
 _FORBIDDEN = "a page of another origin, or another host name"
 
 
@@ -58,14 +59,31 @@ def get_gateway(request: Request) -> Gateway:
 
 def authorize(request: Request) -> None:
     """Raises:
-    Unauthorized, Forbidden
+    InvalidRequest, Unauthorized, Forbidden
     """
     authenticator = get_gateway(request).authenticator
     authenticator.check_origin(request.headers)
     authenticator.authenticate(request.headers, request.query_params)
 
 
-health = APIRouter(tags=["operation"])
+def check_origin(request: Request) -> None:
+    """Raises:
+    InvalidRequest, Forbidden
+    """
+    get_gateway(request).authenticator.check_origin(request.headers)
+
+
+def check_metrics_host(request: Request) -> None:
+    """Raises:
+    InvalidRequest, Forbidden
+    """
+    get_gateway(request).authenticator.check_metrics_host(request.headers)
+
+
+NEEDS_KEY = (*_CREDENTIALS, Depends(authorize))
+UNAUTHORIZED = problems(unauthorized=_UNAUTHORIZED)
+
+health = APIRouter(tags=["operation"])  # a probe of the process comes with any Host, and without a key
 
 
 @health.head("/healthz", include_in_schema=False)
@@ -78,8 +96,15 @@ async def healthz(request: Request) -> Health:
     return Health(status="ok", version=__version__)
 
 
-@health.head("/readyz", include_in_schema=False)
-@health.get("/readyz", summary="Whether speech can be made now", responses=problems(service_unavailable="not now"))
+readiness = APIRouter(tags=["operation"])
+
+
+@readiness.head("/readyz", include_in_schema=False)
+@readiness.get(
+    "/readyz",
+    summary="Whether speech can be made now",
+    responses=problems(bad_request=_BAD_HOST, forbidden=_FORBIDDEN, service_unavailable="not now"),
+)
 async def readyz(request: Request) -> Readiness:
     gateway = get_gateway(request)
     gateway.check_ready()
@@ -89,9 +114,12 @@ async def readyz(request: Request) -> Readiness:
 catalogue = APIRouter(
     prefix="/v1",
     tags=["speech"],
-    dependencies=[*_CREDENTIALS, Depends(authorize)],
+    dependencies=NEEDS_KEY,
     responses=problems(
-        unauthorized=_UNAUTHORIZED, forbidden=_FORBIDDEN, service_unavailable="the model is still being loaded"
+        bad_request=_BAD_HOST,
+        unauthorized=_UNAUTHORIZED,
+        forbidden=_FORBIDDEN,
+        service_unavailable="the model is still being loaded",
     ),
 )
 
@@ -118,6 +146,7 @@ stream = APIRouter(prefix="/v1", tags=["speech"], dependencies=_CREDENTIALS)
     responses={
         101: {"description": "speak"},
         **problems(
+            bad_request=_BAD_HOST,
             unauthorized=_UNAUTHORIZED,
             forbidden=_FORBIDDEN,
             too_many_requests="this key has as many sessions as it may",
@@ -133,7 +162,7 @@ async def upgrade_required() -> None:
     )
 
 
-metrics = APIRouter(tags=["operation"])
+metrics = APIRouter(tags=["operation"], responses=problems(bad_request=_BAD_HOST, forbidden=_FORBIDDEN))
 
 
 @metrics.get("/metrics", summary="Figures for Prometheus", response_class=Response)

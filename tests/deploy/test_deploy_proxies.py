@@ -84,10 +84,10 @@ async def test_where_a_client_says_it_comes_from_lets_nobody_in(proxy: Proxy, ke
     assert proxy.client().get("/v1/voices", **far).status_code == 200
 
 
-def test_the_figures_are_not_for_the_world(proxy: Proxy, proxied_gateway: GatewayHarness) -> None:
-    assert httpx.get(f"{proxied_gateway.url}/metrics", trust_env=False).status_code == 200
+def test_the_figures_are_not_for_the_world(proxy: Proxy, proxied_gateway: GatewayHarness, key: tuple[str, str]) -> None:
+    assert httpx.get(f"{proxied_gateway.url}/metrics", headers=bearer(key), trust_env=False).status_code == 200
     for path in ("/metrics", "/%6detrics", "//metrics", "/metrics/", "/x/../metrics"):
-        answer = proxy.client().get(path)
+        answer = proxy.client().get(path, **bearer(key))
         assert b"realtime_tts_" not in answer.content, path
     assert proxy.client().get("/readyz").status_code == 200
 

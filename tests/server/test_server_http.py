@@ -111,7 +111,7 @@ def test_the_interface_describes_itself(http: httpx.Client) -> None:
         "api_key",
     )
     for path, operations in paths.items():
-        either = [{"bearer": []}, {"query": []}] if path.startswith("/v1/") else None
+        either = [{"bearer": []}, {"query": []}] if path.startswith(("/v1/", "/metrics")) else None
         assert operations["get"].get("security") == either
 
 
@@ -297,3 +297,40 @@ async def test_clients_that_vanish_leave_no_trace_in_the_log(gateway: GatewayHar
                     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # RST
     async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
         assert (await http.get("/healthz")).status_code == 200
+
+
+async def test_figures_ask_for_a_key_where_there_are_keys(make_gateway: Callable[..., GatewayHarness]) -> None:
+    key, key_hash = create_key()
+    gateway = make_gateway(api_key_hashes=(key_hash,))
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+        assert (await http.get("/metrics")).status_code == 401
+        answer = await http.get("/metrics", headers={"authorization": f"Bearer {key}"})
+        assert (answer.status_code, "realtime_tts_sessions" in answer.text) == (200, True)
+        assert (await http.get("/readyz")).status_code == 200, "a load balancer has no key"
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/readyz"])
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 403),
+        ({"origin": "https://evil.example"}, 403),
+        ({"host": "[::1"}, 400),
+        ({"origin": "http://["}, 400),
+    ],
+)
+def test_figures_and_readiness_are_for_this_machine(
+    http: httpx.Client, path: str, headers: dict[str, str], status: int
+) -> None:
+    assert http.get(path, headers=headers).status_code == status
+    assert http.get("/healthz", headers=headers).status_code == 200
+
+
+async def test_a_local_metrics_port_goes_by_a_local_name(make_gateway: Callable[..., GatewayHarness]) -> None:
+    _, key_hash = create_key()
+    gateway = make_gateway(host="0.0.0.0", api_key_hashes=(key_hash,))
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{gateway.server.metrics_port}", trust_env=False) as http:
+        for path in ("/metrics", "/readyz"):
+            assert (await http.get(path)).status_code == 200
+            assert (await http.get(path, headers={"host": "evil.example"})).status_code == 403
+            assert (await http.get(path, headers={"host": "[::1"})).status_code == 400
