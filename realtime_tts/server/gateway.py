@@ -10,6 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from realtime_tts.config import Settings
 from realtime_tts.errors import (
@@ -42,6 +43,13 @@ SESSIONS_PER_STREAM = 4  # a voice agent's session is silent most of the time
 GOING_AWAY = 1001
 
 
+class Newcomer(Protocol):
+    """A socket that has no session yet."""
+
+    def go_away(self) -> None:
+        """The server shuts down, and there is nothing of this client's to wait for."""
+
+
 class GatewayState(enum.Enum):
     """STARTING → RUNNING → DRAINING → CLOSED; FAILED if the engine did not start."""
 
@@ -72,6 +80,7 @@ class Gateway:
         self.on_failed: Callable[[], None] = lambda: None
         engine.on_failed = self.fail
         self.sessions: dict[str, LiveSession] = {}
+        self._newcomers: set[Newcomer] = set()
         self._catalogue: Catalogue | None = None
         self._places = Places(settings.server.max_sessions_per_key)
         self._num_connections = 0
@@ -113,12 +122,18 @@ class Gateway:
         """Let nobody in, let running speech end, close the sessions; those still speaking at the end are cut off."""
         self.state = GatewayState.DRAINING
         log_event(logger, logging.INFO, "draining", sessions=len(self.sessions))
+        self._send_newcomers_away()
         for live in list(self.sessions.values()):
             live.drain()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._until_empty(), timeout_s)
+        self._send_newcomers_away()
         for live in list(self.sessions.values()):
             live.close(GOING_AWAY, "draining")
+
+    def _send_newcomers_away(self) -> None:
+        for newcomer in list(self._newcomers):
+            newcomer.go_away()
 
     async def _until_empty(self) -> None:
         while self.sessions:
@@ -172,8 +187,9 @@ class Gateway:
         Raises:
             Draining, EngineLost, Overloaded, TooManySessions
         """
-        self.check_ready()
-        place = self._places.take(tenant, self.sessions.values(), self._max_sessions, self._overload())
+        if self.state is not GatewayState.DRAINING or not self.sessions:  # a lost one may be resumed meanwhile
+            self.check_ready()
+        place = self._places.take(tenant, self.sessions.values(), self._max_sessions, self._refusal())
         self._num_connections += 1
         try:
             yield place
@@ -186,22 +202,35 @@ class Gateway:
         max_streams = max(1, self.catalogue.ready.max_streams) * self.engine.num_ready
         return self.settings.server.max_sessions or SESSIONS_PER_STREAM * max_streams
 
-    def _overload(self) -> Overloaded | None:
-        """Why the engine has no room for another session, if so."""
+    def _refusal(self) -> RealtimeTTSError | None:
+        """Why there is to be no new session now though there were places, if so."""
+        if self.state is not GatewayState.RUNNING:
+            return Draining("the server is shutting down")
         max_streams = max(1, self.catalogue.ready.max_streams) * self.engine.num_ready
         num_queued = sum(live.num_speaking for live in self.sessions.values()) - max_streams
         if num_queued < (self.settings.server.max_queued or max_streams):
             return None
         return Overloaded("the engine has more speech waiting than it can start soon")
 
+    @contextlib.contextmanager
+    def newcomer(self, newcomer: Newcomer) -> Iterator[None]:
+        """Holds while a socket has no session, so that it is told if the server shuts down meanwhile."""
+        self._newcomers.add(newcomer)
+        try:
+            yield
+        finally:
+            self._newcomers.discard(newcomer)
+
     def open_session(self, place: Place, accepts_any_voice: bool) -> LiveSession:
         """A new session, not attached to a socket yet. `accepts_any_voice`: unless the server is strict about ids.
 
         Raises:
+            Draining: the server is shutting down.
             Overloaded: the place was held for a lost session, and the engine has no room for another one.
         """
-        if place.is_lent and (overload := self._overload()) is not None:
-            raise overload
+        is_new = not place.is_lent and self.state is GatewayState.RUNNING
+        if not is_new and (refusal := self._refusal()) is not None:
+            raise refusal
         tenant = place.tenant
         self._places.give_back(place)
         if (lost := self._places.to_give_up(tenant, self.sessions.values(), self._max_sessions)) is not None:

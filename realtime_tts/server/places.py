@@ -34,19 +34,19 @@ class Places:
         self._held: set[Place] = set()
 
     def take(
-        self, tenant: str, sessions: Iterable[LiveSession], max_sessions: int, overload: Overloaded | None
+        self, tenant: str, sessions: Iterable[LiveSession], max_sessions: int, refusal: RealtimeTTSError | None
     ) -> Place:
-        """For a new socket of this key. `overload`: why no new session is wanted now though there were places.
+        """For a new socket of this key. `refusal`: why no new session is wanted now though there were places.
 
         Raises:
             Overloaded, TooManySessions: there is none.
+            RealtimeTTSError: the refusal.
         """
         sessions = list(sessions)
-        refusal: RealtimeTTSError | None = overload
         if self._num_taken(sessions) >= max_sessions:
-            refusal = Overloaded("all sessions of this server are taken")
+            refusal = refusal or Overloaded("all sessions of this server are taken")
         elif self._max_per_key and self._num_of_key(tenant, sessions) >= self._max_per_key:
-            refusal = TooManySessions("all sessions of this API key are taken")
+            refusal = refusal or TooManySessions("all sessions of this API key are taken")
         if refusal is not None and self._waiting[tenant] >= _lost(sessions)[tenant]:
             raise refusal
         place = Place(tenant, is_lent=refusal is not None)

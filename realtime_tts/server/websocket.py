@@ -18,7 +18,14 @@ from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
 from realtime_tts.dialects.base import Dialect
-from realtime_tts.errors import InternalError, InvalidMessage, InvalidRequest, RealtimeTTSError, SessionNotFound
+from realtime_tts.errors import (
+    Draining,
+    InternalError,
+    InvalidMessage,
+    InvalidRequest,
+    RealtimeTTSError,
+    SessionNotFound,
+)
 from realtime_tts.server.gateway import GOING_AWAY, Gateway
 from realtime_tts.server.live_session import LiveSession
 from realtime_tts.server.logs import log_crash, log_event
@@ -112,6 +119,9 @@ class Connection:
         self._live = None
         self._close_now(_POLICY_VIOLATION, "resumed_elsewhere")
 
+    def go_away(self) -> None:
+        self._close_now(GOING_AWAY, "draining")
+
     # ---- reading -------------------------------------------------------------------------------------------------
 
     async def _read(self) -> int:
@@ -127,6 +137,8 @@ class Connection:
             if not self._over:
                 try:
                     self._take(frame["text"] if frame.get("text") is not None else frame["bytes"])
+                except Draining:  # it would have needed a new session
+                    self.go_away()
                 except RealtimeTTSError as error:  # no session can be had after all
                     self._close_now(_TRY_AGAIN_LATER, error.code)
             if time.monotonic() > slice_end:
@@ -136,7 +148,8 @@ class Connection:
     async def _receive_first(self) -> Message:
         """Without a session there is nobody else to notice a silent client."""
         try:
-            return await asyncio.wait_for(self._websocket.receive(), self._gateway.settings.server.idle_timeout_s)
+            with self._gateway.newcomer(self):
+                return await asyncio.wait_for(self._websocket.receive(), self._gateway.settings.server.idle_timeout_s)
         except asyncio.TimeoutError:
             self._close_now(1000, "idle_timeout")
             return {"type": "websocket.disconnect", "code": 1000}
