@@ -73,6 +73,10 @@ class ServerConfig:
     )
     api_key_file: str = setting("", "File with one API key hash a line, as `realtime-tts keys create` prints them.")
     api_key_hashes: tuple[str, ...] = setting((), "API key hashes, comma separated, beside those of the file.")
+    token_secret_file: str = setting(
+        "", "File with the secret that tokens are signed with, 32 bytes or more; none: tokens end with the process."
+    )
+    max_token_ttl_s: int = setting(3600, "Longest life of a token, seconds.", minimum=1, maximum=86_400)
     allowed_origins: tuple[str, ...] = setting(
         (), "Origins of other sites whose pages may connect, comma separated; the playground's own always may."
     )
@@ -84,6 +88,13 @@ class ServerConfig:
     )
     max_sessions: int = setting(0, "Sessions in all; 0: four for each stream the engine advances at once.", minimum=0)
     max_sessions_per_key: int = setting(0, "Sessions of one API key; 0: no limit of its own.", minimum=0)
+    fair_share_from: float = setting(
+        0.75,
+        "Taken share of the sessions from which on an API key gets no more than its fair share; 1: never.",
+        minimum=0,
+        maximum=1,
+    )
+    max_chars_per_minute: int = setting(0, "Text of one API key in a minute, characters; 0: no limit.", minimum=0)
     max_contexts: int = setting(16, "Unfinished contexts in one session.", minimum=1, maximum=1024)
     max_text_chars: int = setting(20_000, "Text of one context, characters.", minimum=1)
     max_message_bytes: int = setting(65_536, "One message of a client, bytes.", minimum=1024, maximum=16 * 1024 * 1024)

@@ -19,6 +19,7 @@ RealtimeTTSError
 ├── LimitExceeded                  a quota of this key or session
 │   ├── TooManyContexts
 │   ├── TooManySessions
+│   ├── RateLimited                more characters than a key may have in a minute
 │   └── TooManyErrors              the socket is closed after it
 ├── SlowConsumer                   the peer reads more slowly than it listens
 ├── Overloaded
@@ -51,6 +52,7 @@ class RealtimeTTSError(Exception):
     code: str = "internal_error"
     http_status: int = 500
     retryable: bool = False
+    retry_after_s: float | None = None  # where it is known
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
@@ -128,6 +130,16 @@ class TooManyContexts(LimitExceeded):
 
 class TooManySessions(LimitExceeded):
     code, retryable = "too_many_sessions", True
+
+
+class RateLimited(LimitExceeded):
+    """`retry_after_s`: when the same request will pass."""
+
+    code, retryable = "rate_limited", True
+
+    def __init__(self, message: str, *, field: str | None = None, retry_after_s: float = 1.0) -> None:
+        super().__init__(message, field=field)
+        self.retry_after_s = retry_after_s
 
 
 class TooManyErrors(LimitExceeded):

@@ -225,7 +225,8 @@ def _render_acknowledged(m: CancelAcknowledged) -> dict[str, Any]:
 
 
 def _render_error(m: ErrorMessage) -> dict[str, Any]:
-    named = {"context_id": m.context_id, "field": m.field}
+    retry_after_s = None if m.retry_after_s is None else round(m.retry_after_s, 3)
+    named = {"context_id": m.context_id, "field": m.field, "retry_after_s": retry_after_s}
     given = {name: value for name, value in named.items() if value is not None}
     return {"code": m.code, "message": m.message, "retryable": m.retryable, **given}
 

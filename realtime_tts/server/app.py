@@ -80,6 +80,7 @@ def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
     app.include_router(http.readiness, dependencies=[Depends(http.check_origin)])
     app.include_router(http.catalogue)
     app.include_router(http.stream)
+    app.include_router(http.tokens)
     if metrics_on_main_port(settings):
         app.include_router(http.metrics, dependencies=http.NEEDS_KEY, responses=http.UNAUTHORIZED)
 

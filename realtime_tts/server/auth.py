@@ -1,4 +1,4 @@
-"""API keys and origins: who may connect. Deny by default.
+"""API keys, tokens and origins: who may connect. Deny by default.
 
 Keys are 256 random bits, so one SHA-256 keeps them: there is nothing to guess that a slow hash would protect. Only
 hashes are stored; several may be active, so that a key can be replaced without a gap.
@@ -16,11 +16,12 @@ from pathlib import Path
 
 from realtime_tts.config import ServerConfig
 from realtime_tts.errors import ConfigError, Forbidden, InvalidRequest, Unauthorized
+from realtime_tts.server.caller import Caller
+from realtime_tts.server.tokens import Tokens, load_secret
 
 KEY_PREFIX = "rtts_"
 _KEY_SUBPROTOCOL = "realtime-tts.key."  # and the key: how a browser's socket brings it
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
-_ANONYMOUS = ""
 # A name, an IPv4 address or an IPv6 one in brackets, then perhaps a port: no user, no path, no blank.
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?", re.IGNORECASE)
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
@@ -82,11 +83,13 @@ class Authenticator:
     """Checks the credentials and the origin of a request.
 
     Raises (at construction):
-        ConfigError: no key although the server listens beyond loopback.
+        ConfigError: no key although the server listens beyond loopback, or a setting that cannot be.
     """
 
     def __init__(self, config: ServerConfig) -> None:
         self._hashes = load_hashes(config)
+        self._key_ids = frozenset(map(_key_id, self._hashes))
+        self.tokens = Tokens(load_secret(config.token_secret_file))
         self._metrics_are_local = is_loopback(config.metrics_host)
         self._origins, self._hosts = _parse_allowed(config.allowed_origins)
         if not self._hashes and not is_loopback(config.host):
@@ -100,14 +103,18 @@ class Authenticator:
     def required(self) -> bool:
         return bool(self._hashes)
 
-    def authenticate(self, headers: Mapping[str, str], query: Mapping[str, str]) -> str:
-        """Returns the id of the key, "" where none is needed.
+    @property
+    def num_keys(self) -> int:
+        return len(self._key_ids)
+
+    def authenticate(self, headers: Mapping[str, str], query: Mapping[str, str]) -> Caller:
+        """Whose key or token a request has; nobody's where none is needed.
 
         Raises:
-            Unauthorized: no key, or one that is not active.
+            Unauthorized: none, or one that is not active.
         """
         if not self._hashes:
-            return _ANONYMOUS
+            return Caller()
         presented = _presented_key(headers, query)
         if not presented:
             raise Unauthorized(
@@ -117,9 +124,13 @@ class Authenticator:
         digest = hash_key(presented)
         # No early exit: the time taken must not tell which key came close.
         matches = [known for known in self._hashes if hmac.compare_digest(known, digest)]
-        if not matches:
-            raise Unauthorized("this API key is not active")
-        return digest.removeprefix("sha256:")[:12]
+        if matches:
+            return Caller(_key_id(digest))
+        if presented.count(".") == 2:
+            caller = self.tokens.read(presented)
+            if caller.tenant in self._key_ids:
+                return caller
+        raise Unauthorized("this API key is not active")
 
     def check_origin(self, headers: Mapping[str, str]) -> None:
         """Let a browser's page connect only from our own address or an allowed one.
@@ -185,6 +196,11 @@ def _parse_allowed(origins: Iterable[str]) -> tuple[frozenset[str], frozenset[st
         return normal, frozenset(host for origin in normal if (host := _host_of(origin)))
     except InvalidRequest as error:
         raise ConfigError("an allowed origin is not like https://app.example.com", field="allowed_origins") from error
+
+
+def _key_id(key_hash: str) -> str:
+    """What a key is called in logs: enough to tell keys apart, and nothing to guess the key from."""
+    return key_hash.removeprefix("sha256:")[:12]
 
 
 def _presented_key(headers: Mapping[str, str], query: Mapping[str, str]) -> str:

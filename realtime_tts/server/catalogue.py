@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from realtime_tts.speech.defaults import SpeechDefaults
@@ -51,18 +52,20 @@ class Catalogue:
             "seed": {"min": 0, "max": MAX_SEED},
         }
 
-    def voices(self) -> dict[str, Any]:
-        """The body of `GET /v1/voices`."""
+    def voices(self, only: Sequence[str] = ()) -> dict[str, Any]:
+        """The body of `GET /v1/voices`. `only`: these, the first being the default one; empty: all."""
+        default_voice = only[0] if only else self.defaults.default_voice
         voices = [
             {
                 "id": voice["id"],
                 "description": voice.get("description", ""),
                 "language": voice.get("language", ""),
-                "default": voice["id"] == self.defaults.default_voice,
+                "default": voice["id"] == default_voice,
             }
             for voice in self.ready.voices
+            if not only or voice["id"] in only
         ]
-        if self.defaults.default_voice == ZERO_SHOT_VOICE:
+        if not only and self.defaults.default_voice == ZERO_SHOT_VOICE:
             description = "a voice of the model's own choice, fixed by the seed"
             voices.insert(0, {"id": ZERO_SHOT_VOICE, "description": description, "language": "", "default": True})
-        return {"voices": voices, "default_voice": self.defaults.default_voice}
+        return {"voices": voices, "default_voice": default_voice}

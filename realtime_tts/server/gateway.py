@@ -22,11 +22,13 @@ from realtime_tts.errors import (
     SessionNotFound,
 )
 from realtime_tts.server.auth import Authenticator
+from realtime_tts.server.caller import Caller
 from realtime_tts.server.catalogue import Catalogue
 from realtime_tts.server.live_session import LiveSession, Outlet, Services
 from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import Metrics
 from realtime_tts.server.places import Place, Places
+from realtime_tts.server.quota import Quotas
 from realtime_tts.session.messages import Resume
 from realtime_tts.session.session import Session
 from realtime_tts.session.settings import SessionConfig
@@ -72,6 +74,12 @@ class Gateway:
         self.voices = VoiceRegistry(engine)
         self.authenticator = Authenticator(settings.server)
         self.metrics = Metrics()
+        self._quotas = Quotas(
+            self.authenticator.num_keys,
+            settings.server.max_sessions_per_key,
+            settings.server.max_chars_per_minute,
+            settings.server.fair_share_from,
+        )
         self.encoders = Encoders(settings.server.encoder_threads)
         self.state = GatewayState.STARTING
         self.start_error: RealtimeTTSError | None = None
@@ -82,7 +90,7 @@ class Gateway:
         self.sessions: dict[str, LiveSession] = {}
         self._newcomers: set[Newcomer] = set()
         self._catalogue: Catalogue | None = None
-        self._places = Places(settings.server.max_sessions_per_key)
+        self._places = Places(self._quotas.max_sessions)
         self._num_connections = 0
         self._changed = asyncio.Event()
         self._start_task: asyncio.Task[None] | None = None
@@ -181,18 +189,21 @@ class Gateway:
     # ---- sessions ------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def admission(self, tenant: str) -> Iterator[Place]:
+    def admission(self, caller: Caller) -> Iterator[Place]:
         """Holds a new connection's place; refuses it where there is none.
 
         Raises:
-            Draining, EngineLost, Overloaded, TooManySessions
+            Draining, EngineLost, Overloaded, TooManySessions, RateLimited
         """
         if self.state is not GatewayState.DRAINING or not self.sessions:  # a lost one may be resumed meanwhile
             self.check_ready()
-        place = self._places.take(tenant, self.sessions.values(), self._max_sessions, self._refusal())
+        self._quotas.check_token(caller)
+        refusal = self._refusal() or self._quotas.refusal(caller, time.monotonic())
+        place = self._places.take(caller, self.sessions.values(), self._max_sessions, refusal)
         self._num_connections += 1
         try:
-            yield place
+            with self._quotas.token_place(caller):
+                yield place
         finally:
             self._num_connections -= 1
             self._places.give_back(place)
@@ -231,25 +242,29 @@ class Gateway:
         is_new = not place.is_lent and self.state is GatewayState.RUNNING
         if not is_new and (refusal := self._refusal()) is not None:
             raise refusal
-        tenant = place.tenant
+        caller = place.caller
         self._places.give_back(place)
-        if (lost := self._places.to_give_up(tenant, self.sessions.values(), self._max_sessions)) is not None:
+        if (lost := self._places.to_give_up(caller.tenant, self.sessions.values(), self._max_sessions)) is not None:
             lost.close(GOING_AWAY, "given_up")
         defaults = self.catalogue.defaults
         permissive = accepts_any_voice and not self.settings.server.strict_ids
         session = Session(
             "s_" + secrets.token_urlsafe(16),  # not to be guessed: whoever knows it can resume the session
             self._session_config(self.catalogue),
-            resolve=functools.partial(defaults.resolve, tenant=tenant, permissive=permissive),
+            resolve=functools.partial(
+                defaults.resolve, tenant=caller.tenant, permissive=permissive, only_voices=caller.voices
+            ),
             make_planner=defaults.make_planner,
             now=time.monotonic(),
         )
         services = Services(self.engine, self.voices, self.encoders, self.metrics)
-        live = LiveSession(session, services, tenant, self._forget)
+        charge = functools.partial(self._quotas.charge, caller)
+        live = LiveSession(session, services, caller.tenant, charge, self._forget)
         self.sessions[session.session_id] = live
         self.metrics.sessions_total.inc()
         self.metrics.sessions.set(len(self.sessions))
-        log_event(logger, logging.INFO, "session_opened", session=session.session_id, key=tenant or None)
+        ids = {"session": session.session_id, "key": caller.tenant or None, "token": caller.token or None}
+        log_event(logger, logging.INFO, "session_opened", **ids)
         return live
 
     def resume_session(self, place: Place, message: Resume, outlet: Outlet) -> LiveSession:
@@ -259,7 +274,7 @@ class Gateway:
             SessionNotFound: there is none, it belongs to another key, or it is too late.
         """
         live = self.sessions.get(message.session_id)
-        if live is None or live.tenant != place.tenant:
+        if live is None or live.tenant != place.caller.tenant:
             raise SessionNotFound("there is no such session; it may have expired")
         live.resume(message, outlet)
         self._places.give_back(place)

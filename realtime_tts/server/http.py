@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
+import time
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response, Security
 from fastapi.responses import JSONResponse
 from fastapi.security import APIKeyQuery, HTTPBearer
 from fastapi.staticfiles import StaticFiles
+from pydantic import BaseModel, ValidationError
 from starlette.types import Scope
 
 from realtime_tts import __version__
+from realtime_tts.errors import Forbidden, InvalidRequest, RequestTooLarge, VoiceNotFound
+from realtime_tts.server import schemas
+from realtime_tts.server.caller import Caller
 from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.logs import log_event
 from realtime_tts.server.metrics import CONTENT_TYPE
+from realtime_tts.server.problems import invalid_body
 from realtime_tts.server.schemas import Health, ModelList, Problem, Readiness, VoiceList
 
+logger = logging.getLogger(__name__)
+B = TypeVar("B", bound=BaseModel)
+
+_MAX_BODY_BYTES = 16 * 1024
 _PACKAGE = Path(__file__).resolve().parents[1]
 # In a wheel the playground lies inside the package, in a checkout beside it.
 PLAYGROUND_DIRECTORIES = (_PACKAGE / "playground", _PACKAGE.parent / "clients" / "browser")
@@ -47,6 +60,23 @@ def problems(**descriptions: str) -> dict[int | str, dict[str, Any]]:
     }
 
 
+async def read_body(request: Request, schema: type[B]) -> B:
+    """A small JSON body. By hand, since a body that FastAPI reads is read before the key is asked for, and whole.
+
+    Raises:
+        RequestTooLarge, InvalidRequest
+    """
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > _MAX_BODY_BYTES:
+            raise RequestTooLarge(f"the body has more than {_MAX_BODY_BYTES} bytes")
+    try:
+        return schema.model_validate_json(bytes(body) or b"{}", strict=True)
+    except ValidationError as error:
+        raise invalid_body(error.errors()[0]) from None
+
+
 _UNAUTHORIZED = "no key, or one that is not active; only where the server has keys"
 _BAD_HOST = "a Host or an Origin that is none"
 _FORBIDDEN = "a page of another origin, or another host name"
@@ -57,13 +87,13 @@ def get_gateway(request: Request) -> Gateway:
     return gateway
 
 
-def authorize(request: Request) -> None:
+def authorize(request: Request) -> Caller:
     """Raises:
     InvalidRequest, Unauthorized, Forbidden
     """
     authenticator = get_gateway(request).authenticator
     authenticator.check_origin(request.headers)
-    authenticator.authenticate(request.headers, request.query_params)
+    return authenticator.authenticate(request.headers, request.query_params)
 
 
 def check_origin(request: Request) -> None:
@@ -130,8 +160,50 @@ async def models(request: Request) -> dict[str, Any]:
 
 
 @catalogue.get("/voices", summary="The voices it has", response_model=VoiceList)
-async def voices(request: Request) -> dict[str, Any]:
-    return get_gateway(request).catalogue.voices()
+async def voices(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> dict[str, Any]:
+    return get_gateway(request).catalogue.voices(only=caller.voices)
+
+
+tokens = APIRouter(prefix="/v1", tags=["operation"], dependencies=NEEDS_KEY)
+
+
+@tokens.post(
+    "/tokens",
+    summary="A short-lived token, with which a browser's page can connect",
+    status_code=HTTPStatus.CREATED,
+    openapi_extra={
+        "requestBody": {"content": {"application/json": {"schema": schemas.TokenRequest.model_json_schema()}}}
+    },
+    responses=problems(
+        bad_request="a field that cannot be",
+        unauthorized=_UNAUTHORIZED,
+        forbidden="asked for with a token, or where no keys are configured",
+        not_found="there is no such voice",
+        request_entity_too_large="a body of more than 16 KiB",
+    ),
+)
+async def create_token(
+    request: Request, response: Response, caller: Annotated[Caller, Depends(authorize)]
+) -> schemas.Token:
+    if caller.token or not caller.tenant:
+        raise Forbidden("tokens are made with an API key, not with a token, and not by a server without keys")
+    wanted = await read_body(request, schemas.TokenRequest)
+    gateway = get_gateway(request)
+    if wanted.ttl_s > (max_ttl_s := gateway.settings.server.max_token_ttl_s):
+        raise InvalidRequest(f"a token lasts {max_ttl_s} s at most", field="ttl_s")
+    if unknown := set(wanted.voices) - set(gateway.voices.names(caller.tenant)):
+        raise VoiceNotFound(f"there is no voice {min(unknown)[:64]!r}", field="voices")
+    holder = Caller(
+        caller.tenant,
+        token=secrets.token_urlsafe(9),
+        voices=tuple(wanted.voices),
+        max_sessions=wanted.max_sessions,
+        max_chars_per_minute=wanted.max_chars_per_minute,
+    )
+    token, expires_at = gateway.authenticator.tokens.issue(holder, wanted.ttl_s, time.time())
+    log_event(logger, logging.INFO, "token_issued", key=caller.tenant, token=holder.token, ttl_s=wanted.ttl_s)
+    response.headers["cache-control"] = "no-store"
+    return schemas.Token(token=token, expires_at=expires_at)
 
 
 stream = APIRouter(prefix="/v1", tags=["speech"], dependencies=_CREDENTIALS)

@@ -53,13 +53,19 @@ class LiveSession:
 
     Args:
         tenant: id of the client's key; only it may resume the session.
+        charge: enters a message of the client's in its key's account, or says why it must wait.
         on_closed: called once when the session is over.
     """
 
     def __init__(
-        self, session: Session, services: Services, tenant: str, on_closed: Callable[[LiveSession], None]
+        self,
+        session: Session,
+        services: Services,
+        tenant: str,
+        charge: Callable[[messages.ClientMessage, float], RealtimeTTSError | None],
+        on_closed: Callable[[LiveSession], None],
     ) -> None:
-        self.session, self.tenant = session, tenant
+        self.session, self.tenant, self._charge = session, tenant, charge
         self.closing: tuple[int, str] | None = None  # close code and reason, once the session has ended itself
         self._services, self._on_closed = services, on_closed
         self._outlet: Outlet | None = None
@@ -105,8 +111,12 @@ class LiveSession:
         self.advance()
 
     def receive(self, message: messages.ClientMessage) -> None:
+        now = time.monotonic()
         with self._contained():
-            self.session.receive(message, time.monotonic())
+            if (refusal := self._charge(message, now)) is not None:
+                self.session.reject(refusal, now, message)
+            else:
+                self.session.receive(message, now)
         self.advance()
 
     def reject(self, error: RealtimeTTSError) -> None:

@@ -8,9 +8,10 @@ the session that was lost longest is given up for its new one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from realtime_tts.errors import Overloaded, RealtimeTTSError, TooManySessions
+from realtime_tts.server.caller import Caller
 from realtime_tts.server.live_session import LiveSession
 
 
@@ -21,35 +22,40 @@ class Place:
         is_lent: it was let in for a lost session only.
     """
 
-    def __init__(self, tenant: str, is_lent: bool) -> None:
-        self.tenant, self.is_lent = tenant, is_lent
+    def __init__(self, caller: Caller, is_lent: bool) -> None:
+        self.caller, self.is_lent = caller, is_lent
 
 
 class Places:
-    """Counts them. `sessions`: all that live, of all keys."""
+    """Counts them. `sessions`: all that live, of all keys.
 
-    def __init__(self, max_sessions_per_key: int) -> None:
-        self._max_per_key = max_sessions_per_key  # 0: no limit
+    Args:
+        max_of_key: how many a key may hold, given its name, what each key holds, and how many places there are.
+    """
+
+    def __init__(self, max_of_key: Callable[[str, Mapping[str, int], int], int]) -> None:
+        self._max_of_key = max_of_key
         self._waiting: Counter[str] = Counter()  # sockets without a session, by key
         self._held: set[Place] = set()
 
     def take(
-        self, tenant: str, sessions: Iterable[LiveSession], max_sessions: int, refusal: RealtimeTTSError | None
+        self, caller: Caller, sessions: Iterable[LiveSession], max_sessions: int, refusal: RealtimeTTSError | None
     ) -> Place:
-        """For a new socket of this key. `refusal`: why no new session is wanted now though there were places.
+        """For a new socket of this caller. `refusal`: why no new session is wanted now though there were places.
 
         Raises:
             Overloaded, TooManySessions: there is none.
             RealtimeTTSError: the refusal.
         """
-        sessions = list(sessions)
-        if self._num_taken(sessions) >= max_sessions:
+        sessions, tenant = list(sessions), caller.tenant
+        held = self._held_by_key(sessions)
+        if held.total() >= max_sessions:
             refusal = refusal or Overloaded("all sessions of this server are taken")
-        elif self._max_per_key and self._num_of_key(tenant, sessions) >= self._max_per_key:
-            refusal = refusal or TooManySessions("all sessions of this API key are taken")
+        elif held[tenant] >= self._max_of_key(tenant, held, max_sessions):
+            refusal = refusal or TooManySessions("this API key has as many sessions as it may have now")
         if refusal is not None and self._waiting[tenant] >= _lost(sessions)[tenant]:
             raise refusal
-        place = Place(tenant, is_lent=refusal is not None)
+        place = Place(caller, is_lent=refusal is not None)
         self._held.add(place)
         self._waiting[tenant] += 1
         return place
@@ -58,24 +64,19 @@ class Places:
         """The socket has found its session, or is gone. Idempotent."""
         if place in self._held:
             self._held.remove(place)
-            self._waiting[place.tenant] -= 1
+            self._waiting[place.caller.tenant] -= 1
 
     def to_give_up(self, tenant: str, sessions: Iterable[LiveSession], max_sessions: int) -> LiveSession | None:
         """The lost session that has to go for a new one of this key, if there are too many."""
         sessions = list(sessions)
-        is_full = self._num_taken(sessions) >= max_sessions
-        if self._max_per_key:
-            is_full = is_full or self._num_of_key(tenant, sessions) >= self._max_per_key
+        held = self._held_by_key(sessions)
+        is_full = held.total() >= max_sessions or held[tenant] >= self._max_of_key(tenant, held, max_sessions)
         lost = [live for live in sessions if live.tenant == tenant and live.lost_at is not None]
         return min(lost, key=lambda live: live.lost_at or 0.0, default=None) if is_full else None
 
-    def _num_taken(self, sessions: list[LiveSession]) -> int:
-        lost = _lost(sessions)
-        return len(sessions) + sum(max(0, number - lost[tenant]) for tenant, number in self._waiting.items())
-
-    def _num_of_key(self, tenant: str, sessions: list[LiveSession]) -> int:
-        num_sessions = sum(live.tenant == tenant for live in sessions)
-        return num_sessions + max(0, self._waiting[tenant] - _lost(sessions)[tenant])
+    def _held_by_key(self, sessions: list[LiveSession]) -> Counter[str]:
+        """Sessions, and sockets that are more than a lost session waits for."""
+        return Counter(live.tenant for live in sessions) + (self._waiting - _lost(sessions))
 
 
 def _lost(sessions: list[LiveSession]) -> Counter[str]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import FastAPI, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
+from uvicorn.protocols.utils import ClientDisconnected
 
 from realtime_tts.errors import InternalError, InvalidRequest, RealtimeTTSError, Unauthorized
 from realtime_tts.server.logs import log_crash
@@ -23,7 +29,7 @@ def problem_response(error: RealtimeTTSError) -> JSONResponse:
     """An error of ours as a response. One that can be retried says when."""
     headers: dict[str, str] = {}
     if error.retryable or error.http_status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-        headers["retry-after"] = str(RETRY_AFTER_S)
+        headers["retry-after"] = str(math.ceil(error.retry_after_s or RETRY_AFTER_S))
     if isinstance(error, Unauthorized):
         headers["www-authenticate"] = "Bearer"
     content = {"code": error.code, "message": error.message, "retryable": error.retryable}
@@ -35,6 +41,12 @@ def problem_response(error: RealtimeTTSError) -> JSONResponse:
 def error_code(status: int) -> str:
     """``request_timeout`` for 408: the code of an error that HTTP itself has a name for."""
     return HTTPStatus(status).phrase.lower().replace(" ", "_")
+
+
+def invalid_body(error: Mapping[str, Any]) -> InvalidRequest:
+    """pydantic's first complaint, without the value that it complains of."""
+    field = ".".join(str(part) for part in error["loc"])
+    return InvalidRequest(str(error["msg"]), field=field or None)
 
 
 def not_found_response() -> JSONResponse:
@@ -61,6 +73,8 @@ class Containment:
 
         try:
             await self._app(scope, receive, watched_send)
+        except (ClientDisconnect, ClientDisconnected, WebSocketDisconnect):
+            pass  # the peer is gone, which is no fault, and there is nobody to answer
         except Exception as error:
             if scope["type"] == "lifespan":
                 raise
@@ -87,8 +101,7 @@ def install_problem_handlers(app: FastAPI) -> None:
     async def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"][1:])
-        return problem_response(InvalidRequest(str(first["msg"]), field=field or None))
+        return problem_response(invalid_body({**first, "loc": first["loc"][1:]}))
 
     app.add_exception_handler(RealtimeTTSError, ours)
     app.add_exception_handler(HTTPException, http)

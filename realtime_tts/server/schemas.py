@@ -89,6 +89,20 @@ class VoiceList(_Body):
     default_voice: str
 
 
+class TokenRequest(_Body):
+    """What a token is to allow; its key's own limits hold besides."""
+
+    ttl_s: int = Field(600, ge=1, description="how long one can connect with it; at most the setting max_token_ttl_s")
+    voices: list[str] = Field([], max_length=64, description="the first is its default voice; empty: all of the key's")
+    max_sessions: int = Field(0, ge=0, description="at one time; 0: no limit of its own")
+    max_chars_per_minute: int = Field(0, ge=0, description="of text; 0: no limit of its own")
+
+
+class Token(_Body):
+    token: str = Field(description="goes where an API key would")
+    expires_at: int = Field(description="seconds since 1970")
+
+
 class Problem(_Body):
     """Every answer that is an error."""
 

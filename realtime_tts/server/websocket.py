@@ -51,9 +51,9 @@ async def serve_stream(websocket: WebSocket, gateway: Gateway, dialect: Dialect)
     with contextlib.ExitStack() as stack:
         try:
             gateway.authenticator.check_origin(websocket.headers)
-            tenant = gateway.authenticator.authenticate(websocket.headers, websocket.query_params)
+            caller = gateway.authenticator.authenticate(websocket.headers, websocket.query_params)
             subprotocol = choose_subprotocol(websocket.scope.get("subprotocols", []), dialect.subprotocol)
-            place = stack.enter_context(gateway.admission(tenant))
+            place = stack.enter_context(gateway.admission(caller))
         except RealtimeTTSError as error:
             gateway.metrics.refused.labels(error.code).inc()
             log_event(logger, logging.INFO, "handshake_refused", code=error.code)

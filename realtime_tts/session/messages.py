@@ -244,6 +244,7 @@ class ErrorMessage:
     retryable: bool
     context_id: str | None = None
     field: str | None = None
+    retry_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

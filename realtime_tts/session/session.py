@@ -131,11 +131,11 @@ class Session:
             self._crash(error, self._named(message))
         self._relieve()
 
-    def reject(self, error: RealtimeTTSError, now: float) -> None:
-        """A frame that could not be parsed."""
+    def reject(self, error: RealtimeTTSError, now: float, message: ClientMessage | None = None) -> None:
+        """A frame that could not be parsed, or a message that has to wait."""
         if self._advance(now) is SessionState.CONNECTED:
             self._liveness.active(self._now)
-            self._refuse(error, None)
+            self._refuse(error, None if message is None else self._named(message))
             self._relieve()
 
     def _named(self, message: ClientMessage) -> str | None:
@@ -153,7 +153,8 @@ class Session:
             self._refuse(failure, context_id)
 
     def _refuse(self, error: RealtimeTTSError, context_id: str | None) -> None:
-        self._outbox.post(ErrorMessage(error.code, error.message, error.retryable, context_id, error.field))
+        refusal = ErrorMessage(error.code, error.message, error.retryable, context_id, error.field, error.retry_after_s)
+        self._outbox.post(refusal)
         # Limits are no mistakes, and a message for a closed context is a race that a correct client can lose.
         if isinstance(error, InvalidRequest) and not isinstance(error, ContextClosed):
             self._num_bad += 1

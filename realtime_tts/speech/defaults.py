@@ -49,12 +49,19 @@ class SpeechDefaults:
         self._planners = PlannerFactory(self.policy.charset, self.policy.max_segment_chars, stall_flush_s)
 
     def resolve(
-        self, defaults: Choices, overrides: Choices, *, tenant: str = "", permissive: bool = False
+        self,
+        defaults: Choices,
+        overrides: Choices,
+        *,
+        tenant: str = "",
+        permissive: bool = False,
+        only_voices: Sequence[str] = (),
     ) -> ContextSettings:
         """Everything decided: `overrides` first, then `defaults`, then what is preferred here.
 
         Args:
             permissive: an unknown voice means the default one, as clients of other services expect.
+            only_voices: no others may be used, and the first is the default one; empty: all of the tenant's.
 
         Raises:
             VoiceNotFound, UnsupportedLanguage, InvalidRequest: a choice that cannot be; `field` names it.
@@ -62,7 +69,9 @@ class SpeechDefaults:
         params = _merge(overrides.params, defaults.params)
         _check(params)
         return ContextSettings(
-            voice=self._voice(defaults.voice if overrides.voice is None else overrides.voice, tenant, permissive),
+            voice=self._voice(
+                defaults.voice if overrides.voice is None else overrides.voice, tenant, permissive, only_voices
+            ),
             audio=overrides.audio or defaults.audio or AudioFormat(),
             seed=self._draw_seed() if params.seed is None else params.seed,
             cfg=self.policy.default_cfg if params.cfg is None else params.cfg,
@@ -75,14 +84,15 @@ class SpeechDefaults:
         """A planner of one context's text."""
         return self._planners.make(settings.language)
 
-    def _voice(self, name: str | None, tenant: str, permissive: bool) -> str:
+    def _voice(self, name: str | None, tenant: str, permissive: bool, only: Sequence[str]) -> str:
+        default = only[0] if only else self.default_voice
         if name is None:
-            return self.default_voice
-        voices = self._voices(tenant)
+            return default
+        voices = [voice for voice in self._voices(tenant) if not only or voice in only]
         if name in voices:
             return name
         if permissive:
-            return self.default_voice
+            return default
         raise VoiceNotFound(f"there is no such voice; the voices are {', '.join(voices)}", field="voice")
 
     def _known_language(self, name: str) -> str:

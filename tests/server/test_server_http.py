@@ -101,8 +101,10 @@ def schema_of(interface: dict[str, Any], path: str, status: int) -> str:
 def test_the_interface_describes_itself(http: httpx.Client) -> None:
     interface = http.get("/openapi.json").json()
     paths = interface["paths"]
-    assert set(paths) == {"/healthz", "/readyz", "/v1/models", "/v1/voices", "/v1/stream", "/metrics"}
-    assert all(set(operations) == {"get"} for operations in paths.values())
+    assert set(paths) == {
+        "/healthz", "/readyz", "/v1/models", "/v1/voices", "/v1/stream", "/v1/tokens", "/metrics"
+    }  # fmt: skip
+    assert all(set(operations) == {"post" if path == "/v1/tokens" else "get"} for path, operations in paths.items())
     schemes = interface["components"]["securitySchemes"]
     assert (schemes["bearer"]["type"], schemes["bearer"]["scheme"]) == ("http", "bearer")
     assert (schemes["query"]["type"], schemes["query"]["in"], schemes["query"]["name"]) == (
@@ -112,7 +114,7 @@ def test_the_interface_describes_itself(http: httpx.Client) -> None:
     )
     for path, operations in paths.items():
         either = [{"bearer": []}, {"query": []}] if path.startswith(("/v1/", "/metrics")) else None
-        assert operations["get"].get("security") == either
+        assert all(operation.get("security") == either for operation in operations.values())
 
 
 @pytest.mark.parametrize(
