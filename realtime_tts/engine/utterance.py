@@ -69,6 +69,7 @@ def make_utterance(
         max_patches=length_guard(num_tokens, len(message.text), loaded.policy.max_patches_per_char, limit),
         priority=message.priority,
         paced=message.paced,
+        tenant=message.tenant,
     )
     return Utterance(
         message,

@@ -31,6 +31,7 @@ class Request:
     """One segment to be spoken.
 
     num_prefill and hashes are set by `Scheduler`'s `prepare` when the request's turn in its context has come.
+    tenant: whose it is; keys share the slots and the steps fairly.
     min_prefill: num_prefill without what continuity adds if there is room for it; known at the door.
     """
 
@@ -40,6 +41,7 @@ class Request:
     max_patches: int
     priority: int = 0
     paced: bool = True
+    tenant: str = ""
     arrived_s: float = 0.0
 
     status: Status = Status.WAITING

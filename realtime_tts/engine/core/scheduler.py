@@ -2,8 +2,9 @@
 
 The measure of urgency is playback: a stream's deadline is the moment its listener runs out of audio; a request that
 has not spoken yet is due `first_audio_s` after its arrival. A step holds first the streams that cannot wait for
-another one, then everybody else by deadline, as long as nobody who is on time is made late. Contexts far enough ahead
-are parked. A request enters only with blocks for the longest it can become, so nothing is ever preempted.
+another one, then everybody else by deadline, as long as nobody who is on time is made late. Tenants share slots, and
+what the device can carry in real time, equally. Contexts far enough ahead are parked. A request enters only with
+blocks for the longest it can become, so nothing is ever preempted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from realtime_tts.engine.core.block_pool import BlockPool
 from realtime_tts.engine.core.context_queue import ContextQueue
+from realtime_tts.engine.core.fairness import beyond_share, in_turn
 from realtime_tts.engine.core.request import (
     DecodeItem,
     Finished,
@@ -124,6 +126,8 @@ class Scheduler:
         ready = [request for request in self._active.values() if not self._is_parked(request)]
         one_s, all_s = self.cost.step_s(1, 0), self.cost.step_s(len(ready), 0)
         deadlines = {request.request_id: self._deadline_s(request, now) for request in ready}
+        for request_id in beyond_share(ready, self.cost.affordable_streams(self.config.patch_s)):
+            deadlines[request_id] += self.config.excess_slack_s
         on_time = [
             request
             for request in ready
@@ -139,11 +143,11 @@ class Scheduler:
         return draft.plan()
 
     def _admit(self, now: float) -> None:
-        """Give blocks and slots to the most urgent heads of contexts; the first that does not fit keeps its place."""
+        """Give blocks and slots to the heads of contexts, in turn; the first that does not fit keeps its place."""
         heads = [context.requests[0] for context in self._contexts.values() if context.requests]
         waiting = [head for head in heads if head.status is Status.WAITING and not self._is_parked(head)]
-        waiting.sort(key=lambda request: self._deadline_s(request, now))
-        for request in waiting:
+        deadlines = {request.request_id: self._deadline_s(request, now) for request in waiting}
+        for request in in_turn(waiting, list(self._active.values()), deadlines):
             if not self._free_slots or not self._allocate(request):
                 return
             request.slot = self._free_slots.pop()

@@ -14,6 +14,7 @@ class SchedulerConfig:
     max_prefill_positions: per step, over all requests. park_high_s, park_low_s: lead at which a context stops and
     starts again. first_audio_s: when a new request is due. unpaced_slack_s: how long a request without a playback
     clock may be passed over. max_late_s: who is later than this is served even if that makes another one late.
+    excess_slack_s: how much later streams are due that a tenant has beyond its share of a device that is too slow.
     max_load: refuse a new context when a step over all of them would take more than this share of real time.
     """
 
@@ -31,6 +32,7 @@ class SchedulerConfig:
     unpaced_slack_s: float = 0.5
     paused_slack_s: float = 5.0
     max_late_s: float = 1.0
+    excess_slack_s: float = 5.0
     priority_step_s: float = 0.1
     max_load: float | None = None
 

@@ -19,6 +19,11 @@ class StepCost:
         fixed_s, per_stream_s, per_position_s = self._weights
         return fixed_s + per_stream_s * num_streams + per_position_s * num_positions
 
+    def affordable_streams(self, time_s: float) -> int:
+        """How many streams a step without prefill can advance within `time_s`."""
+        fixed_s, per_stream_s, _ = self._weights
+        return int(min(max(0.0, time_s - fixed_s) / max(per_stream_s, 1e-9), 1e9))
+
     def affordable_positions(self, num_streams: int, time_s: float) -> int:
         """How many prefill positions a step over so many streams can hold within `time_s`."""
         spare_s = time_s - self.step_s(num_streams, 0)
