@@ -9,6 +9,7 @@ import functools
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -28,7 +29,7 @@ from realtime_tts.server.live_session import LiveSession, Outlet, Services
 from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import Metrics
 from realtime_tts.server.places import Place, Places
-from realtime_tts.server.quota import Quotas
+from realtime_tts.server.quota import Quotas, fair_share
 from realtime_tts.session.messages import Resume
 from realtime_tts.session.session import Session
 from realtime_tts.session.settings import SessionConfig
@@ -198,7 +199,7 @@ class Gateway:
         if self.state is not GatewayState.DRAINING or not self.sessions:  # a lost one may be resumed meanwhile
             self.check_ready()
         self._quotas.check_token(caller)
-        refusal = self._refusal() or self._quotas.refusal(caller, time.monotonic())
+        refusal = self._refusal(caller.tenant) or self._quotas.refusal(caller, time.monotonic())
         place = self._places.take(caller, self.sessions.values(), self._max_sessions, refusal)
         self._num_connections += 1
         try:
@@ -213,13 +214,20 @@ class Gateway:
         max_streams = max(1, self.catalogue.ready.max_streams) * self.engine.num_ready
         return self.settings.server.max_sessions or SESSIONS_PER_STREAM * max_streams
 
-    def _refusal(self) -> RealtimeTTSError | None:
-        """Why there is to be no new session now though there were places, if so."""
+    def _refusal(self, tenant: str) -> RealtimeTTSError | None:
+        """Why this key is to have no new session now though there were places, if so.
+
+        One that speaks less than its share is let in however much waits, since the engine's next slot is its own.
+        """
         if self.state is not GatewayState.RUNNING:
             return Draining("the server is shutting down")
         max_streams = max(1, self.catalogue.ready.max_streams) * self.engine.num_ready
-        num_queued = sum(live.num_speaking for live in self.sessions.values()) - max_streams
-        if num_queued < (self.settings.server.max_queued or max_streams):
+        speaking: Counter[str] = Counter()
+        for live in self.sessions.values():
+            speaking[live.tenant] += live.num_speaking
+        share = fair_share(max_streams, len(+speaking | Counter([tenant])))
+        is_full = speaking.total() - max_streams >= (self.settings.server.max_queued or max_streams)
+        if not is_full or speaking[tenant] < share:
             return None
         return Overloaded("the engine has more speech waiting than it can start soon")
 
@@ -240,7 +248,7 @@ class Gateway:
             Overloaded: the place was held for a lost session, and the engine has no room for another one.
         """
         is_new = not place.is_lent and self.state is GatewayState.RUNNING
-        if not is_new and (refusal := self._refusal()) is not None:
+        if not is_new and (refusal := self._refusal(place.caller.tenant)) is not None:
             raise refusal
         caller = place.caller
         self._places.give_back(place)

@@ -151,6 +151,36 @@ async def test_a_key_has_so_many_sessions_and_no_more(make_gateway: MakeGateway)
             pass
 
 
+async def test_what_one_key_has_waiting_keeps_no_other_key_out(make_gateway: MakeGateway) -> None:
+    keys = [create_key() for _ in range(2)]
+    gateway = make_gateway(
+        worker={"max_streams": 2}, max_queued=2, api_key_hashes=tuple(key_hash for _, key_hash in keys)
+    )
+    greedy, honest = ({"Authorization": f"Bearer {key}"} for key, _ in keys)
+    async with open_stream(gateway.ws_url, additional_headers=greedy) as client:
+        for index in range(4):
+            await client.speak(f"c{index}", "command stall. ")
+        await client.send("ping")
+        await client.until("pong")
+        assert (await refusal(gateway.ws_url, additional_headers=greedy))[1]["code"] == "overloaded"
+        async with open_stream(gateway.ws_url, additional_headers=honest) as other:
+            await other.speak("a", "Hello.")
+            assert (await other.until_terminal("a"))["type"] == "context.done"
+
+
+async def test_a_key_gets_no_more_than_its_share_of_the_last_places(make_gateway: MakeGateway) -> None:
+    keys = [create_key() for _ in range(2)]
+    gateway = make_gateway(max_sessions=4, api_key_hashes=tuple(key_hash for _, key_hash in keys))
+    greedy, honest = ({"Authorization": f"Bearer {key}"} for key, _ in keys)
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(3):
+            await stack.enter_async_context(open_stream(gateway.ws_url, additional_headers=greedy))
+        status, body, headers = await refusal(gateway.ws_url, additional_headers=greedy)
+        assert (status, body["code"], body["retryable"]) == (429, "too_many_sessions", True)
+        assert "retry-after" in headers
+        await stack.enter_async_context(open_stream(gateway.ws_url, additional_headers=honest))
+
+
 async def test_every_answer_has_a_request_id(gateway: GatewayHarness) -> None:
     async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
         assert (await http.get("/healthz", headers={"x-request-id": "abc-1"})).headers["x-request-id"] == "abc-1"
