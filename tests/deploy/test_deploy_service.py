@@ -66,7 +66,7 @@ def test_each_user_has_a_key_that_can_be_taken_away(tmp_path: Path) -> None:
 
     def tenant(name: str) -> str:
         authenticator = Authenticator(ServerConfig(host="0.0.0.0", api_key_file=str(file)))
-        return authenticator.authenticate({"authorization": f"Bearer {keys[name]}"}, {})
+        return authenticator.authenticate({"authorization": f"Bearer {keys[name]}"}, {}).tenant
 
     assert tenant("phone app") != tenant("Ada's laptop")
     file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if "phone" not in line))

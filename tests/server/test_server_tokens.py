@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import re
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -224,6 +226,14 @@ async def test_only_so_many_sessions_and_characters(gateway: GatewayHarness) -> 
     assert caught.value.response.status_code == 429
     assert json.loads(caught.value.response.body or b"")["code"] == "rate_limited"
     assert int(caught.value.response.headers["retry-after"]) > 60
+
+
+def test_the_lines_of_the_documentation_work_as_they_stand(gateway: GatewayHarness) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/operation.md").read_text(encoding="utf-8")
+    (lines,) = [block for block in re.findall(r"(?s)```sh\n(.*?)```", page) if "/v1/tokens" in block]
+    script = lines.replace("http://127.0.0.1:8000", gateway.url).replace("rtts_your_key", KEY)
+    answer = subprocess.run(["sh", "-ec", script], stdout=subprocess.PIPE, check=True).stdout
+    assert [voice["id"] for voice in json.loads(answer)["voices"]] == ["slt"]
 
 
 # ---- who gets one -------------------------------------------------------------------------------------------------

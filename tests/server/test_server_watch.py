@@ -31,6 +31,7 @@ async def until(condition: Callable[[], bool]) -> None:
     await asyncio.wait_for(poll(), 60)
 
 
+@pytest.mark.logs_errors
 async def test_a_supervision_that_fails_makes_the_server_unhealthy_until_it_has_drained_and_exits(
     make_gateway: Callable[..., GatewayHarness], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -60,6 +61,7 @@ async def test_a_supervision_that_fails_makes_the_server_unhealthy_until_it_has_
     assert worker_pids(gateway.engine) == []
 
 
+@pytest.mark.logs_errors
 async def test_a_socket_whose_writer_fails_is_closed(
     make_gateway: Callable[..., GatewayHarness], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
