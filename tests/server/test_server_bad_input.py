@@ -85,7 +85,6 @@ async def test_a_frame_far_too_large_closes_the_socket(gateway: GatewayHarness) 
         assert (await client.until_closed())[0] == 1009
 
 
-@pytest.mark.logs_errors  # by uvicorn
 async def test_a_frame_that_is_not_utf8_closes_the_socket(gateway: GatewayHarness) -> None:
     async with open_stream(gateway.ws_url) as client:
         await client.socket.send(b"\xff\xfe", text=True)

@@ -16,6 +16,7 @@ from realtime_tts.session.messages import ServerMessage, Words
 from realtime_tts.session.session import Session
 from realtime_tts.text.planner import SpeechPlanner
 
+pytestmark = pytest.mark.logs_errors
 NEVER = "command never. "
 SECRET = "quetzalcoatl"
 
