@@ -8,6 +8,7 @@ const KIND_WORDS = {
   engine_out_of_memory: 'The server ran short of memory. Try again in a moment, perhaps with less text.',
   forbidden: 'This server does not accept connections from this page’s address.',
   handshake_refused: 'The server answers, but it took no connection: it may be full, or a proxy before it passes no WebSockets on.',
+  rate_limited: 'That was more text than you may have in a minute. Try again a little later.',
   limit_exceeded: 'You have used up your share for the moment. Try again a little later.',
   overloaded: 'Every voice is busy right now. Try again in a few seconds.',
   protocol_error: 'The server sent something this page does not understand; it was ignored.',

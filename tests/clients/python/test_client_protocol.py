@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from realtime_tts_client import events
-from realtime_tts_client.errors import ConnectionLost, ContextClosed, Overloaded, ProtocolError, ResumeGap
+from realtime_tts_client.errors import ConnectionLost, ContextClosed, Overloaded, ProtocolError, RateLimited, ResumeGap
 from realtime_tts_client.protocol import ClientProtocol, State
 
 AUDIO = {"codec": "opus", "sample_rate": 48000, "frame_ms": 20}
@@ -202,6 +202,17 @@ def test_unasked_answers(protocol: ClientProtocol) -> None:
     assert hear(protocol, "context.done", context_id="nobody", sequence=5, audio_ms=0, characters=0) == []
     (refused,) = hear(protocol, "error", code="invalid_message", message="what?", retryable=False)
     assert isinstance(refused, events.Refused)
+
+
+def test_text_that_must_wait_says_how_long(protocol: ClientProtocol) -> None:
+    protocol.open("c", {})
+    protocol.send_text("c", "Hi.")
+    accepted(protocol)
+    fields = {"code": "rate_limited", "message": "later", "retryable": True, "context_id": "c", "retry_after_s": 2.5}
+    (refused,) = hear(protocol, "error", **fields)
+    assert isinstance(refused, events.Refused)
+    assert isinstance(refused.error, RateLimited)
+    assert (refused.error.retryable, refused.error.retry_after_s) == (True, 2.5)
 
 
 def test_a_lost_race_is_no_error(protocol: ClientProtocol) -> None:

@@ -12,7 +12,7 @@ RealtimeTTSError
     │   └── UnsupportedAudioFormat  UnsupportedLanguage  ContextClosed
     ├── Unauthorized  Forbidden
     ├── LimitExceeded
-    │   └── TooManyContexts  TooManySessions  TooManyErrors
+    │   └── TooManyContexts  TooManySessions  RateLimited  TooManyErrors
     ├── SessionNotFound  ResumeGap  SlowConsumer
     ├── Overloaded  Draining    try again later, see `retry_after_s`
     └── EngineError
@@ -129,6 +129,10 @@ class TooManySessions(LimitExceeded):
     code, retryable = "too_many_sessions", True
 
 
+class RateLimited(LimitExceeded):
+    code, retryable = "rate_limited", True
+
+
 class TooManyErrors(LimitExceeded):
     code = "too_many_errors"
 
@@ -190,9 +194,18 @@ _BY_STATUS: dict[int, type[ServerError]] = {
 }
 
 
-def error_from_code(code: str, message: str, *, retryable: bool | None = None, field: str | None = None) -> ServerError:
+def error_from_code(
+    code: str,
+    message: str,
+    *,
+    retryable: bool | None = None,
+    field: str | None = None,
+    retry_after_s: float | None = None,
+) -> ServerError:
     """The class for a code of the server's; a code of a later version becomes a plain `ServerError` that carries it."""
-    return _BY_CODE.get(code, ServerError)(message, code=code, retryable=retryable, field=field)
+    return _BY_CODE.get(code, ServerError)(
+        message, code=code, retryable=retryable, field=field, retry_after_s=retry_after_s
+    )
 
 
 def error_from_status(status: int, message: str) -> RealtimeTTSError:

@@ -346,4 +346,5 @@ def _error(fields: Fields) -> Any:
         fields.text("message"),
         retryable=fields.flag("retryable"),
         field=fields.optional_text("field"),
+        retry_after_s=fields.optional_number("retry_after_s"),
     )
