@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from realtime_tts.text.characters import (
@@ -53,19 +52,34 @@ _PAUSES = {";": ",", ":": ",", "—": ",", "–": ",", "…": ".", "!": ".", "?"
            "。": ".", "｡": ".", "，": ",", "、": ",", "；": ",", "：": ",", "！": "!", "？": "?"}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
 class Folded:
-    """`text[i]` came from `source[starts[i]:ends[i]]`; both rise monotonically."""
+    """A text that may grow. `text[i]` came from `source[starts[i]:ends[i]]`; both rise monotonically."""
 
-    text: str
-    starts: Sequence[int]
-    ends: Sequence[int]
+    def __init__(self) -> None:
+        self.text = ""
+        self.source = ""
+        self.starts: Sequence[int] = range(0)
+        self.ends: Sequence[int] = range(0)
+
+    def extend(self, source: str) -> str:
+        """Compose accents, straighten quotes and dashes, narrow full-width forms, strip what has no sound.
+
+        What comes next must not begin with a mark. Returns what is added to `text`.
+        """
+        offset = len(self.source)
+        self.source += source
+        if isinstance(self.starts, range) and _PLAIN.fullmatch(source):
+            self.starts, self.ends = range(len(self.source)), range(1, len(self.source) + 1)
+            folded = source
+        else:
+            folded, starts, ends = _fold(source, offset)
+            self.starts, self.ends = [*self.starts, *starts], [*self.ends, *ends]
+        self.text += folded
+        return folded
 
 
-def fold(source: str) -> Folded:
-    """Compose accents, straighten quotes and dashes, narrow full-width forms, strip what has no sound."""
-    if _PLAIN.fullmatch(source):
-        return Folded(source, range(len(source)), range(1, len(source) + 1))
+def _fold(source: str, offset: int) -> tuple[str, list[int], list[int]]:
+    """The folded text and where each of its characters came from."""
     parts: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -76,10 +90,10 @@ def fold(source: str) -> Folded:
             end += 1
         for char in _fold_cluster(source[index : min(end, index + 1 + MAX_MARKS)]):
             parts.append(char)
-            starts.append(index)
-            ends.append(end)
+            starts.append(offset + index)
+            ends.append(offset + end)
         index = end
-    return Folded("".join(parts), starts, ends)
+    return "".join(parts), starts, ends
 
 
 @lru_cache(maxsize=4096)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from string import ascii_lowercase
 from typing import NamedTuple
 
-from realtime_tts.text.folding import Folded, fold
+from realtime_tts.text.folding import Folded
 from realtime_tts.text.rules.base import POSSESSIVE, Scan, Token
 from realtime_tts.text.rules.table import find_token
 from realtime_tts.text.spoken import SpokenText
@@ -63,32 +63,81 @@ class Normalizer:
 
     def normalize(self, source: str) -> NormalizedText:
         """Linear in `source`; never raises."""
-        folded = fold(source)
-        spoken, unread = SpokenText(self._charset), Unread(source, folded)
-        scan = Scan(folded.text, self._language, spell=self._charset is not None)
-        index = 0
-        while index < len(folded.text):
-            token = find_token(scan, index)
-            if token.pause:
-                spoken.add_pause(token.text)
-            elif not self._add_words(token, index, folded, spoken, unread):
-                unread.add_token(index, token.end, dropped=token.dropped)
-            index = token.end
-        spoken.close()
-        spans = tuple(Span(*span) for span in spoken.spans)
+        return self.begin().close(source)
+
+    def begin(self) -> Normalization:
+        """The normalisation of a text that comes piece by piece."""
+        return Normalization(self._language, self._charset, has_letters=self._has_letters)
+
+
+class Normalization:
+    """One text, read as far as no text to come can change how it is read; made by `Normalizer.begin`.
+
+    Each token is read once it is settled and never again: however the text is cut into pieces, the result is the same,
+    and what `spoken` gives only grows.
+    """
+
+    def __init__(self, language: str, charset: frozenset[str] | None, *, has_letters: bool) -> None:
+        self._charset = charset
+        self._has_letters = has_letters
+        self._folded = Folded()
+        self._scan = Scan(language, spell=charset is not None)
+        self._spoken = SpokenText(charset)
+        self._unread = Unread(self._folded)
+        self._index = 0  # in the folded text: what is before has been read
+
+    @property
+    def num_chars(self) -> int:
+        """Characters of the source that were given, read or not."""
+        return len(self._folded.source)
+
+    def extend(self, source: str) -> None:
+        """More of the text; what follows it does not begin with a mark."""
+        self._take(source)
+
+    def close(self, source: str) -> NormalizedText:
+        """The rest of the text; nothing follows."""
+        self._scan.close()
+        self._take(source)
+        self._spoken.close()
+        return self.spoken()
+
+    def spoken(self) -> NormalizedText:
+        """What has been read so far. Until `close` the text ends with a word, and `source` may have more in it."""
+        spans = self._spoken.spans
         return NormalizedText(
-            "".join(spoken.parts), source, spans, unread.skipped(spoken.spans), unread.dropped(spoken.spans)
+            "".join(self._spoken.parts),
+            self._folded.source,
+            tuple(Span(*span) for span in spans),
+            self._unread.skipped(spans),
+            self._unread.dropped(spans),
         )
 
-    def _add_words(self, token: Token, index: int, folded: Folded, spoken: SpokenText, unread: Unread) -> bool:
+    def _take(self, source: str) -> None:
+        self._scan.extend(self._folded.extend(source))
+        while self._index < len(self._scan.text):
+            self._scan.saw_end = False
+            token = find_token(self._scan, self._index)
+            if self._scan.is_open and (self._scan.saw_end or token.end == len(self._scan.text)):
+                return
+            self._read(token)
+
+    def _read(self, token: Token) -> None:
+        if token.pause:
+            self._spoken.add_pause(token.text)
+        elif not self._add_words(token):
+            self._unread.add_token(self._index, token.end, dropped=token.dropped)
+        self._index = token.end
+
+    def _add_words(self, token: Token) -> bool:
         """Whether any of the token is spoken."""
-        if not token.text or (token.text == POSSESSIVE and unread.ends_at(index)):
+        if not token.text or (token.text == POSSESSIVE and self._unread.ends_at(self._index)):
             if token.spaced:
-                spoken.add_space()
+                self._spoken.add_space()
             return False
-        start, end = folded.starts[index], folded.ends[token.end - 1]
-        if not spoken.add_words(token.text, start, end, spaced=token.spaced):
+        start, end = self._folded.starts[self._index], self._folded.ends[token.end - 1]
+        if not self._spoken.add_words(token.text, start, end, spaced=token.spaced):
             return False
         if self._charset is not None and not (self._has_letters and token.text.isascii()):
-            unread.add_missing_letters(index, token.end, token.text, self._charset)
+            self._unread.add_missing_letters(self._index, token.end, token.text, self._charset)
         return True

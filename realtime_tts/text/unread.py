@@ -13,10 +13,9 @@ Range = tuple[int, int]
 
 
 class Unread:
-    """Collects ranges of `source`, in order. Indices that go in are those of the folded text."""
+    """Collects ranges of the source, in order. Indices that go in are those of the folded text."""
 
-    def __init__(self, source: str, folded: Folded) -> None:
-        self._source = source
+    def __init__(self, folded: Folded) -> None:
         self._folded = folded
         self._tokens: list[Range] = []
         self._dropped: list[Range] = []
@@ -26,7 +25,9 @@ class Unread:
     def add_token(self, start: int, end: int, *, dropped: bool) -> None:
         """The token from `start` to `end` is not read; `dropped`: on purpose."""
         found = (self._folded.starts[start], self._folded.ends[end - 1])
-        if self._source[found[0] : found[1]] != " " and any(map(has_content, self._source[found[0] : found[1]])):
+        if self._folded.source[found[0] : found[1]] != " " and any(
+            map(has_content, self._folded.source[found[0] : found[1]])
+        ):
             (self._dropped if dropped else self._tokens).append(found)
             self._last_end = end
 
@@ -59,7 +60,7 @@ class Unread:
     def _joined(self, ranges: list[Range]) -> tuple[Range, ...]:
         found: list[Range] = []
         for start, end in sorted(ranges):
-            if not any(map(has_content, self._source[start:end])):
+            if not any(map(has_content, self._folded.source[start:end])):
                 continue
             if found and start <= found[-1][1]:
                 found[-1] = (found[-1][0], max(end, found[-1][1]))

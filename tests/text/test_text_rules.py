@@ -18,11 +18,18 @@ RULES = RuleList(
         says("(a)(b)?c", "{0}, {1}"),
         says("(d)e", None),
         says("(x)Y", "any case {0}", re.IGNORECASE),
-        says("(?P<twice>[de])(?P=twice)?(e)", "later {1}"),
+        says("([de])d?(e)", "later {1}"),
         says("(d)(ee)", "too late"),
         says("(?=q)", "empty"),
     ]
 )
+
+
+def scan_of(text: str) -> Scan:
+    scan = Scan("en", spell=False)
+    scan.extend(text)
+    scan.close()
+    return scan
 
 
 @pytest.mark.parametrize(
@@ -39,9 +46,9 @@ RULES = RuleList(
     ],
 )
 def test_the_first_rule_that_claims_the_text_reads_it(text: str, token: Token | None) -> None:
-    assert RULES.read(Scan(text, "en", spell=False), 0) == token
+    assert RULES.read(scan_of(text), 0) == token
 
 
 def test_a_match_that_every_rule_declines_is_no_token() -> None:
     rules = RuleList([says("a", None), says("b", "b")])
-    assert rules.read(Scan("ab", "en", spell=False), 0) is None
+    assert rules.read(scan_of("ab"), 0) is None

@@ -42,15 +42,18 @@ _WORDS_TOO = word_set(
 
 def _dotted(match: re.Match[str], scan: Scan) -> str | None:
     name = match.group(1).lower()
-    following = _next_char(scan, match.end())
-    if name in _NEEDS_NUMBER and (following.isdigit() or (name == "no" and _is_code(scan.next_word(match.end())))):
+    if name in _NEEDS_NUMBER and _is_number(name, scan.next_word(match.end())):
         return _NEEDS_NUMBER[name]
     if name in ("st", "dr"):
-        return _street_or_title(name, scan, match, following)
-    if name not in _DOTTED or (name in _WORDS_TOO and not (following.isupper() and match.group(1)[0].isupper())):
+        return _street_or_title(name, scan, match)
+    if name not in _DOTTED or (name in _WORDS_TOO and not (match.group(1)[0].isupper() and _before_name(scan, match))):
         return None
     spoken = _DOTTED[name]
     return spoken + _sentence_stop(scan, match, name)
+
+
+def _is_number(name: str, following: str) -> bool:
+    return following[:1].isdigit() or (name == "no" and _is_code(following))
 
 
 def _is_code(word: str) -> bool:
@@ -58,12 +61,12 @@ def _is_code(word: str) -> bool:
     return word[:1].isupper() and any(map(str.isdecimal, word))
 
 
-def _street_or_title(name: str, scan: Scan, match: re.Match[str], following: str) -> str:
+def _street_or_title(name: str, scan: Scan, match: re.Match[str]) -> str:
     """ "Dr. Smith" and "St. Paul" against "Elm St." and "Ocean Dr."."""
     before = scan.text[max(0, match.start() - 1) : match.start()]
     previous = scan.previous_word(match.start())
     named = before == " " and previous[:1].isupper() and scan.text[match.start() - 2] not in ".,;:!?"
-    ends = not following.isupper() or word_opens_sentence(scan.next_word(match.end()))
+    ends = not _before_name(scan, match) or word_opens_sentence(scan.next_word(match.end()))
     if named and previous.lower() not in _TITLE_CONTEXT and (ends or _has_house_number(scan.text, match.start())):
         return _STREETS[name] + _sentence_stop(scan, match, "")
     return "Saint" if name == "st" else "Doctor"
@@ -81,9 +84,9 @@ def _has_house_number(text: str, index: int) -> bool:
     return re.search(r"\d+[A-Za-z]? (?:[A-Z][a-z]+ ){1,3}\Z", text[max(0, index - 48) : index]) is not None
 
 
-def _next_char(scan: Scan, index: int) -> str:
-    """The first letter or digit after white space, else an empty string."""
-    return scan.next_word(index)[:1]
+def _before_name(scan: Scan, match: re.Match[str]) -> bool:
+    """Whether a word with a capital follows."""
+    return scan.next_word(match.end())[:1].isupper()
 
 
 def _sentence_stop(scan: Scan, match: re.Match[str], name: str) -> str:

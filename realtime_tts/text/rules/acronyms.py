@@ -49,8 +49,8 @@ def read_caps(word: str, scan: Scan) -> str:
     plural = _PLURAL.fullmatch(word)
     if plural and is_initialism(plural.group(1)):
         return f"{spell(plural.group(1))}'s"
-    if _CAPS.fullmatch(word) and is_initialism(word, shouting=scan.is_shouting()):
-        return spell(word)
+    if _CAPS.fullmatch(word) and is_initialism(word):
+        return spell(word) if is_initialism(word, shouting=True) or not scan.is_shouting() else word
     if _NO_VOWEL.fullmatch(word) and word not in _HUMMED:
         return spell(word.upper())
     return word

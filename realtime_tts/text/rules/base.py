@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from realtime_tts.text.boundaries import word_opens_sentence
-from realtime_tts.text.characters import is_foreign_letter
+from realtime_tts.text.rules.reach import ReachingPattern, reaching
+from realtime_tts.text.rules.script import Script
 
 _LOOK_BACK = 32
 _PREVIOUS_WORD = re.compile(r"([^\W\d_]+(?:['.][^\W\d_]+)*)\W*\Z")
-
-_NEXT_WORD = re.compile(r"[ ]{1,3}[\"'(]?([^\W_][\w']{0,20})")
+_NEXT_WORD = ReachingPattern(r"[ ]{1,3}[\"'(]?([^\W_][\w']{0,20})")
+_SHOUT_BEFORE = 48
+_SHOUT_AFTER = ReachingPattern(r"\S{1,48}(?:\s{1,3}\S{1,24}){0,2}")  # the word and the two after it
 
 POSSESSIVE = "'s"  # joins the word before it: "2025's"
 
@@ -31,22 +34,48 @@ class Token(NamedTuple):
     dropped: bool = False
 
 
-@dataclass(slots=True)
 class Scan:
     """The folded text of one normalisation and what rules may ask about the surroundings.
 
     Args:
-        text: folded text.
         language: primary language subtag.
         spell: whether acronyms are spelt out as single letters.
+
+    Attributes:
+        text: as far as it is known.
+        is_open: more may follow.
+        saw_end: whether what was asked since this was last False may be answered otherwise when more follows.
+        index: of the token that is being read.
     """
 
-    text: str
-    language: str
-    spell: bool
-    _shouting: bool | None = field(default=None, init=False)
-    _latin: list[bool] | None = field(default=None, init=False)
-    _checked: bool = field(default=False, init=False)
+    def __init__(self, language: str, *, spell: bool) -> None:
+        self.language = language
+        self.spell = spell
+        self.text = ""
+        self.is_open = True
+        self.saw_end = False
+        self.index = 0
+        self._script = Script()
+
+    def extend(self, text: str) -> None:
+        """More of the text is known."""
+        self.text += text
+
+    def close(self) -> None:
+        """The text is over."""
+        self.is_open = False
+
+    def match(self, pattern: ReachingPattern, index: int) -> re.Match[str] | None:
+        """The match at `index`."""
+        if self.is_open and pattern.reaches_end(self.text, index):
+            self.saw_end = True
+        return pattern.match(self.text, index)
+
+    def ahead(self, index: int, length: int) -> str:
+        """At most `length` characters from `index`."""
+        if index + length > len(self.text):
+            self.saw_end = True
+        return self.text[index : index + length]
 
     def previous_word(self, index: int) -> str:
         """The word before `index`, or an empty string; looks back a bounded distance."""
@@ -55,31 +84,34 @@ class Scan:
 
     def next_word(self, index: int) -> str:
         """The word after the white space at `index`, or an empty string."""
-        found = _NEXT_WORD.match(self.text, index)
+        found = self.match(_NEXT_WORD, index)
         return found.group(1) if found else ""
 
     def ends_sentence(self, index: int) -> bool:
         """Whether the text is over at `index`, or goes on with a word that opens sentences."""
-        if not self.text[index : index + 3].strip():
+        if not self.ahead(index, 3).strip():
             return True
         following = self.next_word(index)
         return following[:1].isupper() and word_opens_sentence(following)
 
     def is_shouting(self) -> bool:
-        """Whether most of the text is in capitals, which then say nothing about acronyms."""
-        if self._shouting is None:
-            num_upper = sum(map(str.isupper, self.text))
-            num_lower = sum(map(str.islower, self.text))
-            self._shouting = num_upper >= 6 and num_upper > 2 * num_lower
-        return self._shouting
+        """Whether most letters around the token are capitals, which then say nothing about acronyms."""
+        found = self.match(_SHOUT_AFTER, self.index)
+        around = self.text[max(0, self.index - _SHOUT_BEFORE) : found.end() if found else self.index]
+        num_upper = sum(map(str.isupper, around))
+        return num_upper >= 6 and num_upper > 2 * sum(map(str.islower, around))
 
     def is_latin(self, index: int) -> bool:
-        """Whether English is read at `index`: the letters around are Latin, or the model reads no others."""
-        if not self._checked:
-            self._checked = True
-            plain = self.spell or self.text.isascii() or not any(map(is_foreign_letter, self.text))
-            self._latin = None if plain else _latin_map(self.text)
-        return self._latin is None or self._latin[index]
+        """Whether English is read at `index`: the letters around are Latin, or the model reads no others.
+
+        It is asked for indices that never fall.
+        """
+        if self.spell:
+            return True
+        is_latin = self._script.is_latin(self.text, index)
+        if is_latin is None:
+            self.saw_end = True
+        return is_latin is not False
 
 
 Speak = Callable[["re.Match[str]", Scan], "str | None"]
@@ -89,7 +121,8 @@ Speak = Callable[["re.Match[str]", Scan], "str | None"]
 class Rule:
     """`speak` returns the spoken form of the match, an empty string to drop it, or None to let other rules try.
 
-    Patterns are tried at many positions: their repeats are bounded, so that a scan stays linear.
+    Patterns are tried at many positions: their repeats are bounded, so that a scan stays linear. What they look at on
+    the right is derived from them (`reaching`); `speak` asks `Scan` for what is beyond the match.
     """
 
     pattern: re.Pattern[str]
@@ -100,7 +133,7 @@ class RuleList:
     """Rules in order of precedence.
 
     One pattern of all of them finds the first that matches: most tokens match none, and trying each would be most of
-    the time that planning takes. Hence a back reference within a rule's pattern must be by name.
+    the time that planning takes.
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
@@ -109,38 +142,35 @@ class RuleList:
 
     def read(self, scan: Scan, index: int) -> Token | None:
         """The token at `index` by the first rule that claims it."""
-        found = self._any.match(scan.text, index)
-        if found is None:
-            return None
-        assert found.lastgroup is not None
-        for rule in self._rules[int(found.lastgroup.removeprefix("rule")) :]:
+        first = _rule_number(self._any.match(scan.text, index), len(self._rules))
+        number, token = self._claim(scan, index, first)
+        if scan.is_open and _rule_number(self._to_end.match(scan.text, index), len(self._rules)) <= number:
+            scan.saw_end = True
+        return token
+
+    def _claim(self, scan: Scan, index: int, first: int) -> tuple[int, Token | None]:
+        """The token by the first of the rules from `first` on that claims it, and that rule's number."""
+        for number, rule in enumerate(self._rules[first:], first):
             match = rule.pattern.match(scan.text, index)
             spoken = rule.speak(match, scan) if match else None
             if match and spoken is not None:
-                return Token(spoken, max(match.end(), index + 1), dropped=not spoken)
-        return None
+                return number, Token(spoken, max(match.end(), index + 1), dropped=not spoken)
+        return len(self._rules) - 1, None
+
+    @cached_property
+    def _to_end(self) -> re.Pattern[str]:
+        """Finds the first rule that text to come could make match, or match otherwise."""
+        to_end = (f"(?P<rule{number}>{reaching(_scoped(rule))})" for number, rule in enumerate(self._rules))
+        return re.compile("|".join(to_end))
+
+
+def _rule_number(match: re.Match[str] | None, default: int) -> int:
+    if match is None:
+        return default
+    assert match.lastgroup is not None
+    return int(match.lastgroup.removeprefix("rule"))
 
 
 def _scoped(rule: Rule) -> str:
     """The rule's pattern with its own flags, as part of a larger one."""
     return f"(?i:{rule.pattern.pattern})" if rule.pattern.flags & re.IGNORECASE else rule.pattern.pattern
-
-
-def _latin_map(text: str) -> list[bool]:
-    """For each index whether English rules apply there.
-
-    They do if the nearest letter before (or at; or else after) is Latin, and no foreign letter touches what follows.
-    """
-    after = [True] * (len(text) + 1)
-    touches = [False] * (len(text) + 1)
-    for index in range(len(text) - 1, -1, -1):
-        char = text[index]
-        after[index] = not is_foreign_letter(char) if char.isalpha() else after[index + 1]
-        touches[index] = is_foreign_letter(char) if char.isalpha() or char.isspace() else touches[index + 1]
-    latin: list[bool] = []
-    before: bool | None = None
-    for index, char in enumerate(text):
-        if char.isalpha():
-            before = not is_foreign_letter(char)
-        latin.append((after[index] if before is None else before) and not touches[index])
-    return latin

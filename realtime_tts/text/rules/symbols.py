@@ -76,7 +76,8 @@ def _number(match: re.Match[str], scan: Scan) -> str | None:
 
 def _slash(match: re.Match[str], scan: Scan) -> str | None:
     """ "and/or" is said without its slash."""
-    return " " if scan.text[max(0, match.start() - 3) : match.end() + 2].lower() == "and/or" else "slash"
+    around = scan.text[max(0, match.start() - 3) : match.start()] + scan.ahead(match.start(), len("/or"))
+    return " " if around.lower() == "and/or" else "slash"
 
 
 def _joined_and(match: re.Match[str], scan: Scan) -> str | None:
@@ -116,7 +117,7 @@ SYMBOL_RULES = (
     Rule(re.compile(r"\[(?=[^\[\]]{1,200}\]\()|\[\d{1,3}\](?!\()"), _silent),
     Rule(re.compile(r"\.NET" + END), _language),
     Rule(re.compile(r"`{3}[a-z0-9+-]{0,12}(?=\n)"), _silent),
-    Rule(re.compile(r"(?P<drawn>[-=_*~#])(?P=drawn){2,}"), _silent),
+    Rule(re.compile(r"-{3,}|={3,}|_{3,}|\*{3,}|~{3,}|#{3,}"), _silent),
     Rule(re.compile(r"-(?<=\d-)(?=\d{1,15} ?=)|-(?<=\d -)(?= \d{1,15} ?=)"), _minus),
     Rule(re.compile(r"[-–—](?<=[\d%°][-–—])(?=[$€£¥]?\d)|[-–](?<=[\d%°] [-–])(?= [$€£¥]?\d)"), _to),
     Rule(re.compile(rf"{_DASH}(?=\d)(?<=[ap]m.)|{_DASH}(?=\d)(?<=[ap]\.m\..)", re.IGNORECASE), _between_hours),

@@ -6,8 +6,6 @@ money before plain numbers). What no rule claims is a word, a pause or nothing.
 
 from __future__ import annotations
 
-import re
-
 from realtime_tts.text.characters import is_cjk, is_cjk_punctuation, is_mark
 from realtime_tts.text.rules import (
     abbreviations,
@@ -24,6 +22,7 @@ from realtime_tts.text.rules import (
 )
 from realtime_tts.text.rules.base import RuleList, Scan, Token
 from realtime_tts.text.rules.pauses import pause_token
+from realtime_tts.text.rules.reach import ReachingPattern
 from realtime_tts.text.rules.verbalize import foreign_number
 
 DIGIT_RULES = RuleList(
@@ -67,11 +66,16 @@ SYMBOL_RULES = RuleList(
 )
 
 # Numbers in text of another script stay as they are, for a model that reads that language.
-_VERBATIM = re.compile(r"[$€£¥+-]?\d(?:[\d.,:/-]{0,38}\d)?[%‰°]?")
+_VERBATIM = ReachingPattern(r"[$€£¥+-]?\d(?:[\d.,:/-]{0,38}\d)?[%‰°]?")
 
 
 def find_token(scan: Scan, index: int) -> Token:
-    """The token at `index` of `scan.text`; always at least one character long."""
+    """The token at `index` of `scan.text`; always at least one character long.
+
+    While the text is open the token is settled if `scan.saw_end` stays False and text is known after it: then it is
+    found whatever follows.
+    """
+    scan.index = index
     char = scan.text[index]
     if char.isspace():
         return pause_token(scan.text, index)
@@ -81,12 +85,13 @@ def find_token(scan: Scan, index: int) -> Token:
         token = _try_rules(scan, index, char)
         if token is not None:
             return token
-    if not scan.spell and (verbatim := _VERBATIM.match(scan.text, index)):
+    if not scan.spell and (verbatim := scan.match(_VERBATIM, index)):
         return Token(verbatim.group(), verbatim.end(), spaced=False)
     if char.isdecimal():
         return _plain_number(scan, index)
     if char.isalnum() or is_mark(char):
         end = words.word_end(scan.text, index)
+        scan.ahead(end, 2 if scan.text[end : end + 1] in ("'", "-") else 1)  # these go on with a letter
         return Token(words.read_word(scan.text[index:end], scan), end, spaced=False)
     return pause_token(scan.text, index)
 

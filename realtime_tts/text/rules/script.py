@@ -1,0 +1,40 @@
+"""Which script is read at a place: the letters around it tell how digits and symbols there are said."""
+
+from __future__ import annotations
+
+from realtime_tts.text.characters import is_foreign_letter
+
+
+class Script:
+    """Asked for indices that never fall, of a text that may grow between: each character is looked at a few times."""
+
+    def __init__(self) -> None:
+        self._num_read = 0
+        self._before: bool | None = None  # whether the last letter before `_num_read` is Latin
+        self._letter = 0  # no letter lies between the index asked for last and here
+        self._stop = 0  # the same for letters and white space
+
+    def is_latin(self, text: str, index: int) -> bool | None:
+        """Whether English rules apply at `index`; None if they do unless text to come says otherwise.
+
+        They do if the nearest letter before (or at; or else after) is Latin, and no foreign letter touches what
+        follows.
+        """
+        for char in text[self._num_read : index + 1]:
+            if char.isalpha():
+                self._before = not is_foreign_letter(char)
+        self._num_read = max(self._num_read, index + 1)
+        self._stop = max(self._stop, index)
+        while self._stop < len(text) and not (text[self._stop].isalpha() or text[self._stop].isspace()):
+            self._stop += 1
+        if self._before is False or (self._stop < len(text) and is_foreign_letter(text[self._stop])):
+            return False
+        after = True if self._before else self._after(text, index)
+        return after if after is not True or self._stop < len(text) else None
+
+    def _after(self, text: str, index: int) -> bool | None:
+        """Whether the next letter is Latin; None if there is none yet."""
+        self._letter = max(self._letter, index)
+        while self._letter < len(text) and not text[self._letter].isalpha():
+            self._letter += 1
+        return None if self._letter == len(text) else not is_foreign_letter(text[self._letter])
