@@ -73,9 +73,16 @@ class Folded:
             folded = source
         else:
             folded, starts, ends = _fold(source, offset)
-            self.starts, self.ends = [*self.starts, *starts], [*self.ends, *ends]
+            self.starts, self.ends = _joined(self.starts, starts), _joined(self.ends, ends)
         self.text += folded
         return folded
+
+
+def _joined(indices: Sequence[int], more: list[int]) -> list[int]:
+    """`more` at the end of `indices`, which are not copied unless they must be."""
+    joined = indices if isinstance(indices, list) else list(indices)
+    joined += more
+    return joined
 
 
 def _fold(source: str, offset: int) -> tuple[str, list[int], list[int]]:

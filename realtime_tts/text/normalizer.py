@@ -91,6 +91,11 @@ class Normalization:
         """Characters of the source that were given, read or not."""
         return len(self._folded.source)
 
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that are spoken, so far."""
+        return len(self._spoken.spans)
+
     def extend(self, source: str) -> None:
         """More of the text; what follows it does not begin with a mark."""
         self._take(source)
@@ -102,15 +107,20 @@ class Normalization:
         self._spoken.close()
         return self.spoken()
 
-    def spoken(self) -> NormalizedText:
-        """What has been read so far. Until `close` the text ends with a word, and `source` may have more in it."""
-        spans = self._spoken.spans
+    def spoken(self, first: int = 0, start: int = 0) -> NormalizedText:
+        """What has been read so far. Until `close` the text ends with a word, and `source` may have more in it.
+
+        Args:
+            first: leave out the spans before this one.
+            start: in the source, not beyond that span: leave out what is skipped or dropped before.
+        """
+        spans = self._spoken.spans[first:]
         return NormalizedText(
             "".join(self._spoken.parts),
             self._folded.source,
             tuple(Span(*span) for span in spans),
-            self._unread.skipped(spans),
-            self._unread.dropped(spans),
+            self._unread.skipped(spans, start),
+            self._unread.dropped(spans, start),
         )
 
     def _take(self, source: str) -> None:

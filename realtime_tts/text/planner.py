@@ -9,22 +9,28 @@ from dataclasses import dataclass, replace
 from realtime_tts.errors import ContextClosed
 from realtime_tts.text.characters import is_surrogate
 from realtime_tts.text.normalizer import Normalizer
+from realtime_tts.text.opening import OpenText
 from realtime_tts.text.segmenter import Segmenter, SegmenterConfig, TextSegment
 from realtime_tts.text.skipped import SkippedText
 from realtime_tts.text.splitting import split_spoken
 from realtime_tts.text.words import Word, place_words
 
+_END_WAIT_S = 0.03  # text that came in one piece is whole if its end follows within this time
+
 
 @dataclass(frozen=True, slots=True)
 class SpeechSegment:
-    """One request to the engine.
+    """One request to the engine; or, live, a part of it: then it is given again, longer, until it is final.
 
     Args:
         index: 0 for the first segment of the context that is spoken, then upwards without a hole.
-        text: normalised, to be spoken; not empty, at most `max_chars` long but for a pause mark or two.
+        text: normalised, to be spoken; not empty, at most `max_chars` long but for a pause mark or two. Of one that is
+            given again, the earlier text is the beginning.
         source: what it stands for, exactly as sent.
         start, end: `source` is the context's text from `start` to `end`, in characters.
-        words: the speakable words of `source` in order; each at least has a letter, digit or spoken symbol.
+        words: the speakable words of `source` in order; each at least has a letter, digit or spoken symbol. Of one
+            that is given again, the earlier words come first, unchanged.
+        final: whether it is whole. Until then `text` ends with a word, and `words` lack the last one or few.
     """
 
     index: int
@@ -33,6 +39,7 @@ class SpeechSegment:
     start: int
     end: int
     words: tuple[Word, ...]
+    final: bool = True
 
 
 class SpeechPlanner:
@@ -46,6 +53,8 @@ class SpeechPlanner:
         stall_flush_s: without new text for so long, the pending text is spoken; None waits for ever. If it ends
             within a word, twice as long: a model that pauses there is likelier to go on, and a word by itself at
             the head of the next segment sounds worse than a longer pause.
+        live: give a segment before it is complete, as far as nothing to come can change its text, and again each time
+            there is more. It ends where it would end otherwise. Text that is whole when it comes is given whole.
     """
 
     def __init__(
@@ -53,11 +62,17 @@ class SpeechPlanner:
         normalizer: Normalizer,
         segmenter_config: SegmenterConfig | None = None,
         stall_flush_s: float | None = None,
+        *,
+        live: bool = False,
     ) -> None:
         self._normalizer = normalizer
         self._config = segmenter_config or SegmenterConfig()
         self._segmenter = Segmenter(self._config)
         self._stall_flush_s = stall_flush_s
+        self._live = live
+        self._open = OpenText(normalizer, self._config.max_chars, 0)
+        self._num_deltas = 0  # that the pending text came in
+        self._opens_at: float | None = None
         self._last_text_at = 0.0
         self._skipped = SkippedText()
         self._num_segments = 0
@@ -84,7 +99,12 @@ class SpeechPlanner:
         if not delta:
             return []
         self._last_text_at = now
-        return self._plan(self._segmenter.push(_replace_surrogates(delta)))
+        complete = self._segmenter.push(_replace_surrogates(delta))
+        planned = self._plan(complete)
+        if self._live:
+            self._num_deltas = 1 if complete else self._num_deltas + bool(delta.strip())
+            planned += self._follow(now)
+        return planned
 
     def flush(self, now: float) -> list[SpeechSegment]:
         """Speak what is pending."""
@@ -97,17 +117,17 @@ class SpeechPlanner:
 
     def next_deadline(self) -> float | None:
         """When to call `tick`, or None if nothing waits."""
-        if self._stall_flush_s is None or not self._segmenter.has_words:
-            return None
-        num_waits = 2 if self._segmenter.ends_mid_word else 1
-        return self._last_text_at + num_waits * self._stall_flush_s
+        times = [at for at in (self._opens_at, self._stalls_at()) if at is not None]
+        return min(times, default=None)
 
     def tick(self, now: float) -> list[SpeechSegment]:
-        """Flush a stalled stream if it is time."""
-        deadline = self.next_deadline()
-        if deadline is None or now < deadline:
-            return []
-        return self.flush(now)
+        """Flush a stalled stream if it is time; live, begin with text that came in one piece and has not ended."""
+        stalls_at = self._stalls_at()
+        if stalls_at is not None and now >= stalls_at:
+            return self.flush(now)
+        if self._opens_at is not None and now >= self._opens_at:
+            return self._give_open()
+        return []
 
     def take_skipped(self) -> Sequence[tuple[int, int]]:
         """Ranges of the context's text that nothing speaks and that were not returned before, in order.
@@ -118,6 +138,33 @@ class SpeechPlanner:
         """
         return self._skipped.take()
 
+    def _stalls_at(self) -> float | None:
+        if self._stall_flush_s is None or not self._segmenter.has_words:
+            return None
+        num_waits = 2 if self._segmenter.ends_mid_word else 1
+        return self._last_text_at + num_waits * self._stall_flush_s
+
+    def _follow(self, now: float) -> list[SpeechSegment]:
+        """What the pending text has become in a push."""
+        more = self._segmenter.sure_text(self._open.num_chars)
+        if not more and self._opens_at is None:
+            return []
+        self._open.extend(more)
+        if not self._open.can_begin:
+            return []
+        if self._num_deltas > 1:
+            return self._give_open()
+        self._opens_at = now + _END_WAIT_S
+        return []
+
+    def _give_open(self) -> list[SpeechSegment]:
+        self._opens_at = None
+        part = self._open.take()
+        if part is None:
+            return []
+        start, end = self._open.start, self._open.start + len(part.source)
+        return [SpeechSegment(self._num_segments, part.text, part.source, start, end, part.words, final=False)]
+
     def _plan_rest(self, segments: list[TextSegment]) -> list[SpeechSegment]:
         planned = self._plan(segments)
         self._skipped.close()
@@ -127,7 +174,8 @@ class SpeechPlanner:
         return [speech for segment in segments for speech in self._speak(segment)]
 
     def _speak(self, segment: TextSegment) -> list[SpeechSegment]:
-        normalized = self._normalizer.normalize(segment.text)
+        normalized = self._open.close(segment.text[self._open.num_chars :])
+        self._open, self._opens_at = OpenText(self._normalizer, self._config.max_chars, segment.end), None
         self._skipped.add(normalized, segment.start)
         planned: list[SpeechSegment] = []
         for part in split_spoken(normalized, self._config.max_chars):
@@ -161,9 +209,9 @@ class PlannerFactory:
         self._segmenter = replace(defaults, max_chars=min(defaults.max_chars, max_segment_chars))
         self._stall_flush_s = stall_flush_s
 
-    def make(self, language: str) -> SpeechPlanner:
-        """A planner for one context in this language."""
-        return SpeechPlanner(self._normalizer(language), self._segmenter, self._stall_flush_s)
+    def make(self, language: str, *, live: bool = False) -> SpeechPlanner:
+        """A planner for one context in this language; `live` as for `SpeechPlanner`."""
+        return SpeechPlanner(self._normalizer(language), self._segmenter, self._stall_flush_s, live=live)
 
 
 def _replace_surrogates(text: str) -> str:

@@ -7,6 +7,7 @@ ambiguous full stop ("the U.S. …") when the word after it ends.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from string import ascii_letters, digits
@@ -89,6 +90,9 @@ class Segmenter:
         self._chars: list[str] = []
         self._gaps: list[_Gap] = []
         self._undecided: _Gap | None = None
+        self._num_weighed = 0  # of the gaps, for `sure_text`
+        self._best_score = -math.inf  # of all those but the newest
+        self._sure_end = 0
         self._num_visible = 0
         self._num_ticks = 0  # backticks on this line: odd inside inline code
 
@@ -106,6 +110,20 @@ class Segmenter:
     def has_words(self) -> bool:
         """Whether anything but white space is pending."""
         return self._num_visible > 0
+
+    def sure_text(self, start: int) -> str:
+        """The pending text from `start` to the last place before which no cut will come, whatever follows.
+
+        A gap becomes such a place when it is a better one to cut at than all those before it.
+        """
+        while self._num_weighed < len(self._gaps):
+            gap = self._gaps[self._num_weighed]
+            if self._num_weighed:
+                self._best_score = max(self._best_score, self._score(self._gaps[self._num_weighed - 1]))
+            if self._least_score(gap) > self._best_score and not is_mark(self._chars[gap.index]):
+                self._sure_end = gap.index
+            self._num_weighed += 1
+        return "".join(self._chars[start : self._sure_end])
 
     @property
     def ends_mid_word(self) -> bool:
@@ -239,19 +257,29 @@ class Segmenter:
 
     def _score(self, gap: _Gap) -> float:
         """How well the text can be cut at `gap` when it must be cut somewhere. Longer is better, at a like boundary."""
+        score = self._least_score(gap)
+        if self._may_break(gap) and self._next_word(gap.index) in _BREAK_BEFORE:
+            score += 0.2
+        return score
+
+    def _may_break(self, gap: _Gap) -> bool:
+        """Whether the word after the gap counts: not early in a clause, where it is better to go on."""
+        is_late = 2 * gap.num_visible >= self._config.max_chars
+        return not self._is_poor(gap) and (is_late or gap.boundary is not Boundary.WORD)
+
+    def _least_score(self, gap: _Gap) -> float:
+        """The same where the word after the gap may not be complete."""
         fill = gap.num_visible / self._config.max_chars
         if fill > 1:
             return 1 - fill  # after a word that is too long by itself
         if self._is_poor(gap):
-            return _TINY
+            return _TINY + fill
         score = fill
         if gap.boundary is not Boundary.WORD and fill >= 0.3:
             score += 0.6 if gap.boundary is Boundary.CLAUSE else 1.2
         before = self._chars[max(0, gap.index - 2) : gap.index]
         if self._chars[gap.index].isdigit() or any(char.isdigit() or char == "." for char in before):
             score -= 0.3  # "March | 3", "5 | km", "Dr. | Smith"
-        if self._next_word(gap.index) in _BREAK_BEFORE:
-            score += 0.2
         return score
 
     def _next_word(self, index: int) -> str:
@@ -264,6 +292,7 @@ class Segmenter:
         segments.append(TextSegment("".join(self._chars[:end]), self._offset, self._offset + end))
         self._num_segments += 1
         self._offset += end
+        self._num_weighed, self._best_score, self._sure_end = 0, -math.inf, 0
         rest, self._chars, self._num_visible = self._chars[end:], [], 0
         visible_before: list[int] = []
         for char in rest:

@@ -9,7 +9,7 @@ from realtime_tts.text.characters import is_mark
 from realtime_tts.text.normalizer import NormalizedText, Span
 from realtime_tts.text.unread import Range
 
-_SENTENCE, _CLAUSE, _WORD = 3, 2, 1
+_TOO_SHORT = -1e6  # worse than any other score
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,9 @@ class SpokenPart:
 
 def split_spoken(normalized: NormalizedText, max_chars: int) -> list[SpokenPart]:
     """Parts of at most `max_chars` spoken characters, of like length and cut at the best places; none if silent.
+
+    No part but the last has less than half of `max_chars` if another token fits: so far a part may be spoken before the
+    rest is known.
 
     The sources of the parts tile the source. A single token that is too long by itself (a number of thirty digits)
     is divided between its spoken words and, in proportion, in its source.
@@ -53,6 +56,8 @@ def _groups(text: str, spans: list[Span], max_chars: int) -> Iterator[tuple[int,
             if length > max_chars and last > first + 1:
                 break
             score = _quality(text, spans, last) - abs(length - target) / target
+            if 2 * length < max_chars:
+                score = _TOO_SHORT + length
             if last == len(spans):
                 score = float("inf")
             if score > best_score:

@@ -3,6 +3,7 @@ word that the model lacks."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from realtime_tts.text.characters import has_content
@@ -48,14 +49,14 @@ class Unread:
                 self._letters.append((starts[start], self._folded.ends[start]))
             start = after
 
-    def skipped(self, spans: Sequence[SpanTuple]) -> tuple[Range, ...]:
-        """What nothing can speak, given all that is spoken; every range has content, no two touch."""
-        return self._joined([*_outside(self._tokens, spans), *self._letters])
+    def skipped(self, spans: Sequence[SpanTuple], start: int = 0) -> tuple[Range, ...]:
+        """What nothing can speak from `start` on, given what is spoken there; every range has content, no two touch."""
+        return self._joined([*_outside(_since(self._tokens, start), spans), *_since(self._letters, start)])
 
-    def dropped(self, spans: Sequence[SpanTuple]) -> tuple[Range, ...]:
-        """What has no sound on purpose; every range has content, no two touch, none has a part of what is skipped."""
-        skipped = [(0, 0, *each) for each in self.skipped(spans)]
-        return self._joined(_outside(_outside(self._dropped, spans), skipped))
+    def dropped(self, spans: Sequence[SpanTuple], start: int = 0) -> tuple[Range, ...]:
+        """What has no sound on purpose, likewise; none has a part of what is skipped."""
+        skipped = [(0, 0, *each) for each in self.skipped(spans, start)]
+        return self._joined(_outside(_outside(_since(self._dropped, start), spans), skipped))
 
     def _joined(self, ranges: list[Range]) -> tuple[Range, ...]:
         found: list[Range] = []
@@ -67,6 +68,10 @@ class Unread:
             else:
                 found.append((start, end))
         return tuple(found)
+
+
+def _since(ranges: list[Range], start: int) -> list[Range]:
+    return ranges[bisect_left(ranges, (start, 0)) :]
 
 
 def _outside(tokens: Sequence[Range], spans: Sequence[SpanTuple]) -> list[Range]:

@@ -281,7 +281,7 @@ def test_plans_are_exact_bounded_and_independent_of_the_split(
     "unit",
     ["a@", "1,", "(", "a.", "x_", "9", "/a", "- ", " ", "[a", "](", "<b ", "A.", "a-", "http://", "1-", "1 ", "1:",
      "$1-", "+1", "'1", "a\u0301", "\u0301", "我", "我1", "`", '"', "—", "\n", "😀", "--a", "@a", "#a ", "U.S. ",
-     "Jan 1 ", "5'", "1/2 ", "1.1", "*", "=", "x^", "word "]
+     "Jan 1 ", "5'", "1/2 ", "1.1", "*", "=", "x^", "word ", "+123456789012345 "]
 )  # fmt: skip
 def test_twenty_thousand_hostile_characters_are_planned(unit: str) -> None:
     """The suite's time limit is what a quadratic rule would run into."""
@@ -289,7 +289,9 @@ def test_twenty_thousand_hostile_characters_are_planned(unit: str) -> None:
     planner = SpeechPlanner(SPELLING, SHORT)
     segments = [segment for char in text for segment in planner.push(char, 0.0)]
     segments += planner.end(0.0)
-    assert all(len(segment.text) <= 73 for segment in segments)
+    live = SpeechPlanner(SPELLING, SHORT, live=True)
+    given = [segment for char in text[:5_000] for segment in live.push(char, 0.0)]
+    assert all(len(segment.text) <= 73 for segment in [*segments, *given])
     assert planner.num_chars == 20_000
     assert len(SPELLING.normalize(text).text) >= sum(len(segment.text) for segment in segments) * 0.5
 

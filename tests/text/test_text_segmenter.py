@@ -131,6 +131,24 @@ def test_a_long_word_stays_whole_up_to_its_own_limit() -> None:
     assert [len(each) for each in texts("x" * 700, SHORT)] == [300, 300, 100]
 
 
+def test_short_words_before_one_that_is_too_long_stay_together() -> None:
+    assert [len(each) for each in texts("See it at " + "x" * 400, SHORT)] == [9, 300, 100]
+
+
+def test_text_is_sure_up_to_the_last_gap_that_no_earlier_one_beats() -> None:
+    segmenter = Segmenter(SegmenterConfig(max_chars=120, first_min_chars=60))
+    segmenter.push("one two th")
+    assert segmenter.sure_text(0) == "one two "
+    segmenter.push("ree four, five six of the March 3 se")
+    assert segmenter.sure_text(4) == "two three four, five six of the "
+    segmenter.push("ven, and")
+    assert segmenter.sure_text(4) == "two three four, five six of the March 3 seven, "
+    segmenter.push(" eight n")
+    assert segmenter.sure_text(4) == "two three four, five six of the March 3 seven, "
+    segmenter.flush()
+    assert segmenter.sure_text(0) == ""
+
+
 def test_cjk_text_is_cut_between_characters() -> None:
     found = texts("汉" * 150, SHORT)
     assert [len(each) for each in found] == [70, 70, 10]

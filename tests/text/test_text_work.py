@@ -19,11 +19,12 @@ UNITS = [
     "a-", "\u0301", "A1", "#A-", "0800 ", "Mon-", "$-", "12 in. ", "Привет ", "a😀", "x" * 250 + " ",
     "a " * 19 + "x" * 259 + " ",
 ]  # fmt: skip
+ORDINARY = "We called the office on Monday and asked whether our order could be shipped before the weekend. "
 
 
-def count_work(text: str, step: int) -> int:
+def count_work(text: str, step: int, *, live: bool = False) -> int:
     """Function calls, of Python's and of C, that planning takes."""
-    planner = SpeechPlanner(SPELLING)
+    planner = SpeechPlanner(SPELLING, live=live)
     num_calls = 0
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
@@ -47,6 +48,7 @@ def test_work_grows_with_the_text(unit: str) -> None:
     count_work(text[:SHORT], SHORT)  # caches
     assert count_work(text, LONG) <= 4.6 * count_work(text[:SHORT], SHORT)
     assert count_work(text, 1) <= 4.6 * count_work(text[:SHORT], 1)
+    assert count_work(text, 1, live=True) <= 4.6 * count_work(text[:SHORT], 1, live=True)
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -57,9 +59,16 @@ def test_no_character_costs_much(unit: str) -> None:
     assert count_work(text, SHORT) <= 150 * SHORT
 
 
+@pytest.mark.parametrize("unit", [ORDINARY, *UNITS])
+def test_live_planning_costs_a_small_multiple(unit: str) -> None:
+    """Character by character; the dearest (one-letter words, each given out) is at 2."""
+    text = (unit * SHORT)[:SHORT]
+    waiting = count_work(text, 1)
+    count_work(text, 1, live=True)  # caches
+    assert count_work(text, 1, live=True) <= 2.5 * waiting
+
+
 def test_ordinary_text_costs_least() -> None:
-    text = ("We called the office on Monday and asked whether our order could be shipped before the weekend. " * 99)[
-        :SHORT
-    ]
+    text = (ORDINARY * 99)[:SHORT]
     count_work(text, SHORT)
     assert count_work(text, SHORT) <= 40 * SHORT

@@ -59,7 +59,7 @@ DIGIT_RULES = (
 )
 LETTER_RULES = (Rule(re.compile(r"[Ee]xt\.? ?(\d{1,6})(?![\w-]|[.,]\d)"), _extension),)
 SYMBOL_RULES = (
-    _rule(r"\+\d{1,3}(?:[-. ]?\(?\d{1,5}\)?){1,6}"),
+    _rule(r"\+\d{1,33}(?:(?:[-. ]?\(|[-. ]|(?<=\)))\d{1,15}\)?){0,6}"),
     _rule(r"\(\d{3}\) ?\d{3}[- ]\d{4}"),
     Rule(re.compile(r"(\(0\d{1,5}\)(?:[- ]?\d{2,8}){1,4})(?![\w-]|[.,:]\d)" + _EXTENSION), _national),
 )

@@ -1,0 +1,98 @@
+"""Text of a segment that is not complete yet, as far as it can be spoken already."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from realtime_tts.text.normalizer import NormalizedText, Normalizer, Span
+from realtime_tts.text.splitting import SpokenPart
+from realtime_tts.text.words import Word, place_words
+
+_MIN_TOKENS = 2
+_MIN_CHARS = 8
+
+
+class OpenPart(NamedTuple):
+    """The beginning of a segment: `text` ends with a word, `source` with it; `words` lack those of the last token."""
+
+    text: str
+    source: str
+    words: tuple[Word, ...]
+
+
+class OpenText:
+    """The source of one segment as it comes. What is given out is never taken back.
+
+    Args:
+        max_chars: of one segment's spoken text. Half of it is given before the end is known: where the whole is longer
+            it is divided, and never earlier than there.
+        start: where the source begins in the context.
+    """
+
+    def __init__(self, normalizer: Normalizer, max_chars: int, start: int) -> None:
+        self._normalization = normalizer.begin()
+        self._max_chars = max_chars
+        self.start = start
+        self._num_seen = 0  # tokens
+        self._num_given = 0  # spoken characters
+        self._words: list[Word] = []  # of the tokens before this one
+        self._first = 0
+        self._words_end = 0  # in the source
+
+    @property
+    def num_chars(self) -> int:
+        """Characters of the source that it has."""
+        return self._normalization.num_chars
+
+    @property
+    def can_begin(self) -> bool:
+        """Whether enough can be spoken to begin with, or any of it has been given out."""
+        if self._num_given or self._normalization.num_tokens < _MIN_TOKENS:
+            return self._num_given > 0
+        spans = self._spans(self._normalization.spoken())
+        return len(spans) >= _MIN_TOKENS and spans[-1].end >= _MIN_CHARS
+
+    def extend(self, source: str) -> None:
+        """More of the source, to a place where it may be cut."""
+        self._normalization.extend(source)
+
+    def close(self, rest: str) -> NormalizedText:
+        """The whole, with the rest of the source."""
+        return self._normalization.close(rest)
+
+    def take(self) -> OpenPart | None:
+        """All that can be spoken so far; None if it is no more than before."""
+        if self._normalization.num_tokens == self._num_seen:
+            return None
+        self._num_seen = self._normalization.num_tokens
+        known = self._normalization.spoken(self._first, self._words_end)
+        spans = self._spans(known)
+        if not spans or spans[-1].end == self._num_given:
+            return None
+        self._num_given = spans[-1].end
+        words = self._place(known, spans)
+        return OpenPart(known.text[: self._num_given], known.source[: spans[-1].source_end], words)
+
+    def _spans(self, known: NormalizedText) -> list[Span]:
+        return [span for span in known.spans if 2 * span.end < self._max_chars]
+
+    def _place(self, known: NormalizedText, spans: list[Span]) -> tuple[Word, ...]:
+        """The words but for those of the last token: what touches them, and how long they rest, is open."""
+        start, end = self._words_end, spans[-1].source_end
+        part = SpokenPart(
+            known.text[: spans[-1].end],
+            known.source[start:end],
+            start,
+            tuple(
+                span._replace(source_start=span.source_start - start, source_end=span.source_end - start)
+                for span in spans
+            ),
+            tuple((first - start, last - start) for first, last in known.silent if last <= end),
+        )
+        placed = [word for word in place_words(part, self.start + start) if word.spoken_end <= spans[-1].start]
+        words = (*self._words, *placed)
+        if placed and placed[-1].spoken_end == spans[-2].end:  # the last token shares no word with those before it
+            self._words += placed
+            self._first += len(spans) - 1
+            self._words_end = placed[-1].end - self.start
+        return words
