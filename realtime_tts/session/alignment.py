@@ -104,6 +104,20 @@ class WordAligner:
         self._tracks.append(_Track(segment))
         self._tracks_bytes += _segment_bytes(segment)
 
+    def update_segment(self, segment: Segment) -> None:
+        """A segment that was not final again: more text, and more words after those that it had.
+
+        Raises:
+            ValueError: an index that was never added, or fewer words.
+        """
+        track = self._track(segment.index)
+        if track is None:
+            return
+        if len(segment.words) < len(track.segment.words):
+            raise ValueError(f"segment {segment.index} has lost words")
+        self._tracks_bytes += _segment_bytes(segment) - _segment_bytes(track.segment)
+        track.segment = segment
+
     def progress(
         self, segment_index: int, audio_ms: float, done: bool, reached: tuple[float, float] | None = None
     ) -> None:
@@ -116,12 +130,8 @@ class WordAligner:
         Raises:
             ValueError: an index that was never added.
         """
-        if not 0 <= segment_index < self._num_over + len(self._tracks):
-            raise ValueError(f"progress of unknown segment {segment_index}")
-        if segment_index < self._num_over:
-            return
-        track = self._tracks[segment_index - self._num_over]
-        if track.done:
+        track = self._track(segment_index)
+        if track is None or track.done:
             return
         track.audio_ms = max(track.audio_ms, audio_ms)
         if reached is not None:
@@ -181,6 +191,16 @@ class WordAligner:
         """Where in the text the last word ends that was committed."""
         return self._end_chars[-1] if self._end_chars else 0
 
+    def _track(self, index: int) -> _Track | None:
+        """None if it is over.
+
+        Raises:
+            ValueError: an index that was never added.
+        """
+        if not 0 <= index < self._num_over + len(self._tracks):
+            raise ValueError(f"progress of unknown segment {index}")
+        return None if index < self._num_over else self._tracks[index - self._num_over]
+
     def _is_over(self, track: _Track, end_ms: float) -> bool:
         return track.done and self._start_ms + track.audio_ms <= end_ms + _EPSILON_MS
 
@@ -211,7 +231,7 @@ class WordAligner:
 
     def _commit_estimated(self, track: _Track, end_ms: float) -> list[TimedWord]:
         words = track.segment.words
-        total_ms = track.audio_ms if track.done else max(track.audio_ms, self._estimate_ms(track))
+        total_ms = track.audio_ms if track.done else max(track.audio_ms, self._estimate_ms(track.segment))
         track_end_ms = self._start_ms + total_ms
         self._cursor_ms = max(self._cursor_ms, self._start_ms)
         committed: list[TimedWord] = []
@@ -226,9 +246,13 @@ class WordAligner:
             committed.append(self._commit(word, start_ms, word_end_ms, measured=False))
         return committed
 
-    def _estimate_ms(self, track: _Track) -> float:
+    def _estimate_ms(self, segment: Segment) -> float:
+        """How long the segment's words take, as far as they are known."""
+        num_chars = len(segment.text)
+        if not segment.final:
+            num_chars = segment.words[-1].spoken_end if segment.words else 0
         known_ms = PRIOR_CHARS * PRIOR_MS_PER_CHAR + self._measured_ms
-        return len(track.segment.text) * known_ms / (PRIOR_CHARS + self._measured_chars)
+        return num_chars * known_ms / (PRIOR_CHARS + self._measured_chars)
 
 
 def _segment_bytes(segment: Segment) -> int:

@@ -54,6 +54,11 @@ class Segment(Protocol):
     @property
     def words(self) -> Sequence[PlannedWord]: ...
 
+    @property
+    def final(self) -> bool:
+        """Whether it is whole; until then it is given again, with more text and words after those it had."""
+        ...
+
 
 class Planner(Protocol):
     """Text deltas in, segments out (`realtime_tts.text.planner.SpeechPlanner`)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from session_driver import FakePlanner, FakeSegment, FakeWord
@@ -243,3 +244,74 @@ def test_measured_words_come_once_in_order_and_their_starts_never_go_back(seed: 
     for earlier, later in itertools.pairwise(given):
         assert later.start_ms >= earlier.start_ms
         assert later.end_ms >= earlier.end_ms
+
+
+# ---- segments that grow --------------------------------------------------------------------------------------------
+
+
+def part(text: str, num_words: int | None = None) -> FakeSegment:
+    """The first words of a segment that is not final; without a number, the whole."""
+    (whole,) = FakePlanner().push(text, 0)
+    return whole if num_words is None else replace(whole, words=whole.words[:num_words], final=False)
+
+
+def test_a_segment_that_grows_gives_each_word_once() -> None:
+    text, words = "One four, abc.", WordAligner()
+    words.add_segment(part(text, 1))
+    words.progress(0, 320, done=False, reached=(320, 4.5))
+    assert [word.text for word in words.commit_until(320)] == ["One"]
+    words.update_segment(part(text, 2))
+    assert [word.text for word in words.commit_until(320)] == ["four"]
+    words.progress(0, 900, done=False, reached=(900, 9))
+    assert words.commit_until(900) == []
+    words.update_segment(part(text))
+    words.progress(0, 1400, done=True, reached=(1400, 14))
+    assert times(words.commit_until(1400)) == [("abc", 1000, 1300)]
+    assert (words.num_done, words.num_bytes) == (1, 48)
+    words.update_segment(part(text))  # nothing waits for it any more
+
+
+def test_a_segment_that_grows_without_points_is_estimated_as_far_as_it_is_known() -> None:
+    text, words = "One four, abc.", WordAligner()
+    words.add_segment(part(text, 0))
+    assert words.commit_until(100) == []
+    words.update_segment(part(text, 1))
+    assert times(words.commit_until(20)) == [("One", 0, 3 * PRIOR_MS_PER_CHAR)]
+    assert words.commit_until(400) == []
+    words.update_segment(part(text))
+    words.progress(0, 895, done=True)
+    assert times(words.commit_until(400)) == [("four", 195, 595), ("abc", 595, 895)]
+
+
+def test_an_update_that_loses_words_or_means_no_segment_is_a_callers_mistake() -> None:
+    words = aligner("One four, abc.")
+    with pytest.raises(ValueError, match="lost words"):
+        words.update_segment(part("One four, abc.", 2))
+    with pytest.raises(ValueError, match="unknown segment 1"):
+        words.update_segment(replace(part("One."), index=1))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_segment_that_grows_ends_with_the_words_of_the_whole(seed: int) -> None:
+    """Its text stays ahead of the speech, as the engine waits for it: the times are those of the whole too."""
+    dice = random.Random(seed)
+    text = " ".join("abcdefgh"[: dice.randint(1, 8)] for _ in range(12)) + "."
+    whole, grown = aligner(text), WordAligner()
+    num_known, made_ms, char = 1, 0.0, 0.0
+    grown.add_segment(part(text, num_known))
+    given: tuple[list[TimedWord], list[TimedWord]] = ([], [])
+    while char < len(text):
+        made_ms += 160
+        char += dice.choice((0, 0.5, 2, 5))
+        while num_known < 12 and (part(text).words[num_known - 1].spoken_start <= char + 8 or dice.random() < 0.3):
+            num_known += 1
+        grown.update_segment(part(text, num_known))
+        for words, found in zip((whole, grown), given, strict=True):
+            words.progress(0, made_ms, done=False, reached=(made_ms, char))
+            found += words.commit_until(made_ms)
+    grown.update_segment(part(text))
+    for words, found in zip((whole, grown), given, strict=True):
+        words.progress(0, made_ms, done=True)
+        found += words.commit_until(math.inf)
+    assert given[0] == given[1]
+    assert [word.text for word in given[1]] == text.removesuffix(".").split()

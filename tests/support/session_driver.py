@@ -34,6 +34,7 @@ class FakeSegment:
     start: int
     end: int
     words: tuple[FakeWord, ...]
+    final: bool = True
 
 
 class FakePlanner:
