@@ -54,7 +54,8 @@ class SpeechPlanner:
             within a word, twice as long: a model that pauses there is likelier to go on, and a word by itself at
             the head of the next segment sounds worse than a longer pause.
         live: give a segment before it is complete, as far as nothing to come can change its text, and again each time
-            there is more. It ends where it would end otherwise. Text that is whole when it comes is given whole.
+            there is more. It ends where it would end otherwise. Text that is whole when it comes is given whole: what
+            is pushed with one and the same time has come in one piece.
     """
 
     def __init__(
@@ -71,7 +72,8 @@ class SpeechPlanner:
         self._stall_flush_s = stall_flush_s
         self._live = live
         self._open = OpenText(normalizer, self._config.max_chars, 0)
-        self._num_deltas = 0  # that the pending text came in
+        self._piece_at = 0.0  # when the pending text began to come
+        self._is_streamed = False  # more of it came later
         self._opens_at: float | None = None
         self._last_text_at = 0.0
         self._skipped = SkippedText()
@@ -99,10 +101,13 @@ class SpeechPlanner:
         if not delta:
             return []
         self._last_text_at = now
+        is_first = not self._segmenter.has_words
         complete = self._segmenter.push(_replace_surrogates(delta))
         planned = self._plan(complete)
         if self._live:
-            self._num_deltas = 1 if complete else self._num_deltas + bool(delta.strip())
+            if is_first or complete:
+                self._piece_at, self._is_streamed = now, False
+            self._is_streamed = self._is_streamed or (now > self._piece_at and not delta.isspace())
             planned += self._follow(now)
         return planned
 
@@ -152,7 +157,7 @@ class SpeechPlanner:
         self._open.extend(more)
         if not self._open.can_begin:
             return []
-        if self._num_deltas > 1:
+        if self._is_streamed:
             return self._give_open()
         self._opens_at = now + _END_WAIT_S
         return []

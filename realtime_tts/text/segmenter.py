@@ -18,6 +18,7 @@ from realtime_tts.text.characters import CLOSERS, LONG_DASHES, OPENERS, is_cjk, 
 
 _MAX_UNDECIDED = 12  # characters of the next word that an ambiguous stop waits for
 _TINY = -100.0
+_POOR_FILL = 0.2  # of the longest segment
 _PLAIN_WORD = frozenset(ascii_letters + digits)
 _WORD_RUN = re.compile(r"[A-Za-z0-9]+")
 _BREAK_BEFORE = word_set(
@@ -253,7 +254,7 @@ class Segmenter:
 
     def _is_poor(self, gap: _Gap) -> bool:
         """ "See | https://…": rather let the planner divide what is spoken."""
-        return gap.num_visible < 0.2 * self._config.max_chars and gap.boundary is Boundary.WORD
+        return gap.num_visible < _POOR_FILL * self._config.max_chars and gap.boundary is Boundary.WORD
 
     def _score(self, gap: _Gap) -> float:
         """How well the text can be cut at `gap` when it must be cut somewhere. Longer is better, at a like boundary."""
@@ -264,15 +265,15 @@ class Segmenter:
 
     def _may_break(self, gap: _Gap) -> bool:
         """Whether the word after the gap counts: not early in a clause, where it is better to go on."""
-        is_late = 2 * gap.num_visible >= self._config.max_chars
-        return not self._is_poor(gap) and (is_late or gap.boundary is not Boundary.WORD)
+        fill = gap.num_visible / self._config.max_chars
+        return fill >= 0.5 or (fill >= _POOR_FILL and gap.boundary is not Boundary.WORD)
 
     def _least_score(self, gap: _Gap) -> float:
         """The same where the word after the gap may not be complete."""
         fill = gap.num_visible / self._config.max_chars
         if fill > 1:
             return 1 - fill  # after a word that is too long by itself
-        if self._is_poor(gap):
+        if fill < _POOR_FILL:
             return _TINY + fill
         score = fill
         if gap.boundary is not Boundary.WORD and fill >= 0.3:

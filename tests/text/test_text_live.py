@@ -23,8 +23,8 @@ def live(stall_flush_s: float | None = None, config: SegmenterConfig | None = No
 
 
 def feed(planner: SpeechPlanner, text: str, now: float = 0.0) -> list[SpeechSegment]:
-    """Pushed character by character."""
-    return [segment for char in text for segment in planner.push(char, now)]
+    """Pushed character by character, a microsecond apart."""
+    return [segment for at, char in enumerate(text) for segment in planner.push(char, now + at / 1e6)]
 
 
 def told(segments: list[SpeechSegment]) -> list[tuple[int, str, bool]]:
@@ -92,6 +92,25 @@ def test_text_that_is_whole_when_it_comes_is_given_whole() -> None:
     assert planner.next_deadline() is None
 
 
+def test_slices_of_one_time_are_one_piece() -> None:
+    planner = live()
+    assert [planner.push(part, 1.0) for part in ("Let me ", "check that ", "for ", "you")] == [[]] * 4
+    assert told(planner.end(1.0)) == [(0, "Let me check that for you", True)]
+
+
+@pytest.mark.parametrize("blank", [" ", "\n"])
+def test_a_blank_after_a_piece_is_no_stream(blank: str) -> None:
+    planner = live()
+    assert planner.push("Let me check that for you", 1.0) == []
+    assert planner.push(blank, 1.01) == []
+    assert told(planner.end(1.02)) == [(0, "Let me check that for you" + "." * (blank == "\n"), True)]
+
+
+def test_words_after_a_short_clause_do_not_wait_for_its_sentence() -> None:
+    *_, last = feed(live(), "Sure, I can help you wi")
+    assert last.text == "Sure, I can help you"
+
+
 def test_a_piece_whose_end_does_not_follow_is_begun_with() -> None:
     planner = live(stall_flush_s=0.5)
     assert planner.push("Let me check that for", 1.0) == []
@@ -123,7 +142,7 @@ def test_a_stalled_half_word_is_not_spoken_before_the_stall_limit() -> None:
     planner = live(stall_flush_s=0.5)
     assert told(feed(planner, "Let me see whe"))[-1] == (0, "Let me see", False)
     assert planner.tick(0.9) == []
-    assert told(planner.tick(1.0)) == [(0, "Let me see whe", True)]
+    assert told(planner.tick(1.01)) == [(0, "Let me see whe", True)]
     assert told(feed(planner, "ther it is so", 1.1)) == [(1, "ther it is", False)]
 
 

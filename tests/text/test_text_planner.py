@@ -290,7 +290,7 @@ def test_twenty_thousand_hostile_characters_are_planned(unit: str) -> None:
     segments = [segment for char in text for segment in planner.push(char, 0.0)]
     segments += planner.end(0.0)
     live = SpeechPlanner(SPELLING, SHORT, live=True)
-    given = [segment for char in text[:5_000] for segment in live.push(char, 0.0)]
+    given = [segment for at, char in enumerate(text[:5_000]) for segment in live.push(char, at)]
     assert all(len(segment.text) <= 73 for segment in [*segments, *given])
     assert planner.num_chars == 20_000
     assert len(SPELLING.normalize(text).text) >= sum(len(segment.text) for segment in segments) * 0.5

@@ -35,8 +35,8 @@ def count_work(text: str, step: int, *, live: bool = False) -> int:
     sys.setprofile(count)
     try:
         for start in range(0, len(text), step):
-            planner.push(text[start : start + step], 0.0)
-        planner.end(0.0)
+            planner.push(text[start : start + step], float(start))
+        planner.end(float(len(text)))
     finally:
         sys.setprofile(before)
     return num_calls
