@@ -1,0 +1,175 @@
+"""What became of every context, and whether that may be.
+
+An accepted context must end with exactly one terminal message, unless its server was killed, its client left it, or
+its client did not read. What was not accepted must have been refused with a reason, or have met a server that was not
+there. Anything else is a problem.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.native_stream import TERMINAL
+from benchmarks.soak.plan import FaultKind, Kind
+
+GRACE_S = 2.0  # until a client hears of a fault that is over
+SLOW_CLOSE_S = 8.0  # who does not read for so long may be closed
+
+
+class Outcome(enum.Enum):
+    """How an attempt ended for its client."""
+
+    DONE = "done"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    REFUSED = "refused"  # with a code, before it was accepted
+    UNREACHED = "no server"
+    SERVER_KILLED = "server killed"
+    SESSION_GONE = "session gone with its server"
+    LEFT = "left by its client"
+    CLOSED_SLOW = "closed, its client did not read"
+    LOST = "lost"
+
+
+_OF_TERMINAL = {
+    "context.done": Outcome.DONE,
+    "context.cancelled": Outcome.CANCELLED,
+    "context.failed": Outcome.FAILED,
+}
+_OUTAGE_CODES = {"engine_lost", "draining", "overloaded"}  # what a client is told while something is down
+
+
+@dataclass
+class Outage:
+    """From a fault until speech can be made again. Seconds of the campaign."""
+
+    kind: FaultKind
+    start_s: float
+    end_s: float | None = None
+
+
+@dataclass
+class History:
+    """What was done to the server."""
+
+    outages: list[Outage] = field(default_factory=list)
+    kills_s: list[float] = field(default_factory=list)  # of the gateway, without warning
+
+    def is_out(self, start_s: float, end_s: float, grace_s: float = 0.0) -> bool:
+        """Whether any moment of the span lies in an outage."""
+        return any(
+            outage.start_s <= end_s and (outage.end_s is None or start_s <= outage.end_s + grace_s)
+            for outage in self.outages
+        )
+
+    def was_killed(self, start_s: float, end_s: float) -> bool:
+        return any(start_s <= at_s <= end_s for at_s in self.kills_s)
+
+    def was_restarted(self, start_s: float, end_s: float) -> bool:
+        kinds = (FaultKind.DRAIN_GATEWAY, FaultKind.KILL_GATEWAY, FaultKind.KILL_BOTH)
+        return any(o.kind in kinds and o.start_s <= end_s and start_s <= (o.end_s or end_s) for o in self.outages)
+
+
+@dataclass
+class Record:
+    """One attempt to have one text spoken: what its client saw. Seconds of the campaign."""
+
+    turn: int
+    attempt: int
+    kind: Kind
+    asked_s: float
+    text_s: float | None = None  # the first text was sent
+    accepted_s: float | None = None
+    first_packet_s: float | None = None
+    ended_s: float = 0.0
+    outcome: Outcome = Outcome.LOST
+    code: str = ""  # of a failure or a refusal
+    detail: str = ""  # close code and reason, or what else was seen at the end
+    away_s: float = 0.0
+    num_errors: int = 0
+    number: int = -1
+    next_sequence: int = 0
+    terminals: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)  # promises of the protocol
+
+    @property
+    def context_id(self) -> str:
+        return f"turn-{self.turn}-{self.attempt}"
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self.terminals)
+
+    def take(self, message: dict[str, Any], now_s: float) -> None:
+        """Account for a numbered message; an audio packet comes as type "audio", with its context's number."""
+        if self.terminals:
+            self.broken.append(f"{message['type']} after {self.terminals[-1]}")
+        if message["sequence"] != self.next_sequence:
+            self.broken.append(f"sequence {message['sequence']} instead of {self.next_sequence}")
+        self.next_sequence = message["sequence"] + 1
+        if message["type"] == "context.started":
+            self.accepted_s, self.number = now_s, message["number"]
+        elif message["type"] == "audio":
+            if message["number"] != self.number:
+                self.broken.append(f"audio of context {message['number']} instead of {self.number}")
+            if self.first_packet_s is None:
+                self.first_packet_s = now_s
+        elif message["type"] in TERMINAL:
+            self.terminals.append(message["type"])
+            self.outcome, self.code = _OF_TERMINAL[message["type"]], message.get("code", "")
+
+    @property
+    def may_ask_again(self) -> bool:
+        """A client that wants its answer would."""
+        if self.outcome is Outcome.FAILED:
+            return self.code in _OUTAGE_CODES
+        return self.outcome in (Outcome.REFUSED, Outcome.UNREACHED, Outcome.SERVER_KILLED, Outcome.SESSION_GONE)
+
+
+def problem_of(record: Record, history: History) -> str | None:
+    """What is wrong with how an attempt ended, if anything."""
+    if record.broken:
+        return "; ".join(record.broken[:3])
+    if len(record.terminals) > 1:
+        return f"{len(record.terminals)} terminal messages"
+    is_out = history.is_out(record.asked_s, record.ended_s, GRACE_S)
+    outcome = record.outcome
+    if outcome is Outcome.LOST:
+        return f"lost: {record.detail or 'no terminal message'}"
+    if outcome is Outcome.CANCELLED and record.kind is Kind.HONEST:
+        return "cancelled by nobody"
+    was_slow = record.away_s >= SLOW_CLOSE_S
+    if outcome is Outcome.FAILED:
+        known = (
+            (record.code == "engine_lost" and is_out)
+            or (record.code == "slow_consumer" and was_slow)
+            or (record.code == "too_many_errors" and record.kind is Kind.BAD)
+        )
+        return None if known else f"failed with {record.code}"
+    if outcome is Outcome.UNREACHED and not is_out:
+        return f"not reached: {record.detail}"
+    if outcome is Outcome.REFUSED and not (record.code == "overloaded" or (record.code in _OUTAGE_CODES and is_out)):
+        return f"refused with {record.code}"
+    if outcome is Outcome.CLOSED_SLOW and not was_slow:
+        return f"closed though it did not read for {record.away_s:.1f} s only"
+    return None
+
+
+def problems(records: Iterable[Record], history: History) -> list[str]:
+    """All that is wrong, one line each."""
+    found = ((record, problem_of(record, history)) for record in records)
+    return [
+        f"{record.context_id} ({record.kind.value}, {record.asked_s:.1f}–{record.ended_s:.1f} s): {problem}"
+        for record, problem in found
+        if problem is not None
+    ]
+
+
+def counts_for_latency(record: Record, history: History) -> bool:
+    """The rule: an honest caller's first try counts if from its first text to its first packet no outage was on."""
+    if record.kind is not Kind.HONEST or record.attempt or record.text_s is None or record.first_packet_s is None:
+        return False
+    return not history.is_out(record.text_s, record.first_packet_s)

@@ -1,0 +1,292 @@
+"""The campaign: measure what the server can, run it in quiet, then break what can be broken, then count what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.soak.account import History, Outage, Record, problems
+from benchmarks.soak.caller import Caller, spoken_unpaced_s
+from benchmarks.soak.plan import MIX, QUIET_MIX, Fault, FaultKind, Kind, Turn, plan_faults, plan_turns
+from benchmarks.soak.process import Sample, ServerUnderTest
+
+LOAD = 0.8  # of the capacity
+MAX_STREAMS = 40  # spoken at once on average, whatever the capacity
+MAX_IN_FLIGHT = 400
+MAX_ATTEMPTS = 5
+CALIBRATING_CALLERS = 8
+SAMPLE_S = 1.0
+SETTLE_S = 25.0  # longer than the 10 s that a session waits for its client
+PAUSE_S = 2.0  # shorter than the 5 s after which a worker counts as hung
+
+Progress = Callable[[str, float], None]  # phase and seconds of it that are over
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to run.
+
+    rate_hz: turns a second; None: from the measured capacity.
+    fault_every_s: None: as many as fit, at most one each 75 s.
+    """
+
+    minutes: float = 30.0
+    quiet_s: float = 180.0
+    calibrate_s: float = 15.0
+    fake: bool = False
+    rate_hz: float | None = None
+    fault_every_s: float | None = None
+    seed: int = 1
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def duration_s(self) -> float:
+        return 60 * self.minutes
+
+    @property
+    def fault_distance_s(self) -> float:
+        return self.fault_every_s or min(75.0, max(12.0, self.duration_s * 0.7 / 9))
+
+
+@dataclass
+class Result:
+    """All that was seen. Seconds of the campaign; `chaos_s`: when the chaos began and ended."""
+
+    options: Options
+    rate_hz: float = 0.0
+    capacity: float | None = None  # seconds of audio a second
+    quiet_records: list[Record] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    history: History = field(default_factory=History)
+    samples: dict[str, list[Sample]] = field(default_factory=lambda: {"gateway": [], "worker": []})
+    in_flight: list[tuple[float, int]] = field(default_factory=list)
+    lag_s: list[float] = field(default_factory=list)  # how late our own clock's ticks came
+    chaos_s: tuple[float, float] = (0.0, 0.0)
+    problems: list[str] = field(default_factory=list)
+    leftovers: list[str] = field(default_factory=list)
+    num_not_sent: int = 0
+    load_average: list[float] = field(default_factory=list)
+
+
+class Campaign:
+    """One run. `run` returns when all is over and cleaned away.
+
+    Args:
+        directory: empty, short and ours; the server's temporary directory and its log lie in it.
+    """
+
+    def __init__(self, options: Options, directory: Path, progress: Progress = lambda phase, seconds: None) -> None:
+        self._options, self._progress = options, progress
+        self._rng = random.Random(options.seed)
+        self._start = time.monotonic()
+        self._server = ServerUnderTest(directory, fake=options.fake, settings=options.settings)
+        self._calls: set[asyncio.Task[None]] = set()
+        self.result = Result(options)
+
+    def clock(self) -> float:
+        return time.monotonic() - self._start
+
+    async def run(self) -> Result:
+        """Raises RuntimeError if the server cannot even be started; what goes wrong later is in the result."""
+        options, result = self._options, self.result
+        try:
+            await self._server.start()
+            result.rate_hz = options.rate_hz or await self._calibrated_rate()
+            async with self._sampling():
+                quiet = plan_turns(self._rng, result.rate_hz, options.quiet_s, QUIET_MIX)
+                await self._load("quiet", quiet, options.quiet_s, result.quiet_records)
+                baseline = await self._settled(None)
+                turns = plan_turns(self._rng, result.rate_hz, options.duration_s, MIX)
+                faults = plan_faults(self._rng, options.duration_s, options.fault_distance_s)
+                begun_s = self.clock()
+                breaking = asyncio.create_task(self._break_all(faults, begun_s))
+                try:
+                    await self._load("chaos", turns, options.duration_s, result.records)
+                    await breaking
+                finally:
+                    breaking.cancel()
+                result.chaos_s = (begun_s, self.clock())
+                end = await self._settled(baseline)
+            result.leftovers += left_over(baseline, end)
+            await self._stop()
+        finally:
+            for call in self._calls:
+                call.cancel()
+            await asyncio.gather(*self._calls, return_exceptions=True)
+            self._server.destroy()
+        result.problems += problems(result.quiet_records + result.records, result.history)
+        if crashes := self._server.log.count("Traceback (most recent call last)"):
+            result.problems.append(f"{crashes} tracebacks in the server's log:\n{self._server.log_tail()}")
+        return result
+
+    # ---- load ----------------------------------------------------------------------------------------------------
+
+    async def _calibrated_rate(self) -> float:
+        """Turns a second at `LOAD` of what a full house of callers gets who have heard all that was sent."""
+        turns = plan_turns(self._rng, 50.0, 60.0, QUIET_MIX)
+        end = self.clock() + self._options.calibrate_s
+        spoken: list[float] = []
+
+        async def one_after_another(index: int) -> None:
+            for turn in turns[index::CALIBRATING_CALLERS]:
+                if self.clock() > end:
+                    return
+                spoken.append(await spoken_unpaced_s(self._server.stream_url, turn))
+                self._progress("calibrate", self.clock())
+
+        begun = self.clock()
+        await asyncio.gather(*(one_after_another(index) for index in range(CALIBRATING_CALLERS)))
+        max_streams = (await self._server.census())["max_streams"]
+        self.result.capacity = sum(spoken) / (self.clock() - begun)
+        streams = min(LOAD * min(self.result.capacity, max_streams), MAX_STREAMS)
+        return streams / (sum(spoken) / len(spoken))
+
+    async def _load(self, phase: str, turns: Sequence[Turn], duration_s: float, records: list[Record]) -> None:
+        """Open loop: each turn at its time, whatever became of those before."""
+        begun = self.clock()
+        ticker = asyncio.create_task(self._tick(phase, begun))
+        try:
+            for turn in turns:
+                await asyncio.sleep(max(0.0, begun + turn.at_s - self.clock()))
+                if len(self._calls) >= MAX_IN_FLIGHT:
+                    self.result.num_not_sent += 1
+                    continue
+                call = asyncio.create_task(self._have_spoken(turn, records))
+                self._calls.add(call)
+                call.add_done_callback(self._calls.discard)
+            await asyncio.sleep(max(0.0, begun + duration_s - self.clock()))
+            if self._calls:
+                await asyncio.gather(*self._calls)
+        finally:
+            ticker.cancel()
+
+    async def _tick(self, phase: str, begun: float) -> None:
+        while True:
+            self._progress(phase, self.clock() - begun)
+            await asyncio.sleep(1.0)
+
+    async def _have_spoken(self, turn: Turn, records: list[Record]) -> None:
+        """A turn, asked again when its server or worker was lost."""
+        rng = random.Random(turn.seed)
+        for attempt in range(MAX_ATTEMPTS):
+            kind = Kind.HONEST if attempt else turn.kind
+            record = Record(turn.index, attempt, kind, self.clock())
+            records.append(record)
+            url, history = self._server.stream_url, self.result.history
+            await Caller(url, turn, record, history, self.clock, plain=attempt > 0).call()
+            if not record.may_ask_again:
+                return
+            await asyncio.sleep(rng.uniform(1.0, 2.0 * (attempt + 1)))
+
+    # ---- faults --------------------------------------------------------------------------------------------------
+
+    async def _break_all(self, faults: Sequence[Fault], begun: float) -> None:
+        for fault in faults:
+            await asyncio.sleep(max(0.0, begun + fault.at_s - self.clock()))
+            outage = Outage(fault.kind, self.clock())
+            self.result.history.outages.append(outage)
+            try:
+                await self._break(fault.kind)
+            except RuntimeError as error:
+                self.result.problems.append(f"{fault.kind.value} at {outage.start_s:.0f} s: {error}")
+                return
+            outage.end_s = self.clock()
+
+    async def _break(self, kind: FaultKind) -> None:
+        """One fault, and wait until speech can be made again."""
+        server, worker = self._server, self._server.worker_pid
+        if worker is None:
+            raise RuntimeError("there is no worker")
+        if kind in (FaultKind.KILL_WORKER, FaultKind.STOP_WORKER):
+            os.kill(worker, signal.SIGKILL if kind is FaultKind.KILL_WORKER else signal.SIGSTOP)
+            await server.until_ready(other_than=worker)
+        elif kind is FaultKind.PAUSE_WORKER:
+            os.kill(worker, signal.SIGSTOP)
+            await asyncio.sleep(PAUSE_S)
+            os.kill(worker, signal.SIGCONT)
+            await server.until_ready()
+            if server.worker_pid != worker:
+                self.result.problems.append(f"a worker that stood still for {PAUSE_S} s was given up")
+        elif kind is FaultKind.DRAIN_GATEWAY:
+            if (status := await server.terminate()) != 0:
+                self.result.problems.append(f"a drained gateway ended with {status}")
+            await server.start()
+        else:
+            if kind is FaultKind.KILL_BOTH:
+                os.kill(worker, signal.SIGSTOP)
+            self.result.history.kills_s.append(self.clock())
+            await server.kill()
+            await server.start()
+            await self._check_is_gone(worker)
+
+    async def _check_is_gone(self, worker: int) -> None:
+        for _ in range(100):
+            if worker not in self._server.living_workers():
+                return
+            await asyncio.sleep(0.1)
+        self.result.problems.append("a worker has outlived its killed gateway by more than 10 s")
+
+    # ---- what is left --------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _sampling(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._sample())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def _sample(self) -> None:
+        result = self.result
+        while True:
+            due = self.clock() + SAMPLE_S
+            for name, one in self._server.samples(self.clock()).items():
+                result.samples[name].append(one)
+            result.in_flight.append((self.clock(), len(self._calls)))
+            result.load_average.append(os.getloadavg()[0])
+            await asyncio.sleep(max(0.0, due - self.clock()))
+            result.lag_s.append(self.clock() - due)
+
+    async def _settled(self, baseline: dict[str, float] | None) -> dict[str, float]:
+        """What is held once all is quiet: as soon as nothing is left over, else after `SETTLE_S`."""
+        end = self.clock() + SETTLE_S
+        while True:
+            held = await self._held()
+            if self.clock() > end or not left_over(baseline or held, held):
+                return held
+            await asyncio.sleep(0.5)
+
+    async def _held(self) -> dict[str, float]:
+        held = await self._server.census()
+        for name, one in self._server.samples(self.clock()).items():
+            held |= {f"{name} descriptors": one.num_fds, f"{name} threads": one.num_threads}
+        return {**held, "temporary directories": len(self._server.temporary_files())}
+
+    async def _stop(self) -> None:
+        """The polite end, which leaves nothing."""
+        if (status := await self._server.terminate()) != 0:
+            self.result.problems.append(f"the gateway ended with {status}")
+        if left := self._server.temporary_files():
+            self.result.leftovers.append(f"temporary files {left}")
+        if workers := self._server.living_workers():
+            self.result.leftovers.append(f"worker processes {workers}")
+
+
+def left_over(baseline: dict[str, float], held: dict[str, float]) -> list[str]:
+    """What is held beyond the baseline; what only those hold who speak must be nothing at all."""
+    found = []
+    for name, value in held.items():
+        if name == "max_streams":
+            continue
+        allowed = 0 if name.startswith("busy_") else baseline.get(name, 0)
+        if value > allowed:
+            found.append(f"{name.removeprefix('busy_')}: {value:g} instead of {allowed:g}")
+    return found

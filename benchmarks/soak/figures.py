@@ -1,0 +1,124 @@
+"""Slopes, percentiles and their intervals. Three verdicts: a short or noisy run must be able to say that it cannot tell."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from benchmarks.soak.process import Sample
+
+MAX_SLOPE_MB_PER_H = 1.0
+MAX_RATIO = 1.2
+WARM_UP_S = 60.0  # of each process
+BLOCK_S = 20.0  # neighbouring samples say the same; a block of them counts once
+_MIN_BLOCKS = 4
+_MIB_PER_S_IN_MB_PER_H = 3600 * 1.048576
+
+
+class Verdict(Enum):
+    PASS = "pass"
+    FAIL = "FAIL"
+    UNKNOWN = "cannot tell"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure and where it lies with 95 % confidence."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+def memory_slope(samples: Sequence[Sample]) -> Estimate | None:
+    """Growth in MB/h of anonymous memory: one slope for all lives of a process, each with a level of its own.
+
+    None if there is too little after the warm-up.
+    """
+    lives: dict[int, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        lives[sample.pid].append(sample)
+    times, values, num_lives = [], [], 0
+    for life in lives.values():
+        blocks = _blocks([sample for sample in life if sample.at_s >= life[0].at_s + WARM_UP_S])
+        if len(blocks) < 2:
+            continue
+        num_lives += 1
+        at_s, mib = np.array(blocks).T
+        times.append(at_s - at_s.mean())
+        values.append(mib - mib.mean())
+    if not times:
+        return None
+    x, y = np.concatenate(times), np.concatenate(values)
+    free = len(x) - num_lives - 1
+    if len(x) < _MIN_BLOCKS or free < 1:
+        return None
+    slope = float(x @ y / (x @ x))
+    residual = y - slope * x
+    error = float(np.sqrt(residual @ residual / free / (x @ x)))
+    half = _student_95(free) * error * _MIB_PER_S_IN_MB_PER_H
+    value = slope * _MIB_PER_S_IN_MB_PER_H
+    return Estimate(value, value - half, value + half)
+
+
+def _blocks(samples: Sequence[Sample]) -> list[tuple[float, float]]:
+    """Mean time and median memory of each full block."""
+    if not samples:
+        return []
+    blocks: dict[int, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        blocks[int((sample.at_s - samples[0].at_s) / BLOCK_S)].append(sample)
+    return [
+        (float(np.mean([s.at_s for s in block])), float(np.median([s.anonymous_mib for s in block])))
+        for block in blocks.values()
+    ]
+
+
+def _student_95(degrees: int) -> float:
+    """Two-sided 95 % quantile of Student's t; within 1 % from two degrees on."""
+    if degrees == 1:
+        return 12.71
+    if degrees == 2:
+        return 4.30
+    z = 1.96
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+
+
+def judge_slope(slope: Estimate | None) -> Verdict:
+    """Judged only where the interval lies on one side of the bar."""
+    if slope is None or slope.low < MAX_SLOPE_MB_PER_H <= slope.high:
+        return Verdict.UNKNOWN
+    return Verdict.PASS if slope.high < MAX_SLOPE_MB_PER_H else Verdict.FAIL
+
+
+def p95(values: Sequence[float]) -> float:
+    return float(np.percentile(values, 95)) if values else float("nan")
+
+
+def p95_ratio(loaded: Sequence[float], quiet: Sequence[float], seed: int) -> Estimate | None:
+    """p95 under chaos over p95 in quiet, with a bootstrap's interval; None with fewer than 20 of either."""
+    if min(len(loaded), len(quiet)) < 20:
+        return None
+    rng = np.random.default_rng(seed)
+    a, b = np.array(loaded), np.array(quiet)
+    ratios = np.percentile(rng.choice(a, (2000, len(a))), 95, axis=1) / np.percentile(
+        rng.choice(b, (2000, len(b))), 95, axis=1
+    )
+    low, high = np.percentile(ratios, [2.5, 97.5])
+    return Estimate(p95(loaded) / p95(quiet), float(low), float(high))
+
+
+def judge_ratio(ratio: Estimate | None) -> Verdict:
+    """A ratio within the bar passes; one beyond it fails if chance does not explain it."""
+    if ratio is None:
+        return Verdict.UNKNOWN
+    if ratio.value <= MAX_RATIO:
+        return Verdict.PASS
+    return Verdict.FAIL if ratio.low > MAX_RATIO else Verdict.UNKNOWN

@@ -1,0 +1,111 @@
+"""What a campaign will do, drawn from a seed before it begins: who calls when, with what manners, and what breaks."""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarks.local import SENTENCES
+
+_GATEWAY_FAULTS_UNTIL, _FAULTS_UNTIL = 0.4, 0.7  # of the campaign; after it processes live on, so that leaks show
+_TOKEN_GAP_S = 0.01  # an LLM of a hundred tokens a second
+
+
+class Kind(enum.Enum):
+    """How a caller behaves."""
+
+    HONEST = "honest"
+    CANCEL = "cancels"
+    RESUME = "drops, resumes"
+    LEAVE = "drops for good"
+    SLOW = "reads slowly"
+    BAD = "sends bad messages"
+
+
+MIX = {Kind.HONEST: 60, Kind.CANCEL: 12, Kind.RESUME: 9, Kind.LEAVE: 6, Kind.SLOW: 5, Kind.BAD: 8}
+QUIET_MIX = {Kind.HONEST: 1}
+
+
+class FaultKind(enum.Enum):
+    """What is done to a process."""
+
+    KILL_WORKER = "worker killed"
+    PAUSE_WORKER = "worker stopped 2 s"
+    STOP_WORKER = "worker stopped"
+    DRAIN_GATEWAY = "gateway drained"
+    KILL_GATEWAY = "gateway killed"
+    KILL_BOTH = "gateway killed over a stopped worker"
+
+
+GATEWAY_FAULTS = (FaultKind.DRAIN_GATEWAY, FaultKind.KILL_GATEWAY, FaultKind.KILL_BOTH)
+WORKER_FAULTS = (FaultKind.KILL_WORKER, FaultKind.PAUSE_WORKER, FaultKind.STOP_WORKER)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One caller with one text.
+
+    at_s: when he calls, from the start of the phase.
+    acts_after_s: from his first text until he does what his kind does.
+    away_s: how long he is gone, or does not read.
+    num_bad: bad messages in a row.
+    seed: of what is drawn while he speaks.
+    """
+
+    index: int
+    at_s: float
+    kind: Kind
+    text: str
+    acts_after_s: float
+    away_s: float
+    num_bad: int
+    seed: int
+
+    def deltas(self) -> Iterator[tuple[float, str]]:
+        """Pieces of the text as an LLM would send them: seconds to wait, then some letters."""
+        rng = random.Random(self.seed)
+        start = 0
+        while start < len(self.text):
+            end = start + rng.randint(2, 6)
+            yield rng.expovariate(1 / _TOKEN_GAP_S) if start else 0.0, self.text[start:end]
+            start = end
+
+
+@dataclass(frozen=True)
+class Fault:
+    at_s: float
+    kind: FaultKind
+
+
+def plan_turns(rng: random.Random, rate_hz: float, duration_s: float, mix: dict[Kind, int]) -> list[Turn]:
+    """Poisson arrivals. Their number is bounded by the duration: nobody waits for an answer, nobody sends without end."""
+    turns: list[Turn] = []
+    at_s = rng.expovariate(rate_hz)
+    while at_s < duration_s:
+        kind = rng.choices(list(mix), weights=list(mix.values()))[0]
+        text = " ".join(rng.choices(SENTENCES, k=rng.choice((1, 1, 2, 2, 3))))
+        away_s = rng.uniform(2.0, 14.0) if kind is Kind.SLOW else rng.uniform(0.1, 4.0)
+        num_bad = 25 if rng.random() < 0.2 else rng.randint(1, 6)
+        turns.append(Turn(len(turns), at_s, kind, text, rng.uniform(0.0, 4.0), away_s, num_bad, rng.getrandbits(32)))
+        at_s += rng.expovariate(rate_hz)
+    return turns
+
+
+def plan_faults(rng: random.Random, duration_s: float, every_s: float) -> list[Fault]:
+    """One fault about each `every_s`, those of the gateway in the first 40 % of the time, none in the last 30 %."""
+    gateway, worker = _deck(rng, GATEWAY_FAULTS), _deck(rng, WORKER_FAULTS)
+    faults: list[Fault] = []
+    at_s = every_s * rng.uniform(0.4, 0.6)
+    while at_s < _FAULTS_UNTIL * duration_s:
+        is_gateways = at_s < _GATEWAY_FAULTS_UNTIL * duration_s and len(faults) % 3 != 0
+        faults.append(Fault(at_s, next(gateway if is_gateways else worker)))
+        at_s += every_s * rng.uniform(0.8, 1.2)
+    return faults
+
+
+def _deck(rng: random.Random, kinds: Sequence[FaultKind]) -> Iterator[FaultKind]:
+    """Each kind once before any comes again."""
+    while True:
+        yield from rng.sample(kinds, len(kinds))

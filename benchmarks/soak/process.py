@@ -1,0 +1,177 @@
+"""The gateway process of a campaign and its worker, handled and measured from outside (Linux)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.server_process import free_port, is_ready
+
+READY_S, DRAINED_S, GONE_S = 180.0, 90.0, 10.0
+POLL_S = 0.1
+_TORCH_CACHE = "torchinductor_"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One process at one moment."""
+
+    at_s: float
+    pid: int
+    anonymous_mib: float
+    resident_mib: float
+    num_fds: int
+    num_threads: int
+
+
+def sample(pid: int, at_s: float) -> Sample | None:
+    """None if the process is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        num_fds = len(os.listdir(f"/proc/{pid}/fd"))
+        fields = {name: int(re.search(rf"^{name}:\s+(\d+)", status, re.M)[1]) for name in _STATUS}  # type: ignore[index]
+    except (OSError, TypeError):  # gone, or a zombie, which has no memory
+        return None
+    return Sample(at_s, pid, fields["RssAnon"] / 1024, fields["VmRSS"] / 1024, num_fds, fields["Threads"])
+
+
+_STATUS = ("RssAnon", "VmRSS", "Threads")
+
+
+class ServerUnderTest:
+    """One gateway after another on the same port, in a temporary directory of their own.
+
+    Args:
+        directory: where everything lies; short, since unix sockets lie in it.
+    """
+
+    def __init__(self, directory: Path, *, fake: bool, settings: dict[str, Any]) -> None:
+        self.port = free_port()
+        self._census = directory / "census.json"
+        self.temporary = directory / "t"
+        self.temporary.mkdir()
+        self._log_path = directory / "server.log"
+        options = {
+            "census": str(self._census),
+            "fake": fake,
+            "settings": {"port": self.port, "log_level": "warning", **settings},
+        }
+        self._command = [sys.executable, "-m", "benchmarks.soak.server", json.dumps(options)]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._seen_workers: set[int] = set()
+
+    @property
+    def stream_url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/v1/stream"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def worker_pid(self) -> int | None:
+        """The worker that lives now, if any."""
+        with contextlib.suppress(OSError):
+            for pid in map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()):
+                if self._is_worker(pid):
+                    self._seen_workers.add(pid)
+                    return pid
+        return None
+
+    def living_workers(self) -> list[int]:
+        """All of this campaign's workers that still run, whoever is their parent."""
+        return [pid for pid in self._seen_workers if self._is_worker(pid)]
+
+    def _is_worker(self, pid: int) -> bool:
+        with contextlib.suppress(OSError):
+            return str(self.temporary).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return False
+
+    async def start(self) -> None:
+        """Start a gateway and wait until it can speak."""
+        environment = {**os.environ, "TMPDIR": str(self.temporary)}
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
+            )
+        await self.until_ready()
+
+    async def until_ready(self, other_than: int | None = None) -> None:
+        """Wait until speech can be made, by a worker other than the named one.
+
+        Raises:
+            RuntimeError: the gateway ended instead, or it took too long.
+        """
+        end = time.monotonic() + READY_S
+        while (
+            self.worker_pid is None or self.worker_pid == other_than or not await asyncio.to_thread(is_ready, self.port)
+        ):
+            if self._process is None or self._process.poll() is not None:
+                raise RuntimeError(f"the gateway ended by itself:\n{self.log_tail()}")
+            if time.monotonic() > end:
+                raise RuntimeError(f"not ready after {READY_S:.0f} s:\n{self.log_tail()}")
+            await asyncio.sleep(POLL_S)
+
+    async def terminate(self) -> int | None:
+        """SIGTERM, and wait for the end; the exit status, None if it had to be killed."""
+        return await self._end(signal.SIGTERM, DRAINED_S)
+
+    async def kill(self) -> None:
+        await self._end(signal.SIGKILL, GONE_S)
+
+    async def _end(self, number: int, timeout_s: float) -> int | None:
+        assert self._process is not None
+        self._process.send_signal(number)
+        try:
+            return await asyncio.to_thread(self._process.wait, timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+            return None
+
+    async def census(self) -> dict[str, float]:
+        """What the gateway says it holds; see `server.census`."""
+        self._census.unlink(missing_ok=True)
+        end = time.monotonic() + GONE_S
+        while time.monotonic() < end:
+            os.kill(self.pid, signal.SIGUSR1)
+            await asyncio.sleep(0.3)
+            if self._census.exists():
+                return dict(json.loads(self._census.read_text()))
+        raise RuntimeError("the gateway does not answer")
+
+    def samples(self, at_s: float) -> dict[str, Sample]:
+        """The gateway and its worker, as far as they live."""
+        pids = {"gateway": self.pid, "worker": self.worker_pid}
+        found = {name: sample(pid, at_s) for name, pid in pids.items() if pid is not None}
+        return {name: one for name, one in found.items() if one is not None}
+
+    def temporary_files(self) -> list[str]:
+        return sorted(name for name in os.listdir(self.temporary) if not name.startswith(_TORCH_CACHE))
+
+    @property
+    def log(self) -> str:
+        return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
+
+    def log_tail(self) -> str:
+        return "\n".join(self.log.splitlines()[-20:])
+
+    def destroy(self) -> None:
+        """End all that is left, whatever state it is in. For the end of a campaign that was broken off, too."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        for pid in self.living_workers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,70 @@
+"""The gateway of a campaign, as a process of its own: `realtime-tts serve` with an account of what it holds.
+
+    python -m benchmarks.soak.server '{"census": "/tmp/…/census.json", "fake": false, "settings": {"port": 8123}}'
+
+SIGUSR1 writes the census: tasks, sessions, requests and the engine's figures at that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from realtime_tts.cli.engine import make_engine
+from realtime_tts.config_loader import load_settings
+from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.logs import configure_logging
+from realtime_tts.server.run import GatewayServer, serve
+from realtime_tts.workers.client import EngineClient
+from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
+
+_FAKE_WORKER = Path(__file__).resolve().parents[2] / "tests" / "support" / "fake_worker.py"
+
+
+def census(gateway: Gateway) -> dict[str, float]:
+    """Everything that must be as before once nobody speaks; `busy_` figures must be 0."""
+    stats, ready = gateway.engine.stats, gateway.engine.ready
+    return {
+        "tasks": len(asyncio.all_tasks()),
+        "busy_sessions": len(gateway.sessions),
+        "busy_connections": gateway.num_connections,
+        "busy_requests": gateway.engine.num_requests,
+        "busy_contexts": sum(live.num_unfinished for live in gateway.sessions.values()),
+        "busy_engine_contexts": sum(stat.contexts for stat in stats),
+        "busy_streams": sum(stat.running + stat.waiting + stat.parked for stat in stats),
+        "busy_blocks": sum(stat.num_blocks - stat.free_blocks for stat in stats),
+        "busy_slots": sum(ready.max_streams - stat.free_slots for stat in stats) if ready else 0,
+        "workers": len(stats),
+        "max_streams": ready.max_streams if ready else 0,
+    }
+
+
+def main() -> None:
+    options: dict[str, Any] = json.loads(sys.argv[1])
+    settings = load_settings(options["settings"], {})
+    configure_logging(settings.server.log_level, settings.server.log_format)
+    if options["fake"]:
+        engine = EngineClient([WorkerSpec((sys.executable, str(_FAKE_WORKER)))], SupervisorConfig())
+    else:
+        engine = make_engine(settings.engine)
+    path = Path(options["census"])
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is something to count
+
+    def write_census(gateway: Gateway) -> None:
+        unfinished = path.with_suffix(".new")
+        unfinished.write_text(json.dumps(census(gateway)))
+        os.replace(unfinished, path)
+
+    def on_ready(server: GatewayServer, url: str) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, write_census, server.gateway)
+
+    asyncio.run(serve(settings, engine, on_ready))
+
+
+if __name__ == "__main__":
+    main()
