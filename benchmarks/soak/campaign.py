@@ -1,4 +1,4 @@
-"""The campaign: measure what the server can, run it in quiet, then break what can be broken, then count what is left."""
+"""The campaign: measure what the server can, run it in quiet, break what can be broken, count what is left."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class Options:
 
     rate_hz: turns a second; None: from the measured capacity.
     fault_every_s: None: as many as fit, at most one each 75 s.
+    faults: instead of those drawn.
     """
 
     minutes: float = 30.0
@@ -44,6 +45,7 @@ class Options:
     fake: bool = False
     rate_hz: float | None = None
     fault_every_s: float | None = None
+    faults: tuple[Fault, ...] | None = None
     seed: int = 1
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -105,7 +107,7 @@ class Campaign:
                 await self._load("quiet", quiet, options.quiet_s, result.quiet_records)
                 baseline = await self._settled(None)
                 turns = plan_turns(self._rng, result.rate_hz, options.duration_s, MIX)
-                faults = plan_faults(self._rng, options.duration_s, options.fault_distance_s)
+                faults = options.faults or plan_faults(self._rng, options.duration_s, options.fault_distance_s)
                 begun_s = self.clock()
                 breaking = asyncio.create_task(self._break_all(faults, begun_s))
                 try:

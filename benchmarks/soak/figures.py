@@ -1,4 +1,4 @@
-"""Slopes, percentiles and their intervals. Three verdicts: a short or noisy run must be able to say that it cannot tell."""
+"""Slopes, percentiles and their intervals. A short or noisy run must be able to say that it cannot tell."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Fault:
 
 
 def plan_turns(rng: random.Random, rate_hz: float, duration_s: float, mix: dict[Kind, int]) -> list[Turn]:
-    """Poisson arrivals. Their number is bounded by the duration: nobody waits for an answer, nobody sends without end."""
+    """Poisson arrivals: nobody waits for anybody's answer. Their number is bounded by the duration."""
     turns: list[Turn] = []
     at_s = rng.expovariate(rate_hz)
     while at_s < duration_s:

@@ -19,7 +19,9 @@ from benchmarks.server_process import free_port, is_ready
 
 READY_S, DRAINED_S, GONE_S = 180.0, 90.0, 10.0
 POLL_S = 0.1
+_ROOT = Path(__file__).resolve().parents[2]
 _TORCH_CACHE = "torchinductor_"
+_STATUS = ("RssAnon", "VmRSS", "Threads")
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,6 @@ def sample(pid: int, at_s: float) -> Sample | None:
     except (OSError, TypeError):  # gone, or a zombie, which has no memory
         return None
     return Sample(at_s, pid, fields["RssAnon"] / 1024, fields["VmRSS"] / 1024, num_fds, fields["Threads"])
-
-
-_STATUS = ("RssAnon", "VmRSS", "Threads")
 
 
 class ServerUnderTest:
@@ -100,12 +99,16 @@ class ServerUnderTest:
 
     async def start(self) -> None:
         """Start a gateway and wait until it can speak."""
-        environment = {**os.environ, "TMPDIR": str(self.temporary)}
+        self._spawn()
+        await self.until_ready()
+
+    def _spawn(self) -> None:
+        python_path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "TMPDIR": str(self.temporary), "PYTHONPATH": python_path}
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
             )
-        await self.until_ready()
 
     async def until_ready(self, other_than: int | None = None) -> None:
         """Wait until speech can be made, by a worker other than the named one.

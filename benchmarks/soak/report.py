@@ -142,7 +142,7 @@ def draw(result: Result, path: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, (memory, latency, events) = plt.subplots(3, 1, figsize=(11, 9), sharex=True, layout="constrained")
-    for (name, samples), colour in zip(result.samples.items(), ("tab:blue", "tab:orange")):
+    for (name, samples), colour in zip(result.samples.items(), ("tab:blue", "tab:orange"), strict=True):
         for pid in dict.fromkeys(sample.pid for sample in samples):
             life = [sample for sample in samples if sample.pid == pid]
             label = name if pid == samples[0].pid else None
@@ -161,7 +161,7 @@ def draw(result: Result, path: Path) -> None:
         latency.scatter(times, values, s=6, color=colour, label=label)
     latency.set(ylabel="first packet of the honest, ms", yscale="log")
     latency.legend()
-    events.plot(*zip(*result.in_flight), color="tab:gray", label="turns in flight")
+    events.plot(*zip(*result.in_flight, strict=True), color="tab:gray", label="turns in flight")
     bad = [record.ended_s for record in result.records if record.outcome not in (Outcome.DONE, Outcome.CANCELLED)]
     events.hist(bad, bins=120, color="tab:red", alpha=0.6, label="ended otherwise than done or cancelled")
     events.set(ylabel="number", xlabel="seconds")
