@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -58,6 +59,7 @@ def run(options: Options) -> Result:
 
 def main() -> None:
     given = arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # which ends as Ctrl-C does: with nothing left running
     options = Options(
         minutes=given.minutes,
         quiet_s=given.quiet_s or max(30.0, 6 * given.minutes),

@@ -60,7 +60,7 @@ class Options:
 
 @dataclass
 class Result:
-    """All that was seen. Seconds of the campaign; `chaos_s`: when the chaos began and ended."""
+    """All that was seen. Seconds of the campaign; `chaos_s`: when the chaos began."""
 
     options: Options
     rate_hz: float = 0.0
@@ -71,7 +71,7 @@ class Result:
     samples: dict[str, list[Sample]] = field(default_factory=lambda: {"gateway": [], "worker": []})
     in_flight: list[tuple[float, int]] = field(default_factory=list)
     lag_s: list[float] = field(default_factory=list)  # how late our own clock's ticks came
-    chaos_s: tuple[float, float] = (0.0, 0.0)
+    chaos_s: float = 0.0
     problems: list[str] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
     num_not_sent: int = 0
@@ -98,27 +98,13 @@ class Campaign:
 
     async def run(self) -> Result:
         """Raises RuntimeError if the server cannot even be started; what goes wrong later is in the result."""
-        options, result = self._options, self.result
+        result = self.result
         try:
             await self._server.start()
-            result.rate_hz = options.rate_hz or await self._calibrated_rate()
-            async with self._sampling():
-                quiet = plan_turns(self._rng, result.rate_hz, options.quiet_s, QUIET_MIX)
-                await self._load("quiet", quiet, options.quiet_s, result.quiet_records)
-                baseline = await self._settled(None)
-                turns = plan_turns(self._rng, result.rate_hz, options.duration_s, MIX)
-                faults = options.faults or plan_faults(self._rng, options.duration_s, options.fault_distance_s)
-                begun_s = self.clock()
-                breaking = asyncio.create_task(self._break_all(faults, begun_s))
-                try:
-                    await self._load("chaos", turns, options.duration_s, result.records)
-                    await breaking
-                finally:
-                    breaking.cancel()
-                result.chaos_s = (begun_s, self.clock())
-                end = await self._settled(baseline)
-            result.leftovers += left_over(baseline, end)
-            await self._stop()
+            try:
+                await self._all_phases()
+            except (RuntimeError, OSError) as error:
+                result.problems.append(f"broken off at {self.clock():.0f} s: {error}")
         finally:
             for call in self._calls:
                 call.cancel()
@@ -128,6 +114,29 @@ class Campaign:
         if crashes := self._server.log.count("Traceback (most recent call last)"):
             result.problems.append(f"{crashes} tracebacks in the server's log:\n{self._server.log_tail()}")
         return result
+
+    async def _all_phases(self) -> None:
+        options, result = self._options, self.result
+        result.rate_hz = options.rate_hz or await self._calibrated_rate()
+        async with self._sampling():
+            quiet = plan_turns(self._rng, result.rate_hz, options.quiet_s, QUIET_MIX)
+            await self._load("quiet", quiet, options.quiet_s, result.quiet_records)
+            baseline = await self._settled(None)
+            await self._chaos()
+            result.leftovers += left_over(baseline, await self._settled(baseline))
+        await self._stop()
+
+    async def _chaos(self) -> None:
+        options, result = self._options, self.result
+        turns = plan_turns(self._rng, result.rate_hz, options.duration_s, MIX)
+        faults = options.faults or plan_faults(self._rng, options.duration_s, options.fault_distance_s)
+        result.chaos_s = self.clock()
+        breaking = asyncio.create_task(self._break_all(faults, result.chaos_s))
+        try:
+            await self._load("chaos", turns, options.duration_s, result.records)
+            await breaking
+        finally:
+            breaking.cancel()
 
     # ---- load ----------------------------------------------------------------------------------------------------
 
@@ -197,7 +206,7 @@ class Campaign:
             self.result.history.outages.append(outage)
             try:
                 await self._break(fault.kind)
-            except RuntimeError as error:
+            except (RuntimeError, OSError) as error:
                 self.result.problems.append(f"{fault.kind.value} at {outage.start_s:.0f} s: {error}")
                 return
             outage.end_s = self.clock()

@@ -41,7 +41,7 @@ def make_report(result: Result) -> dict[str, Any]:
     quiet, chaos = latencies_ms(result.quiet_records, result), latencies_ms(result.records, result)
     ratio = p95_ratio(chaos, quiet, result.options.seed)
     chaos_samples = {
-        name: [sample for sample in samples if sample.at_s >= result.chaos_s[0]]
+        name: [sample for sample in samples if sample.at_s >= result.chaos_s]
         for name, samples in result.samples.items()
     }
     slopes = {name: memory_slope(samples) for name, samples in chaos_samples.items()}
@@ -54,7 +54,10 @@ def make_report(result: Result) -> dict[str, Any]:
     }
     return {
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
-        "load_average": {"p50": statistics.median(result.load_average), "max": max(result.load_average)},
+        "load_average": {
+            "p50": statistics.median(result.load_average or [0.0]),
+            "max": max(result.load_average, default=0.0),
+        },
         "worker": "fake" if result.options.fake else "real",
         "minutes": result.options.minutes,
         "seed": result.options.seed,
@@ -167,9 +170,9 @@ def draw(result: Result, path: Path) -> None:
     events.set(ylabel="number", xlabel="seconds")
     events.legend(loc="upper right")
     for axis in (memory, latency, events):
-        axis.axvline(result.chaos_s[0], color="black", linewidth=0.8, linestyle=":")
+        axis.axvline(result.chaos_s, color="black", linewidth=0.8, linestyle=":")
         for outage in result.history.outages:
-            axis.axvspan(outage.start_s, outage.end_s or result.chaos_s[1], color="tab:red", alpha=0.15)
+            axis.axvspan(outage.start_s, outage.end_s or result.in_flight[-1][0], color="tab:red", alpha=0.15)
     for outage in result.history.outages:
         events.text(outage.start_s, events.get_ylim()[1], outage.kind.value, rotation=90, va="top", size=7)
     figure.savefig(path, dpi=110)
