@@ -25,6 +25,7 @@ MAX_ATTEMPTS = 5
 CALIBRATING_CALLERS = 8
 SAMPLE_S = 1.0
 SETTLE_S = 25.0  # longer than the 10 s that a session waits for its client
+POOLED_THREADS = 40  # pools start their threads when they are first needed, and keep them
 PAUSE_S = 2.0  # shorter than the 5 s after which a worker counts as hung
 
 Progress = Callable[[str, float], None]  # phase and seconds of it that are over
@@ -292,12 +293,13 @@ class Campaign:
 
 
 def left_over(baseline: dict[str, float], held: dict[str, float]) -> list[str]:
-    """What is held beyond the baseline; what only those hold who speak must be nothing at all."""
+    """What is held beyond the baseline; of what only speech holds there must be nothing at all."""
     found = []
     for name, value in held.items():
         if name == "max_streams":
             continue
         allowed = 0 if name.startswith("busy_") else baseline.get(name, 0)
+        allowed += POOLED_THREADS if name.endswith(" threads") else 0
         if value > allowed:
             found.append(f"{name.removeprefix('busy_')}: {value:g} instead of {allowed:g}")
     return found

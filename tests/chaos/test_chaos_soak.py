@@ -99,8 +99,10 @@ def test_first_packets_count_while_no_outage_is_on() -> None:
 
 
 def test_what_is_held_by_nobody_is_left_over() -> None:
-    baseline = {"tasks": 7, "busy_slots": 2, "gateway descriptors": 12}
-    assert left_over(baseline, {"tasks": 7, "busy_slots": 0, "gateway descriptors": 11}) == []
+    baseline = {"tasks": 7, "busy_slots": 2, "gateway descriptors": 12, "gateway threads": 5}
+    at_rest = {"tasks": 7, "busy_slots": 0, "gateway descriptors": 11, "gateway threads": 9}
+    assert left_over(baseline, at_rest) == []
+    assert left_over(baseline, {**at_rest, "gateway threads": 90})
     assert left_over(baseline, {"tasks": 8, "busy_slots": 1, "gateway descriptors": 12}) == [
         "tasks: 8 instead of 7",
         "slots: 1 instead of 0",
