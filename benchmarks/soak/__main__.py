@@ -32,7 +32,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rate", type=float, help="turns a second (default: 0.8 of the measured capacity)")
     parser.add_argument("--fake", action="store_true", help="a worker without a model (needs the repository's tests)")
-    parser.add_argument("--fault-every-s", type=float, help="distance of faults (default: as fits, 75 s at most)")
+    parser.add_argument("--fault-every-s", type=float, help="distance of faults (default: as fits, a minute at most)")
     parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (default 1)")
     parser.add_argument(
         "--out", type=Path, default=Path("soak"), help="path of the report's files without their ending"

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.soak.account import History, Outage, Record, problems
 from benchmarks.soak.caller import Caller, spoken_unpaced_s
-from benchmarks.soak.plan import MIX, QUIET_MIX, Fault, FaultKind, Kind, Turn, plan_faults, plan_turns
+from benchmarks.soak.plan import FAULTS_UNTIL, MIX, QUIET_MIX, Fault, FaultKind, Kind, Turn, plan_faults, plan_turns
 from benchmarks.soak.process import Sample, ServerUnderTest
 
 LOAD = 0.8  # of the capacity
@@ -26,6 +26,7 @@ CALIBRATING_CALLERS = 8
 SAMPLE_S = 1.0
 SETTLE_S = 25.0  # longer than the 10 s that a session waits for its client
 POOLED_THREADS = 40  # pools start their threads when they are first needed, and keep them
+RECOVERY_S = 4.0  # between an outage's end and the next fault
 PAUSE_S = 2.0  # shorter than the 5 s after which a worker counts as hung
 
 Progress = Callable[[str, float], None]  # phase and seconds of it that are over
@@ -36,7 +37,7 @@ class Options:
     """What to run.
 
     rate_hz: turns a second; None: from the measured capacity.
-    fault_every_s: None: as many as fit, at most one each 75 s.
+    fault_every_s: None: as many as fit, at most one a minute.
     faults: instead of those drawn.
     """
 
@@ -56,7 +57,7 @@ class Options:
 
     @property
     def fault_distance_s(self) -> float:
-        return self.fault_every_s or min(75.0, max(12.0, self.duration_s * 0.7 / 9))
+        return self.fault_every_s or min(60.0, max(12.0, self.duration_s * FAULTS_UNTIL / 9))
 
 
 @dataclass
@@ -201,8 +202,11 @@ class Campaign:
     # ---- faults --------------------------------------------------------------------------------------------------
 
     async def _break_all(self, faults: Sequence[Fault], begun: float) -> None:
+        recovered_s = begun
         for fault in faults:
-            await asyncio.sleep(max(0.0, begun + fault.at_s - self.clock()))
+            await asyncio.sleep(max(begun + fault.at_s, recovered_s) - self.clock())  # not at all if it is late
+            if self.clock() > begun + self._options.duration_s:
+                return
             outage = Outage(fault.kind, self.clock())
             self.result.history.outages.append(outage)
             try:
@@ -211,6 +215,7 @@ class Campaign:
                 self.result.problems.append(f"{fault.kind.value} at {outage.start_s:.0f} s: {error}")
                 return
             outage.end_s = self.clock()
+            recovered_s = outage.end_s + RECOVERY_S
 
     async def _break(self, kind: FaultKind) -> None:
         """One fault, and wait until speech can be made again."""

@@ -13,7 +13,7 @@ from benchmarks.soak.process import Sample
 
 MAX_SLOPE_MB_PER_H = 1.0
 MAX_RATIO = 1.2
-WARM_UP_S = 60.0  # of each process
+WARM_UP_S = 60.0  # a burst after an outage takes memory that stays with the process
 BLOCK_S = 20.0  # neighbouring samples say the same; a block of them counts once
 _MIN_BLOCKS = 4
 _MIB_PER_S_IN_MB_PER_H = 3600 * 1.048576
@@ -38,40 +38,26 @@ class Estimate:
 
 
 def memory_slope(samples: Sequence[Sample]) -> Estimate | None:
-    """Growth in MB/h of anonymous memory: one slope for all lives of a process, each with a level of its own.
+    """Growth in MB/h of the anonymous memory of the last process among them, after its warm-up.
 
-    None if there is too little after the warm-up.
+    None if there is too little.
     """
-    lives: dict[int, list[Sample]] = defaultdict(list)
-    for sample in samples:
-        lives[sample.pid].append(sample)
-    times, values, num_lives = [], [], 0
-    for life in lives.values():
-        blocks = _blocks([sample for sample in life if sample.at_s >= life[0].at_s + WARM_UP_S])
-        if len(blocks) < 2:
-            continue
-        num_lives += 1
-        at_s, mib = np.array(blocks).T
-        times.append(at_s - at_s.mean())
-        values.append(mib - mib.mean())
-    if not times:
+    last = [sample for sample in samples if sample.pid == samples[-1].pid]
+    blocks = _blocks([sample for sample in last if sample.at_s >= last[0].at_s + WARM_UP_S])
+    free = len(blocks) - 2
+    if len(blocks) < _MIN_BLOCKS:
         return None
-    x, y = np.concatenate(times), np.concatenate(values)
-    free = len(x) - num_lives - 1
-    if len(x) < _MIN_BLOCKS or free < 1:
-        return None
+    at_s, mib = np.array(blocks).T
+    x, y = at_s - at_s.mean(), mib - mib.mean()
     slope = float(x @ y / (x @ x))
     residual = y - slope * x
     error = float(np.sqrt(residual @ residual / free / (x @ x)))
-    half = _student_95(free) * error * _MIB_PER_S_IN_MB_PER_H
-    value = slope * _MIB_PER_S_IN_MB_PER_H
+    value, half = slope * _MIB_PER_S_IN_MB_PER_H, _student_95(free) * error * _MIB_PER_S_IN_MB_PER_H
     return Estimate(value, value - half, value + half)
 
 
 def _blocks(samples: Sequence[Sample]) -> list[tuple[float, float]]:
     """Mean time and median memory of each full block."""
-    if not samples:
-        return []
     blocks: dict[int, list[Sample]] = defaultdict(list)
     for sample in samples:
         blocks[int((sample.at_s - samples[0].at_s) / BLOCK_S)].append(sample)
@@ -83,8 +69,6 @@ def _blocks(samples: Sequence[Sample]) -> list[tuple[float, float]]:
 
 def _student_95(degrees: int) -> float:
     """Two-sided 95 % quantile of Student's t; within 1 % from two degrees on."""
-    if degrees == 1:
-        return 12.71
     if degrees == 2:
         return 4.30
     z = 1.96

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from benchmarks.local import SENTENCES
 
-_GATEWAY_FAULTS_UNTIL, _FAULTS_UNTIL = 0.4, 0.7  # of the campaign; after it processes live on, so that leaks show
+GATEWAY_FAULTS_UNTIL, FAULTS_UNTIL = 0.27, 0.45  # of the campaign; later the processes live on, so that leaks show
 _TOKEN_GAP_S = 0.01  # an LLM of a hundred tokens a second
 
 
@@ -94,12 +94,12 @@ def plan_turns(rng: random.Random, rate_hz: float, duration_s: float, mix: dict[
 
 
 def plan_faults(rng: random.Random, duration_s: float, every_s: float) -> list[Fault]:
-    """One fault about each `every_s`, those of the gateway in the first 40 % of the time, none in the last 30 %."""
+    """One fault about each `every_s`, those of the gateway in the first quarter, none after the first half."""
     gateway, worker = _deck(rng, GATEWAY_FAULTS), _deck(rng, WORKER_FAULTS)
     faults: list[Fault] = []
     at_s = every_s * rng.uniform(0.4, 0.6)
-    while at_s < _FAULTS_UNTIL * duration_s:
-        is_gateways = at_s < _GATEWAY_FAULTS_UNTIL * duration_s and len(faults) % 3 != 0
+    while at_s < FAULTS_UNTIL * duration_s:
+        is_gateways = at_s < GATEWAY_FAULTS_UNTIL * duration_s and len(faults) % 3 != 0
         faults.append(Fault(at_s, next(gateway if is_gateways else worker)))
         at_s += every_s * rng.uniform(0.8, 1.2)
     return faults

@@ -117,9 +117,7 @@ class ServerUnderTest:
             RuntimeError: the gateway ended instead, or it took too long.
         """
         end = time.monotonic() + READY_S
-        while (
-            self.worker_pid is None or self.worker_pid == other_than or not await asyncio.to_thread(is_ready, self.port)
-        ):
+        while self.worker_pid in (None, other_than) or not await asyncio.to_thread(is_ready, self.port):
             if self._process is None or self._process.poll() is not None:
                 raise RuntimeError(f"the gateway ended by itself:\n{self.log_tail()}")
             if time.monotonic() > end:

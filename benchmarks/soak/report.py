@@ -40,11 +40,11 @@ def make_report(result: Result) -> dict[str, Any]:
     """All figures and verdicts, ready for JSON."""
     quiet, chaos = latencies_ms(result.quiet_records, result), latencies_ms(result.records, result)
     ratio = p95_ratio(chaos, quiet, result.options.seed)
-    chaos_samples = {
-        name: [sample for sample in samples if sample.at_s >= result.chaos_s]
+    undisturbed_s = max((outage.end_s or result.chaos_s for outage in result.history.outages), default=result.chaos_s)
+    slopes = {
+        name: memory_slope([sample for sample in samples if sample.at_s >= undisturbed_s])
         for name, samples in result.samples.items()
     }
-    slopes = {name: memory_slope(samples) for name, samples in chaos_samples.items()}
     accounted = Verdict.FAIL if result.problems else Verdict.PASS
     verdicts = {
         "every context accounted for": accounted,
