@@ -80,6 +80,8 @@ class Caller:
             self._record.outcome, self._record.detail = Outcome.UNREACHED, type(error).__name__
         except ConnectionClosed as error:
             self._closed(error)
+        except Exception as error:  # what cannot be understood breaks the protocol
+            self._record.broken.append(repr(error))
         finally:
             tasks = [task for task in (self._writing, acting) if task is not None]
             for task in tasks:

@@ -113,6 +113,8 @@ class Campaign:
             await asyncio.gather(*self._calls, return_exceptions=True)
             self._server.destroy()
         result.problems += problems(result.quiet_records + result.records, result.history)
+        if result.num_not_sent:
+            result.problems.append(f"{result.num_not_sent} turns were not sent: {MAX_IN_FLIGHT} were in flight")
         if crashes := self._server.log.count("Traceback (most recent call last)"):
             result.problems.append(f"{crashes} tracebacks in the server's log:\n{self._server.log_tail()}")
         return result
@@ -260,6 +262,8 @@ class Campaign:
             yield
         finally:
             task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
     async def _sample(self) -> None:
         result = self.result
