@@ -123,10 +123,10 @@ class Record:
 
     @property
     def may_ask_again(self) -> bool:
-        """A client that wants its answer would."""
-        if self.outcome is Outcome.FAILED:
-            return self.code in _OUTAGE_CODES
-        return self.outcome in (Outcome.REFUSED, Outcome.UNREACHED, Outcome.SERVER_KILLED, Outcome.SESSION_GONE)
+        """A client that lost its server or worker would. Load that was refused for want of room stays away."""
+        if self.outcome in (Outcome.FAILED, Outcome.REFUSED):
+            return self.code in _OUTAGE_CODES - {"overloaded"}
+        return self.outcome in (Outcome.UNREACHED, Outcome.SERVER_KILLED, Outcome.SESSION_GONE)
 
 
 def problem_of(record: Record, history: History) -> str | None:

@@ -22,6 +22,7 @@ OPEN_S = 20.0
 COME_BACK_S = 8.0  # until a client that is refused gives up resuming; the server waits 10 s
 AFTERMATH_S = 0.2  # nothing may follow a terminal message; so long is listened for it
 SMALL_BUFFER_BYTES = 16 * 1024
+_REFUSALS = {(1001, "draining"), (1013, "overloaded")}  # closes of a socket before there is a session
 BAD_MESSAGES: tuple[str | bytes, ...] = (
     "{",
     "[]",
@@ -146,8 +147,8 @@ class Caller:
             return
         if self._history.was_killed(record.asked_s, now):
             record.outcome = Outcome.SERVER_KILLED
-        elif code == 1001 and record.accepted_s is None:
-            record.outcome, record.code = Outcome.REFUSED, "draining"
+        elif (code, reason) in _REFUSALS and record.accepted_s is None:
+            record.outcome, record.code = Outcome.REFUSED, reason
         elif self._kind is Kind.SLOW and record.away_s:
             record.outcome = Outcome.CLOSED_SLOW
         elif self._kind is Kind.BAD and reason == "too_many_errors" and record.accepted_s is None:

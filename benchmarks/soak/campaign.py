@@ -19,7 +19,7 @@ from benchmarks.soak.plan import FAULTS_UNTIL, MIX, QUIET_MIX, Fault, FaultKind,
 from benchmarks.soak.process import Sample, ServerUnderTest
 
 LOAD = 0.8  # of the capacity
-MAX_STREAMS = 40  # spoken at once on average, whatever the capacity
+MAX_STREAMS = 24  # spoken at once on average, whatever the capacity
 MAX_IN_FLIGHT = 400
 MAX_ATTEMPTS = 5
 CALIBRATING_CALLERS = 8
@@ -199,7 +199,7 @@ class Campaign:
             await Caller(url, turn, record, history, self.clock, plain=attempt > 0).call()
             if not record.may_ask_again:
                 return
-            await asyncio.sleep(rng.uniform(1.0, 2.0 * (attempt + 1)))
+            await asyncio.sleep(rng.uniform(1.0, 2.0) * 2**attempt)
 
     # ---- faults --------------------------------------------------------------------------------------------------
 
