@@ -149,6 +149,15 @@ class PoolMachine(RuleBasedStateMachine):
         self.pool.remember(blocks, hashes)
 
     @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def give_back_the_end(self, data: st.DataObject) -> None:
+        index = data.draw(st.integers(0, len(self.held) - 1))
+        blocks, text, hashes = self.held[index]
+        kept = data.draw(st.integers(self.pool.blocks_for(len(text)), len(blocks)))
+        self.pool.release(blocks[kept:])
+        self.held[index] = blocks[:kept], text, hashes
+
+    @precondition(lambda self: self.held)
     @rule(data=st.data(), failed=st.booleans())
     def release(self, data: st.DataObject, failed: bool) -> None:
         index = data.draw(st.integers(0, len(self.held) - 1))

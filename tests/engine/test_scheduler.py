@@ -10,18 +10,40 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from realtime_tts.engine.core.block_pool import chain_hashes, prefix_root
-from realtime_tts.engine.core.request import Finished, FinishReason, Request, Status, StepFlags, StepPlan
+from realtime_tts.engine.core.request import (
+    DecodeItem,
+    Finished,
+    FinishReason,
+    PrefillItem,
+    Request,
+    Status,
+    StepFlags,
+    StepPlan,
+)
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
+from realtime_tts.engine.core.text_supply import TextSupply
 from realtime_tts.errors import Overloaded, RequestTooLarge
 
 PATCH_S = 0.16
 
 
+FRONT = 20  # positions that no text changes
+
+
 def prepare(request: Request) -> None:
-    request.num_prefill = request.min_prefill
-    request.hashes = chain_hashes(prefix_root(request.request_id[0]), [b"x"] * request.num_prefill)
+    """A position is a character; behind an open text lies its end, which moves, and behind that what was spoken."""
+    request.num_kept = request.num_prefill - request.num_laid_out - 1 if request.num_prefill else 0
+    request.num_prefill = request.min_prefill + request.num_patches
+    content = content_of(request)[: request.min_prefill if request.supply.is_final else FRONT]
+    request.hashes = chain_hashes(prefix_root(request.request_id[0]), content)
+
+
+def content_of(request: Request) -> list[bytes]:
+    """What is to lie at each position when everything has been computed that is known."""
+    text = [b"x"] * (request.min_prefill - 1)
+    return [*text, b"end", *(b"%s %d" % (request.request_id.encode(), n) for n in range(request.num_patches))]
 
 
 def make(cost: StepCost | None = None, **changes: Any) -> Scheduler:
@@ -389,7 +411,7 @@ def test_two_streams_on_a_slow_device_are_both_in_time() -> None:
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """Any order of arrivals, steps, cancels, playback and failures keeps every promise."""
+    """Any order of arrivals, more text, steps, cancels, playback and failures keeps every promise."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -399,7 +421,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.accepted: set[str] = set()
         self.ended: set[str] = set()
         self.plan: StepPlan | None = None
-        self.spoken: dict[str, int] = {}
+        self.cells: dict[tuple[int, int], bytes] = {}  # what lies at (block, offset)
 
     def end(self, ends: list[Finished]) -> None:
         for finished in ends:
@@ -430,6 +452,50 @@ class SchedulerMachine(RuleBasedStateMachine):
         else:
             self.accepted.add(name)
 
+    @rule(
+        context=st.sampled_from("abcde"), known=st.integers(FRONT, 50), longest=st.integers(20, 90), paced=st.booleans()
+    )
+    def begin_text(self, context: str, known: int, longest: int, paced: bool) -> None:
+        self.count += 1
+        name = f"{context}{self.count}"
+        supply = TextSupply(known - FRONT, is_final=False)
+        try:
+            add(
+                self.scheduler, name, self.now, context,
+                min_prefill=known + 1, max_patches=known // 4, max_positions=longest, paced=paced, supply=supply,
+            )  # fmt: skip
+        except Overloaded:
+            assert self.scheduler.num_waiting == 6
+        else:
+            self.accepted.add(name)
+
+    def open_requests(self) -> list[Request]:
+        return [request for request in self.scheduler._requests.values() if not request.supply.is_final]
+
+    @precondition(lambda self: self.open_requests())
+    @rule(data=st.data(), more=st.integers(0, 20), final=st.booleans())
+    def go_on_with_text(self, data: st.DataObject, more: int, final: bool) -> None:
+        request = data.draw(st.sampled_from(self.open_requests()))
+        before = request.supply.known
+        known = request.min_prefill - 1 + more
+        try:
+            self.scheduler.extend(request.request_id, known - FRONT, final, known + 1, known // 4)
+        except RequestTooLarge:
+            assert known + max(request.max_patches, known // 4) > request.max_positions
+            assert request.supply.known == before
+            self.end([self.scheduler.end(request.request_id, FinishReason.FAILED)])
+
+    def write(self, item: PrefillItem | DecodeItem, request: Request) -> None:
+        """What a step leaves in the blocks; nobody else may hold those, nor find them."""
+        content, size = content_of(request), 16
+        first = item.start if isinstance(item, PrefillItem) else item.position
+        num = item.num_positions if isinstance(item, PrefillItem) else 1
+        for position in range(first, first + num):
+            block = item.blocks[position // size]
+            assert self.scheduler.pool._references[block] == 1
+            assert block not in self.scheduler.pool._hash_of
+            self.cells[block, position % size] = content[position]
+
     @precondition(lambda self: self.plan is None)
     @rule()
     def schedule(self) -> None:
@@ -438,18 +504,19 @@ class SchedulerMachine(RuleBasedStateMachine):
             head
             for context in self.scheduler._contexts.values()
             for head in list(context.requests)[:1]
-            if not self.scheduler._is_parked(head)
+            if not self.scheduler._is_parked(head) and not self.scheduler._awaits_text(head)
         ]
         slots_or_blocks_held = self.scheduler._active
         assert plan or not unparked or slots_or_blocks_held, "work, room and no step"
-        assert plan or self.scheduler.num_active == self.scheduler.num_parked, "a running stream and no step"
+        num_held_up = self.scheduler.num_parked + self.scheduler.num_awaiting_text
+        assert plan or self.scheduler.num_active == num_held_up, "a running stream and no step"
         names = [item.request_id for item in (*plan.prefill, *plan.decode)]
         assert len(set(names)) == len(names)
         assert plan.num_prefill_positions <= 32
         slots = [item.slot for item in (*plan.prefill, *plan.decode)]
         assert len(set(slots)) == len(slots)
-        for item in plan.decode:
-            assert item.position < len(item.blocks) * 16
+        for item in (*plan.prefill, *plan.decode):
+            self.write(item, self.scheduler._requests[item.request_id])
         self.plan = plan
 
     @precondition(lambda self: self.plan is not None)
@@ -497,10 +564,25 @@ class SchedulerMachine(RuleBasedStateMachine):
         slots = [request.slot for request in scheduler._active.values()]
         assert sorted([*slots, *scheduler._free_slots]) == [0, 1, 2]
 
+    @invariant()
+    def what_is_found_is_what_was_computed(self) -> None:
+        """A hash in the cache belongs to a block of final text, or of what lies in front of any."""
+        for block in self.scheduler.pool._hash_of:
+            assert {self.cells[block, offset] for offset in range(16)} <= {b"x", b"end"}
+        for request in self.scheduler._active.values():
+            expected = content_of(request)
+            if request.supply.is_read:
+                for position in range(min(request.num_computed, len(expected))):
+                    assert self.cells[request.blocks[position // 16], position % 16] == expected[position]
+
     def teardown(self) -> None:
         """Whatever happened, everybody can be served to the end."""
         for context in "abcde":
             self.scheduler.playback(context, 1e9, False, self.now)
+        for request in self.open_requests():
+            self.scheduler.extend(
+                request.request_id, request.supply.known, True, request.min_prefill, request.max_patches
+            )
         for _ in range(3000):
             if not self.scheduler._requests:
                 break

@@ -8,6 +8,8 @@ import dataclasses
 from realtime_tts.engine.core.request import Request
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 
+_ROUNDING_S = 1e-6
+
 
 @dataclasses.dataclass(slots=True)
 class ListenerLead:
@@ -59,12 +61,20 @@ class ContextQueue:
         self.requests: collections.deque[Request] = collections.deque()
         self.lead = ListenerLead()
         self.parked = False
+        self.resume_s = config.park_low_s  # the lead at which a parked context goes on
         self.priority: int | None = None
         self._config = config
 
     def update_parking(self, now: float) -> None:
-        """Park when far ahead of the listener; go on when the lead has shrunk to the low mark."""
-        limit_s = self._config.park_low_s if self.parked else self._config.park_high_s
+        """Park when far ahead of the listener; go on when the lead has shrunk to the low mark.
+
+        Who speaks a text that is still being written stays close: the later a patch is made, the more text it knows.
+        """
+        config = self._config
+        limit_s = config.park_low_s if self.parked else config.park_high_s
+        self.resume_s = config.park_low_s
+        if self.requests and not self.requests[0].supply.is_final:
+            limit_s = self.resume_s = (config.open_lead_patches - 1) * config.patch_s + _ROUNDING_S
         self.parked = self.lead.ahead_s(now) > limit_s
 
     def deadline_s(self, request: Request, now: float) -> float:
@@ -78,6 +88,8 @@ class ContextQueue:
             due_s = lead.runs_dry_s
         else:
             due_s = request.last_step_s + config.unpaced_slack_s
+        if request.resumed_s is not None:  # that its text came late is nobody else's fault
+            due_s = max(due_s, request.resumed_s + config.first_audio_s)
         if lead.paused and request.paced:
             due_s = max(due_s, now + config.paused_slack_s)
         priority = request.priority if self.priority is None else self.priority

@@ -6,14 +6,17 @@ import dataclasses
 import enum
 from collections.abc import Sequence
 
+from realtime_tts.engine.core.text_supply import TextSupply
+
 
 class Status(enum.Enum):
-    """WAITING → PREFILL → DECODE → FINISHED; any of them → FINISHED by cancel or failure.
+    """WAITING → PREFILL ⇄ DECODE → FINISHED; any of them → FINISHED by cancel or failure.
 
-    Parking is no status: a stream far enough ahead of its listener is passed over, step by step.
+    Back to PREFILL goes who takes in more text. To be parked is no status, nor to wait for text: a stream far enough
+    ahead of its listener, or close to the end of what is written, is passed over, step by step.
     """
 
-    WAITING = "waiting"  # for its predecessor in the context, for blocks or for a slot
+    WAITING = "waiting"  # for its predecessor in the context, for its first words, for blocks or for a slot
     PREFILL = "prefill"  # has blocks and a slot; part of its input is not computed yet
     DECODE = "decode"
     FINISHED = "finished"
@@ -30,9 +33,12 @@ class FinishReason(str, enum.Enum):
 class Request:
     """One segment to be spoken.
 
-    num_prefill and hashes are set by `Scheduler`'s `prepare` when the request's turn in its context has come.
+    num_prefill, num_kept and hashes are set by `Scheduler`'s `prepare` when the request's turn in its context has come,
+    and again when it takes in more text. num_prefill: positions of the input, patches made so far among them; num_kept:
+    those in front that are as they were.
     tenant: whose it is; keys share the slots and the steps fairly.
-    min_prefill: num_prefill without what continuity adds if there is room for it; known at the door.
+    min_prefill: num_prefill of the text alone, without what continuity adds if there is room for it; known at the door.
+    max_positions: for the longest that an open text may become, without continuity either; 0: as it is.
     """
 
     request_id: str
@@ -43,23 +49,38 @@ class Request:
     paced: bool = True
     tenant: str = ""
     arrived_s: float = 0.0
+    max_positions: int = 0
+    supply: TextSupply = dataclasses.field(default_factory=TextSupply)
 
     status: Status = Status.WAITING
     num_prefill: int = 0
+    num_kept: int = 0
+    num_laid_out: int = 0  # patches of its own that the input holds
     hashes: Sequence[bytes] = ()
     blocks: tuple[int, ...] = ()
     slot: int = -1
     num_cached: int = 0
     num_computed: int = 0  # positions whose KV is valid
     num_patches: int = 0
+    num_extensions: int = 0
+    num_extended_positions: int = 0
+    num_text_waits: int = 0
+    text_wait_s: float = 0.0
+    waits_since_s: float | None = None  # for text
+    resumed_s: float | None = None  # when text last ended a wait
     started_s: float | None = None
     first_audio_s: float | None = None
     last_step_s: float = 0.0
 
+    @property
+    def has_spoken(self) -> bool:
+        return self.num_patches > 0
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PrefillItem:
-    """Compute positions [start, start + num_positions) of a request's input; with `is_last` also its first patch."""
+    """Compute positions [start, start + num_positions) of a request's input; with `is_last` also a patch, number
+    `patch_index`: its first, unless the input holds patches made so far and was made anew for more text."""
 
     request_id: str
     slot: int
@@ -67,6 +88,7 @@ class PrefillItem:
     start: int
     num_positions: int
     is_last: bool
+    patch_index: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,6 +113,11 @@ class StepPlan:
     @property
     def num_prefill_positions(self) -> int:
         return sum(item.num_positions for item in self.prefill)
+
+    @property
+    def num_extended_positions(self) -> int:
+        """Of those the ones that are computed for streams that speak already."""
+        return sum(item.num_positions for item in self.prefill if item.patch_index)
 
     @property
     def request_ids(self) -> list[str]:

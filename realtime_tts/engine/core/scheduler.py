@@ -5,11 +5,14 @@ has not spoken yet is due `first_audio_s` after its arrival. A step holds first 
 another one, then everybody else by deadline, as long as nobody who is on time is made late. Tenants share slots, and
 what the device can carry in real time, equally. Contexts far enough ahead are parked. A request enters only with
 blocks for the longest it can become, so nothing is ever preempted.
+
+A text may still be being written while it is spoken. Its stream makes patches only while enough text lies in front of
+them; when the model has not read that text yet, the input is made anew, with the patches so far behind the text, and
+prefilled like that of a new request.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
 
@@ -36,7 +39,8 @@ class Scheduler:
     """Owner of each sequence's status and deadline.
 
     Args:
-        prepare: called when a request's turn in its context has come; sets `num_prefill` and `hashes`.
+        prepare: lays a request's input out from the text that is known and the patches so far; sets `num_prefill`,
+            `num_kept` and `hashes`. Called when its turn in its context has come, and when it takes in more text.
         cost: estimates how long a step takes.
     """
 
@@ -54,6 +58,9 @@ class Scheduler:
         self._requests: dict[str, Request] = {}
         self._active: dict[str, Request] = {}  # those with blocks and a slot
         self._free_slots = list(range(config.max_streams - 1, -1, -1))
+        self.num_extensions = 0
+        self.num_extended_positions = 0
+        self.num_text_waits = 0
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
@@ -64,9 +71,8 @@ class Scheduler:
             RequestTooLarge: it would not fit even alone.
             Overloaded: the queue is full, or the device is.
         """
-        positions, room = request.min_prefill + request.max_patches - 1, self.config.max_request_positions
-        if positions > room:
-            raise RequestTooLarge(f"the text may need {positions} positions; there is room for {room}", field="text")
+        room = self.config.max_request_positions
+        positions = _check_size(request.min_prefill, request.max_patches, room)
         if self.num_waiting >= self.config.max_waiting:
             raise Overloaded(f"{self.num_waiting} requests are waiting already")
         if request.context_id not in self._contexts and self._is_full():
@@ -74,6 +80,7 @@ class Scheduler:
         if request.request_id in self._requests:
             raise AssertionError(f"request id {request.request_id!r} is in use")
         request.arrived_s = now
+        request.max_positions = min(max(positions, request.max_positions), room)
         self._requests[request.request_id] = request
         self._contexts.setdefault(request.context_id, ContextQueue(self.config)).requests.append(request)
 
@@ -87,10 +94,30 @@ class Scheduler:
         num_busy = sum(bool(context.requests) for context in self._contexts.values())
         return self.cost.step_s(num_busy + 1, 0) > self.config.max_load * self.config.patch_s
 
+    def extend(self, request_id: str, known: float, is_final: bool, min_prefill: int, max_patches: int) -> None:
+        """More of an open text is known. `known`, `min_prefill`, `max_patches`: of all that is known now.
+
+        Raises:
+            RequestTooLarge: the text has grown beyond what was reserved for it. It goes on with what it had before.
+        """
+        request = self._requests[request_id]
+        max_patches = max(max_patches, request.max_patches)
+        positions = _check_size(min_prefill, max_patches, request.max_positions)
+        request.min_prefill, request.max_patches = min_prefill, max_patches
+        request.supply.known, request.supply.is_final = known, is_final
+        if is_final:
+            request.max_positions = positions
+            if request.supply.may_stop and request.blocks:
+                self._give_back(request)
+
     def cancel(self, request_id: str) -> Finished | None:
         """End a request now; None if there is none. Its blocks and slot are free when this returns."""
         request = self._requests.get(request_id)
         return None if request is None else self._finish(request, FinishReason.CANCELLED)
+
+    def end(self, request_id: str, reason: FinishReason, code: str = "", message: str = "") -> Finished:
+        """End a request for what its text has turned out to be; what it has computed is sound."""
+        return self._finish(self._requests[request_id], reason, code, message)
 
     def fail(self, request_ids: Iterable[str], code: str, message: str) -> list[Finished]:
         """End requests whose step could not be run. Their blocks leave the prefix cache."""
@@ -123,19 +150,23 @@ class Scheduler:
         for context in self._contexts.values():
             context.update_parking(now)
         self._admit(now)
+        parked = [request for request in self._active.values() if self._is_parked(request)]
         ready = [request for request in self._active.values() if not self._is_parked(request)]
+        ready = [request for request in ready if self._has_text(request, now)]
+        for request in ready:
+            if request.supply.must_be_read(request.num_patches, self.config):
+                self._read_anew(request)
         one_s, all_s = self.cost.step_s(1, 0), self.cost.step_s(len(ready), 0)
-        deadlines = {request.request_id: self._deadline_s(request, now) for request in ready}
+        deadlines = {request.request_id: self._deadline_s(request, now) for request in (*ready, *parked)}
         for request_id in beyond_share(ready, self.cost.affordable_streams(self.config.patch_s)):
             deadlines[request_id] += self.config.excess_slack_s
-        on_time = [
-            request
-            for request in ready
-            if request.status is Status.DECODE and now + one_s <= deadlines[request.request_id]
-        ]
-        first_dry_s = min((deadlines[request.request_id] for request in on_time), default=math.inf)
-        draft = StepDraft(self.config, self.cost, now, prefill_reach_s=first_dry_s - all_s)
+        on_time = [request for request in ready if request.has_spoken and now + one_s <= deadlines[request.request_id]]
         tight = {request.request_id for request in on_time if deadlines[request.request_id] < now + 2 * all_s}
+        can_wait = [request for request in (*on_time, *parked) if request.request_id not in tight]
+        first_dry_s = min(
+            (deadlines[request.request_id] for request in can_wait if request.status is Status.DECODE), default=math.inf
+        )
+        draft = StepDraft(self.config, self.cost, now, prefill_reach_s=first_dry_s - all_s)
         ready.sort(key=lambda request: (request.request_id not in tight, deadlines[request.request_id]))
         refused = [request for request in ready if not draft.offer(request, deadlines[request.request_id])]
         if refused and not draft.plan():
@@ -146,6 +177,7 @@ class Scheduler:
         """Give blocks and slots to the heads of contexts, in turn; the first that does not fit keeps its place."""
         heads = [context.requests[0] for context in self._contexts.values() if context.requests]
         waiting = [head for head in heads if head.status is Status.WAITING and not self._is_parked(head)]
+        waiting = [head for head in waiting if self._has_text(head, now)]
         deadlines = {request.request_id: self._deadline_s(request, now) for request in waiting}
         for request in in_turn(waiting, list(self._active.values()), deadlines):
             if not self._free_slots or not self._allocate(request):
@@ -156,9 +188,9 @@ class Scheduler:
             self._active[request.request_id] = request
 
     def _allocate(self, request: Request) -> bool:
-        if request.num_prefill == 0:
-            self._prepare(request)
-        num_positions = request.num_prefill + request.max_patches - 1
+        if request.num_prefill == 0 or not request.supply.is_read:
+            self._lay_out(request)
+        num_positions = _longest(request)
         if request.num_prefill <= 0 or num_positions > self.config.max_request_positions:
             raise AssertionError(f"prepared a prefill of {request.num_prefill} positions")
         allocation = self.pool.allocate(num_positions, request.hashes, request.num_prefill)
@@ -167,6 +199,53 @@ class Scheduler:
         request.blocks = allocation.blocks
         request.num_cached = request.num_computed = allocation.num_cached_positions
         return True
+
+    def _has_text(self, request: Request, now: float) -> bool:
+        """Whether enough is written for the next patch; notes when a wait for it begins and ends."""
+        if self._awaits_text(request):
+            if request.waits_since_s is None:
+                request.waits_since_s = now
+                if request.has_spoken:
+                    request.num_text_waits += 1
+                    self.num_text_waits += 1
+            return False
+        if request.waits_since_s is not None:
+            if request.has_spoken:
+                dry_s = self._contexts[request.context_id].lead.runs_dry_s
+                request.text_wait_s += max(0.0, now - max(request.waits_since_s, dry_s))
+            request.waits_since_s, request.resumed_s = None, now
+        return True
+
+    def _awaits_text(self, request: Request) -> bool:
+        """The length guard of a text counts once it is final; until then its last patch waits, too."""
+        if request.supply.runs_out(request.num_patches, self.config):
+            return True
+        return not request.supply.is_final and request.num_patches >= request.max_patches - 1
+
+    def _read_anew(self, request: Request) -> None:
+        """Take in all text that is known: the input changes from its text on, and is computed again from there."""
+        self._lay_out(request)
+        request.num_computed = min(request.num_computed, request.num_kept)
+        request.status = Status.PREFILL
+        request.num_extensions += 1
+        self.num_extensions += 1
+        self._give_back(request)
+
+    def _lay_out(self, request: Request) -> None:
+        self._prepare(request)
+        request.supply.read = request.supply.known
+        request.num_laid_out = request.num_patches
+
+    def _give_back(self, request: Request) -> None:
+        """Free the blocks that an open text was given and a final one cannot need.
+
+        Tokens may fall differently where more text joins on, by one or two: then the length guard gives way.
+        """
+        num_blocks = self.pool.blocks_for(_longest(request))
+        self.pool.release(request.blocks[num_blocks:])
+        request.blocks = request.blocks[:num_blocks]
+        room = len(request.blocks) * self.config.block_size - (request.num_prefill - request.num_laid_out)
+        request.max_patches = min(request.max_patches, room + 1)
 
     def finish_step(
         self, plan: StepPlan, flags: Mapping[str, StepFlags], now: float, elapsed_s: float | None = None
@@ -181,6 +260,7 @@ class Scheduler:
             self.cost.observe(len(plan.prefill) + len(plan.decode), plan.num_prefill_positions, elapsed_s)
         finished = [self._advance(item, item.num_positions, item.is_last, flags, now) for item in plan.prefill]
         finished += [self._advance(item, 1, True, flags, now) for item in plan.decode]
+        self.num_extended_positions += plan.num_extended_positions
         return [end for end in finished if end is not None]
 
     def _advance(
@@ -196,6 +276,8 @@ class Scheduler:
             return None
         request.num_computed += num_positions
         request.last_step_s = now
+        if request.status is Status.PREFILL and request.has_spoken:
+            request.num_extended_positions += num_positions
         if not flags[item.request_id].finite:
             return self._fail(request, "numerical_error", "the model gave a value that is not finite")
         if request.status is Status.PREFILL:
@@ -210,22 +292,23 @@ class Scheduler:
         if request.first_audio_s is None:
             request.first_audio_s = now
         self._contexts[request.context_id].lead.produce(self.config.patch_s, now)
-        if stop and request.num_patches > self.config.min_patches + 1:  # ignored while the step index ≤ min_patches
+        may_stop = request.supply.may_stop and request.num_patches > self.config.min_patches + 1  # step index > min
+        if stop and may_stop:
             return FinishReason.STOP
         return FinishReason.LENGTH if request.num_patches >= request.max_patches else None
 
     def _fail(self, request: Request, code: str, message: str) -> Finished:
         self.pool.forget(request.blocks)
-        return dataclasses.replace(self._finish(request, FinishReason.FAILED), error_code=code, error_message=message)
+        return self._finish(request, FinishReason.FAILED, code, message)
 
-    def _finish(self, request: Request, reason: FinishReason) -> Finished:
+    def _finish(self, request: Request, reason: FinishReason, code: str = "", message: str = "") -> Finished:
         del self._requests[request.request_id]
         self._contexts[request.context_id].requests.remove(request)
         if self._active.pop(request.request_id, None):
             self.pool.release(request.blocks)
             self._free_slots.append(request.slot)
         request.status = Status.FINISHED
-        return Finished(request, reason)
+        return Finished(request, reason, code, message)
 
     # ---- urgency -------------------------------------------------------------------------------------------------
 
@@ -238,9 +321,9 @@ class Scheduler:
     def next_wakeup_s(self, now: float) -> float | None:
         """Seconds until the first parked context wants to go on; None if only a new message can change anything."""
         leads = [
-            context.lead.ahead_s(now) - self.config.park_low_s
+            context.lead.ahead_s(now) - context.resume_s
             for context in self._contexts.values()
-            if context.requests and context.parked and not context.lead.paused
+            if context.requests and self._is_parked(context.requests[0]) and not context.lead.paused
         ]
         return max(0.0, min(leads)) if leads else None
 
@@ -257,6 +340,12 @@ class Scheduler:
         return sum(self._is_parked(request) for request in list(self._active.values()))
 
     @property
+    def num_awaiting_text(self) -> int:
+        """Requests with blocks and a slot that wait for their text, and not for their listener."""
+        active = list(self._active.values())
+        return sum(self._awaits_text(request) and not self._is_parked(request) for request in active)
+
+    @property
     def num_active(self) -> int:
         """Requests with blocks and a slot."""
         return len(self._active)
@@ -268,3 +357,17 @@ class Scheduler:
     @property
     def num_contexts(self) -> int:
         return len(self._contexts)
+
+
+def _check_size(min_prefill: int, max_patches: int, room: int) -> int:
+    """The positions that a text may need. Raises RequestTooLarge: there is no room for them."""
+    positions = min_prefill + max_patches - 1
+    if positions > room:
+        raise RequestTooLarge(f"the text may need {positions} positions; there is room for {room}", field="text")
+    return positions
+
+
+def _longest(request: Request) -> int:
+    """The most positions that a request which was laid out can come to."""
+    carried = request.num_prefill - request.num_laid_out - request.min_prefill
+    return carried + request.max_positions

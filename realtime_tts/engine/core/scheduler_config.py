@@ -16,6 +16,10 @@ class SchedulerConfig:
     clock may be passed over. max_late_s: who is later than this is served even if that makes another one late.
     excess_slack_s: how much later streams are due that a tenant has beyond its share of a device that is too slow.
     max_load: refuse a new context when a step over all of them would take more than this share of real time.
+
+    Of a text that is still being written: a first patch is made of begin_chars, others while look_ahead_chars lie in
+    front of the speech; chars_per_s: how fast speech is where its position is not measured; open_lead_patches: how far
+    it may be ahead of its listener.
     """
 
     num_blocks: int
@@ -35,8 +39,21 @@ class SchedulerConfig:
     excess_slack_s: float = 5.0
     priority_step_s: float = 0.1
     max_load: float | None = None
+    begin_chars: int = 8
+    look_ahead_chars: int = 14
+    chars_per_s: float = 15.0
+    open_lead_patches: int = 2
 
     @property
     def max_request_positions(self) -> int:
         """What one request can have at most, alone."""
         return min(self.max_positions, self.num_blocks * self.block_size)
+
+    @property
+    def chars_per_patch(self) -> float:
+        """How many characters a patch is taken to speak."""
+        return self.chars_per_s * self.patch_s
+
+    def text_bound(self, num_patches: int) -> int:
+        """Characters that must lie in front of the speech for one more patch, unless no more will come."""
+        return self.look_ahead_chars if num_patches else self.begin_chars

@@ -24,6 +24,10 @@ class StepCost:
         fixed_s, per_stream_s, _ = self._weights
         return int(min(max(0.0, time_s - fixed_s) / max(per_stream_s, 1e-9), 1e9))
 
+    def positions_s(self, num_positions: int) -> float:
+        """What prefill positions add to a step."""
+        return self._weights[2] * num_positions
+
     def affordable_positions(self, num_streams: int, time_s: float) -> int:
         """How many prefill positions a step over so many streams can hold within `time_s`."""
         spare_s = time_s - self.step_s(num_streams, 0)

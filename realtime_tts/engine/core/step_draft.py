@@ -13,7 +13,7 @@ class StepDraft:
     """A step being filled; offer the most urgent requests first.
 
     `reach_s` is when the step must be over so that none of those chosen who can be on time becomes late;
-    `prefill_reach_s` the same for running streams that may have to wait for the step after it.
+    `prefill_reach_s` the same for running streams that may have to wait for the step after it, parked ones as well.
     """
 
     def __init__(self, config: SchedulerConfig, cost: StepCost, now: float, prefill_reach_s: float = math.inf) -> None:
@@ -48,17 +48,19 @@ class StepDraft:
                 return False
             start = request.num_computed
             is_last = start + chunk == request.num_prefill
-            self._prefill.append(PrefillItem(request.request_id, request.slot, request.blocks, start, chunk, is_last))
+            item_of = request.request_id, request.slot, request.blocks
+            self._prefill.append(PrefillItem(*item_of, start, chunk, is_last, request.num_patches))
             self._num_positions += chunk
         if self._now + self._cost.step_s(self._num_streams, self._num_positions) <= deadline_s:
             self._reach_s = min(self._reach_s, deadline_s)
         return True
 
     def _chunk(self, request: Request, deadline_s: float) -> int:
-        """How many positions of a prefill this step can hold: the rest of it, or whole blocks."""
+        """How many positions of a prefill this step can hold: the rest of it, or whole blocks; one if there is nothing
+        else to do."""
         slack_s = min(self._reach_s, self._prefill_reach_s) - self._now
         affordable = self._cost.affordable_positions(self._num_streams + 1, slack_s) - self._num_positions
-        if self._now - deadline_s > self._config.max_late_s:
+        if self._num_streams == 0 or self._now - deadline_s > self._config.max_late_s:
             affordable = max(affordable, self._config.block_size)
         wanted = request.num_prefill - request.num_computed
         chunk = min(wanted, affordable, self._config.max_prefill_positions - self._num_positions)

@@ -98,7 +98,7 @@ def build_batch(plan: StepPlan, utterances: Mapping[str, Utterance], block_size:
     speaking_rows = [row for row, item in enumerate(items) if isinstance(item, DecodeItem) or item.is_last]
     speaking_rows.sort(key=lambda row: utterances[items[row].request_id].steps)
     speaking = [items[row] for row in speaking_rows]
-    starting = [item for item in speaking if isinstance(item, PrefillItem)]
+    starting = [item for item in speaking if isinstance(item, PrefillItem) and item.patch_index == 0]
     starting.sort(key=lambda item: len(utterances[item.request_id].input.context))
 
     pack = _Packer()
@@ -140,7 +140,7 @@ def _pack_speech(
         spoken_starts=[utterance.input.spoken_start for utterance in spoken],
         spoken_lens=[len(utterance.input.spoken_chars) for utterance in spoken],
         noise_keys=[noise_key(utterance.message.seed, utterance.message.segment) for utterance in spoken],
-        patch_index=[item.patch_index if isinstance(item, DecodeItem) else 0 for item in speaking],
+        patch_index=[item.patch_index for item in speaking],
         starting_slots=[item.slot for item in starting],
     )
     pack.floats(
