@@ -71,7 +71,8 @@ def speak_rows(worker: Worker, take: Take) -> list[Row]:
             voice = ZERO_SHOT if policy == "reference" and number else named
             voices.append(ZERO_SHOT if policy == "reference" else named)
             limit = loaded.config.max_length - max_patches(loaded, text)
-            inputs.append(memories[policy].next_input(text, voice, name, limit))
+            around = memories[policy].next(text, voice, name, limit)
+            inputs.append(memories[policy].lay_out(around, text))
         seeds = [(take.number * len(take.texts) + number) * len(keys) + row for row in range(len(keys))]
         limits = [max_patches(loaded, text)] * len(keys)
         patches = generate_inputs(loaded, inputs, limits, seeds, steps=take.steps, cfg=take.cfg)

@@ -1,4 +1,5 @@
-"""What a segment starts from, so that the segments of one context sound like one speaker in one breath.
+"""What a segment starts from, so that the segments of one context sound like one speaker in one breath; and how its
+input is laid out.
 
 A checkpoint chooses (`ServingPolicy.continuity`): "continuation" takes the last segment's text and audio as a prompt;
 "reference" repeats a named voice's prefix, and gives a voice found at random (zero-shot) back as an isolated reference
@@ -17,6 +18,20 @@ from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.sequence import Patches, Sequence, build_sequence
 
 REFERENCE_PATCHES = 10  # of a zero-shot segment that become the reference for the rest of its context
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What stands around a text in its input, however long the text becomes.
+
+    prefix_ids, reference, prompt, prompt_text: as in `Voice`. instructions: read as the text's beginning.
+    """
+
+    prefix_ids: tuple[int, ...] = ()
+    reference: Patches | None = None
+    prompt: Patches | None = None
+    prompt_text: str = ""
+    instructions: str = ""
 
 
 @dataclasses.dataclass(slots=True)
@@ -40,23 +55,42 @@ class Continuity:
     def __len__(self) -> int:
         return len(self._memories)
 
-    def first_input(self, text: str, voice: Voice, instructions: str = "") -> Sequence:
-        """The input of a context's first segment: voice, instructions and text alone."""
-        return self._lay_out(text, voice, voice.reference, voice.prompt, voice.prompt_text, instructions)
+    def first(self, voice: Voice, instructions: str = "") -> Surroundings:
+        """Of a context's first segment: voice and instructions alone."""
+        return Surroundings(voice.prefix_ids, voice.reference, voice.prompt, voice.prompt_text, instructions)
 
-    def next_input(
+    def next(
         self, text: str, voice: Voice, context_id: str, max_positions: int, instructions: str = ""
-    ) -> Sequence:
-        """The input of a segment in its context; without what continuity adds if that has no room."""
+    ) -> Surroundings:
+        """Of a segment in its context; without what continuity adds if `text` leaves that no room."""
         memory = self._memories.get(context_id)
         if memory is None:
-            return self.first_input(text, voice, instructions)
+            return self.first(voice, instructions)
         reference = voice.reference if voice.reference is not None else memory.reference
+        prompt, prompt_text = voice.prompt, voice.prompt_text
         if memory.prompt is not None:
-            whole = self._lay_out(text, voice, reference, memory.prompt, memory.prompt_text)
-        else:
-            whole = self._lay_out(text, voice, reference, voice.prompt, voice.prompt_text)
-        return whole if whole.num_positions <= max_positions else self.first_input(text, voice, instructions)
+            prompt, prompt_text = memory.prompt, memory.prompt_text
+        whole = Surroundings(voice.prefix_ids, reference, prompt, prompt_text)
+        fits = self.lay_out(whole, text).num_positions <= max_positions
+        return whole if fits else self.first(voice, instructions)
+
+    def lay_out(self, around: Surroundings, text: str, patches: list[Patches] | None = None) -> Sequence:
+        """The input of a text of which `patches` have been spoken already: they stand where a prompt's would end."""
+        read = around.instructions + text
+        whole = read if around.prompt is None else join_text(around.prompt_text, read)
+        tokens = self._loaded.tokenizer.encode_located(whole)
+        before = len(whole) - len(text)
+        prompt = around.prompt
+        if patches:
+            prompt = np.stack(patches) if prompt is None else np.concatenate((prompt, np.stack(patches)))
+        return build_sequence(
+            self._loaded.config,
+            [token.id for token in tokens],
+            prefix_ids=around.prefix_ids,
+            spoken_chars=[max(0, token.start - before) for token in tokens if token.end > before],
+            reference=around.reference,
+            prompt=prompt,
+        )
 
     def spoken(self, context_id: str, text: str, voice: Voice, patches: list[Patches]) -> None:
         """Remember a segment that was spoken to its end."""
@@ -86,28 +120,6 @@ class Continuity:
             return text, speech[-limit:]
         kept = round(len(speech) * (len(text) - start) / len(text))
         return text[start + 1 :], speech[-max(1, kept) :]
-
-    def _lay_out(
-        self,
-        text: str,
-        voice: Voice,
-        reference: Patches | None,
-        prompt: Patches | None,
-        prompt_text: str,
-        instructions: str = "",
-    ) -> Sequence:
-        read = instructions + text
-        whole = join_text(prompt_text, read) if prompt is not None else read
-        tokens = self._loaded.tokenizer.encode_located(whole)
-        before = len(whole) - len(text)
-        return build_sequence(
-            self._loaded.config,
-            [token.id for token in tokens],
-            prefix_ids=voice.prefix_ids,
-            spoken_chars=[max(0, token.start - before) for token in tokens if token.end > before],
-            reference=reference,
-            prompt=prompt,
-        )
 
 
 def join_text(before: str, after: str) -> str:

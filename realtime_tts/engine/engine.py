@@ -6,7 +6,7 @@ import collections
 import logging
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from realtime_tts.engine.continuity import Continuity
 from realtime_tts.engine.core.block_pool import BLOCK_SIZE, chain_hashes, prefix_root
@@ -14,7 +14,7 @@ from realtime_tts.engine.core.request import Finished, FinishReason, Request, St
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.runtime.runner import ModelRunner, StepResult, TextReading
-from realtime_tts.engine.utterance import Utterance, content_of, encode_pcm, make_utterance
+from realtime_tts.engine.utterance import Utterance, content_of, encode_pcm, make_utterance, spoken_chars, text_size
 from realtime_tts.engine.voices import VoiceStore
 from realtime_tts.errors import Draining, EngineOutOfMemory, InvalidRequest, RealtimeTTSError
 from realtime_tts.model.checkpoint import LoadedModel
@@ -48,6 +48,8 @@ class Engine:
         self.voices = VoiceStore(loaded)
         self.continuity = Continuity(loaded)
         self.num_steps = 0
+        self.busy_s = 0.0  # of all steps together
+        self.extension_s = 0.0  # of that, what went into reading texts anew
         self.is_draining = False
         self.emit, self._clock = emit, clock
         self._inbox: queue.SimpleQueue[frames.Message] = queue.SimpleQueue()
@@ -80,12 +82,17 @@ class Engine:
             self._fail_step(plan, error)
             return True
         now = self._clock()
-        self.num_steps += 1
-        self._step_times_s.append(now - started_s)
+        self._count_step(plan, now - started_s)
         self._send_audio(result)
         for finished in self.scheduler.finish_step(plan, result.flags, now, now - started_s):
             self._end(finished)
         return True
+
+    def _count_step(self, plan: StepPlan, elapsed_s: float) -> None:
+        self.num_steps += 1
+        self.busy_s += elapsed_s
+        self.extension_s += min(elapsed_s, self.scheduler.cost.positions_s(plan.num_extended_positions))
+        self._step_times_s.append(elapsed_s)
 
     def idle_s(self) -> float | None:
         """After a `step` without work: seconds until there may be some; None: not before a message arrives."""
@@ -109,6 +116,8 @@ class Engine:
     def _take(self, message: frames.Message) -> None:
         if isinstance(message, frames.Generate):
             self._submit(message)
+        elif isinstance(message, frames.Extend):
+            self._extend(message)
         elif isinstance(message, frames.Cancel):
             if finished := self.scheduler.cancel(message.request_id):
                 self._end(finished)
@@ -123,8 +132,7 @@ class Engine:
         elif isinstance(message, frames.AddVoice):
             self._add_voice(message)
         elif isinstance(message, frames.RemoveVoice):
-            if voice := self.voices.remove(message.voice_id):
-                self.scheduler.pool.forget_hashes(voice.hashes)
+            self._remove_voice(message)
         elif isinstance(message, frames.Drain):
             self.is_draining = True
 
@@ -148,17 +156,49 @@ class Engine:
             return
         self._utterances[message.request_id] = utterance
 
+    def _extend(self, message: frames.Extend) -> None:
+        """Note how the text of a request goes on; the scheduler says when that is read."""
+        utterance = self._utterances.get(message.request_id)
+        if utterance is None:
+            return
+        request = utterance.request
+        try:
+            if request.supply.is_final or not message.text.startswith(utterance.text):
+                raise InvalidRequest("a text can only be extended, and until it is final", field="text")
+            first = self.continuity.first(utterance.voice, utterance.instructions)
+            size = text_size(utterance.message, message.text, self.loaded, first, self.continuity)
+            self.scheduler.extend(message.request_id, size.num_chars, message.final, size.min_prefill, size.max_patches)
+        except RealtimeTTSError as error:
+            self._end(self.scheduler.end(message.request_id, FinishReason.FAILED, error.code, error.message))
+            return
+        except Exception:
+            logger.exception("a text could not be extended")
+            code, text = "internal_error", "the text could not be extended"
+            self._end(self.scheduler.end(message.request_id, FinishReason.FAILED, code, text))
+            return
+        utterance.text = message.text
+        if message.final and size.num_tokens == 0:  # nothing in it can be spoken
+            self._end(self.scheduler.end(message.request_id, FinishReason.STOP))
+
     def _prepare(self, request: Request) -> None:
-        """The scheduler's call when a request's predecessor has ended: now it is known what it continues from."""
+        """The scheduler's call when a request's predecessor has ended: now it is known what it continues from. And
+        again when more of its text is to be read: what stands around the text stays as it is.
+
+        Of a text that may still grow nothing is found by others, and nothing of others is used: what lies behind its
+        beginning will be written over.
+        """
         utterance = self._utterances[request.request_id]
-        message, voice = utterance.message, utterance.voice
-        room = self.config.max_request_positions - request.max_patches + 1
-        utterance.input = self.continuity.next_input(
-            message.text, voice, message.context_id, room, utterance.instructions
-        )
-        request.num_prefill = utterance.input.num_positions
+        message, voice, text = utterance.message, utterance.voice, utterance.text
+        if utterance.around is None:
+            room = self.config.max_request_positions - request.max_positions + request.min_prefill
+            utterance.around = self.continuity.next(text, voice, message.context_id, room, utterance.instructions)
+        source = self.continuity.lay_out(utterance.around, text, utterance.patches)
+        request.num_kept = _num_common(utterance.input.token_ids, source.token_ids) if request.num_prefill else 0
+        request.num_prefill = source.num_positions
+        utterance.input = source
+        num_fixed = source.num_positions - len(utterance.patches) if request.supply.is_final else source.text_start
         root = prefix_root(self.loaded.name, "", message.tenant)
-        request.hashes = hashes = chain_hashes(root, content_of(utterance.input), BLOCK_SIZE)
+        request.hashes = hashes = chain_hashes(root, content_of(source)[:num_fixed], BLOCK_SIZE)
         voice.note_hashes(hashes)
 
     def _add_voice(self, message: frames.AddVoice) -> None:
@@ -166,6 +206,10 @@ class Engine:
             self.voices.add(message)
         except RealtimeTTSError as error:
             self.emit(frames.VoiceFailed(message.voice_id, error.code, error.message))
+
+    def _remove_voice(self, message: frames.RemoveVoice) -> None:
+        if voice := self.voices.remove(message.voice_id):
+            self.scheduler.pool.forget_hashes(voice.hashes)
 
     # ---- messages out --------------------------------------------------------------------------------------------
 
@@ -185,7 +229,10 @@ class Engine:
         if reading is None:
             return None, None
         position = utterance.track.advance(reading.index, utterance.input.spoken_chars)
-        return position, None if position is None else reading.mass
+        if position is None:
+            return None, None
+        utterance.request.supply.position = spoken_chars(utterance.text[: round(position)])
+        return position, reading.mass
 
     def _end(self, finished: Finished) -> None:
         request = finished.request
@@ -198,7 +245,7 @@ class Engine:
             self.emit(frames.Failed(request.request_id, finished.error_code, finished.error_message))
             return
         if finished.reason is not FinishReason.CANCELLED:
-            self.continuity.spoken(request.context_id, utterance.message.text, utterance.voice, utterance.patches)
+            self.continuity.spoken(request.context_id, utterance.text, utterance.voice, utterance.patches)
         started_s = request.arrived_s if request.started_s is None else request.started_s
         first_s = request.arrived_s if request.first_audio_s is None else request.first_audio_s
         self.emit(
@@ -211,6 +258,10 @@ class Engine:
                 cached_positions=request.num_cached,
                 queue_ms=1000 * (started_s - request.arrived_s),
                 first_audio_ms=1000 * (first_s - request.arrived_s),
+                extensions=request.num_extensions,
+                extended_positions=request.num_extended_positions,
+                text_waits=request.num_text_waits,
+                text_wait_ms=1000 * request.text_wait_s,
             )
         )
 
@@ -228,10 +279,10 @@ class Engine:
     def stats(self) -> frames.Stats:
         """A heartbeat; may be called from another thread (it reads counters only)."""
         scheduler, times_s = self.scheduler, list(self._step_times_s)
-        num_parked = scheduler.num_parked
+        num_parked, num_awaiting = scheduler.num_parked, scheduler.num_awaiting_text
         return frames.Stats(
             num_steps=self.num_steps,
-            running=scheduler.num_active - num_parked,
+            running=scheduler.num_active - num_parked - num_awaiting,
             waiting=scheduler.num_waiting,
             parked=num_parked,
             free_blocks=scheduler.pool.num_available,
@@ -239,5 +290,17 @@ class Engine:
             cached_blocks=scheduler.pool.num_cached,
             free_slots=scheduler.num_free_slots,
             contexts=scheduler.num_contexts,
+            awaiting_text=num_awaiting,
             step_ms=1000 * sum(times_s) / len(times_s) if times_s else 0.0,
+            busy_ms=1000 * self.busy_s,
+            extensions=scheduler.num_extensions,
+            extended_positions=scheduler.num_extended_positions,
+            extension_ms=1000 * self.extension_s,
+            text_waits=scheduler.num_text_waits,
         )
+
+
+def _num_common(before: Sequence[int], after: Sequence[int]) -> int:
+    """How long two inputs of one utterance are the same: they differ in the text first, never in audio before it."""
+    pairs = zip(before, after, strict=False)
+    return next((number for number, (a, b) in enumerate(pairs) if a != b), min(len(before), len(after)))

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from realtime_tts.engine.continuity import Continuity
+from realtime_tts.engine.continuity import Continuity, Surroundings
 from realtime_tts.engine.core.request import Request
+from realtime_tts.engine.core.text_supply import TextSupply
 from realtime_tts.engine.text_track import TextTrack
 from realtime_tts.engine.voices import Voice, VoiceStore
 from realtime_tts.errors import InvalidRequest
@@ -18,6 +19,7 @@ from realtime_tts.model.sequence import Patches, Sequence, length_guard
 from realtime_tts.workers import frames
 from realtime_tts.workers.policy import MAX_CFG, MAX_INSTRUCTION_CHARS, MAX_STEPS, MIN_STEPS
 
+_WIDE_CHARS = 3
 _BRACKETS = str.maketrans("()（）", "    ")
 
 
@@ -25,21 +27,52 @@ _BRACKETS = str.maketrans("()（）", "    ")
 class Utterance:
     """A segment between its `Generate` and its terminal message; the engine and the runner share it.
 
-    message: as it came over the wire. request: what the scheduler knows. input: set when its turn in its context has
-    come, for it continues from what was spoken before. patches: those made so far, [patch_size, latent_dim]. track: how
-    far they have come in the text.
+    message: as it came over the wire. text: all that is known of it by now. request: what the scheduler knows.
+    around, input: set when its turn in its context has come, for it continues from what was spoken before; the input is
+    laid out again when it takes in more text. patches: those made so far, [patch_size, latent_dim]. track: how far they
+    have come in the text.
     """
 
     message: frames.Generate
+    text: str
     voice: Voice
     request: Request
     instructions: str
     cfg: float
     steps: int
+    around: Surroundings | None = None
     input: Sequence = dataclasses.field(init=False)
     patches: list[Patches] = dataclasses.field(default_factory=list)
     num_samples: int = 0
     track: TextTrack = dataclasses.field(default_factory=TextTrack)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TextSize:
+    """What a text comes to. num_chars: as `spoken_chars`. min_prefill, max_patches: as in `Request`."""
+
+    num_tokens: int
+    num_chars: int
+    min_prefill: int
+    max_patches: int
+
+
+def text_size(
+    message: frames.Generate, text: str, loaded: LoadedModel, around: Surroundings, continuity: Continuity
+) -> TextSize:
+    """Of a message's text as far as it is known."""
+    num_tokens = len(loaded.tokenizer.encode(text))
+    return TextSize(
+        num_tokens,
+        spoken_chars(text) if num_tokens else 0,
+        continuity.lay_out(around, text).num_positions,
+        _length_guard(message, loaded, num_tokens, len(text)),
+    )
+
+
+def spoken_chars(text: str) -> int:
+    """Characters as speech takes them: a Chinese, Japanese or Korean one is as long as some letters."""
+    return sum(_WIDE_CHARS if character >= "\u2e80" else 1 for character in text)
 
 
 def make_utterance(
@@ -58,27 +91,42 @@ def make_utterance(
     if message.cfg is not None and not 0.0 <= message.cfg <= MAX_CFG:
         raise InvalidRequest(f"cfg must be 0 to {MAX_CFG:g}", field="cfg")
     voice = voices.get(message.voice, message.tenant)
-    num_tokens = len(loaded.tokenizer.encode(message.text))
-    if num_tokens == 0:
+    size = text_size(message, message.text, loaded, continuity.first(voice, instructions), continuity)
+    if size.num_tokens == 0 and message.final:
         return None
-    limit = message.max_patches if message.max_patches is not None else loaded.config.max_length
     request = Request(
         message.request_id,
         message.context_id,
-        min_prefill=continuity.first_input(message.text, voice, instructions).num_positions,
-        max_patches=length_guard(num_tokens, len(message.text), loaded.policy.max_patches_per_char, limit),
+        min_prefill=size.min_prefill,
+        max_patches=size.max_patches,
         priority=message.priority,
         paced=message.paced,
         tenant=message.tenant,
+        max_positions=0 if message.final else _longest(message, loaded, size),
+        supply=TextSupply(size.num_chars, message.final),
     )
     return Utterance(
         message,
+        message.text,
         voice,
         request,
         instructions,
         cfg=loaded.policy.default_cfg if message.cfg is None else message.cfg,
         steps=loaded.policy.default_steps if message.steps is None else message.steps,
     )
+
+
+def _longest(message: frames.Generate, loaded: LoadedModel, size: TextSize) -> int:
+    """The positions of an open text when it has grown as long as it may; a character is a token at most."""
+    max_chars = loaded.policy.max_segment_chars if message.max_chars is None else message.max_chars
+    growth = max(0, max_chars - len(message.text))
+    max_patches = _length_guard(message, loaded, size.num_tokens + growth, len(message.text) + growth)
+    return size.min_prefill + growth + max_patches - 1
+
+
+def _length_guard(message: frames.Generate, loaded: LoadedModel, num_tokens: int, num_chars: int) -> int:
+    limit = message.max_patches if message.max_patches is not None else loaded.config.max_length
+    return length_guard(num_tokens, num_chars, loaded.policy.max_patches_per_char, limit)
 
 
 def _instructions(message: frames.Generate, loaded: LoadedModel) -> str:

@@ -28,6 +28,7 @@ class Sequence:
     prefix_patch [patch_size, latent_dim]: what the first flow continues from: the prompt's end, or silence (zeros).
     context [≤ num_context_patches, patch_size, latent_dim]: decode these first and drop their audio, so that the VAE
     continues from the prompt.
+    text_start: the first position of the text, a prompt's and instructions included; no text changes what is in front.
     spoken_start, spoken_chars: from this position on lies the text that is to be spoken, a prompt's before it; and of
     each of its positions the character of that text with which it begins. Empty if nobody asked.
     """
@@ -37,6 +38,7 @@ class Sequence:
     features: Patches
     prefix_patch: Patches
     context: Patches
+    text_start: int
     spoken_start: int = 0
     spoken_chars: tuple[int, ...] = ()
 
@@ -106,7 +108,9 @@ def build_sequence(
         token_ids.append(REFERENCE_START)
         add_audio(reference)
         token_ids.append(REFERENCE_END)
-    token_ids += [*prefix_ids, *text_ids]
+    token_ids += prefix_ids
+    text_start = len(token_ids)
+    token_ids += text_ids
     spoken_start = len(token_ids) - len(spoken_chars)
     token_ids.append(AUDIO_START)
     add_audio(prompt)
@@ -116,6 +120,7 @@ def build_sequence(
         features=np.concatenate((reference, prompt)),
         prefix_patch=prompt[-1] if len(prompt) else np.zeros((config.patch_size, config.latent_dim), np.float32),
         context=prompt[-config.num_context_patches :],
+        text_start=text_start,
         spoken_start=spoken_start,
         spoken_chars=tuple(spoken_chars),
     )

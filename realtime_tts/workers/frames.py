@@ -50,6 +50,19 @@ class Generate(Message):
     tenant: str = ""
     priority: int = 0  # −8 … 8; smaller is more urgent: each step moves the deadline by a tenth of a second
     paced: bool = True  # stay a few seconds ahead of the context's playback; False: as fast as possible
+    final: bool = True  # False: this is how the text begins, `Extend` brings more of it
+    max_chars: int | None = None  # the most an open text will grow to; None: the policy's `max_segment_chars`
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Extend(Message):
+    """More of an open text, as often as there is more; the worker decides when its speech needs it. A text that does
+    not begin with what was known, or has grown too long, is `Failed`; unknown request ids are ignored."""
+
+    type: ClassVar[str] = "extend"
+    request_id: str
+    text: str  # normalised; all of it, from its beginning
+    final: bool  # nothing more will come
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -182,6 +195,10 @@ class Done(Message):
     cached_positions: int = 0
     queue_ms: float = 0.0
     first_audio_ms: float = 0.0
+    extensions: int = 0  # times its input was made anew, because more of its text had come
+    extended_positions: int = 0  # prefilled by those
+    text_waits: int = 0  # times it had begun to speak and could not go on for want of text
+    text_wait_ms: float = 0.0  # what its listener missed by that
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -230,7 +247,13 @@ class Stats(Message):
     cached_blocks: int = 0
     free_slots: int = 0
     contexts: int = 0
-    step_ms: float = 0.0  # the mean since the last heartbeat
+    awaiting_text: int = 0  # neither running nor parked: their text is not there yet
+    step_ms: float = 0.0  # the mean of the latest steps
+    busy_ms: float = 0.0  # all steps together
+    extensions: int = 0  # as in `Done`, of all requests ever
+    extended_positions: int = 0
+    extension_ms: float = 0.0  # of `busy_ms`, as estimated by positions
+    text_waits: int = 0
     rss_bytes: int = 0
 
 
