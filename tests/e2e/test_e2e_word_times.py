@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
+from benchmarks.recognition import Aligner
 from benchmarks.word_times import MODES, SENTENCES, measure, word_starts_s
+from realtime_tts import TTS
 from realtime_tts.model.checkpoint import load_model
 from realtime_tts.workers.location import STARTER_VOICE, local_directory
 
@@ -18,14 +22,41 @@ def test_a_word_begins_where_the_line_between_two_positions_reaches_it() -> None
     assert word_starts_s("a and then b", np.array([2.0]), 0.16, 0.1) == pytest.approx([0.0, 0.06, 0.06, 0.06])
 
 
+def held_out() -> list[str]:
+    lines = SENTENCES.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")][-NUM_SENTENCES:]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_words_begin_when_they_are_heard(mode: str) -> None:
     loaded = load_model(str(local_directory(STARTER_VOICE)))
-    lines = SENTENCES.read_text(encoding="utf-8").splitlines()
-    texts = [line for line in lines if line and not line.startswith("#")][-NUM_SENTENCES:]
-    for row in measure(loaded, texts, [mode]):
+    for row in measure(loaded, held_out(), [mode]):
         assert row["not_aligned"] <= 1
         # Half of what is asked of the alignment over many sentences (25 and 80 ms) lies between it and a failure here.
         assert row["p50_ms"] <= 35
         assert row["p95_ms"] <= 110
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("voice", ["slt", "rms", "awb"])
+def test_what_was_heard_before_an_interruption_is_what_an_alignment_says(tts: TTS, voice: str) -> None:
+    """Cut off at random: the words that had ended are those that had begun, the one being said perhaps aside."""
+    aligner, chance = Aligner(), np.random.default_rng(0)
+    off = []
+    for seed, text in enumerate(held_out()):
+        chunks = list(tts.generate_timed(text, voice=voice, seed=seed))
+        words = [word for chunk in chunks for word in chunk.words]
+        assert all(word.measured for word in words)
+        samples = np.concatenate([chunk.samples for chunk in chunks])
+        spelled = [re.sub("[^a-z']", "", word.text.lower()) for word in words]
+        starts_s = aligner.word_starts_s(spelled, samples, tts.sample_rate)
+        if starts_s is None:
+            continue
+        for moment_s in chance.uniform(0.1, len(samples) / tts.sample_rate, 10):
+            heard = sum(word.end_ms <= 1000 * moment_s for word in words)
+            begun = sum(start_s <= moment_s for start_s in starts_s)
+            off.append(max(heard - begun, begun - 1 - heard, 0))
+    assert len(off) >= 150
+    assert max(off) <= 1
+    assert np.mean(off) <= 0.05
