@@ -25,7 +25,7 @@ def test_the_page_renders_and_tries_an_address_out(chromium: Chrome, server: Gat
     wait = WebDriverWait(chromium, 30)
     chromium.get_log("browser")  # of the page before
     chromium.get(f"{server.url}/docs")
-    wait.until(lambda driver: len(driver.find_elements("css selector", ".opblock")) == 6)
+    wait.until(lambda driver: len(driver.find_elements("css selector", ".opblock")) == 7)
     shown = [element.text for element in chromium.find_elements("css selector", ".opblock-summary-path")]
     assert {"/healthz", "/v1/models", "/v1/stream"} <= {path.replace("\u200b", "") for path in shown}
     assert chromium.find_element("css selector", ".btn.authorize").is_displayed()

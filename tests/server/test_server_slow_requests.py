@@ -67,7 +67,7 @@ async def test_an_answer_that_nobody_reads_is_dropped(hasty: GatewayHarness) -> 
         with contextlib.suppress(BlockingIOError):
             while True:
                 peer.send(b"GET /docs/assets/swagger-ui-bundle.js HTTP/1.1\r\nhost: localhost\r\n\r\n" * 20)
-        for _ in range(500):
+        for _ in range(1500):
             if not hasty.call(lambda: len(hasty.server.server_state.connections)):
                 break
             await asyncio.sleep(0.02)

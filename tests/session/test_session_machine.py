@@ -503,14 +503,14 @@ class SessionMachine(RuleBasedStateMachine):
                 self.reconnect()
             self.block_or_unblock(True)
             self.say(*[End(name) for name in self.session._contexts.open])
-            for name, speech in self.engine.items():
-                self.run_clock(0)
-                while speech.segments and not speech.over:
-                    self.make_audio(name, speech, 100.0, True)
-                    self.run_clock(0)
-                self.complete(name, speech)
             while self.session.num_open_contexts:
                 before = self.now
+                self.run_clock(0)
+                for name, speech in list(self.engine.items()):  # text that waits is planned as segments are spoken
+                    while speech.segments and not speech.over:
+                        self.make_audio(name, speech, 100.0, True)
+                        self.run_clock(0)
+                    self.complete(name, speech)
                 self.say(*[Playback(name, heard.num_packets * FRAME_MS) for name, heard in self.client.items()])
                 self.run_clock(1)
                 self.deliver()

@@ -82,10 +82,11 @@ async def test_a_directory_for_temporary_files_that_went_may_come_back(
 
 
 async def test_a_failed_start_leaves_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(os.listdir(tempfile.gettempdir()))
     monkeypatch.setattr("asyncio.create_subprocess_exec", fail_with(OSError(errno.EMFILE, "Too many open files")))
     with pytest.raises(EngineStartError, match="Too many open files"):
         await EngineClient([WorkerSpec(("worker",), "a"), WorkerSpec(("worker",), "b")], QUICK).start()
-    assert not [name for name in os.listdir(tempfile.gettempdir()) if "realtime-tts" in name]
+    assert not [name for name in os.listdir(tempfile.gettempdir()) if "realtime-tts" in name and name not in before]
 
 
 async def test_a_fault_of_ours_ends_the_worker_but_not_its_supervision(
@@ -200,11 +201,12 @@ def test_a_gateway_that_was_stopped_and_continued_keeps_its_worker(start_client:
 async def test_a_start_ends_the_stopped_worker_of_a_killed_gateway_and_spares_the_others(
     start_client: Callable[..., ClientProcess],
 ) -> None:
+    before = set(os.listdir(tempfile.gettempdir()))  # other tests' servers may be running
     neighbour, killed = start_client(), start_client()
     os.kill(killed.worker, signal.SIGSTOP)
     killed.kill()
     assert is_running(killed.worker)
-    directories = {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("realtime-tts-")}
+    directories = {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("realtime-tts-")} - before
     assert len(directories) == 2
     client = EngineClient([WorkerSpec(fake_worker_command())], QUICK)
     await client.start()
