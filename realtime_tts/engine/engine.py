@@ -14,6 +14,7 @@ from realtime_tts.engine.core.request import Finished, FinishReason, Request, St
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.runtime.runner import ModelRunner, StepResult, TextReading
+from realtime_tts.engine.runtime.stages import StageClock
 from realtime_tts.engine.utterance import Utterance, content_of, encode_pcm, make_utterance, spoken_chars, text_size
 from realtime_tts.engine.voices import VoiceStore
 from realtime_tts.errors import Draining, EngineOutOfMemory, InvalidRequest, RealtimeTTSError
@@ -31,6 +32,7 @@ class Engine:
     Args:
         emit: takes each outgoing message, on the engine's thread; must not block.
         clock: seconds, monotonic.
+        stages: is told where the steps' time goes.
     """
 
     def __init__(
@@ -39,10 +41,16 @@ class Engine:
         config: SchedulerConfig,
         emit: Callable[[frames.Message], None],
         clock: Callable[[], float] = time.monotonic,
+        stages: StageClock | None = None,
     ) -> None:
         self.loaded, self.config = loaded, config
         self.runner = ModelRunner(
-            loaded.model, config.num_blocks, config.block_size, config.max_streams, text_head=loaded.policy.text_head
+            loaded.model,
+            config.num_blocks,
+            config.block_size,
+            config.max_streams,
+            text_head=loaded.policy.text_head,
+            stages=stages,
         )
         self.scheduler = Scheduler(config, self._prepare)
         self.voices = VoiceStore(loaded)

@@ -130,6 +130,10 @@ class AttentionMetadata:
             max_context_len=max(context_lens[num_prefills:], default=0),
         )
 
+    def last_rows(self, hidden: Tensor) -> Tensor:
+        """[T, hidden] → [S, hidden], each sequence's last position."""
+        return hidden.index_select(0, self.last_index) if self.prefill_lens else hidden
+
 
 class AttentionBackend(Protocol):
     """Writes k and v of T new positions into the pool, then attends each position to its sequence so far."""

@@ -104,15 +104,36 @@ class VoxCPM(nn.Module):
         embeddings [T, hidden], is_audio [T, 1] bool or None (all audio) → lm_hidden, residual_hidden [S, hidden], each
         sequence's last position. Writes T slots of `kv`. `probe` is shown the base LM's attention.
         """
-        rope = self.base_lm.rotary(meta.positions)
-        hidden = self.base_lm(embeddings, rope, PagedAttention(backend, kv, meta, probe=probe))
-        hidden = self.quantize(hidden, is_audio)
-        inputs = self.residual_inputs(hidden, embeddings, is_audio)
+        hidden = self.base_forward(embeddings, is_audio, meta, kv, backend, probe)
+        residual = self.residual_forward(hidden, embeddings, is_audio, meta, kv, backend)
+        return meta.last_rows(hidden), meta.last_rows(residual)
+
+    def base_forward(
+        self,
+        embeddings: Tensor,
+        is_audio: Tensor | None,
+        meta: AttentionMetadata,
+        kv: KVCache,
+        backend: AttentionBackend,
+        probe: AttentionProbe | None = None,
+    ) -> Tensor:
+        """The first half of `lm_forward`: → [T, hidden], quantised at audio positions."""
+        attend = PagedAttention(backend, kv, meta, probe=probe)
+        return self.quantize(self.base_lm(embeddings, self.base_lm.rotary(meta.positions), attend), is_audio)
+
+    def residual_forward(
+        self,
+        hidden: Tensor,
+        embeddings: Tensor,
+        is_audio: Tensor | None,
+        meta: AttentionMetadata,
+        kv: KVCache,
+        backend: AttentionBackend,
+    ) -> Tensor:
+        """The second half: `base_forward`'s result → [T, hidden]."""
         attend = PagedAttention(backend, kv, meta, first_layer=self.config.base.num_layers)
-        residual = self.residual_lm(inputs, rope if self.residual_lm.rope is not None else None, attend)
-        if not meta.prefill_lens:
-            return hidden, residual
-        return hidden.index_select(0, meta.last_index), residual.index_select(0, meta.last_index)
+        inputs = self.residual_inputs(hidden, embeddings, is_audio)
+        return self.residual_lm(inputs, self.residual_lm.rotary(meta.positions), attend)
 
     def stop_logits(self, lm_hidden: Tensor) -> Tensor:
         """[S, hidden] → [S, 2]; index 1 means that the patch made from this hidden state is the last."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from realtime_tts.engine.core.request import StepFlags, StepPlan
 from realtime_tts.engine.runtime.layout import Batch, build_batch
 from realtime_tts.engine.runtime.noise import patch_noise
+from realtime_tts.engine.runtime.stages import BASE, FLOW, LOC_ENC, RESIDUAL, REST, VAE, NoClock, StageClock
 from realtime_tts.engine.runtime.state import DeviceState
 from realtime_tts.engine.utterance import Utterance
 from realtime_tts.errors import EngineOutOfMemory
@@ -54,6 +55,7 @@ class ModelRunner:
     Args:
         num_blocks, num_slots: as the scheduler's.
         text_head: what tells where in its text a stream is; None: nobody is asked.
+        stages: is told of each step's stages, as they are given to the device.
     """
 
     def __init__(
@@ -64,8 +66,10 @@ class ModelRunner:
         num_slots: int,
         backend: AttentionBackend | None = None,
         text_head: TextHead | None = None,
+        stages: StageClock | None = None,
     ) -> None:
         self.model, self.block_size, self.text_head = model, block_size, text_head
+        self.stages = stages or NoClock()
         self.device = model.stop_proj.weight.device
         self.backend = backend or SDPABackend()
         self.state = DeviceState(model, num_blocks, block_size, num_slots, self.device, model.dtype)
@@ -91,31 +95,45 @@ class ModelRunner:
     def _step(self, batch: Batch) -> Tensor:
         """The whole step on the device → one flat float32 tensor: finite [R], stop [S], text readings [S, 2] (if
         there is a head), patches, PCM."""
-        model, state = self.model, self.state
+        model, state, stages = self.model, self.state, self.stages
+        stages.begin(None)
+        stages.mark(LOC_ENC)
         fed_back = state.last_patch.index_select(0, batch.decode_slots)
         features = torch.cat((batch.features, fed_back))
         embeddings, is_audio = model.embed(batch.token_ids, features, batch.audio_index)
         head = self.text_head if batch.speaking else None
         probe = HeadProbe(head.layer, head.head, batch.spoken) if head else None
-        lm_hidden, residual_hidden = model.lm_forward(embeddings, is_audio, batch.meta, state.kv, self.backend, probe)
+        stages.mark(BASE)
+        lm_hidden = model.base_forward(embeddings, is_audio, batch.meta, state.kv, self.backend, probe)
+        stages.mark(RESIDUAL)
+        hidden = model.residual_forward(lm_hidden, embeddings, is_audio, batch.meta, state.kv, self.backend)
+        lm_hidden, residual_hidden = batch.meta.last_rows(lm_hidden), batch.meta.last_rows(hidden)
+        stages.mark(REST)
         finite = (torch.isfinite(lm_hidden) & torch.isfinite(residual_hidden)).all(dim=1)
         if not batch.speaking:
+            stages.end()
             return finite.float()
         lm_hidden = lm_hidden.index_select(0, batch.speaking_rows)
         residual_hidden = residual_hidden.index_select(0, batch.speaking_rows)
         stop = model.stop_flags(lm_hidden)
         self._start_streams(batch)
+        stages.mark(FLOW)
         patches = self._flow(batch, model.condition(lm_hidden, residual_hidden))
         state.last_patch.index_copy_(0, batch.speaking_slots, patches)
+        stages.mark(VAE)
         pcm = model.vae.decode_stream(patches, state.vae, batch.speaking_slots)
         readings = stop[:0] if probe is None else probe.readings.flatten()
+        stages.mark(REST)
         parts = (finite, stop, readings, patches.flatten(), pcm.flatten())
-        return torch.cat([part.float() for part in parts])
+        flat = torch.cat([part.float() for part in parts])
+        stages.end()
+        return flat
 
     def _start_streams(self, batch: Batch) -> None:
         """Fresh slots; a continued prompt's last patches go through the VAE first, their audio is dropped."""
         if not batch.starting:
             return
+        self.stages.mark(VAE)
         self.state.start_slots(batch.starting_slots, batch.prefix_patches)
         first_stream = first_patch = 0
         for num_patches, num_streams in batch.context_groups:
