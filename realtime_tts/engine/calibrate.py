@@ -147,7 +147,7 @@ def _step(runner: OfflineRunner, streams: AnySequence[Stream]) -> tuple[list[boo
     """One patch more for each: who stops, and [S, layers, heads, 3] what was looked at: index, spread, mass."""
     device = runner.device
     spoken = SpokenText(
-        torch.arange(len(streams), device=device),
+        torch.tensor(np.cumsum([stream.num_new for stream in streams]) - 1, device=device),
         torch.tensor([stream.input.spoken_start for stream in streams], device=device),
         torch.tensor([len(stream.input.spoken_chars) for stream in streams], device=device),
     )

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from realtime_tts.engine.continuity import Continuity
-from realtime_tts.engine.core.block_pool import BLOCK_SIZE, chain_hashes, prefix_root
+from realtime_tts.engine.core.block_pool import chain_hashes, prefix_root
 from realtime_tts.engine.core.request import Finished, FinishReason, Request, StepPlan
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
@@ -46,9 +46,8 @@ class Engine:
         self.loaded, self.config = loaded, config
         self.runner = ModelRunner(
             loaded.model,
-            config.num_blocks,
-            config.block_size,
-            config.max_streams,
+            config,
+            loaded.policy.default_steps,
             text_head=loaded.policy.text_head,
             stages=stages,
         )
@@ -206,7 +205,7 @@ class Engine:
         utterance.input = source
         num_fixed = source.num_positions - len(utterance.patches) if request.supply.is_final else source.text_start
         root = prefix_root(self.loaded.name, "", message.tenant)
-        request.hashes = hashes = chain_hashes(root, content_of(source)[:num_fixed], BLOCK_SIZE)
+        request.hashes = hashes = chain_hashes(root, content_of(source)[:num_fixed], self.config.block_size)
         voice.note_hashes(hashes)
 
     def _add_voice(self, message: frames.AddVoice) -> None:

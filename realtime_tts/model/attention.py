@@ -7,6 +7,7 @@ step's metadata; `FullAttention` needs neither. Metadata is an argument everywhe
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -73,24 +74,24 @@ class KVCache:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AttentionMetadata:
-    """How T new positions of S sequences lie in the pool. Multi-position sequences come first.
+    """How T new positions of several sequences lie in the pool. Multi-position sequences come first.
 
     positions, slot_mapping: [T] int64; a slot is block * block_size + offset. A padded row (for a captured batch size)
         points at a block that the caller reserves for nobody.
-    block_tables: [S, max_blocks] int64, padded with any valid block.
-    context_lens: [S] int64, cached and new positions.
-    last_index: [S] int64, the row of each sequence's last new position.
+    sequences: [T] int64, in which row of `block_tables` each position's blocks are.
+    block_tables: [N, max_blocks] integers, padded with any valid block.
     prefill_lens: (query_len, context_len) of each sequence with several new positions, on the host.
-    max_context_len: a host bound on the context of the other sequences; fixed for a captured graph.
+    max_context_len: a host bound on the context of the other sequences.
+
+    The last two are what a backend needs whose work depends on lengths; a captured step has none of them.
     """
 
     positions: Tensor
     slot_mapping: Tensor
+    sequences: Tensor
     block_tables: Tensor
-    context_lens: Tensor
-    last_index: Tensor
-    prefill_lens: tuple[tuple[int, int], ...]
-    max_context_len: int
+    prefill_lens: tuple[tuple[int, int], ...] = ()
+    max_context_len: int = 0
 
     @classmethod
     def build(
@@ -102,43 +103,52 @@ class AttentionMetadata:
         device: torch.device | str = "cpu",
     ) -> AttentionMetadata:
         """From host integers. Raises ValueError if a multi-position sequence follows a single-position one."""
-        multi = [n > 1 for n in query_lens]
-        if multi != sorted(multi, reverse=True):
-            raise ValueError("sequences with several new positions must come first")
         positions: list[int] = []
         slots: list[int] = []
-        last: list[int] = []
-        for query_len, context_len, table in zip(query_lens, context_lens, block_tables, strict=True):
-            new = range(context_len - query_len, context_len)
+        sequences: list[int] = []
+        for number, (query_len, context_len) in enumerate(zip(query_lens, context_lens, strict=True)):
+            table, new = block_tables[number], range(context_len - query_len, context_len)
             positions += new
             slots += [table[p // block_size] * block_size + p % block_size for p in new]
-            last.append(len(positions) - 1)
+            sequences += [number] * query_len
         width = max(len(table) for table in block_tables)
         padded = [[*table, *[table[0]] * (width - len(table))] for table in block_tables]
-        num_prefills = sum(multi)
 
         def on_device(values: Sequence[object]) -> Tensor:
             return torch.from_numpy(np.asarray(values, dtype=np.int64)).to(device)
 
-        return cls(
-            positions=on_device(positions),
-            slot_mapping=on_device(slots),
-            block_tables=on_device(padded),
-            context_lens=on_device(list(context_lens)),
-            last_index=on_device(last),
-            prefill_lens=tuple(zip(query_lens[:num_prefills], context_lens[:num_prefills], strict=True)),
-            max_context_len=max(context_lens[num_prefills:], default=0),
-        )
+        lens = host_lens(query_lens, context_lens)
+        return cls(on_device(positions), on_device(slots), on_device(sequences), on_device(padded), *lens)
 
     def last_rows(self, hidden: Tensor) -> Tensor:
         """[T, hidden] → [S, hidden], each sequence's last position."""
-        return hidden.index_select(0, self.last_index) if self.prefill_lens else hidden
+        if not self.prefill_lens:
+            return hidden
+        last = list(itertools.accumulate((query_len for query_len, _ in self.prefill_lens), initial=-1))[1:]
+        rows = torch.tensor([*last, *range(last[-1] + 1, hidden.shape[0])], device=hidden.device)
+        return hidden.index_select(0, rows)
+
+
+def host_lens(query_lens: Sequence[int], context_lens: Sequence[int]) -> tuple[tuple[tuple[int, int], ...], int]:
+    """`prefill_lens` and `max_context_len`. Raises ValueError if a multi-position sequence follows a single one."""
+    multi = [n > 1 for n in query_lens]
+    if multi != sorted(multi, reverse=True):
+        raise ValueError("sequences with several new positions must come first")
+    num_prefills = sum(multi)
+    prefills = tuple(zip(query_lens[:num_prefills], context_lens[:num_prefills], strict=True))
+    return prefills, max(context_lens[num_prefills:], default=0)
 
 
 class AttentionBackend(Protocol):
-    """Writes k and v of T new positions into the pool, then attends each position to its sequence so far."""
+    """Writes k and v of T new positions into the pool, then attends each position to its sequence so far.
+
+    is_static: its work has the shape of its tensors, whatever lengths they hold: it can be captured into a graph.
+    block_sizes: of the pools it reads, the best first; empty: any.
+    """
 
     name: str
+    is_static: bool
+    block_sizes: tuple[int, ...]
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, kv: KVCache, layer: int, meta: AttentionMetadata) -> Tensor:
         """q [T, heads, head_dim], k and v [T, kv_heads, head_dim] → [T, heads * head_dim]."""
@@ -173,9 +183,11 @@ class PagedAttention:
 
 
 class SDPABackend:
-    """Plain torch, on any device. Single-position sequences run as one batch of static shape; the others one by one."""
+    """Plain torch, on any device. Single-position sequences run as one batch, the others one by one."""
 
     name = "sdpa"
+    is_static = False
+    block_sizes: tuple[int, ...] = ()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, kv: KVCache, layer: int, meta: AttentionMetadata) -> Tensor:
         keys, values = kv.layer(layer)
@@ -183,16 +195,17 @@ class SDPABackend:
         values.view(-1, *v.shape[1:]).index_copy_(0, meta.slot_mapping, v)
         outputs = []
         start = 0
-        for index, (query_len, context_len) in enumerate(meta.prefill_lens):
+        for query_len, context_len in meta.prefill_lens:
             rows = slice(start, start + query_len)
             if context_len == query_len:
                 out = full_attention(q[None, rows], k[None, rows], v[None, rows], causal=True)[0]
             else:
-                out = _prefill(q[rows], keys, values, meta.block_tables[index], context_len)
+                table = meta.block_tables.index_select(0, meta.sequences[start : start + 1])[0]
+                out = _prefill(q[rows], keys, values, table, context_len)
             outputs.append(out)
             start += query_len
         if start < q.shape[0]:
-            outputs.append(_decode(q[start:], keys, values, meta, len(meta.prefill_lens)))
+            outputs.append(_decode(q[start:], keys, values, meta, start))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
@@ -214,18 +227,18 @@ def _prefill(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, context_len
 
 
 def _decode(q: Tensor, keys: Tensor, values: Tensor, meta: AttentionMetadata, first: int) -> Tensor:
-    """One new position in each sequence. q: [S, heads, head_dim].
+    """One new position in each sequence, from row `first` on. q: [S, heads, head_dim].
 
     The heads that share a KV head become the query dimension, so that keys and values need not be repeated.
     """
     num_seqs, num_heads, head_dim = q.shape
     block_size, num_kv_heads = keys.shape[1:3]
     num_blocks = -(-meta.max_context_len // block_size)
-    tables = meta.block_tables[first:, :num_blocks].reshape(-1)
+    tables = meta.block_tables.index_select(0, meta.sequences[first:])[:, :num_blocks].reshape(-1)
     shape = (num_seqs, num_blocks * block_size, num_kv_heads, head_dim)
     k = keys.index_select(0, tables).view(shape).transpose(1, 2)
     v = values.index_select(0, tables).view(shape).transpose(1, 2)
     position = torch.arange(shape[1], device=q.device)
-    mask = (position < meta.context_lens[first:, None])[:, None, None]
+    mask = (position <= meta.positions[first:, None])[:, None, None]
     out = F.scaled_dot_product_attention(q.view(num_seqs, num_kv_heads, -1, head_dim), k, v, attn_mask=mask)
     return out.reshape(num_seqs, num_heads * head_dim)

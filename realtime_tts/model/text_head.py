@@ -20,11 +20,11 @@ from realtime_tts.model.attention import AttentionMetadata
 class SpokenText:
     """Of S streams, in which positions of their sequence the text lies that they speak.
 
-    sequences: [S] int64, which of the step's sequences each is. starts, lens: [S] int64; where there is no text (a
-    padded row), what is read of it is not a number.
+    rows: [S] int64, which of the step's T new positions each looks from. starts, lens: [S] int64; where there is no
+    text (a padded row), what is read of it is not a number.
     """
 
-    sequences: Tensor
+    rows: Tensor
     starts: Tensor
     lens: Tensor
 
@@ -32,7 +32,7 @@ class SpokenText:
 def text_attention(
     q: Tensor, keys: Tensor, meta: AttentionMetadata, spoken: SpokenText
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """From each stream's last new position: what H heads look at in its text.
+    """From one new position of each stream: what H heads look at in its text.
 
     q [T, H, head_dim], keys [num_blocks, block_size, kv_heads, head_dim] (H a multiple of kv_heads) →
     weights [S, H, C] float32 over the C positions of the block tables, with a sum of 1 in the text and 0 elsewhere;
@@ -40,17 +40,16 @@ def text_attention(
     """
     num_heads, head_dim = q.shape[1:]
     num_kv_heads = keys.shape[2]
-    last = meta.last_index.index_select(0, spoken.sequences)
-    tables = meta.block_tables.index_select(0, spoken.sequences)
-    ends = meta.context_lens.index_select(0, spoken.sequences)
+    tables = meta.block_tables.index_select(0, meta.sequences.index_select(0, spoken.rows))
+    last = meta.positions.index_select(0, spoken.rows)
     k = keys.index_select(0, tables.view(-1)).view(tables.shape[0], -1, num_kv_heads, head_dim)
-    grouped = q.index_select(0, last).view(-1, num_kv_heads, num_heads // num_kv_heads, head_dim)
+    grouped = q.index_select(0, spoken.rows).view(-1, num_kv_heads, num_heads // num_kv_heads, head_dim)
     # In float32: a score of some tens, rounded to bfloat16, would move the position by whole words.
     scores = torch.matmul(grouped.float() / math.sqrt(head_dim), k.float().permute(0, 2, 3, 1)).flatten(1, 2)
     position = torch.arange(k.shape[1], device=q.device)
     index = position - spoken.starts[:, None]
     is_text = ((index >= 0) & (index < spoken.lens[:, None]))[:, None]
-    is_context = (position < ends[:, None])[:, None]
+    is_context = (position <= last[:, None])[:, None]
     everywhere = torch.where(is_context, scores, -math.inf).softmax(-1)
     # A softmax of its own: with next to no mass on the text there is still a place in it.
     weights = torch.where(is_text, scores, -math.inf).softmax(-1)

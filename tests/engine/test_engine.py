@@ -195,7 +195,7 @@ def test_out_of_memory_fails_the_batch_and_the_third_in_a_minute_the_worker(
     harness = EngineHarness(tiny)
     run_step = harness.engine.runner._step
 
-    def no_memory(batch: Any) -> Any:
+    def no_memory(layout: Any) -> Any:
         raise torch.OutOfMemoryError("asked to")
 
     for number in range(2):

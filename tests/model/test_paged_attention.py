@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
@@ -65,14 +67,12 @@ def test_other_layers_of_the_pool_are_left_alone():
 
 
 def test_a_wider_static_context_bound_changes_nothing():
-    """A captured graph reads more table columns than a context needs; what lies there must not count."""
+    """The longest of a batch decides for all; what lies behind a shorter one must not count."""
     sequences = Sequences([9, 5])
     sequences.forward([(0, 0, 8), (1, 0, 4)])
     q, k, v = (torch.cat([sequences.qkv[s][i][n : n + 1] for s, n in ((0, 8), (1, 4))]) for i in range(3))
     meta = AttentionMetadata.build([1, 1], [9, 5], sequences.tables, BLOCK_SIZE)
-    wide = AttentionMetadata(
-        meta.positions, meta.slot_mapping, meta.block_tables, meta.context_lens, meta.last_index, (), 8 * BLOCK_SIZE
-    )
+    wide = dataclasses.replace(meta, max_context_len=8 * BLOCK_SIZE)
     outputs = SDPABackend().forward(q, k, v, sequences.kv, 1, wide)
     expected = torch.cat([sequences.expected(0, 8, 9), sequences.expected(1, 4, 5)])
     torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)
@@ -91,7 +91,8 @@ def test_metadata_from_host_integers():
     meta = AttentionMetadata.build([3, 1], [5, 7], [[9, 2], [4, 8]], BLOCK_SIZE)
     assert meta.positions.tolist() == [2, 3, 4, 6]
     assert meta.slot_mapping.tolist() == [38, 39, 8, 34]
-    assert meta.last_index.tolist() == [2, 3]
+    assert meta.sequences.tolist() == [0, 0, 0, 1]
+    assert meta.last_rows(torch.arange(4.0)[:, None]).flatten().tolist() == [2, 3]
     assert meta.prefill_lens == ((3, 5),)
     assert meta.max_context_len == 7
 
@@ -103,3 +104,20 @@ def test_metadata_pads_short_tables_with_a_valid_block():
 def test_metadata_insists_on_its_order():
     with pytest.raises(ValueError, match="first"):
         AttentionMetadata.build([1, 2], [1, 2], [[0], [1]], BLOCK_SIZE)
+
+
+def test_sequences_may_lie_anywhere_in_the_tables():
+    """As in serving, where there is a table for every slot: only `sequences` tells whose row is whose."""
+    sequences = Sequences([9, 5])
+    sequences.forward([(0, 0, 6), (1, 0, 4)])
+    q, k, v = (torch.cat([sequences.qkv[0][i][6:9], sequences.qkv[1][i][4:5]]) for i in range(3))
+    meta = AttentionMetadata.build([3, 1], [9, 5], sequences.tables, BLOCK_SIZE)
+    unused = torch.full((1, 8), 63)
+    apart = dataclasses.replace(
+        meta,
+        sequences=torch.tensor([3, 3, 3, 1]),
+        block_tables=torch.cat((unused, meta.block_tables[1:], unused, meta.block_tables[:1])),
+    )
+    outputs = SDPABackend().forward(q, k, v, sequences.kv, 1, apart)
+    expected = torch.cat([sequences.expected(0, 6, 9), sequences.expected(1, 4, 5)])
+    torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import Tensor
@@ -51,7 +53,8 @@ class Batch:
 
     def spoken(self, sequences: list[int]) -> SpokenText:
         starts, lens = ([self.spans[s][part] for s in sequences] for part in (2, 3))
-        return SpokenText(torch.tensor(sequences), torch.tensor(starts), torch.tensor(lens))
+        ends = list(itertools.accumulate(new for new, *_ in self.spans))
+        return SpokenText(torch.tensor([ends[s] - 1 for s in sequences]), torch.tensor(starts), torch.tensor(lens))
 
     def attend(self, probe: HeadProbe | AllHeadsProbe, layers: int = LAYERS) -> None:
         k = torch.cat([k[len(k) - len(q) :] for q, k in zip(self.q, self.k, strict=True)])

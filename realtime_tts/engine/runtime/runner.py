@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from realtime_tts.engine.core.request import StepFlags, StepPlan
-from realtime_tts.engine.runtime.layout import Batch, build_batch
-from realtime_tts.engine.runtime.noise import patch_noise
+from realtime_tts.engine.core.scheduler_config import SchedulerConfig
+from realtime_tts.engine.runtime.inputs import StepInputs
+from realtime_tts.engine.runtime.layout import StepLayout, lay_out
+from realtime_tts.engine.runtime.outputs import StepOutputs
 from realtime_tts.engine.runtime.stages import BASE, FLOW, LOC_ENC, RESIDUAL, REST, VAE, NoClock, StageClock
 from realtime_tts.engine.runtime.state import DeviceState
+from realtime_tts.engine.runtime.step import StepPrograms
 from realtime_tts.engine.utterance import Utterance
 from realtime_tts.errors import EngineOutOfMemory
-from realtime_tts.model.attention import AttentionBackend, SDPABackend
-from realtime_tts.model.flow_matching import FlowSchedule
-from realtime_tts.model.text_head import HeadProbe
+from realtime_tts.model.attention import AttentionBackend, SDPABackend, host_lens
 from realtime_tts.model.voxcpm import VoxCPM
 from realtime_tts.workers.policy import TextHead
 
@@ -53,7 +53,8 @@ class ModelRunner:
     """Owns the device side of serving: the model and `DeviceState`.
 
     Args:
-        num_blocks, num_slots: as the scheduler's.
+        limits: the scheduler's: how much one step may hold.
+        usual_steps: the number of flow steps that most requests have.
         text_head: what tells where in its text a stream is; None: nobody is asked.
         stages: is told of each step's stages, as they are given to the device.
     """
@@ -61,19 +62,28 @@ class ModelRunner:
     def __init__(
         self,
         model: VoxCPM,
-        num_blocks: int,
-        block_size: int,
-        num_slots: int,
+        limits: SchedulerConfig,
+        usual_steps: int,
         backend: AttentionBackend | None = None,
         text_head: TextHead | None = None,
         stages: StageClock | None = None,
     ) -> None:
-        self.model, self.block_size, self.text_head = model, block_size, text_head
+        config = model.config
+        self.model, self.usual_steps = model, usual_steps
         self.stages = stages or NoClock()
         self.device = model.stop_proj.weight.device
         self.backend = backend or SDPABackend()
-        self.state = DeviceState(model, num_blocks, block_size, num_slots, self.device, model.dtype)
-        self._schedules: dict[int, FlowSchedule] = {}
+        num_slots, max_blocks = limits.max_streams, -(-limits.max_request_positions // limits.block_size)
+        self.state = DeviceState(
+            model, limits.num_blocks, limits.block_size, num_slots, max_blocks, self.device, model.dtype
+        )
+        # Streams with another number of flow steps lie behind the padding of the others.
+        num_rows, num_streams = limits.max_prefill_positions + num_slots, 2 * num_slots
+        num_patches = num_rows + num_slots * (1 + config.num_context_patches)
+        patch_shape = (config.patch_size, config.latent_dim)
+        self.inputs = StepInputs(num_rows, num_streams, num_patches, patch_shape, num_slots, self.device)
+        self.outputs = StepOutputs(num_rows, num_streams, patch_shape, config.patch_samples, self.device)
+        self.programs = StepPrograms(model, self.state, self.inputs, self.outputs, self.backend, text_head, usual_steps)
 
     @torch.inference_mode()
     def run(self, plan: StepPlan, utterances: Mapping[str, Utterance]) -> StepResult:
@@ -82,109 +92,82 @@ class ModelRunner:
         Raises:
             EngineOutOfMemory: nothing of the step counts; the requests in it must end.
         """
+        layout = lay_out(plan, utterances, self.state.scratch_slot, self.usual_steps, self.programs.flow.padded)
         try:
-            batch = build_batch(plan, utterances, self.block_size, self.device)
-            return self._unpack(batch, self._step(batch).cpu().numpy())
+            self._step(layout)
+            self.outputs.wait()
         except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError, the CPU's has no class
             if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and "can't allocate" not in str(error):
                 raise
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
             raise EngineOutOfMemory("the device had no memory for a step") from error
+        return self._unpack(layout)
 
-    def _step(self, batch: Batch) -> Tensor:
-        """The whole step on the device → one flat float32 tensor: finite [R], stop [S], text readings [S, 2] (if
-        there is a head), patches, PCM."""
-        model, state, stages = self.model, self.state, self.stages
+    def _step(self, layout: StepLayout) -> None:
+        """The whole step, given to the device."""
+        programs, stages = self.programs, self.stages
         stages.begin(None)
         stages.mark(LOC_ENC)
-        fed_back = state.last_patch.index_select(0, batch.decode_slots)
-        features = torch.cat((batch.features, fed_back))
-        embeddings, is_audio = model.embed(batch.token_ids, features, batch.audio_index)
-        head = self.text_head if batch.speaking else None
-        probe = HeadProbe(head.layer, head.head, batch.spoken) if head else None
+        self.inputs.put(**layout.values)
+        self.inputs.send(layout.patches)
+        self.state.set_blocks(layout.tables)
+        programs.lens = host_lens(layout.query_lens, layout.context_lens)
+        programs.encode(programs.encode.padded(layout.num_audio))
         stages.mark(BASE)
-        lm_hidden = model.base_forward(embeddings, is_audio, batch.meta, state.kv, self.backend, probe)
+        programs.base(programs.base.padded(layout.num_rows))
         stages.mark(RESIDUAL)
-        hidden = model.residual_forward(lm_hidden, embeddings, is_audio, batch.meta, state.kv, self.backend)
-        lm_hidden, residual_hidden = batch.meta.last_rows(lm_hidden), batch.meta.last_rows(hidden)
+        programs.residual(programs.residual.padded(layout.num_rows))
         stages.mark(REST)
-        finite = (torch.isfinite(lm_hidden) & torch.isfinite(residual_hidden)).all(dim=1)
-        if not batch.speaking:
-            stages.end()
-            return finite.float()
-        lm_hidden = lm_hidden.index_select(0, batch.speaking_rows)
-        residual_hidden = residual_hidden.index_select(0, batch.speaking_rows)
-        stop = model.stop_flags(lm_hidden)
-        self._start_streams(batch)
-        stages.mark(FLOW)
-        patches = self._flow(batch, model.condition(lm_hidden, residual_hidden))
-        state.last_patch.index_copy_(0, batch.speaking_slots, patches)
-        stages.mark(VAE)
-        pcm = model.vae.decode_stream(patches, state.vae, batch.speaking_slots)
-        readings = stop[:0] if probe is None else probe.readings.flatten()
-        stages.mark(REST)
-        parts = (finite, stop, readings, patches.flatten(), pcm.flatten())
-        flat = torch.cat([part.float() for part in parts])
+        if layout.speaking:
+            self._start_streams(layout)
+            stages.mark(FLOW)
+            for steps, first, count in layout.flow_groups:
+                if steps == self.usual_steps:
+                    programs.flow(programs.flow.padded(count))
+                else:
+                    programs.solve(steps, first, count)
+            stages.mark(VAE)
+            programs.vae(programs.vae.padded(layout.num_speech))
+            stages.mark(REST)
+        self.outputs.send(layout.num_speech)
         stages.end()
-        return flat
 
-    def _start_streams(self, batch: Batch) -> None:
+    def _start_streams(self, layout: StepLayout) -> None:
         """Fresh slots; a continued prompt's last patches go through the VAE first, their audio is dropped."""
-        if not batch.starting:
+        if not layout.starting:
             return
         self.stages.mark(VAE)
-        self.state.start_slots(batch.starting_slots, batch.prefix_patches)
-        first_stream = first_patch = 0
-        for num_patches, num_streams in batch.context_groups:
-            slots = batch.starting_slots[first_stream : first_stream + num_streams]
+        slots = self.inputs.starting_slots[: layout.starting]
+        patches = self.inputs.patches[layout.num_features :]
+        self.state.start_slots(slots, patches[: layout.starting])
+        first_stream, first_patch = 0, layout.starting
+        for num_patches, num_streams in layout.context_groups:
+            own_slots = slots[first_stream : first_stream + num_streams]
             first_stream += num_streams
             if num_patches:
-                context = batch.contexts[first_patch : first_patch + num_patches * num_streams]
+                context = patches[first_patch : first_patch + num_patches * num_streams]
                 first_patch += num_patches * num_streams
                 frames = context.reshape(num_streams, -1, context.shape[-1])
-                self.model.vae.decode_stream(frames, self.state.vae, slots)
+                self.model.vae.decode_stream(frames, self.state.vae, own_slots)
 
-    def _flow(self, batch: Batch, mu: Tensor) -> Tensor:
-        """Solve for the next patches, [S, patch_size, latent_dim]; one solve per number of steps in use."""
-        config = self.model.config
-        previous = self.state.last_patch.index_select(0, batch.speaking_slots)
-        noise = patch_noise(batch.noise_keys, batch.patch_index, config.patch_size, config.latent_dim)
-        patches = []
-        start = 0
-        for steps, num_streams in batch.flow_groups:
-            rows = slice(start, start + num_streams)
-            start += num_streams
-            schedule = self._schedule(steps)
-            patches.append(self.model.flow(mu[rows], previous[rows], noise[rows], schedule, batch.cfg[rows]))
-        return patches[0] if len(patches) == 1 else torch.cat(patches)
-
-    def _schedule(self, steps: int) -> FlowSchedule:
-        if steps not in self._schedules:
-            self._schedules[steps] = self.model.flow_schedule(steps)
-        return self._schedules[steps]
-
-    def _unpack(self, batch: Batch, flat: Array) -> StepResult:
-        config = self.model.config
-        num_rows, num_speaking = len(batch.names), len(batch.speaking)
-        patch_values = config.patch_size * config.latent_dim
-        num_readings = 2 * num_speaking if self.text_head is not None else 0
-        sizes = (num_rows, num_speaking, num_readings, num_speaking * patch_values)
-        finite, stop, readings, patches, pcm = np.split(flat, np.cumsum(sizes))
-        patches = patches.reshape(num_speaking, config.patch_size, config.latent_dim)
-        pcm = pcm.reshape(num_speaking, config.patch_samples)
-        good = np.logical_and(np.isfinite(patches).all(axis=(1, 2)), np.isfinite(pcm).all(axis=1)).tolist()
-        flags = {name: StepFlags(finite=bool(ok)) for name, ok in zip(batch.names, finite, strict=True)}
-        for name, stops, ok in zip(batch.speaking, stop, good, strict=True):
+    def _unpack(self, layout: StepLayout) -> StepResult:
+        host, speech = self.outputs.host, list(layout.speech)
+        finite_rows, finite = host["finite_rows"][list(layout.last_rows)], host["finite"][speech]
+        flags = {name: StepFlags(finite=bool(ok)) for name, ok in zip(layout.names, finite_rows.tolist(), strict=True)}
+        stop = host["stop"][speech].tolist()
+        for name, stops, ok in zip(layout.speaking, stop, finite.tolist(), strict=True):
             flags[name] = StepFlags(stop=bool(stops), finite=bool(ok) and flags[name].finite)
-        text = {
-            name: TextReading(*reading.tolist())
-            for name, reading in zip(batch.speaking, readings.reshape(-1, 2), strict=bool(num_readings))
-        }
+        # By a list, so all of it is copied: the next step writes over what is here.
+        pcm, patches = host["pcm"][speech], host["patches"][speech]
+        text: dict[str, TextReading] = {}
+        if self.programs.text_head is not None:
+            readings = host["readings"][: len(speech)].tolist()
+            text = {name: TextReading(*reading) for name, reading in zip(layout.speaking, readings, strict=True)}
         return StepResult(
             flags,
-            dict(zip(batch.speaking, pcm, strict=True)),
-            dict(zip(batch.speaking, patches, strict=True)),
+            dict(zip(layout.speaking, pcm, strict=True)),
+            dict(zip(layout.speaking, patches, strict=True)),
             text,
         )
 

@@ -1,4 +1,4 @@
-"""Every device tensor that outlives a step: the KV pool, and per slot the VAE's state and the last patch."""
+"""Every device tensor that outlives a step: the KV pool, and per slot its blocks, VAE state and last patch."""
 
 from __future__ import annotations
 
@@ -15,18 +15,45 @@ class DeviceState:
     """Static tensors, allocated once, so that a step over them can be captured.
 
     kv: `num_blocks` blocks and one more, `scratch_block`, which belongs to nobody: padded rows may write there.
-    last_patch: [num_slots + 1, patch_size, latent_dim] float32; the last slot is for padded rows, too.
+    block_tables: [num_slots + 1, max_blocks] int64, the blocks of each slot's stream, the first of them again behind
+    the last. The last slot is for padded rows, here and elsewhere.
+    last_patch: [num_slots + 1, patch_size, latent_dim] float32.
     vae: the decoder's left contexts, per slot.
     """
 
     def __init__(
-        self, model: VoxCPM, num_blocks: int, block_size: int, num_slots: int, device: torch.device, dtype: torch.dtype
+        self,
+        model: VoxCPM,
+        num_blocks: int,
+        block_size: int,
+        num_slots: int,
+        max_blocks: int,
+        device: torch.device,
+        dtype: torch.dtype,
     ) -> None:
         config = model.config
         self.scratch_block, self.scratch_slot = num_blocks, num_slots
         self.kv = KVCache.allocate(config, num_blocks + 1, block_size, device, dtype)
+        self.block_tables = torch.full((num_slots + 1, max_blocks), num_blocks, device=device)
         self.last_patch = torch.zeros(num_slots + 1, config.patch_size, config.latent_dim, device=device)
         self.vae = model.vae.new_state(num_slots + 1, device)
+        self._tables: dict[int, tuple[int, ...]] = {}  # what the device holds, by slot
+
+    def set_blocks(self, tables: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+        """Tell the device each slot's blocks; those that it knows cost nothing."""
+        new = {slot: blocks for slot, blocks in tables if self._tables.get(slot) != blocks}
+        if new:
+            self._tables |= new
+            width = self.block_tables.shape[1]
+            rows = torch.tensor([[*blocks, *[blocks[0]] * (width - len(blocks))] for blocks in new.values()])
+            device = self.block_tables.device
+            self.block_tables.index_copy_(0, torch.tensor(list(new), device=device), rows.to(device))
+
+    def slot_mapping(self, positions: Tensor, slots: Tensor) -> Tensor:
+        """positions, slots [T] → where in the KV pool each position lies, [T]."""
+        size, width = self.kv.block_size, self.block_tables.shape[1]
+        blocks = self.block_tables.view(-1).index_select(0, slots * width + positions // size)
+        return blocks * size + positions % size
 
     def start_slots(self, slots: Tensor, prefix_patches: Tensor) -> None:
         """Begin new streams: forget what the slots held, NaN included. slots [n], prefix_patches [n, P, D]."""

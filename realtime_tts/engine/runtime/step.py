@@ -1,0 +1,129 @@
+"""A step of the model as programs over static tensors. Nothing in them waits for the device or asks the host."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from realtime_tts.engine.runtime.inputs import StepInputs
+from realtime_tts.engine.runtime.noise import patch_noise
+from realtime_tts.engine.runtime.outputs import StepOutputs
+from realtime_tts.engine.runtime.program import Program
+from realtime_tts.engine.runtime.state import DeviceState
+from realtime_tts.model.attention import AttentionBackend, AttentionMetadata
+from realtime_tts.model.flow_matching import FlowSchedule
+from realtime_tts.model.text_head import HeadProbe, SpokenText
+from realtime_tts.model.voxcpm import VoxCPM
+from realtime_tts.workers.policy import TextHead
+
+Lens = tuple[tuple[tuple[int, int], ...], int]
+
+
+class StepPrograms:
+    """The parts of a step, in their order. Each reads what the one before it left.
+
+    encode(A): LocEnc of patches, from the host or fed back. base(T), residual(T): both LMs over T rows; prefill and
+    decode are one. flow(S): from S rows' hidden states to patches, which become the slots' last ones, and the stop
+    flags. vae(S): the patches' audio.
+
+    lens: what a backend that is not static must know of the step's sequences, set before each step.
+    """
+
+    def __init__(
+        self,
+        model: VoxCPM,
+        state: DeviceState,
+        inputs: StepInputs,
+        outputs: StepOutputs,
+        backend: AttentionBackend,
+        text_head: TextHead | None,
+        usual_steps: int,
+    ) -> None:
+        self.model, self.state, self.inputs, self.outputs = model, state, inputs, outputs
+        self.backend, self.text_head = backend, text_head
+        self.lens: Lens = ((), 0)
+        num_rows, hidden = inputs.token_ids.shape[0], model.config.base.hidden_size
+        shape, device = (num_rows, hidden), inputs.token_ids.device
+        self._audio, self._embeddings, self._lm_hidden, self._residual_hidden = (
+            torch.zeros(shape, dtype=model.dtype, device=device) for _ in range(4)
+        )
+        self._schedules: dict[int, FlowSchedule] = {}
+        self._schedule(usual_steps)
+        self.encode = Program(self._encode)
+        self.base = Program(self._base)
+        self.residual = Program(self._residual)
+        self.flow = Program(lambda size: self.solve(usual_steps, 0, size))
+        self.vae = Program(self._vae)
+
+    def _encode(self, num_audio: int) -> None:
+        inputs, slots = self.inputs, self.inputs.patch_slots[:num_audio]
+        fed_back = self.state.last_patch.index_select(0, slots)
+        is_given = (slots == self.state.scratch_slot)[:, None, None]
+        patches = torch.where(is_given, inputs.patches[:num_audio], fed_back)
+        self._audio[:num_audio] = self.model.embed_patches(patches)
+
+    def _base(self, num_rows: int) -> None:
+        model, index = self.model, self.inputs.audio_index[:num_rows]
+        text = model.embed_text(self.inputs.token_ids[:num_rows])
+        is_audio = (index >= 0)[:, None]
+        embeddings = torch.where(is_audio, self._audio.index_select(0, index.clamp(min=0)), text)
+        self._embeddings[:num_rows] = embeddings
+        probe = self._probe(num_rows)
+        meta = self._metadata(num_rows)
+        hidden = model.base_forward(embeddings, is_audio, meta, self.state.kv, self.backend, probe)
+        self._lm_hidden[:num_rows] = hidden
+        if probe is not None:
+            self.outputs.readings[: probe.readings.shape[0]] = probe.readings
+
+    def _residual(self, num_rows: int) -> None:
+        hidden, embeddings = self._lm_hidden[:num_rows], self._embeddings[:num_rows]
+        embeddings = embeddings * (self.inputs.audio_index[:num_rows] >= 0)[:, None]
+        meta = self._metadata(num_rows)
+        residual = self.model.residual_forward(hidden, embeddings, None, meta, self.state.kv, self.backend)
+        self._residual_hidden[:num_rows] = residual
+        self.outputs.finite_rows[:num_rows] = (torch.isfinite(hidden) & torch.isfinite(residual)).all(dim=1)
+
+    def solve(self, steps: int, first: int, count: int) -> None:
+        """The flow of some of the step's streams: `count` from `first` on, with so many steps."""
+        model, state, rows = self.model, self.state, slice(first, first + count)
+        inputs, config = self.inputs, self.model.config
+        lm_hidden = self._lm_hidden.index_select(0, inputs.speech_rows[rows])
+        residual = self._residual_hidden.index_select(0, inputs.speech_rows[rows])
+        self.outputs.stop[rows] = model.stop_flags(lm_hidden)
+        slots = inputs.speech_slots[rows]
+        noise = patch_noise(inputs.noise_keys[rows], inputs.patch_index[rows], config.patch_size, config.latent_dim)
+        previous, mu = state.last_patch.index_select(0, slots), model.condition(lm_hidden, residual)
+        patches = model.flow(mu, previous, noise, self._schedule(steps), inputs.cfg[rows])
+        state.last_patch.index_copy_(0, slots, patches)
+        self.outputs.patches[rows] = patches
+
+    def _vae(self, count: int) -> None:
+        outputs = self.outputs
+        patches = outputs.patches[:count]
+        pcm = self.model.vae.decode_stream(patches, self.state.vae, self.inputs.speech_slots[:count])
+        outputs.pcm[:count] = pcm
+        outputs.finite[:count] = torch.isfinite(patches).all(dim=(1, 2)) & torch.isfinite(pcm).all(dim=1)
+
+    def _metadata(self, num_rows: int) -> AttentionMetadata:
+        positions, slots = self.inputs.positions[:num_rows], self.inputs.slots[:num_rows]
+        mapping = self.state.slot_mapping(positions, slots)
+        return AttentionMetadata(positions, mapping, slots, self._tables(), *self.lens)
+
+    def _tables(self) -> Tensor:
+        """All block tables; for a backend whose work has their width, no more of it than the step needs."""
+        if self.backend.is_static:
+            return self.state.block_tables
+        longest = max([self.lens[1], *(context for _, context in self.lens[0])])
+        return self.state.block_tables[:, : -(-longest // self.state.kv.block_size)]
+
+    def _probe(self, num_rows: int) -> HeadProbe | None:
+        if self.text_head is None:
+            return None
+        inputs = self.inputs
+        fields = (inputs.spoken_rows, inputs.spoken_starts, inputs.spoken_lens)
+        return HeadProbe(self.text_head.layer, self.text_head.head, SpokenText(*(field[:num_rows] for field in fields)))
+
+    def _schedule(self, steps: int) -> FlowSchedule:
+        if steps not in self._schedules:
+            self._schedules[steps] = self.model.flow_schedule(steps)
+        return self._schedules[steps]

@@ -1,0 +1,94 @@
+"""A step as programs over static tensors: padding to a captured size harms nobody, and what crosses to the device."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from engine_harness import EngineHarness
+
+from realtime_tts.engine.runtime.inputs import StepInputs
+from realtime_tts.engine.runtime.program import Program, sizes_up_to
+from realtime_tts.model.checkpoint import LoadedModel
+from realtime_tts.workers import frames
+from realtime_tts.workers.policy import TextHead
+
+TEXTS = ["hello", "theweatherisnicetoday", "yes", "abcdefghij" * 5, "quick", "brownfox"]
+HEAD = {"text_head": TextHead(1, 2, 40.0)}
+
+
+def speak(loaded: LoadedModel, padding: int) -> EngineHarness:
+    """Streams that join and leave, prefills in parts, two numbers of flow steps, a cached prefix, readings."""
+    harness = EngineHarness(loaded, HEAD, max_prefill_positions=16, max_streams=5)
+    programs = harness.engine.runner.programs
+    for program in (programs.encode, programs.base, programs.residual, programs.flow, programs.vae):
+        program.padded = lambda size: size + padding if size else 0  # type: ignore[method-assign]
+    for number, text in enumerate([*TEXTS, TEXTS[3]]):
+        steps = 3 if number % 3 == 1 else loaded.policy.default_steps
+        harness.say(f"r{number}", text, seed=number, max_patches=4 + number, steps=steps)
+        harness.engine.step()
+    harness.run()
+    harness.assert_nothing_leaked()
+    return harness
+
+
+def test_padded_rows_change_nothing(tiny: LoadedModel) -> None:
+    plain, padded = speak(tiny, 0), speak(tiny, 3)
+    for number in range(len(TEXTS) + 1):
+        expected = plain.pcm(f"r{number}")
+        assert expected.size
+        np.testing.assert_allclose(padded.pcm(f"r{number}"), expected, atol=1e-4 * np.abs(expected).max())
+    positions = [[m.text_position for m in h.sent if isinstance(m, frames.Audio)] for h in (plain, padded)]
+    assert positions[0] == pytest.approx(positions[1], abs=1e-3)
+    assert any(positions[0])
+
+
+def test_the_programs_wait_for_nothing_and_grow_nothing(tiny: LoadedModel) -> None:
+    """After the first steps a step keeps every tensor where it is: what was captured stays valid."""
+    harness = EngineHarness(tiny)
+    runner = harness.engine.runner
+
+    def places() -> list[int]:
+        state, inputs, outputs = runner.state, runner.inputs, runner.outputs
+        tensors = [state.kv.pool, state.block_tables, state.last_patch, *state.vae.tensors]
+        tensors += [value for owner in (inputs, outputs) for value in vars(owner).values() if torch.is_tensor(value)]
+        return [tensor.data_ptr() for tensor in tensors]
+
+    before = places()
+    for number, text in enumerate(TEXTS):
+        harness.say(f"r{number}", text)
+        harness.engine.step()
+    harness.run()
+    assert places() == before
+
+
+def test_a_field_is_padded_behind_its_values() -> None:
+    inputs = StepInputs(6, 4, 3, (2, 8), scratch_slot=9, device=torch.device("cpu"))
+    inputs.put(slots=[1, 2, 3, 4], audio_index=[0, -1], cfg=[2.0, 1.5, 3.0], noise_keys=[-(2**63), 2**63 - 1])
+    inputs.put(slots=[7])
+    assert inputs.slots.tolist() == [7, 9, 9, 9, 9, 9]
+    assert inputs.audio_index.tolist() == [0, -1, -1, -1, -1, -1]
+    assert inputs.cfg.tolist() == [2.0, 1.5, 3.0, 0.0]
+    assert inputs.noise_keys.tolist() == [-(2**63), 2**63 - 1, 0, 0]
+    patches = np.arange(48, dtype=np.float32).reshape(3, 2, 8)
+    inputs.send([patches[:0], patches[:1], patches[1:]])
+    assert np.array_equal(inputs.patches.numpy(), patches)
+    assert inputs.slots.tolist() == [7, 9, 9, 9, 9, 9]
+
+
+def test_a_program_without_graphs_runs_the_size_it_is_asked_for() -> None:
+    sizes: list[int] = []
+    program = Program(sizes.append)
+    for size in (3, 0, 7):
+        program(program.padded(size))
+    assert sizes == [3, 7]  # nothing to do is not done
+
+
+@pytest.mark.parametrize("largest", [1, 3, 16, 256, 768])
+def test_captured_sizes_are_few_and_close(largest: int) -> None:
+    sizes = sizes_up_to(largest)
+    assert (sizes[0], sizes[-1], sizes) == (1, largest, sorted(set(sizes)))
+    assert all(later <= max(before + 2, 1.5 * before) for before, later in itertools.pairwise(sizes))
+    assert len(sizes) < 45
