@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from realtime_tts.engine.core.block_pool import BLOCK_SIZE
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.engine import Engine
+from realtime_tts.engine.runtime.stages import StageClock
 from realtime_tts.errors import ConfigError, EngineStartError
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.workers import frames
@@ -79,6 +82,26 @@ def choose_config(loaded: LoadedModel, device: torch.device, options: EngineOpti
         min_patches=config.min_patches,
         max_load=options.max_load,
     )
+
+
+def make_engine(
+    loaded: LoadedModel,
+    device: torch.device,
+    options: EngineOptions,
+    emit: Callable[[frames.Message], None] = lambda message: None,
+    stages: StageClock | None = None,
+    **limits: Any,
+) -> Engine:
+    """A warm engine for a loaded model.
+
+    Args:
+        emit, stages: as `Engine`'s.
+        limits: fields of `SchedulerConfig` to be other than chosen here.
+    """
+    config = dataclasses.replace(choose_config(loaded, device, options), **limits)
+    engine = Engine(loaded, config, emit, stages=stages)
+    warm_up(engine)
+    return engine
 
 
 def warm_up(engine: Engine) -> None:

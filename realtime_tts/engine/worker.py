@@ -26,15 +26,14 @@ from realtime_tts.engine.calibrate import with_text_head
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.setup import (
     EngineOptions,
-    choose_config,
     choose_device,
     choose_threads,
+    make_engine,
     ready_message,
-    warm_up,
 )
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.errors import EngineError, EngineStartError, RealtimeTTSError
-from realtime_tts.model.checkpoint import load_model
+from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.workers import frames
 from realtime_tts.workers.location import local_directory
 from realtime_tts.workers.watch import watch
@@ -183,15 +182,21 @@ def rss_bytes() -> int:
         return peak if sys.platform == "darwin" else 1024 * peak
 
 
+def load_checkpoint(options: EngineOptions) -> tuple[LoadedModel, torch.device]:
+    """The model on its device, and torch set up for it."""
+    torch.set_num_threads(choose_threads(options.threads))
+    device = choose_device(options.device)
+    return with_text_head(
+        load_model(str(local_directory(options.model) or options.model), device, options.dtype)
+    ), device
+
+
 def load(options: EngineOptions) -> tuple[Engine, frames.Ready]:
     """Load, warm up and describe an engine; its messages go nowhere until `emit` is set."""
     started_s = time.monotonic()
-    torch.set_num_threads(choose_threads(options.threads))
-    device = choose_device(options.device)
-    loaded = with_text_head(load_model(str(local_directory(options.model) or options.model), device, options.dtype))
-    engine = Engine(loaded, choose_config(loaded, device, options), emit=lambda message: None)
+    loaded, device = load_checkpoint(options)
     loaded_s = time.monotonic()
-    warm_up(engine)
+    engine = make_engine(loaded, device, options)
     return engine, ready_message(engine, device, loaded_s - started_s, time.monotonic() - loaded_s)
 
 
