@@ -16,6 +16,7 @@ COMMANDS = {
     "say": ("realtime_tts.cli.say", "Speak text: to the speaker, a file or a pipe."),
     "voices": ("realtime_tts.cli.voices", "List the voices of a model or a server."),
     "doctor": ("realtime_tts.cli.doctor", "Say what this machine gives, and why."),
+    "bench": ("realtime_tts.cli.bench", "Measure the engine and the server on this machine."),
     "calibrate": ("realtime_tts.cli.calibrate", "Find out how a model tells which word it speaks."),
     "keys": ("realtime_tts.cli.keys", "Make API keys for the server."),
 }

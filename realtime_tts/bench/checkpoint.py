@@ -1,0 +1,142 @@
+"""Random checkpoints of the real shapes: they do the work of the real ones, with nothing to download.
+
+The stop head is zero, so that no stream ends before its length guard: what is spoken is as long as its text says, in
+every engine and every run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor
+
+from realtime_tts.bench.shapes import SHAPES
+from realtime_tts.bench.texts import LONG_TEXT, SENTENCES, TURN
+from realtime_tts.errors import ConfigError
+from realtime_tts.model.audio_vae import Snake1d
+from realtime_tts.model.checkpoint import parse_dtype, save_weights
+from realtime_tts.model.config import ModelConfig
+from realtime_tts.model.config_file import parse_config
+from realtime_tts.model.minicpm import RMSNorm
+from realtime_tts.model.sequence import AUDIO_END, AUDIO_START, REFERENCE_END, REFERENCE_START
+from realtime_tts.model.voxcpm import VoxCPM
+from realtime_tts.workers.policy import ServingPolicy, TextHead
+
+PATCHES_PER_CHAR = 0.5  # 12.5 characters a second at 160 ms a patch: as people speak
+_MAX_TOKENS = 1024
+_SPECIAL = {
+    0: "<unk>",
+    1: "<s>",
+    2: "</s>",
+    AUDIO_START: "<|audio_start|>",
+    AUDIO_END: "<|audio_end|>",
+    REFERENCE_START: "<|ref_audio_start|>",
+    REFERENCE_END: "<|ref_audio_end|>",
+}
+
+
+def write_random_checkpoint(
+    directory: Path,
+    shape: str,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: str | None = None,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> ModelConfig:
+    """Write one in upstream's layout, which the reference package and others load as well.
+
+    Args:
+        shape: a name of `SHAPES`.
+        device: where values are drawn; the same seed gives others elsewhere.
+        dtype: of the language and flow models; None is the shape's own. The VAE is always float32, as published.
+        progress: called with how many values of how many there are.
+
+    Raises:
+        ConfigError: there is no such shape.
+    """
+    if shape not in SHAPES:
+        raise ConfigError(f"there is no shape {shape!r}; the shapes are {', '.join(SHAPES)}", field="shape")
+    raw = {**SHAPES[shape], **({"dtype": dtype} if dtype else {})}
+    config = parse_config(raw)
+    model = random_model(config, device, seed, progress)
+    directory.mkdir(parents=True, exist_ok=True)
+    save_weights(model, directory)
+    _write_json(directory / "config.json", raw)
+    _write_json(directory / "serving.json", _serving(config, shape))
+    tokenizer = _train_tokenizer()
+    tokenizer.save(str(directory / "tokenizer.json"))
+    specials = {"bos_token": _SPECIAL[1], "eos_token": _SPECIAL[2], "unk_token": _SPECIAL[0]}
+    # For other packages, which read it through transformers.
+    _write_json(directory / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **specials})
+    return config
+
+
+def random_model(
+    config: ModelConfig, device: torch.device | str, seed: int, progress: Callable[[int, int], None]
+) -> VoxCPM:
+    """On `device`, in the config's dtype, with a VAE in float32. Activations keep about their size from layer to layer.
+
+    Its RoPE tables are not filled: it is there to be saved.
+    """
+    with torch.device("meta"):
+        model = VoxCPM(config)
+    vae = model.vae
+    del model.vae
+    model = model.to(parse_dtype(config.dtype))
+    model.vae = vae
+    model = model.to_empty(device=device).requires_grad_(False)
+    generator = torch.Generator(device).manual_seed(seed)
+    parameters = dict(model.named_parameters())
+    total, done = sum(parameter.numel() for parameter in parameters.values()), 0
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if isinstance(module, (RMSNorm, Snake1d)):
+                parameter.fill_(1.0)
+            else:
+                _draw(name, parameter, generator)
+            done += parameter.numel()
+            progress(done, total)
+    model.stop_head.weight.zero_()
+    return model
+
+
+def _draw(name: str, parameter: Tensor, generator: torch.Generator) -> None:
+    """Matrices by their inputs; biases small; embeddings and tokens of size one."""
+    if name == "bias":
+        parameter.normal_(0.0, 0.02, generator=generator)
+    elif parameter.dim() >= 2 and name == "weight":
+        parameter.normal_(0.0, 1.0 / math.sqrt(parameter[0].numel()), generator=generator)
+    else:
+        parameter.normal_(0.0, 1.0, generator=generator)
+
+
+def _serving(config: ModelConfig, shape: str) -> dict[str, Any]:
+    # A head is named, so that a worker neither looks for one that is not there nor goes without the work of reading it.
+    head = TextHead(layer=config.base.num_layers // 2, head=0)
+    return ServingPolicy(name=f"random-{shape}", max_patches_per_char=PATCHES_PER_CHAR, text_head=head).to_map()
+
+
+def _train_tokenizer() -> Tokenizer:
+    """Byte pairs, trained on what the bench says: its words are tokens of their own, other text is spelt in bytes."""
+    tokenizer = Tokenizer(models.BPE(unk_token=_SPECIAL[0]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=_MAX_TOKENS,
+        special_tokens=[_SPECIAL.get(number, f"<|reserved_{number}|>") for number in range(REFERENCE_END + 1)],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([*SENTENCES, LONG_TEXT, TURN] * 4, trainer)
+    return tokenizer
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

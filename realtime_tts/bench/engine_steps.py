@@ -1,0 +1,186 @@
+"""How long a step of the engine takes, by the number of streams, and where its time goes.
+
+Streams are all in the middle of their speech: each step advances every one of them by a patch, and nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from realtime_tts.bench.figures import Spread, percentile
+from realtime_tts.bench.stage_clock import SplittingClock, clock_for
+from realtime_tts.bench.subject import Subject
+from realtime_tts.bench.texts import TURN
+from realtime_tts.engine.engine import Engine
+from realtime_tts.engine.runtime.stages import STAGES
+from realtime_tts.errors import EngineError
+from realtime_tts.workers import frames
+
+_NEVER_S = 1e6  # no stream is late or early, so that none is left out of a step
+HOST = "host"  # what of a step's time belongs to no stage: schedule, pack, launch, unpack, send
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What to measure. steps, cfg: of the flow; None is the checkpoint's choice."""
+
+    batches: tuple[int, ...]
+    num_steps: int
+    num_warm: int
+    runs: int
+    steps: int | None = None
+    cfg: float | None = None
+    split: bool = True
+
+
+class SteadyStreams:
+    """An engine with so many streams in mid-speech.
+
+    `stages`: is told of the engine's stages; None: it runs as it does in a worker.
+    """
+
+    def __init__(self, subject: Subject, plan: StepPlan, stages: SplittingClock | None = None) -> None:
+        self._num_audio = 0
+        self._plan = plan
+        self.engine: Engine = subject.engine(
+            self._receive, stages, unpaced_slack_s=_NEVER_S, first_audio_s=_NEVER_S, max_waiting=max(plan.batches)
+        )
+        self._contexts: list[str] = []
+
+    def start(self, num_streams: int, num_steps: int) -> None:
+        """Begin streams that have `num_steps` more patches in them once all of them speak."""
+        plan, engine = self._plan, self.engine
+        text = self._long_text(num_streams, num_steps)
+        self._contexts = [f"{num_streams}-{number}" for number in range(num_streams)]
+        self._num_audio = 0
+        for number, name in enumerate(self._contexts):
+            engine.post(frames.Generate(name, name, text, seed=number, cfg=plan.cfg, steps=plan.steps, paced=False))
+        for _ in range(num_streams + 64):  # prefills share steps; some of the streams speak before others
+            before = self._num_audio
+            engine.step()
+            if self._num_audio - before == num_streams:
+                return
+        raise EngineError(f"{num_streams} streams never came into one step")
+
+    def step(self) -> float:
+        """One step; how long it took, seconds.
+
+        Raises:
+            EngineError: not every stream was in it.
+        """
+        before = self._num_audio
+        started_s = time.perf_counter()
+        self.engine.step()
+        elapsed_s = time.perf_counter() - started_s
+        if self._num_audio - before != len(self._contexts):
+            raise EngineError(f"a step over {len(self._contexts)} streams made {self._num_audio - before} patches")
+        return elapsed_s
+
+    def _long_text(self, num_streams: int, num_steps: int) -> str:
+        """Long enough that upstream's guard, six patches a token, ends no stream before all are measured."""
+        num_tokens = len(self.engine.loaded.tokenizer.encode(TURN))
+        num_prefills = 1 + num_streams * (num_tokens + 8) // self.engine.config.max_prefill_positions
+        return " ".join([TURN] * -(-(num_steps + num_prefills + 1) // (6 * num_tokens)))
+
+    def stop(self) -> None:
+        for name in self._contexts:
+            self.engine.post(frames.CloseContext(name))
+        self.engine.step()
+        self._contexts = []
+
+    def _receive(self, message: frames.Message) -> None:
+        if isinstance(message, frames.Failed):
+            raise EngineError(f"a stream failed: {message.message}")
+        self._num_audio += isinstance(message, frames.Audio)
+
+
+def measure_steps(
+    subject: Subject, plan: StepPlan, progress: Callable[[str], None] = lambda what: None
+) -> list[dict[str, Any]]:
+    """One row per batch: each step's time in each run, their spread, and, if wanted, the split.
+
+    Args:
+        progress: told what comes before each part of the work, of which there are `num_parts`.
+
+    Raises:
+        EngineError: the engine failed, or has no room for so many streams.
+    """
+    streams = SteadyStreams(subject, plan)
+    rows: list[dict[str, Any]] = [{"streams": batch, "runs": []} for batch in plan.batches]
+    for run in range(plan.runs):
+        for row in rows:
+            progress(f"{row['streams']} streams, run {run + 1}")
+            row["runs"].append(_times_ms(streams, row["streams"], plan))
+    for row in rows:
+        _summarise(row, subject)
+    if plan.split:
+        del streams  # its memory is needed for the next one
+        clock = clock_for(subject.device)
+        observed = SteadyStreams(subject, plan, clock)
+        for row in rows:
+            progress(f"{row['streams']} streams, stages")
+            row |= _split(observed, clock, row["streams"], plan)
+    return rows
+
+
+def num_parts(plan: StepPlan) -> int:
+    return len(plan.batches) * (plan.runs + plan.split)
+
+
+def _times_ms(streams: SteadyStreams, batch: int, plan: StepPlan) -> list[float]:
+    streams.start(batch, plan.num_warm + plan.num_steps)
+    for _ in range(plan.num_warm):
+        streams.step()
+    times_ms = [1000 * streams.step() for _ in range(plan.num_steps)]
+    streams.stop()
+    return times_ms
+
+
+def _summarise(row: dict[str, Any], subject: Subject) -> None:
+    times_ms = [value for run in row["runs"] for value in run]
+    row["step_ms"] = dataclasses.asdict(Spread.of(times_ms))
+    row["p50_ms_of_runs"] = [percentile(run, 50) for run in row["runs"]]
+    row["times_real_time"] = row["streams"] * 1000 * subject.patch_s / row["step_ms"]["p50"]
+    row["memory"] = subject.memory()
+
+
+def _split(streams: SteadyStreams, clock: SplittingClock, batch: int, plan: StepPlan) -> dict[str, Any]:
+    """Medians over the steps, ms. `observed_ms`: a step with the clock in it, which costs a little by itself."""
+    streams.start(batch, plan.num_warm + plan.num_steps + 1)
+    for _ in range(plan.num_warm):
+        streams.step()
+    walls_ms, splits = [], []
+    for _ in range(plan.num_steps):
+        walls_ms.append(1000 * streams.step())
+        splits.append({stage: 1000 * seconds for stage, seconds in clock.take().items()})
+    num_kernels = _count_kernels(streams)
+    streams.stop()
+    stages = [stage for stage in STAGES if any(stage in split for split in splits)]
+    medians = {stage: percentile([split.get(stage, 0.0) for split in splits], 50) for stage in stages}
+    hosts_ms = [wall_ms - sum(split.values()) for wall_ms, split in zip(walls_ms, splits, strict=True)]
+    return {
+        "stages_ms": {**medians, HOST: max(0.0, percentile(hosts_ms, 50))} if medians else None,
+        "observed_ms": percentile(walls_ms, 50),
+        "kernels": num_kernels,
+    }
+
+
+def _count_kernels(streams: SteadyStreams) -> int | None:
+    """What the device runs in one step; None on the CPU."""
+    if streams.engine.runner.device.type != "cuda":
+        return None
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        streams.step()
+        torch.cuda.synchronize()
+    on_device = [event for event in profile.events() if event.device_type.name == "CUDA"]
+    return sum(not event.name.startswith(("Memcpy", "Memset")) for event in on_device)
+
+
+def default_batches(device: torch.device) -> tuple[int, ...]:
+    return (1, 2, 4, 8) if device.type == "cpu" else (1, 2, 4, 8, 16, 32, 64, 128, 256)

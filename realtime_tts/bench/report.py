@@ -1,0 +1,105 @@
+"""What a bench leaves behind: a JSON document with every raw figure, and a table."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import realtime_tts
+
+_PACKAGES = ("torch", "triton", "flash-attn", "numpy", "websockets", "av")
+
+
+def document(bench: str, settings: dict[str, Any], subject: dict[str, Any], results: Any) -> dict[str, Any]:
+    """`results` with what is needed to take them again: versions, commit, machine, settings."""
+    return {
+        "bench": bench,
+        "taken_at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "version": realtime_tts.__version__,
+        "commit": commit(),
+        "machine": machine(),
+        "packages": {name: version for name in _PACKAGES if (version := _version(name))},
+        "settings": settings,
+        "subject": subject,
+        "results": results,
+    }
+
+
+def machine() -> dict[str, Any]:
+    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "processor": _processor(),
+        "cores": num_cores,
+        "python": platform.python_version(),
+        "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
+    }
+
+
+def commit() -> str | None:
+    """Of the repository that the package lies in, with a + if something in it is changed; None outside of one.
+    REALTIME_TTS_COMMIT says it where a copy has no repository."""
+    if told := os.environ.get("REALTIME_TTS_COMMIT"):
+        return told
+    root = Path(realtime_tts.__file__).resolve().parents[1]
+    if not (root / ".git").exists():
+        return None
+    try:
+        described = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return described.stdout.strip()
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns aligned to the right, the first to the left."""
+    cells = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    lines = []
+    for row in cells:
+        first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        lines.append("  ".join([row[0].ljust(len(first)), *others]).rstrip())
+    return "\n".join([lines[0], "─" * max(map(len, lines)), *lines[1:]])
+
+
+def figure(value: float | None) -> str:
+    """Three digits that count, or a dash."""
+    if value is None or value != value:
+        return "–"
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

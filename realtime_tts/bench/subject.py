@@ -1,0 +1,71 @@
+"""The engine that a bench runs in its own process."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from realtime_tts.engine.engine import Engine
+from realtime_tts.engine.runtime.stages import StageClock
+from realtime_tts.engine.setup import EngineOptions, make_engine
+from realtime_tts.engine.worker import load_checkpoint, rss_bytes
+from realtime_tts.model.checkpoint import LoadedModel
+from realtime_tts.workers import frames
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Subject:
+    """A checkpoint on its device whose streams end where they are told to: its stop head is made silent, and no guard
+    by characters is kept. The work of a step is that of the checkpoint as it is."""
+
+    loaded: LoadedModel
+    device: torch.device
+    options: EngineOptions
+    load_s: float
+
+    @classmethod
+    def load(cls, options: EngineOptions) -> Subject:
+        """Raises CheckpointError, ConfigError: there is no such checkpoint or device."""
+        started_s = time.perf_counter()
+        loaded, device = load_checkpoint(options)
+        with torch.inference_mode():
+            loaded.model.stop_head.weight.zero_()
+        loaded = dataclasses.replace(loaded, policy=dataclasses.replace(loaded.policy, max_patches_per_char=None))
+        return cls(loaded, device, options, time.perf_counter() - started_s)
+
+    @property
+    def patch_s(self) -> float:
+        """Audio of one patch, seconds."""
+        return self.loaded.config.patch_samples / self.loaded.config.sample_rate
+
+    def engine(self, emit: Callable[[frames.Message], None], stages: StageClock | None = None, **limits: Any) -> Engine:
+        """A warm one; arguments as `make_engine`'s."""
+        return make_engine(self.loaded, self.device, self.options, emit, stages, **limits)
+
+    def memory(self) -> dict[str, float]:
+        """MiB: of the device what tensors held at most and what is reserved for them; of the process on the CPU."""
+        if self.device.type != "cuda":
+            return {"rss_mib": rss_bytes() / 2**20}
+        peak, reserved = torch.cuda.max_memory_allocated(self.device), torch.cuda.memory_reserved(self.device)
+        return {"peak_mib": peak / 2**20, "reserved_mib": reserved / 2**20, "rss_mib": rss_bytes() / 2**20}
+
+    def describe(self) -> dict[str, Any]:
+        """What was measured, for the record."""
+        model = self.loaded.model
+        return {
+            "model": self.loaded.name,
+            "device": str(self.device),
+            "device_name": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "patch_ms": 1000 * self.patch_s,
+            "default_steps": self.loaded.policy.default_steps,
+            "default_cfg": self.loaded.policy.default_cfg,
+            "threads": torch.get_num_threads(),
+            "load_s": self.load_s,
+            "options": dataclasses.asdict(self.options),
+        }

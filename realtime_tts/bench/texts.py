@@ -1,0 +1,21 @@
+"""What the bench says: sentences of a voice agent, within every checkpoint's characters. Pure."""
+
+from __future__ import annotations
+
+SENTENCES = (
+    "Good morning, how can I help you today?",
+    "Your table is booked for seven in the evening.",
+    "The next train to the city leaves in ten minutes.",
+    "I found three hotels near the station.",
+    "Please hold the line while I look that up.",
+    "Would you like to hear the weather for tomorrow?",
+    "The package should arrive before the end of the week.",
+    "Sorry, I did not catch the last part.",
+)
+LONG_TEXT = (
+    "Thank you for calling, I have your order in front of me now. It left the warehouse on Monday morning. "
+    "The driver tried to reach you twice, but nobody was at home. Shall I send it again tomorrow? "
+    "You can also pick it up at the shop on the corner, which is open until nine."
+)
+# One segment, about twenty tokens of a real vocabulary, about six seconds as people speak.
+TURN = "Your order has left the warehouse this morning, and it will be with you tomorrow."

@@ -1,0 +1,127 @@
+"""Steps of the engine: every stream is in every step that is measured, and its parts make up the whole."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from realtime_tts.bench.engine_steps import SteadyStreams, StepPlan
+from realtime_tts.bench.stage_clock import HostClock
+from realtime_tts.bench.subject import Subject
+from realtime_tts.cli.main import cli
+from realtime_tts.engine.runtime.stages import STAGES
+from realtime_tts.engine.setup import EngineOptions
+from realtime_tts.errors import EngineError
+from realtime_tts.workers import frames
+
+
+@pytest.fixture(scope="module")
+def subject(tiny_directory: Path) -> Subject:
+    return Subject.load(EngineOptions(str(tiny_directory), "cpu", threads=1, max_streams=4))
+
+
+def test_the_command_measures_and_keeps_every_figure(tiny_directory: Path, tmp_path: Path) -> None:
+    json_path, plot = tmp_path / "out/engine.json", tmp_path / "engine.png"
+    arguments = ["bench", "engine", "--model", str(tiny_directory), "--device", "cpu", "--batches", "1,3"]
+    arguments += ["--num-steps", "4", "--runs", "2", "--steps", "2", "--json", str(json_path), "--plot", str(plot)]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    assert len(result.stdout.splitlines()) == 4
+    document = json.loads(json_path.read_text())
+    assert [row["streams"] for row in document["results"]] == [1, 3]
+    for row in document["results"]:
+        assert [len(run) for run in row["runs"]] == [4, 4]
+        assert row["step_ms"]["count"] == 8
+        assert set(row["stages_ms"]) == {*STAGES, "host"}
+        assert 0 < max(row["stages_ms"].values()) <= row["observed_ms"] * 1.5
+    assert document["subject"]["model"] == "random-tiny"
+    assert {"version", "commit", "machine", "packages", "settings"} <= set(document)
+    assert plot.stat().st_size > 1000
+
+
+def test_streams_stay_together_for_as_long_as_was_asked(subject: Subject) -> None:
+    plan = StepPlan((4,), num_steps=1, num_warm=0, runs=1, steps=2)
+    streams = SteadyStreams(subject, plan)
+    streams.start(4, 40)
+    assert all(streams.step() > 0 for _ in range(40))
+    streams.stop()
+    assert streams.engine.is_idle
+    streams.start(2, 3)
+    for _ in range(3):
+        streams.step()
+
+
+def test_a_step_without_all_of_them_is_an_error(subject: Subject) -> None:
+    plan = StepPlan((5,), num_steps=1, num_warm=0, runs=1, steps=2)
+    streams = SteadyStreams(subject, plan)
+    streams.start(2, 5)
+    streams.engine.post(frames.CloseContext("2-0"))
+    with pytest.raises(EngineError, match="a step over 2 streams made 1"):
+        streams.step()
+    with pytest.raises(EngineError, match="never came into one step"):
+        SteadyStreams(subject, plan).start(5, 5)
+
+
+def test_stages_that_come_back_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    times_s = iter([1.0, 3.0, 4.0, 9.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(times_s))
+    clock = HostClock()
+    assert clock.take() == {}
+    clock.begin(None)
+    for stage in ("vae", "flow", "vae"):
+        clock.mark(stage)
+    clock.end()
+    assert clock.take() == {"vae": 7.0, "flow": 1.0}
+
+
+def test_the_commands_are_listed_without_torch() -> None:
+    code = (
+        "import sys; from realtime_tts.cli.main import cli; cli.main(['bench', '--help'], standalone_mode=False); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "checkpoint" in result.stdout
+
+
+@pytest.mark.parametrize("batches", ["0", "x", "", "1,,2"])
+def test_batches_that_are_none(batches: str) -> None:
+    result = CliRunner().invoke(cli, ["bench", "engine", "--batches", batches])
+    assert result.exit_code == 2
+    assert "1,2,4" in result.output
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_marks_in_a_captured_step_are_set_anew_by_each_replay() -> None:
+    from realtime_tts.bench.stage_clock import EventClock
+
+    clock, matrix = EventClock(), torch.randn(2048, 2048, device="cuda")
+    times = torch.ones((), device="cuda")
+
+    def step() -> None:
+        clock.mark("flow")
+        for _ in range(8):
+            matrix @ matrix
+        clock.mark("vae")
+        times.add_(1)
+        clock.end()
+
+    clock.begin(None)
+    step()
+    assert set(clock.take()) == {"flow", "vae"}
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        clock.begin("one")
+        step()
+    for _ in range(2):
+        clock.begin("one")
+        graph.replay()
+        split = clock.take()
+        assert split["flow"] > split["vae"] > 0
