@@ -1,4 +1,8 @@
-"""`realtime-tts serve` with a fake worker, as a process of its own: for tests that send signals."""
+"""`realtime-tts serve` with a fake worker, as a process of its own: for tests that send signals, or run in another
+environment than the server's.
+
+Arguments: settings as JSON, and the worker's options as JSON if it is to have some.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,8 @@ def announce(server: GatewayServer, url: str) -> None:
 def main() -> None:
     settings = load_settings(json.loads(sys.argv[1]), {**os.environ, "REALTIME_TTS_PORT": "0"})
     configure_logging(settings.server.log_level, settings.server.log_format)
-    engine = EngineClient([WorkerSpec(fake_worker_command())], SupervisorConfig(backoff_s=0.1))
+    worker_options = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
+    engine = EngineClient([WorkerSpec(fake_worker_command(**worker_options))], SupervisorConfig(backoff_s=0.1))
     asyncio.run(serve(settings, engine, announce))
 
 

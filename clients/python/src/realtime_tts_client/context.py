@@ -155,6 +155,11 @@ class Context:
         return _Samples(self, dtype)
 
     @property
+    def text(self) -> str:
+        """All that was sent so far; words' offsets count in it."""
+        return "".join(self._sent)
+
+    @property
     def sample_rate(self) -> int:
         """Rate of decoded samples, Hz; known once the first packet has come (48,000 for Opus, whatever was asked)."""
         if self.audio is None:
@@ -218,7 +223,7 @@ class Context:
         played_ms = self.played_ms
         heard = [word for word in self.words if word.end_ms <= played_ms]
         chars = heard[-1].end if heard else 0
-        return Spoken(played_ms, "".join(self._sent)[:chars], chars)
+        return Spoken(played_ms, self.text[:chars], chars)
 
     def _stop(self) -> None:
         self._packets.clear()

@@ -89,6 +89,11 @@ class Session:
         """What the server allows, as in `session.started`."""
         return self._protocol.limits
 
+    @property
+    def closed(self) -> bool:
+        """Nothing can be spoken any more: it was closed, or its connection could not be taken up again."""
+        return self._error is not None
+
     # ---- speaking ------------------------------------------------------------------------------------------------
 
     def speak(

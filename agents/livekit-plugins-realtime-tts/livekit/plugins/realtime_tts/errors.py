@@ -1,0 +1,62 @@
+"""The client's errors as those by which LiveKit decides whether to try again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from livekit.agents import APIConnectionError, APIError, APIStatusError, APITimeoutError
+from realtime_tts_client import ConnectionFailed, MissingDependency, ProtocolError, RealtimeTTSError, ServerError
+
+# What the server answers with before there is a WebSocket, and the same codes in a session (docs/protocol.md).
+_STATUS_OF_CODE = {
+    "unauthorized": 401,
+    "forbidden": 403,
+    "voice_not_found": 404,
+    "session_not_found": 404,
+    "slow_consumer": 408,
+    "context_closed": 409,
+    "resume_gap": 410,
+    "text_too_long": 413,
+    "request_too_large": 413,
+    "too_many_contexts": 429,
+    "too_many_sessions": 429,
+    "rate_limited": 429,
+    "too_many_errors": 429,
+    "limit_exceeded": 429,
+    "numerical_error": 500,
+    "engine_error": 500,
+    "internal_error": 500,
+    "overloaded": 503,
+    "draining": 503,
+    "engine_lost": 503,
+    "engine_out_of_memory": 503,
+}
+_BAD_REQUEST = 400
+_SERVER_FAULT = 500
+
+
+def to_api_error(error: RealtimeTTSError) -> APIError:
+    """A lost or refused connection and 408, 429 may be tried again, other 4xx not; for 5xx the server says it."""
+    if isinstance(error, ServerError):
+        status = _STATUS_OF_CODE.get(error.code, _BAD_REQUEST)
+        return APIStatusError(
+            error.message,
+            status_code=status,
+            body={"code": error.code, "field": error.field, "retry_after_s": error.retry_after_s},
+            retryable=error.retryable if status >= _SERVER_FAULT else None,
+        )
+    if isinstance(error, ConnectionFailed) and isinstance(error.__cause__, (asyncio.TimeoutError, TimeoutError)):
+        return APITimeoutError(error.message)
+    if isinstance(error, (ProtocolError, MissingDependency)):
+        return APIError(error.message, body={"code": error.code}, retryable=False)
+    return APIConnectionError(error.message)
+
+
+@contextmanager
+def api_errors() -> Iterator[None]:
+    try:
+        yield
+    except RealtimeTTSError as error:
+        raise to_api_error(error) from error

@@ -1,0 +1,273 @@
+"""Speech of a realtime-tts server for LiveKit Agents."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import weakref
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from livekit.agents import APIConnectionError, APIConnectOptions, tts, utils
+from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, NOT_GIVEN, NotGivenOr
+from livekit.agents.utils import is_given
+from realtime_tts_client import AudioFormat, Context, RealtimeTTSError, Session, connect
+
+from .connection import SharedSession
+from .errors import api_errors
+from .log import logger
+from .transcript import Transcript
+
+DEFAULT_URL = "ws://localhost:8000"
+DEFAULT_SAMPLE_RATE = 24_000  # what LiveKit's room output takes as it is
+PACKET_MS = 20
+# Of the frames that go to LiveKit's output. Its default of 200 ms would keep back what is already there.
+FRAME_MS = 40
+NUM_CHANNELS = 1
+
+
+@dataclass(frozen=True)
+class VoiceOptions:
+    """How to speak; what is None is left to the server."""
+
+    voice: str | None = None
+    cfg: float | None = None
+    steps: int | None = None
+    seed: int | None = None
+    language: str | None = None
+    instructions: str | None = None
+
+    @property
+    def params(self) -> dict[str, Any]:
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "voice"}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class TTS(tts.TTS[Any]):
+    """Text is forwarded as it comes, in any split; no sentence tokenizer is needed in front of it."""
+
+    def __init__(
+        self,
+        url: NotGivenOr[str] = NOT_GIVEN,
+        *,
+        api_key: NotGivenOr[str] = NOT_GIVEN,
+        voice: NotGivenOr[str | None] = NOT_GIVEN,
+        cfg: NotGivenOr[float | None] = NOT_GIVEN,
+        steps: NotGivenOr[int | None] = NOT_GIVEN,
+        seed: NotGivenOr[int | None] = NOT_GIVEN,
+        language: NotGivenOr[str | None] = NOT_GIVEN,
+        instructions: NotGivenOr[str | None] = NOT_GIVEN,
+        sample_rate: int = DEFAULT_SAMPLE_RATE,
+    ) -> None:
+        """
+        Args:
+            url: of the server, `ws://host:port` or `https://host`. Otherwise REALTIME_TTS_URL is read from the
+                environment, else it is ws://localhost:8000.
+            api_key: if the server wants one. Otherwise REALTIME_TTS_API_KEY is read from the environment.
+            voice: name of a voice; the server's default voice if it is left out.
+            cfg: guidance, 0 to 10.
+            steps: of the flow, 2 to 64: more are slower and may sound better.
+            seed: the same seed, voice and text give the same speech; random if it is left out.
+            language: of the text, where the model speaks several.
+            instructions: how to speak, in words, where the model takes some.
+            sample_rate: Hz. LiveKit resamples if its output has another one, and drops the words' times then.
+
+        Raises:
+            ValueError: the address is none.
+        """
+        super().__init__(
+            capabilities=tts.TTSCapabilities(streaming=True, aligned_transcript=True),
+            sample_rate=sample_rate,
+            num_channels=NUM_CHANNELS,
+        )
+        self._url = url if is_given(url) else os.environ.get("REALTIME_TTS_URL", DEFAULT_URL)
+        self._api_key = api_key if is_given(api_key) else os.environ.get("REALTIME_TTS_API_KEY")
+        self._audio = AudioFormat("pcm_s16le", sample_rate=sample_rate, frame_ms=PACKET_MS)
+        self._options = VoiceOptions()
+        self._shared = SharedSession(self._connect)
+        self._prewarming: asyncio.Task[None] | None = None
+        self._streams: weakref.WeakSet[SynthesizeStream] = weakref.WeakSet()
+        self._connect(DEFAULT_API_CONNECT_OPTIONS.timeout)  # a bad address is told here
+        self.update_options(voice=voice, cfg=cfg, steps=steps, seed=seed, language=language, instructions=instructions)
+
+    @property
+    def model(self) -> str:
+        return self._shared.model or "unknown"
+
+    @property
+    def provider(self) -> str:
+        return "realtime-tts"
+
+    def update_options(
+        self,
+        *,
+        voice: NotGivenOr[str | None] = NOT_GIVEN,
+        cfg: NotGivenOr[float | None] = NOT_GIVEN,
+        steps: NotGivenOr[int | None] = NOT_GIVEN,
+        seed: NotGivenOr[int | None] = NOT_GIVEN,
+        language: NotGivenOr[str | None] = NOT_GIVEN,
+        instructions: NotGivenOr[str | None] = NOT_GIVEN,
+    ) -> None:
+        """From the next turn on; None is the server's own choice. The connection stays."""
+        given: dict[str, Any] = {
+            "voice": voice,
+            "cfg": cfg,
+            "steps": steps,
+            "seed": seed,
+            "language": language,
+            "instructions": instructions,
+        }
+        self._options = replace(self._options, **{name: value for name, value in given.items() if is_given(value)})
+
+    def synthesize(self, text: str, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS) -> ChunkedStream:
+        return ChunkedStream(tts=self, input_text=text, conn_options=conn_options)
+
+    def stream(self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS) -> SynthesizeStream:
+        stream = SynthesizeStream(tts=self, conn_options=conn_options)
+        self._streams.add(stream)
+        return stream
+
+    def prewarm(self) -> None:
+        """Connects in the background, so that the first turn need not wait for it."""
+        if self._prewarming is None or self._prewarming.done():
+            self._prewarming = asyncio.create_task(self._prewarm(), name="realtime_tts.prewarm")
+
+    async def aclose(self) -> None:
+        for stream in list(self._streams):
+            await stream.aclose()
+        if self._prewarming is not None:
+            await utils.aio.cancel_and_wait(self._prewarming)
+        await self._shared.aclose()
+
+    def _connect(self, timeout_s: float) -> Session:
+        return connect(self._url, audio=self._audio, api_key=self._api_key, open_timeout_s=timeout_s)
+
+    async def _prewarm(self) -> None:
+        try:
+            await self._shared.get(DEFAULT_API_CONNECT_OPTIONS.timeout)
+        except RealtimeTTSError as error:
+            logger.warning("the server cannot be reached yet", extra={"code": error.code, "reason": error.message})
+
+
+class SynthesizeStream(tts.SynthesizeStream):
+    """One turn: one context of the shared session. A new turn is a new stream."""
+
+    def __init__(self, *, tts: TTS, conn_options: APIConnectOptions) -> None:
+        super().__init__(tts=tts, conn_options=conn_options)
+        self._speech: TTS = tts
+        self._options = tts._options
+
+    async def _run(self, output_emitter: tts.AudioEmitter) -> None:
+        request_id = utils.shortuuid("turn_")
+        output_emitter.initialize(
+            request_id=request_id,
+            sample_rate=self._speech.sample_rate,
+            num_channels=NUM_CHANNELS,
+            mime_type="audio/pcm",
+            frame_size_ms=FRAME_MS,
+            stream=True,
+        )
+        with api_errors():
+            session = await _timed_session(self._speech._shared, self)
+            opening = await self._first_text()
+            if opening is None:
+                return
+            context = session.speak(context_id=request_id, voice=self._options.voice, params=self._options.params)
+            output_emitter.start_segment(segment_id=request_id)
+            sending = asyncio.create_task(self._send(context, opening), name="realtime_tts.send")
+            sending.add_done_callback(lambda task: _stop_if_failed(task, context))
+            try:
+                await _forward(context, output_emitter, self._speech._audio.frame_samples)
+                if not sending.done():
+                    raise APIConnectionError("the server ended the turn before its text had ended")
+                await sending
+            finally:
+                if context.done is None:
+                    context.cancel_nowait()  # leaves before anything else is waited for
+                await utils.aio.cancel_and_wait(sending)
+
+    async def _first_text(self) -> str | None:
+        """What opens the turn, with a character that is more than blank; None if there is none."""
+        opening = ""
+        async for item in self._input_ch:
+            if isinstance(item, str):
+                opening += item
+                if not opening.isspace():
+                    return opening
+        return None
+
+    async def _send(self, context: Context, opening: str) -> None:
+        self._mark_started()
+        await context.send(opening)
+        async for item in self._input_ch:
+            if isinstance(item, str):
+                await context.send(item)
+            elif not (self._input_ch.closed and self._input_ch.empty()):  # the last one comes with the end
+                await context.flush()
+        await context.end()
+
+
+class ChunkedStream(tts.ChunkedStream):
+    """A whole text, as fast as the server makes it."""
+
+    def __init__(self, *, tts: TTS, input_text: str, conn_options: APIConnectOptions) -> None:
+        super().__init__(tts=tts, input_text=input_text, conn_options=conn_options)
+        self._speech: TTS = tts
+        self._options = tts._options
+
+    async def _run(self, output_emitter: tts.AudioEmitter) -> None:
+        request_id = utils.shortuuid("text_")
+        output_emitter.initialize(
+            request_id=request_id,
+            sample_rate=self._speech.sample_rate,
+            num_channels=NUM_CHANNELS,
+            mime_type="audio/pcm",
+            frame_size_ms=FRAME_MS,
+        )
+        with api_errors():
+            session = await _timed_session(self._speech._shared, self)
+            context = session.speak(
+                self._input_text,
+                context_id=request_id,
+                voice=self._options.voice,
+                params=self._options.params,
+                playback="consumed",
+            )
+            try:
+                await _forward(context, output_emitter, self._speech._audio.frame_samples)
+            finally:
+                if context.done is None:
+                    context.cancel_nowait()
+
+
+async def _timed_session(shared: SharedSession, stream: tts.SynthesizeStream | tts.ChunkedStream) -> Session:
+    """The session, and for the metrics how long it took to get it."""
+    stream._connection_reused = shared.is_open
+    began = time.perf_counter()
+    session = await shared.get(stream._conn_options.timeout)
+    stream._acquire_time = 0.0 if stream._connection_reused else time.perf_counter() - began
+    return session
+
+
+def _stop_if_failed(sending: asyncio.Task[None], context: Context) -> None:
+    """Text that cannot be sent any more ends the speech; the stream then raises why."""
+    if not sending.cancelled() and sending.exception() is not None:
+        context.cancel_nowait()
+
+
+async def _forward(context: Context, emitter: tts.AudioEmitter, silence_samples: int) -> None:
+    """All that is spoken of a context, each word before its audio; silence if nothing of it can be spoken."""
+    transcript = Transcript()
+    has_audio = False
+    async for packet in context:
+        for word in packet.words:
+            emitter.push_timed_transcript(transcript.piece(word, context.text))
+        emitter.push(packet.payload)
+        has_audio = True
+    if (rest := transcript.rest(context.text)) is not None:
+        emitter.push_timed_transcript(rest)
+    if context.done is not None and not has_audio:
+        # LiveKit takes speech without a sample for a failure and would ask for it again and again.
+        logger.debug("nothing in the text can be spoken", extra={"skipped": context.skipped})
+        emitter.push(bytes(2 * silence_samples))

@@ -1,0 +1,55 @@
+"""Plugins and agents have an environment of their own (`make test-agents`); elsewhere their tests are not collected."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+if importlib.util.find_spec("livekit") is None or importlib.util.find_spec("pipecat") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+# LiveKit and Pipecat warn of what they themselves, or what they stand on, will have to change.
+THEIR_WARNINGS = ("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning", "ignore::FutureWarning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            for warning in THEIR_WARNINGS:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+def server_python() -> str:
+    """Of the environment that the server is installed in; ours has no torch."""
+    return os.environ.get("SERVER_PYTHON") or str(ROOT / ".venv/bin/python")
+
+
+@pytest.fixture(scope="session")
+def fake_gateway() -> Iterator[str]:
+    """Address of a gateway whose worker tells where in the text it is, and makes speech faster than it is heard."""
+    options = {"text_lag_ms": 80.0, "chars_per_patch": 2.5, "patch_delay_s": 0.01}
+    with subprocess.Popen(
+        [server_python(), str(ROOT / "tests/support/serve_fake.py"), "{}", json.dumps(options)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/support")])},
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["url"]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(20)
+
+
+def pytest_report_header() -> str:
+    return f"agents: the server runs under {server_python()}" if "collect_ignore_glob" not in globals() else ""

@@ -1,0 +1,444 @@
+"""The LiveKit plugin against servers that follow a script, frame by frame, and against a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from client_fake_server import AUDIO, Connection, Voice, ramp, scripted
+from livekit.agents import APIConnectionError, APIConnectOptions, APIError, APIStatusError, APITimeoutError
+from livekit.agents import tts as livekit_tts
+from livekit.agents.metrics import TTSMetrics
+from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
+from livekit.plugins import realtime_tts
+from websockets.asyncio.server import serve
+
+RATE_HZ = AUDIO["sample_rate"]
+ONCE = APIConnectOptions(max_retry=0, timeout=5)
+QUICK = APIConnectOptions(max_retry=2, retry_interval=0.01, timeout=5)
+
+
+@pytest_asyncio.fixture
+async def make_tts() -> AsyncIterator[Any]:
+    made: list[realtime_tts.TTS] = []
+
+    def make(url: str, **options: Any) -> realtime_tts.TTS:
+        made.append(realtime_tts.TTS(url, sample_rate=RATE_HZ, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.aclose()
+
+
+async def frames_of(stream: Any) -> list[livekit_tts.SynthesizedAudio]:
+    return [event async for event in stream]
+
+
+def samples_of(events: list[livekit_tts.SynthesizedAudio]) -> np.ndarray:
+    return np.concatenate([np.frombuffer(event.frame.data, np.int16) for event in events])
+
+
+def pieces_of(events: list[livekit_tts.SynthesizedAudio]) -> list[TimedString]:
+    return [piece for event in events for piece in event.frame.userdata.get(USERDATA_TIMED_TRANSCRIPT, [])]
+
+
+def whole_ramp(num_frames: int) -> np.ndarray:
+    return np.concatenate([ramp(frame) for frame in range(num_frames)])
+
+
+async def speak(stream: livekit_tts.SynthesizeStream, *deltas: str) -> list[livekit_tts.SynthesizedAudio]:
+    for delta in deltas:
+        stream.push_text(delta)
+    stream.end_input()
+    return await asyncio.wait_for(frames_of(stream), 10)
+
+
+class TalkingVoice(Voice):
+    """Tells words as it speaks: every word of the text takes two packets."""
+
+    async def speak(self, connection: Connection, context_id: str, last_sequence: int) -> None:
+        text, number, sequence, position = self.texts[context_id], self.numbers[context_id], 1, 0
+        words = text.replace(",", " ").replace(".", " ").split()
+        for index, word in enumerate(words):
+            start = text.index(word, position)
+            position = start + len(word)
+            told = {"text": word, "start": start, "end": position, "start_ms": index * 40, "end_ms": index * 40 + 40}
+            await connection.send("words", context_id=context_id, sequence=sequence, timing="measured", words=[told])
+            for packet in range(2):
+                await connection.audio(sequence + 1 + packet, index * 2 + packet, number)
+            sequence += 3
+        await connection.done(context_id, sequence, 2 * len(words), len(text))
+
+
+# ---- speaking --------------------------------------------------------------------------------------------------------
+
+
+async def test_text_leaves_as_it_comes_and_every_sample_comes_out_once(make_tts: Any) -> None:
+    arrived = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        first = await connection.read("text")
+        arrived.set()
+        await connection.accept(first["context_id"])
+        assert [(await connection.read())["text"] for _ in range(2)] == ["lo ", "there."]
+        await connection.read("end")
+        for frame in range(30):
+            await connection.audio(frame + 1, frame)
+        await connection.done(first["context_id"], 31, 30, 12)
+
+    async with scripted(script) as (url, connections):
+        stream = make_tts(url).stream(conn_options=ONCE)
+        stream.push_text("Hel")
+        await asyncio.wait_for(arrived.wait(), 5)  # though no word, let alone a sentence, has ended
+        events = await speak(stream, "lo ", "there.")
+        await stream.aclose()
+        kinds = [message["type"] for message in connections[0].received]
+    assert np.array_equal(samples_of(events), whole_ramp(30))
+    assert [event.is_final for event in events] == [False] * (len(events) - 1) + [True]
+    assert kinds.count("text") == 3
+    assert "flush" not in kinds
+
+
+async def test_words_come_before_their_audio_and_make_up_the_text(make_tts: Any) -> None:
+    text = "Well, this is one. And “two”!"
+    async with scripted(TalkingVoice()) as (url, _):
+        events = await speak(make_tts(url).stream(conn_options=ONCE), text[:7], text[7:8], text[8:])
+    pieces = pieces_of(events)
+    assert "".join(pieces) == text
+    assert list(pieces)[:3] == ["Well,", " this", " is"]
+    begun_s = 0.0
+    for event in events:
+        for piece in event.frame.userdata.get(USERDATA_TIMED_TRANSCRIPT, []):
+            assert piece.end_time >= begun_s, "a word whose audio had gone by"
+        begun_s += event.frame.duration
+    assert [piece.start_time for piece in pieces[:3]] == pytest.approx([0.0, 0.04, 0.08])
+
+
+async def test_turns_share_a_connection_and_never_their_audio(make_tts: Any) -> None:
+    async with scripted(TalkingVoice()) as (url, connections):
+        tts = make_tts(url)
+        texts = ["one two three.", "four five.", "six seven eight nine."]
+        spoken = await asyncio.gather(*(speak(tts.stream(conn_options=ONCE), text) for text in texts))
+        assert len(connections) == 1
+    assert ["".join(pieces_of(events)) for events in spoken] == texts
+    assert [len(samples_of(events)) for events in spoken] == [6 * 160, 4 * 160, 8 * 160]
+
+
+async def test_a_flush_in_mid_turn_is_passed_on(make_tts: Any) -> None:
+    async with scripted(TalkingVoice()) as (url, connections):
+        stream = make_tts(url).stream(conn_options=ONCE)
+        stream.push_text("one ")
+        stream.flush()
+        while not connections or not any(message["type"] == "flush" for message in connections[0].received):
+            await asyncio.sleep(0.01)
+        stream.end_input()
+        await frames_of(stream)
+        assert [message["type"] for message in connections[0].received].count("flush") == 1
+
+
+async def test_a_turn_without_text_opens_no_context(make_tts: Any) -> None:
+    async with scripted(TalkingVoice()) as (url, connections):
+        assert await speak(make_tts(url).stream(conn_options=ONCE), "  ") == []
+        assert [message["type"] for message in connections[0].received] == ["session.start"]
+
+
+@pytest.mark.parametrize("kind", ["stream", "synthesize"])
+async def test_what_cannot_be_spoken_is_no_failure(make_tts: Any, kind: str) -> None:
+    async with scripted(Voice(num_frames=0)) as (url, connections):
+        tts = make_tts(url)
+        if kind == "stream":
+            events = await speak(tts.stream(conn_options=QUICK), "👍")
+        else:
+            events = await frames_of(tts.synthesize("👍", conn_options=QUICK))
+        assert not samples_of(events).any()
+        assert [message["type"] for message in connections[0].received].count("end") == 1  # asked once, not again
+
+
+async def test_a_whole_text_is_as_fast_as_it_is_made(make_tts: Any) -> None:
+    async with scripted(TalkingVoice()) as (url, connections):
+        stream = make_tts(url).synthesize("one, two.", conn_options=ONCE)
+        events = await frames_of(stream)
+        assert np.array_equal(samples_of(events), whole_ramp(4))
+        assert "".join(pieces_of(events)) == "one, two."
+        assert len(connections) == 1
+
+
+async def test_options_hold_from_the_next_turn_on_and_the_connection_stays(make_tts: Any) -> None:
+    async with scripted(TalkingVoice()) as (url, connections):
+        tts = make_tts(url, voice="slt", steps=8)
+        before = tts.stream(conn_options=ONCE)
+        tts.update_options(voice="rms", steps=None, seed=7)
+        await speak(before, "one.")
+        await speak(tts.stream(conn_options=ONCE), "two.")
+        first, second = [message for message in connections[0].received if message["type"] == "text"]
+        assert (first["voice"], first["params"]) == ("slt", {"steps": 8})
+        assert (second["voice"], second["params"]) == ("rms", {"seed": 7})
+        assert len(connections) == 1
+
+
+def test_the_environment_names_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REALTIME_TTS_URL", "https://tts.example.org")
+    monkeypatch.setenv("REALTIME_TTS_API_KEY", "secret")
+    tts = realtime_tts.TTS()
+    assert tts._connect(1.0)._endpoint.url == "wss://tts.example.org/v1/stream"
+    assert tts._connect(1.0)._endpoint.api_key == "secret"
+    assert (tts.capabilities.streaming, tts.capabilities.aligned_transcript) == (True, True)
+    with pytest.raises(ValueError, match="address"):
+        realtime_tts.TTS("localhost:8000")
+
+
+# ---- interruption ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["text", "audio"])
+async def test_a_turn_that_is_cancelled_says_so_at_once(make_tts: Any, moment: str) -> None:
+    heard = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        context_id = (await connection.read("text"))["context_id"]
+        await connection.accept(context_id)
+        if moment == "audio":
+            for frame in range(30):
+                await connection.audio(frame + 1, frame)
+        heard.set()
+        assert (await connection.read("cancel"))["context_id"] == context_id
+        await connection.cancelled(context_id, 31 if moment == "audio" else 1)
+
+    async with scripted(script) as (url, connections):
+        tts = make_tts(url)
+        stream = tts.stream(conn_options=ONCE)
+        stream.push_text("One two three ")
+        await asyncio.wait_for(heard.wait(), 5)
+        if moment == "audio":
+            await anext(stream)
+        await asyncio.wait_for(stream.aclose(), 5)
+        session = tts._shared._session
+        assert not session.closed
+        while session._awaited:  # the answer to the cancel
+            await asyncio.sleep(0.01)
+        assert [message["type"] for message in connections[0].received][-1] == "cancel"
+
+
+async def test_the_cancel_waits_for_nothing(make_tts: Any) -> None:
+    """Not for the framework's tasks, and not for the text's source: it is the first thing on the wire."""
+    accepted = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        context_id = (await connection.read("text"))["context_id"]
+        await connection.accept(context_id)
+        accepted.set()
+        await connection.read("cancel")
+        await connection.cancelled(context_id, 1)
+
+    async with scripted(script) as (url, _):
+        tts = make_tts(url)
+        stream = tts.stream(conn_options=ONCE)
+        stream.push_text("One two three ")
+        await asyncio.wait_for(accepted.wait(), 5)
+        session = tts._shared._session
+        stream._task.cancel()
+        for _ in range(5):  # turns of the event loop, no time
+            await asyncio.sleep(0)
+        assert session._awaited, "nothing was cancelled yet"
+        await stream.aclose()
+
+
+# ---- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+async def test_a_cut_connection_is_taken_up_again_and_nothing_is_lost_or_doubled(make_tts: Any) -> None:
+    voice = Voice(num_frames=40, cuts=(7, 9))
+    async with scripted(voice) as (url, connections):
+        events = await speak(make_tts(url).stream(conn_options=ONCE), "Hello.")
+        assert len(connections) == 3
+    assert np.array_equal(samples_of(events), whole_ramp(40))
+    assert voice.num_resumes == 2
+
+
+def failing(code: str, *, retryable: bool, then: Voice | None = None) -> Any:
+    """A server that fails its first context, and speaks the others if there are to be some."""
+    failed = False
+
+    async def script(connection: Connection) -> None:
+        nonlocal failed
+        await connection.begin()
+        while True:
+            message = await connection.read()
+            if not failed and message["type"] == "text":
+                failed = True
+                await connection.accept(message["context_id"])
+                heard = {"audio_ms": 0, "spoken_text": "", "spoken_chars": 0}
+                fields = {"code": code, "message": f"because of {code}", "retryable": retryable, **heard}
+                await connection.send("context.failed", context_id=message["context_id"], sequence=1, **fields)
+                failed_id = message["context_id"]
+            elif failed and then is not None and message.get("context_id") != failed_id:
+                await then.handle(connection, message)
+
+    return script
+
+
+async def test_a_full_server_is_asked_again_with_the_whole_text(make_tts: Any) -> None:
+    voice = TalkingVoice()
+    voice.numbers["failed"] = 1  # that number is taken
+    async with scripted(failing("overloaded", retryable=True, then=voice)) as (url, _):
+        tts = make_tts(url)
+        errors: list[livekit_tts.TTSError] = []
+        tts.on("error", errors.append)
+        events = await speak(tts.stream(conn_options=QUICK), "one ", "two.")
+    assert "".join(pieces_of(events)) == "one two."
+    assert [(error.recoverable, error.error.status_code) for error in errors] == [(True, 503)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("code", "retryable", "status", "again"),
+    [
+        ("voice_not_found", True, 404, False),
+        ("text_too_long", False, 413, False),
+        ("a code of tomorrow", False, 400, False),
+        ("slow_consumer", False, 408, True),
+        ("rate_limited", True, 429, True),
+        ("too_many_contexts", False, 429, True),
+        ("internal_error", False, 500, False),
+        ("engine_lost", True, 503, True),
+    ],
+)
+async def test_a_failed_turn_is_livekits_error(
+    make_tts: Any, code: str, retryable: bool, status: int, again: bool
+) -> None:
+    async with scripted(failing(code, retryable=retryable)) as (url, _):
+        with pytest.raises(APIStatusError, match=f"because of {code}") as caught:
+            await speak(make_tts(url).stream(conn_options=ONCE), "Hello.")
+    assert (caught.value.status_code, caught.value.retryable) == (status, again)
+    assert caught.value.body["code"] == code  # type: ignore[index]
+
+
+async def test_a_piece_that_is_refused_ends_the_turn_with_the_reason(make_tts: Any) -> None:
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        context_id = (await connection.read("text"))["context_id"]
+        await connection.accept(context_id)
+        await connection.send(
+            "error", code="text_too_long", message="enough", retryable=False, context_id=context_id, field="text"
+        )
+        await connection.read("cancel")
+        await connection.cancelled(context_id, 1)
+
+    async with scripted(script) as (url, _):
+        stream = make_tts(url).stream(conn_options=QUICK)
+        stream.push_text("Hello ")
+        while not stream._task.done():  # the refusal is told with one of the pieces after it
+            stream.push_text("again ")
+            await asyncio.wait([stream._task], timeout=0.02)
+        with pytest.raises(APIStatusError) as caught:
+            await anext(stream)
+        assert caught.value.status_code == 413
+        await stream.aclose()
+
+
+async def test_nobody_there_is_a_connection_error_and_prewarm_only_warns(
+    make_tts: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    tts = make_tts("ws://127.0.0.1:9")
+    tts.prewarm()
+    with caplog.at_level(logging.WARNING, "livekit.plugins.realtime_tts"):
+        await tts._prewarming
+    assert "cannot be reached" in caplog.text
+    with pytest.raises(APIConnectionError) as caught:
+        await speak(tts.stream(conn_options=ONCE), "Hello.")
+    assert caught.value.retryable
+
+
+async def test_a_wrong_key_is_not_tried_again(make_tts: Any) -> None:
+    num_asked = 0
+
+    def refuse(connection: Any, request: Any) -> Any:
+        nonlocal num_asked
+        num_asked += 1
+        return connection.respond(401, '{"code": "unauthorized", "message": "no such key"}')
+
+    async with serve(lambda socket: None, "127.0.0.1", 0, process_request=refuse) as server:  # type: ignore[arg-type, return-value]
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(APIStatusError, match="no such key") as caught:
+            await speak(make_tts(url).stream(conn_options=QUICK), "Hello.")
+    assert (caught.value.status_code, caught.value.retryable, num_asked) == (401, False, 1)
+
+
+async def test_a_server_that_takes_the_connection_and_says_nothing_is_a_timeout(make_tts: Any) -> None:
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # until the other side has given up
+        writer.close()
+
+    silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    async with silent:
+        url = f"ws://127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+        with pytest.raises(APITimeoutError):
+            await speak(make_tts(url).stream(conn_options=APIConnectOptions(max_retry=0, timeout=0.2)), "Hello.")
+
+
+async def test_garbage_is_an_error_that_is_not_tried_again(make_tts: Any) -> None:
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        await connection.read("text")
+        await connection.socket.send("this is not JSON")
+
+    async with scripted(script) as (url, _):
+        with pytest.raises(APIError) as caught:
+            await speak(make_tts(url).stream(conn_options=ONCE), "Hello.")
+    assert not caught.value.retryable
+
+
+async def test_a_session_that_is_gone_for_good_is_opened_anew(make_tts: Any) -> None:
+    async def once(connection: Connection) -> None:
+        await connection.begin()
+        await connection.socket.close(1008, "slow_consumer")
+
+    async with scripted(once, TalkingVoice()) as (url, connections):
+        tts = make_tts(url)
+        await tts._shared.get(5)
+        while not tts._shared._session.closed:
+            await asyncio.sleep(0.01)
+        assert "".join(pieces_of(await speak(tts.stream(conn_options=ONCE), "one."))) == "one."
+        assert len(connections) == 2
+
+
+# ---- metrics ---------------------------------------------------------------------------------------------------------
+
+
+async def test_metrics_name_the_model_and_tell_how_long_it_took(make_tts: Any) -> None:
+    async with scripted(TalkingVoice()) as (url, _):
+        tts = make_tts(url)
+        told: list[TTSMetrics] = []
+        tts.on("metrics_collected", told.append)
+        assert tts.model == "unknown"
+        for text in ("one two three.", "four."):
+            stream = tts.stream(conn_options=ONCE)
+            await speak(stream, text)
+            await stream.aclose()
+    assert [metrics.characters_count for metrics in told] == [14, 5]
+    assert [metrics.connection_reused for metrics in told] == [False, True]
+    assert told[0].acquire_time > 0 == told[1].acquire_time
+    assert all(0 < metrics.ttfb < metrics.duration for metrics in told)
+    assert [metrics.audio_duration for metrics in told] == pytest.approx([0.12, 0.04])
+    assert (told[0].metadata.model_name, told[0].metadata.model_provider) == ("m", "realtime-tts")  # type: ignore[union-attr]
+
+
+# ---- a gateway -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_gateways_words_are_the_text_in_the_order_of_their_times(make_tts: Any, fake_gateway: str) -> None:
+    text = "Here is a first sentence, with a comma in it. And then (in brackets) there is a second one!"
+    events = await speak(make_tts(fake_gateway).stream(conn_options=ONCE), *text.split(" ", 1)[0], text[4:])
+    pieces = pieces_of(events)
+    assert "".join(pieces) == text
+    starts = [piece.start_time for piece in pieces]
+    assert starts == sorted(starts)
+    assert len(samples_of(events)) / RATE_HZ >= starts[-1]
