@@ -21,11 +21,10 @@ if importlib.util.find_spec("livekit") is None or importlib.util.find_spec("pipe
 THEIR_WARNINGS = ("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning", "ignore::FutureWarning")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            for warning in THEIR_WARNINGS:
-                item.add_marker(pytest.mark.filterwarnings(warning))
+def pytest_configure(config: pytest.Config) -> None:
+    if "collect_ignore_glob" not in globals():
+        for warning in THEIR_WARNINGS:
+            config.addinivalue_line("filterwarnings", warning)
 
 
 def server_python() -> str:
@@ -49,7 +48,3 @@ def fake_gateway() -> Iterator[str]:
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(20)
-
-
-def pytest_report_header() -> str:
-    return f"agents: the server runs under {server_python()}" if "collect_ignore_glob" not in globals() else ""

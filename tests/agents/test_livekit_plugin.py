@@ -16,6 +16,7 @@ from livekit.agents import tts as livekit_tts
 from livekit.agents.metrics import TTSMetrics
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
 from livekit.plugins import realtime_tts
+from scripted_voices import TalkingVoice, failing
 from websockets.asyncio.server import serve
 
 RATE_HZ = AUDIO["sample_rate"]
@@ -57,23 +58,6 @@ async def speak(stream: livekit_tts.SynthesizeStream, *deltas: str) -> list[live
         stream.push_text(delta)
     stream.end_input()
     return await asyncio.wait_for(frames_of(stream), 10)
-
-
-class TalkingVoice(Voice):
-    """Tells words as it speaks: every word of the text takes two packets."""
-
-    async def speak(self, connection: Connection, context_id: str, last_sequence: int) -> None:
-        text, number, sequence, position = self.texts[context_id], self.numbers[context_id], 1, 0
-        words = text.replace(",", " ").replace(".", " ").split()
-        for index, word in enumerate(words):
-            start = text.index(word, position)
-            position = start + len(word)
-            told = {"text": word, "start": start, "end": position, "start_ms": index * 40, "end_ms": index * 40 + 40}
-            await connection.send("words", context_id=context_id, sequence=sequence, timing="measured", words=[told])
-            for packet in range(2):
-                await connection.audio(sequence + 1 + packet, index * 2 + packet, number)
-            sequence += 3
-        await connection.done(context_id, sequence, 2 * len(words), len(text))
 
 
 # ---- speaking --------------------------------------------------------------------------------------------------------
@@ -262,28 +246,6 @@ async def test_a_cut_connection_is_taken_up_again_and_nothing_is_lost_or_doubled
         assert len(connections) == 3
     assert np.array_equal(samples_of(events), whole_ramp(40))
     assert voice.num_resumes == 2
-
-
-def failing(code: str, *, retryable: bool, then: Voice | None = None) -> Any:
-    """A server that fails its first context, and speaks the others if there are to be some."""
-    failed = False
-
-    async def script(connection: Connection) -> None:
-        nonlocal failed
-        await connection.begin()
-        while True:
-            message = await connection.read()
-            if not failed and message["type"] == "text":
-                failed = True
-                await connection.accept(message["context_id"])
-                heard = {"audio_ms": 0, "spoken_text": "", "spoken_chars": 0}
-                fields = {"code": code, "message": f"because of {code}", "retryable": retryable, **heard}
-                await connection.send("context.failed", context_id=message["context_id"], sequence=1, **fields)
-                failed_id = message["context_id"]
-            elif failed and then is not None and message.get("context_id") != failed_id:
-                await then.handle(connection, message)
-
-    return script
 
 
 async def test_a_full_server_is_asked_again_with_the_whole_text(make_tts: Any) -> None:

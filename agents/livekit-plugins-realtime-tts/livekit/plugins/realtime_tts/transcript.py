@@ -7,10 +7,9 @@ from realtime_tts_client import Word
 
 
 class Transcript:
-    """Cuts a context's text into one piece for each word.
+    """Cuts a context's text into one piece for each word: the word with what stands before it and was not given yet.
 
-    A piece is the word with what stands before it and was not given yet, and with the punctuation that follows at
-    once: "Hello, world." is "Hello," and " world.".
+    The server's words have the punctuation that touches them: "Hello, world." is "Hello," and " world.".
     """
 
     def __init__(self) -> None:
@@ -22,8 +21,6 @@ class Transcript:
         text: of the context so far; the word's offsets count in it.
         """
         end = max(word.end, self._num_given)
-        while end < len(text) and not (text[end].isspace() or text[end].isalnum()):
-            end += 1
         piece = text[self._num_given : end]
         self._num_given, self._end_s = end, word.end_ms / 1000
         return TimedString(piece, start_time=word.start_ms / 1000, end_time=self._end_s)

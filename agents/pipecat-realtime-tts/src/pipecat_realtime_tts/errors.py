@@ -1,0 +1,39 @@
+"""The client's errors in Pipecat's categories, by which it decides whether the service can go on."""
+
+from __future__ import annotations
+
+from pipecat.utils.errors import ErrorCategory
+from realtime_tts_client import (
+    ConnectionFailed,
+    ConnectionLost,
+    ContextClosed,
+    Draining,
+    EngineError,
+    Forbidden,
+    InvalidRequest,
+    LimitExceeded,
+    Overloaded,
+    RealtimeTTSError,
+    RequestTooLarge,
+    ResumeGap,
+    TextTooLong,
+    Unauthorized,
+)
+
+# The first that fits. A text that is too long says nothing about the next one.
+_CATEGORIES: tuple[tuple[tuple[type[RealtimeTTSError], ...], ErrorCategory], ...] = (
+    ((ConnectionFailed, ConnectionLost, ResumeGap), ErrorCategory.CONNECTIVITY),
+    ((Unauthorized,), ErrorCategory.AUTHENTICATION),
+    ((Forbidden,), ErrorCategory.AUTHORIZATION),
+    ((TextTooLong, RequestTooLarge, ContextClosed), ErrorCategory.APPLICATION),
+    ((InvalidRequest,), ErrorCategory.INVALID_REQUEST),
+    ((LimitExceeded,), ErrorCategory.RATE_LIMIT),
+    ((Overloaded, Draining, EngineError), ErrorCategory.SERVER),
+)
+
+
+def category_of(error: RealtimeTTSError) -> ErrorCategory:
+    for kinds, category in _CATEGORIES:
+        if isinstance(error, kinds):
+            return category
+    return ErrorCategory.UNKNOWN

@@ -1,0 +1,288 @@
+"""Speech of a realtime-tts server as a Pipecat service."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Any
+
+from loguru import logger
+from pipecat.frames.frames import CancelFrame, EndFrame, Frame, TTSAudioRawFrame, TTSStoppedFrame
+from pipecat.processors.frame_processor import FrameProcessorSetup
+from pipecat.services.settings import TTSSettings
+from pipecat.services.tts_service import TextAggregationMode, TTSService
+from pipecat.transcriptions.language import Language
+from pipecat.utils.tracing.service_decorators import traced_tts
+from pipecat.utils.types import NOT_GIVEN, NotGiven
+from realtime_tts_client import AudioFormat, ConnectionLost, Context, RealtimeTTSError, Session, connect
+
+from pipecat_realtime_tts.errors import category_of
+from pipecat_realtime_tts.timeline import Timeline
+
+DEFAULT_URL = "ws://localhost:8000"
+PACKET_MS = 20
+NUM_CHANNELS = 1
+# A language model may think for a while in the middle of a turn; only then is the turn given up.
+STALLED_TURN_S = 120.0
+
+
+@dataclass
+class RealtimeTTSSettings(TTSSettings):
+    """Settings that may change from turn to turn; None is the server's own choice.
+
+    Parameters:
+        cfg: Guidance, 0 to 10.
+        steps: Of the flow, 2 to 64: more are slower and may sound better.
+        seed: The same seed, voice and text give the same speech.
+        instructions: How to speak, in words, where the model takes some.
+    """
+
+    cfg: float | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
+    steps: int | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
+    seed: int | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
+    instructions: str | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """What goes to the server beside the voice."""
+        names = ("cfg", "steps", "seed", "language", "instructions")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+@dataclass
+class _Turn:
+    """A context on the server, once there is one, and who listens to it.
+
+    Attributes:
+        failed: what is still to come of its text is dropped.
+    """
+
+    context: Context | None = None
+    listening: asyncio.Task[None] | None = None
+    text_ended: bool = False
+    failed: bool = False
+
+
+class RealtimeTTSService(TTSService):
+    """Text is forwarded token by token; each turn is one context of a session that all turns share.
+
+    The session is the Python client's, which takes a broken connection up again by itself.
+    """
+
+    Settings = RealtimeTTSSettings
+    _settings: RealtimeTTSSettings
+
+    def __init__(
+        self,
+        *,
+        url: str | None = None,
+        api_key: str | None = None,
+        sample_rate: int | None = None,
+        settings: RealtimeTTSSettings | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Initialize the service.
+
+        Args:
+            url: Of the server, `ws://host:port` or `https://host`. Otherwise REALTIME_TTS_URL is read from the
+                environment, else it is ws://localhost:8000.
+            api_key: If the server wants one. Otherwise REALTIME_TTS_API_KEY is read from the environment.
+            sample_rate: Of the audio, in Hz; the pipeline's if it is left out.
+            settings: How to speak.
+            **kwargs: Additional arguments passed to the parent service.
+        """
+        complete = RealtimeTTSSettings(
+            model=None, voice=None, language=None, cfg=None, steps=None, seed=None, instructions=None
+        )
+        if settings is not None:
+            complete.apply_update(settings)
+        super().__init__(
+            text_aggregation_mode=TextAggregationMode.TOKEN,
+            push_text_frames=False,  # words are, when they have been spoken
+            push_start_frame=True,
+            stop_frame_timeout_s=STALLED_TURN_S,
+            sample_rate=sample_rate,
+            settings=complete,
+            **kwargs,
+        )
+        self._url = url if url is not None else os.environ.get("REALTIME_TTS_URL", DEFAULT_URL)
+        self._api_key = api_key if api_key is not None else os.environ.get("REALTIME_TTS_API_KEY")
+        self._session: Session | None = None
+        self._opening = asyncio.Lock()
+        self._turns: dict[str, _Turn] = {}  # by Pipecat's context id
+
+    def can_generate_metrics(self) -> bool:
+        """Metrics are reported."""
+        return True
+
+    @property
+    def supports_processing_metrics(self) -> bool:
+        """Sending a text takes no time worth telling; that to the first audio is told."""
+        return False
+
+    def language_to_service_language(self, language: Language) -> str | None:
+        """The language without its region: "en" for en-US."""
+        return str(language).split("-")[0].lower()
+
+    async def setup(self, setup: FrameProcessorSetup) -> None:  # type: ignore[override]
+        """Set up the service and connect."""
+        await super().setup(setup)
+        try:
+            await self._connected()
+        except RealtimeTTSError as error:
+            await self._report(error)  # the first turn tries again
+
+    async def stop(self, frame: EndFrame) -> None:
+        """Stop once everything was spoken."""
+        await super().stop(frame)
+        await self._disconnect()
+
+    async def cancel(self, frame: CancelFrame) -> None:
+        """Stop at once."""
+        await super().cancel(frame)
+        await self._disconnect()
+
+    async def cleanup(self) -> None:
+        """Release the connection."""
+        await super().cleanup()
+        await self._disconnect()
+
+    @traced_tts
+    async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
+        """Send a piece of a turn's text.
+
+        Args:
+            text: The piece.
+            context_id: Of the turn.
+
+        Yields:
+            None: the audio comes by itself.
+        """
+        turn = self._turns.setdefault(context_id, _Turn())
+        if not turn.failed:
+            try:
+                await self._send(turn, text, context_id)
+                await self.start_tts_usage_metrics(text)
+            except RealtimeTTSError as error:
+                if turn.listening is None:  # else who listens is told too
+                    await self._fail(turn, error)
+        yield None
+
+    async def flush_audio(self, context_id: str | None = None) -> None:
+        """The turn's text has ended."""
+        context_id = context_id or self.get_active_audio_context_id() or ""
+        turn = self._turns.get(context_id)
+        if turn is None:
+            return
+        turn.text_ended = True
+        if turn.failed or turn.context is None:
+            await self._end_audio(context_id)
+            return
+        try:
+            await turn.context.end()
+        except RealtimeTTSError as error:
+            logger.debug(f"{self}: {error.message}")  # who listens is told too
+
+    async def on_audio_context_interrupted(self, context_id: str) -> None:
+        """Tell the server at once that nobody listens any more."""
+        await self._drop(context_id)
+        await self.stop_all_metrics()
+        await super().on_audio_context_interrupted(context_id)
+
+    async def on_audio_context_completed(self, context_id: str) -> None:
+        """A turn that was given up, because nothing came for long, is given up on the server too."""
+        await self._drop(context_id)
+        await super().on_audio_context_completed(context_id)
+
+    async def _connected(self) -> Session:
+        """Raises: RealtimeTTSError, if there is no session and none can be opened."""
+        async with self._opening:
+            if self._session is not None and not self._session.closed:
+                return self._session
+            if self._session is not None:
+                await self._session.close()
+                self._session = None
+            audio = AudioFormat("pcm_s16le", sample_rate=self.sample_rate, frame_ms=PACKET_MS)
+            session = connect(self._url, audio=audio, api_key=self._api_key)
+            await session.__aenter__()
+            self._session = session
+        if self._settings.model != session.model:
+            self._settings.model = session.model
+            self._sync_model_name_to_metrics()
+        await self._call_event_handler("on_connected")
+        return session
+
+    async def _disconnect(self) -> None:
+        for context_id in list(self._turns):
+            await self._drop(context_id)
+        async with self._opening:
+            if self._session is None:
+                return
+            await self._session.close()
+            self._session = None
+        await self._call_event_handler("on_disconnected")
+
+    async def _send(self, turn: _Turn, text: str, context_id: str) -> None:
+        if turn.context is None:
+            session = await self._connected()
+            settings = self._settings
+            turn.context = session.speak(voice=settings.voice, params=settings.params)  # type: ignore[arg-type]
+            turn.listening = self.create_task(self._listen(turn, turn.context, context_id), name="listening")
+        await turn.context.send(text)
+
+    async def _listen(self, turn: _Turn, context: Context, context_id: str) -> None:
+        """All that is spoken of a turn, and its end."""
+        try:
+            if not await self._forward(context, context_id):
+                # Pipecat takes contexts without a sample for a service that has stopped working.
+                logger.debug(f"{self}: nothing of the turn can be spoken")
+                await self._append(context_id, bytes(2 * self.sample_rate * PACKET_MS // 1000))
+        except RealtimeTTSError as error:
+            await self._fail(turn, error)
+            if not turn.text_ended:
+                return  # what is still to come is dropped, and its end ends the turn
+        await self._end_audio(context_id)
+
+    async def _forward(self, context: Context, context_id: str) -> bool:
+        """Words before their audio. Whether there was any audio."""
+        timeline, has_audio = Timeline(), False
+        async for packet in context:
+            timeline.take(packet.duration_ms / 1000, time.monotonic())
+            words = [(word.text, word.end_ms / 1000 + timeline.gaps_s) for word in packet.words]
+            await self.add_word_timestamps(words, context_id)
+            await self._append(context_id, packet.payload)
+            has_audio = True
+        if context.done is None:
+            raise ConnectionLost("the server ended the turn before it was spoken")
+        return has_audio
+
+    async def _append(self, context_id: str, samples: bytes) -> None:
+        frame = TTSAudioRawFrame(samples, self.sample_rate, NUM_CHANNELS, context_id=context_id)
+        await self.append_to_audio_context(context_id, frame)
+
+    async def _end_audio(self, context_id: str) -> None:
+        if self.audio_context_available(context_id):
+            await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
+            await self.remove_audio_context(context_id)
+
+    async def _drop(self, context_id: str) -> None:
+        """Forgets a turn; the server is told at once if it still speaks."""
+        turn = self._turns.pop(context_id, None)
+        if turn is None or turn.context is None:
+            return
+        if turn.context.done is None:
+            turn.context.cancel_nowait()
+        if turn.listening is not None and turn.listening is not asyncio.current_task():
+            await self.cancel_task(turn.listening)
+
+    async def _fail(self, turn: _Turn, error: RealtimeTTSError) -> None:
+        turn.failed = True
+        await self._report(error)
+
+    async def _report(self, error: RealtimeTTSError) -> None:
+        await self.push_error(error_msg=error.message, exception=error, category=category_of(error))
+        if self._session is None or self._session.closed:
+            await self._call_event_handler("on_connection_error", error.message)

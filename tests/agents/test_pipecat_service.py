@@ -1,0 +1,303 @@
+"""The Pipecat service in a pipeline, against servers that follow a script, and against a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from client_fake_server import AUDIO, Connection, Voice, ramp, scripted
+from pipecat.frames.frames import (
+    EndFrame,
+    ErrorFrame,
+    Frame,
+    InterruptionFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+    MetricsFrame,
+    StartFrame,
+    TTSAudioRawFrame,
+    TTSSpeakFrame,
+    TTSStartedFrame,
+    TTSStoppedFrame,
+    TTSTextFrame,
+    TTSUpdateSettingsFrame,
+)
+from pipecat.metrics.metrics import TTFBMetricsData, TTSUsageMetricsData
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.utils.errors import ErrorCategory
+from pipecat.workers.runner import WorkerRunner
+from pipecat_realtime_tts import RealtimeTTSService, RealtimeTTSSettings
+from pipecat_realtime_tts.timeline import Timeline
+from scripted_voices import TalkingVoice, failing
+
+RATE_HZ = AUDIO["sample_rate"]
+
+
+class Sink(FrameProcessor):
+    """Keeps what goes down, and what the service sends up."""
+
+    def __init__(self, frames: list[Frame]) -> None:
+        super().__init__(enable_direct_mode=True)
+        self.frames = frames
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        self.frames.append(frame)
+        await self.push_frame(frame, direction)
+
+
+class Talk:
+    """A running pipeline: source → service → sink."""
+
+    def __init__(self, service: RealtimeTTSService) -> None:
+        self.service = service
+        self.up: list[Frame] = []
+        self.down: list[Frame] = []
+        self.worker = PipelineWorker(
+            Pipeline([Sink(self.up), service, Sink(self.down)]),
+            cancel_on_idle_timeout=False,
+            enable_rtvi=False,
+            params=PipelineParams(audio_out_sample_rate=RATE_HZ, enable_metrics=True, enable_usage_metrics=True),
+        )
+
+    async def put(self, *frames: Frame) -> None:
+        for frame in frames:
+            await self.worker.queue_frame(frame)
+
+    async def say(self, *deltas: str) -> None:
+        await self.put(
+            LLMFullResponseStartFrame(), *(LLMTextFrame(delta) for delta in deltas), LLMFullResponseEndFrame()
+        )
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [frame for frame in self.down if isinstance(frame, kind)]
+
+    @property
+    def errors(self) -> list[ErrorFrame]:
+        return [frame for frame in self.up if isinstance(frame, ErrorFrame)]
+
+    @property
+    def samples(self) -> np.ndarray:
+        parts = [np.frombuffer(frame.audio, np.int16) for frame in self.of(TTSAudioRawFrame)]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int16)
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        async def poll() -> None:
+            while not condition():
+                await asyncio.sleep(0.005)
+
+        await asyncio.wait_for(poll(), 10)
+
+    async def until_stopped(self, times: int = 1) -> None:
+        await self.until(lambda: len(self.of(TTSStoppedFrame)) >= times)
+
+
+@contextlib.asynccontextmanager
+async def talking(url: str, **options: Any) -> AsyncIterator[Talk]:
+    talk = Talk(RealtimeTTSService(url=url, **options))
+    runner = WorkerRunner(handle_sigint=False)
+    await runner.add_workers(talk.worker)
+    running = asyncio.create_task(runner.run())
+    try:
+        await talk.until(lambda: talk.of(StartFrame))
+        yield talk
+        await talk.put(EndFrame())
+        await asyncio.wait_for(running, 10)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_tokens_leave_as_they_come_and_every_sample_comes_out_once() -> None:
+    arrived = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        first = await connection.read("text")
+        arrived.set()
+        await connection.accept(first["context_id"])
+        assert (await connection.read("text"))["text"] == "lo there"
+        await connection.read("end")
+        for frame in range(30):
+            await connection.audio(frame + 1, frame)
+        await connection.done(first["context_id"], 31, 30, 11)
+
+    async with scripted(script) as (url, _), talking(url) as talk:
+        await talk.put(LLMFullResponseStartFrame(), LLMTextFrame("Hel"))
+        await asyncio.wait_for(arrived.wait(), 5)  # though no word, let alone a sentence, has ended
+        await talk.put(LLMTextFrame("lo there"), LLMFullResponseEndFrame())
+        await talk.until_stopped()
+        assert np.array_equal(talk.samples, np.concatenate([ramp(frame) for frame in range(30)]))
+        assert len(talk.of(TTSStartedFrame)) == 1
+        assert talk.errors == []
+
+
+async def test_words_are_told_when_they_have_been_spoken() -> None:
+    async with scripted(TalkingVoice()) as (url, _), talking(url) as talk:
+        await talk.say("Well, ", "this is", " one. And two!")
+        await talk.until_stopped()
+        words = talk.of(TTSTextFrame)
+        assert [word.text for word in words] == ["Well,", "this", "is", "one.", "And", "two!"]
+        ends_s = [(word.pts - words[0].pts) / 1e9 for word in words]
+        assert ends_s == pytest.approx([0.04 * index for index in range(6)], abs=1e-6)
+        assert all(word.append_to_context for word in words)
+
+
+async def test_turns_share_a_connection() -> None:
+    async with scripted(TalkingVoice()) as (url, connections), talking(url) as talk:
+        await talk.say("one two.")
+        await talk.put(TTSSpeakFrame("three."))
+        await talk.say("four five six.")
+        await talk.until_stopped(3)
+        assert len(talk.samples) == 6 * 2 * 160
+        assert len(connections) == 1
+        assert talk.service._turns == {}
+
+
+async def test_settings_hold_from_the_next_turn_on() -> None:
+    settings = RealtimeTTSService.Settings(voice="slt", steps=8, language="en-US")
+    async with scripted(TalkingVoice()) as (url, connections), talking(url, settings=settings) as talk:
+        await talk.say("one.")
+        await talk.until_stopped()
+        await talk.put(TTSUpdateSettingsFrame(delta=RealtimeTTSSettings(voice="rms", steps=None, seed=7)))
+        await talk.say("two.")
+        await talk.until_stopped(2)
+        first, second = [message for message in connections[0].received if message["type"] == "text"]
+        assert (first["voice"], first["params"]) == ("slt", {"steps": 8, "language": "en"})
+        assert (second["voice"], second["params"]) == ("rms", {"seed": 7, "language": "en"})
+        assert talk.service.settings.model == "m"
+
+
+async def test_an_interruption_cancels_at_once_and_the_next_turn_speaks() -> None:
+    cancelled = asyncio.Event()
+    voice = TalkingVoice()
+    voice.numbers["interrupted"] = 1
+
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        context_id = (await connection.read("text"))["context_id"]
+        await connection.accept(context_id)
+        for frame in range(30):
+            await connection.audio(frame + 1, frame)
+        assert (await connection.read("cancel"))["context_id"] == context_id
+        cancelled.set()
+        await connection.audio(31, 30)  # was on its way
+        await connection.cancelled(context_id, 32)
+        while True:
+            message = await connection.read()
+            if message.get("context_id") != context_id:
+                await voice.handle(connection, message)
+
+    async with scripted(script) as (url, connections), talking(url) as talk:
+        await talk.put(LLMFullResponseStartFrame(), LLMTextFrame("One two three "))
+        await talk.until(lambda: len(talk.samples) == 30 * 160)
+        await talk.put(InterruptionFrame())
+        await asyncio.wait_for(cancelled.wait(), 5)
+        await talk.say("four five.")
+        await talk.until_stopped()
+        assert len(talk.samples) == (30 + 4) * 160  # nothing of the old turn afterwards
+        assert [word.text for word in talk.of(TTSTextFrame)] == ["four", "five."]
+        assert len(connections) == 1
+
+
+async def test_a_cut_connection_is_taken_up_again_and_nothing_is_lost_or_doubled() -> None:
+    async with scripted(Voice(num_frames=40, cuts=(7, 9))) as (url, connections), talking(url) as talk:
+        await talk.say("Hello.")
+        await talk.until_stopped()
+        assert np.array_equal(talk.samples, np.concatenate([ramp(frame) for frame in range(40)]))
+        assert len(connections) == 3
+        assert talk.errors == []
+
+
+@pytest.mark.parametrize(
+    ("code", "category", "usable"),
+    [
+        ("voice_not_found", ErrorCategory.INVALID_REQUEST, False),
+        ("text_too_long", ErrorCategory.APPLICATION, True),
+        ("rate_limited", ErrorCategory.RATE_LIMIT, True),
+        ("engine_lost", ErrorCategory.SERVER, True),
+        ("a code of tomorrow", ErrorCategory.UNKNOWN, True),
+    ],
+)
+async def test_a_failed_turn_is_told_once_and_its_rest_is_dropped(
+    code: str, category: ErrorCategory, usable: bool
+) -> None:
+    voice = TalkingVoice()
+    voice.numbers["failed"] = 1
+    script = failing(code, retryable=False, then=voice)
+    async with scripted(script) as (url, _), talking(url) as talk:
+        await talk.put(LLMFullResponseStartFrame(), LLMTextFrame("One "))
+        await talk.until(lambda: talk.errors)
+        await talk.put(LLMTextFrame("two "), LLMTextFrame("three."), LLMFullResponseEndFrame())
+        await talk.until_stopped()
+        assert talk.errors[0].category is category
+        assert talk.service.is_usable is usable
+        assert voice.texts == {}
+        if usable:
+            await talk.say("four.")
+            await talk.until_stopped(2)
+            assert len(talk.samples) == 2 * 160
+
+
+async def test_nobody_there_is_an_error_and_the_pipeline_goes_on() -> None:
+    async with talking("ws://127.0.0.1:9") as talk:
+        told: list[str] = []
+
+        async def note(service: Any, error: str) -> None:
+            told.append(error)
+
+        talk.service.add_event_handler("on_connection_error", note)
+        await talk.say("Hello.")
+        await talk.until_stopped()
+        await talk.until(lambda: told)
+        assert {error.category for error in talk.errors[:2]} == {ErrorCategory.CONNECTIVITY}
+        assert talk.service.is_usable
+
+
+async def test_what_cannot_be_spoken_is_no_failure() -> None:
+    async with scripted(Voice(num_frames=0)) as (url, _), talking(url) as talk:
+        for turn in range(4):  # Pipecat gives a service up after three without a sample
+            await talk.say("👍")
+            await talk.until_stopped(turn + 1)
+        assert not talk.samples.any()
+        assert talk.errors == []
+        assert talk.service.is_usable
+
+
+async def test_metrics_tell_the_first_byte_and_the_characters() -> None:
+    async with scripted(TalkingVoice()) as (url, _), talking(url) as talk:
+        await talk.say("one ", "two.")
+        await talk.until_stopped()
+        data = [datum for frame in talk.of(MetricsFrame) for datum in frame.data]
+        (usage,) = [datum for datum in data if isinstance(datum, TTSUsageMetricsData)]
+        waits = [datum.value for datum in data if isinstance(datum, TTFBMetricsData) and datum.value > 0]
+        assert (usage.value, usage.model) == (8, "m")
+        assert len(waits) == 1
+
+
+def test_a_gap_moves_what_comes_after_it() -> None:
+    timeline = Timeline()
+    timeline.take(0.5, now=10.0)
+    timeline.take(0.5, now=10.2)
+    assert timeline.gaps_s == 0.0
+    timeline.take(0.5, now=12.0)
+    assert timeline.gaps_s == pytest.approx(1.0)
+    timeline.take(0.5, now=12.5)
+    assert timeline.gaps_s == pytest.approx(1.0)
+
+
+async def test_a_gateways_words_are_the_text(fake_gateway: str) -> None:
+    text = "Here is a first sentence, with a comma in it. And then (in brackets) there is a second one!"
+    async with talking(fake_gateway) as talk:
+        await talk.say(*(text[start : start + 3] for start in range(0, len(text), 3)))
+        await talk.until_stopped()
+        words = talk.of(TTSTextFrame)
+        assert " ".join(word.text for word in words) == text
+        assert [word.pts for word in words] == sorted(word.pts for word in words)

@@ -1,0 +1,46 @@
+"""Scripts for `client_fake_server`: one that tells words, and one that fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from client_fake_server import Connection, Voice
+
+
+class TalkingVoice(Voice):
+    """Tells words as it speaks: every word of the text takes two packets."""
+
+    async def speak(self, connection: Connection, context_id: str, last_sequence: int) -> None:
+        text, number, sequence, position = self.texts[context_id], self.numbers[context_id], 1, 0
+        words = text.split()
+        for index, word in enumerate(words):
+            start = text.index(word, position)
+            position = start + len(word)
+            told = {"text": word, "start": start, "end": position, "start_ms": index * 40, "end_ms": index * 40 + 40}
+            await connection.send("words", context_id=context_id, sequence=sequence, timing="measured", words=[told])
+            for packet in range(2):
+                await connection.audio(sequence + 1 + packet, index * 2 + packet, number)
+            sequence += 3
+        await connection.done(context_id, sequence, 2 * len(words), len(text))
+
+
+def failing(code: str, *, retryable: bool, then: Voice | None = None) -> Any:
+    """A server that fails its first context, and speaks the others if there are to be some."""
+    failed = False
+
+    async def script(connection: Connection) -> None:
+        nonlocal failed
+        await connection.begin()
+        while True:
+            message = await connection.read()
+            if not failed and message["type"] == "text":
+                failed = True
+                await connection.accept(message["context_id"])
+                heard = {"audio_ms": 0, "spoken_text": "", "spoken_chars": 0}
+                fields = {"code": code, "message": f"because of {code}", "retryable": retryable, **heard}
+                await connection.send("context.failed", context_id=message["context_id"], sequence=1, **fields)
+                failed_id = message["context_id"]
+            elif failed and then is not None and message.get("context_id") != failed_id:
+                await then.handle(connection, message)
+
+    return script
