@@ -1,11 +1,12 @@
 # Two commands do everything: `make serve` and `make test`. Both create .venv from the committed lock first.
 PYTHON ?= python3
 VENV ?= .venv
+AGENTS_VENV ?= .venv-agents
 BIN := $(VENV)/bin
 ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help serve test test-slow lint format bench lock clean
+.PHONY: help serve test test-slow test-agents lint format bench lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -20,6 +21,10 @@ test: $(VENV)/.dev ## all tests but the long ones, on all cores (Chromium ones r
 
 test-slow: $(VENV)/.dev ## the long ones: recognition over many sentences, soak
 	$(BIN)/python -m pytest -m "slow and not gpu" --timeout 1800 $(ARGS)
+
+test-agents: $(VENV)/.dev $(AGENTS_VENV)/.agents ## plugins for LiveKit and Pipecat, in an environment of their own
+	$(AGENTS_VENV)/bin/python -m mypy --config-file agents/mypy.ini
+	SERVER_PYTHON=$(abspath $(BIN)/python) $(AGENTS_VENV)/bin/python -m pytest tests/agents -m "not slow" $(ARGS)
 
 lint: $(VENV)/.dev ## format check, lint, types
 	$(BIN)/ruff format --check .
@@ -39,8 +44,8 @@ lock: ## resolve requirements*.lock anew (needs uv)
 	uv pip compile --universal --python-version 3.10 --no-header --no-annotate --no-emit-index-url \
 	  --config-file lock.toml --upgrade --extra speaker --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 
-clean: ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove the environments and caches
+	rm -rf $(VENV) $(AGENTS_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' \
@@ -54,4 +59,12 @@ $(VENV)/.runtime: $(BIN)/python requirements.lock pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
 	$(BIN)/python -m pip install -r requirements-dev.lock
+	@touch $@
+
+$(AGENTS_VENV)/.agents: agents/requirements.lock clients/python/pyproject.toml $(wildcard agents/*/pyproject.toml)
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+	  || { echo "The agents need Python 3.11 to 3.13; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(AGENTS_VENV)
+	$(AGENTS_VENV)/bin/python -m pip install -r agents/requirements.lock
+	$(AGENTS_VENV)/bin/python -m pip install --no-deps -e clients/python $(addprefix -e ,$(dir $(wildcard agents/*/pyproject.toml)))
 	@touch $@
