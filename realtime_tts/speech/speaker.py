@@ -29,6 +29,7 @@ class Piece:
     """What the engine has made of a segment since the piece before.
 
     Attributes:
+        segment: as it is known by now; in its last piece, whole.
         pcm: mono, in the speaker's encoding; empty in the last piece of a segment.
         audio_ms: of the segment so far, this piece included.
         done: that was all of the segment.
@@ -105,6 +106,17 @@ class Speaker:
         self._waiting.append((segment, priority))
         self._submit()
 
+    def extend(self, segment: Segment) -> None:
+        """More of the segment that was added last and is not final yet; after `close` nothing happens."""
+        if self._closed:
+            return
+        if self._waiting and self._waiting[-1][0].index == segment.index:
+            self._waiting[-1] = segment, self._waiting[-1][1]
+        elif self._submitted and self._submitted[-1][0].index == segment.index:
+            stream = self._submitted[-1][1]
+            self._submitted[-1] = segment, stream
+            self._engine.extend(stream.request_id, segment.text, segment.final)
+
     async def drain(self) -> None:
         """Wait while segments wait for their turn at the engine: who reads a long text need not hold all of it."""
         await self._has_room.wait()
@@ -152,10 +164,10 @@ class Speaker:
             Exception: what `end` was given.
         """
         while (current := await self._next()) is not None:
-            segment, stream = current
-            message = await anext(stream)
+            message = await anext(current)
             if self._closed:
                 break
+            segment = self._submitted[0][0]  # it may have grown meanwhile
             if isinstance(message, frames.Failed):
                 raise error_from_code(message.code, message.message)
             if isinstance(message, frames.Done):
@@ -166,8 +178,8 @@ class Speaker:
                 return self._piece(segment, pcm, done=False, position=position)
         raise StopAsyncIteration
 
-    async def _next(self) -> tuple[Segment, RequestStream] | None:
-        """The segment to read now; None when the last one has been read."""
+    async def _next(self) -> RequestStream | None:
+        """The request to read now, of the first submitted segment; None when the last one has been read."""
         if self._segment_is_read:
             self._segment_is_read, self._num_bytes = False, 0
             self._submitted.popleft()
@@ -179,7 +191,7 @@ class Speaker:
                 return None
             self._changed.clear()
             await self._changed.wait()
-        return None if self._closed or self._bytes_left == 0 else self._submitted[0]
+        return None if self._closed or self._bytes_left == 0 else self._submitted[0][1]
 
     def _piece(self, segment: Segment, pcm: bytes, done: bool, position: float | None = None) -> Piece:
         self._num_bytes += len(pcm)
@@ -222,4 +234,5 @@ class Speaker:
             tenant=self._tenant,
             priority=priority,
             paced=self._paced,
+            final=segment.final,  # an open one may grow to the policy's `max_segment_chars`: planners keep to it
         )

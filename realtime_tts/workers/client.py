@@ -166,6 +166,12 @@ class EngineClient:
             raise EngineLost("no engine worker is ready")
         return ready
 
+    def extend(self, request_id: str, text: str, final: bool) -> None:
+        """More of the text of a request that was not final, all of it from its beginning. Unknown ids are ignored."""
+        for worker in self._workers:
+            if request_id in worker.requests:
+                worker.supervisor.send(frames.Extend(request_id, text, final))
+
     def cancel(self, request_id: str) -> None:
         """End a request now: its stream yields `Done("cancelled")` and nothing after it. Unknown ids are ignored."""
         for worker in self._workers:

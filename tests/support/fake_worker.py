@@ -5,6 +5,9 @@ gives ceil(n / chars_per_patch) patches. Sample k of a request is ``(k % 2000) -
 with ``[tone]`` gives a 440 Hz sine, with ``[silence]`` zeros. Commands in a text: ``[crash]``, ``[hang]`` and
 ``[fail]`` act after the first patch, ``[never]`` runs for 600 patches, ``[stall]`` yields nothing until cancelled.
 Normalised text has no brackets, so behind the text planner they are spelt out: "command crash".
+
+An open text is spoken as the engine does it: a patch is made while enough text lies in front of it, and more of it is
+read when that runs short; the rest waits for `Extend`.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import dataclasses
 import math
 import os
 import re
@@ -23,6 +25,8 @@ from array import array
 from realtime_tts.workers import frames
 
 HIGH_LEAD_S, LOW_LEAD_S = 3.0, 2.0
+OPEN_LEAD_PATCHES = 2  # of a text that is still being written
+BEGIN_CHARS, LOOK_AHEAD_CHARS = 8, 14  # that must lie in front of the first patch of an open text, and of any other
 SPELT_COMMAND = re.compile(r"\bcommand (crash|hang|fail|never|stall|tone|silence)\b")
 POLICY = {
     "name": "fake-voice",
@@ -53,13 +57,13 @@ def fake_worker_command(**options: object) -> tuple[str, ...]:
     return tuple(command)
 
 
-def patch_pcm(request: frames.Generate, first: int, num_samples: int, sample_rate: int) -> bytes:
-    """Samples [first, first + num_samples) of a request, in its encoding."""
-    span = range(first, first + num_samples)
-    if "[silence]" in request.text:
-        values = [0] * num_samples
-    elif "[tone]" in request.text:
-        values = [int(12000 * math.sin(2 * math.pi * 440 * k / sample_rate)) for k in span]
+def patch_pcm(request: frames.Generate, text: str, first: int, options: argparse.Namespace) -> bytes:
+    """The samples of a patch, from `first` on, in the request's encoding."""
+    span = range(first, first + options.patch_samples)
+    if "[silence]" in text:
+        values = [0] * options.patch_samples
+    elif "[tone]" in text:
+        values = [int(12000 * math.sin(2 * math.pi * 440 * k / options.sample_rate)) for k in span]
     else:
         values = [k % 2000 - 1000 + 1000 * (request.seed % 8) for k in span]
     if request.encoding == "f32le":
@@ -84,21 +88,64 @@ class Context:
         return self.produced_s - self.played_s
 
 
+class Request:
+    """A `Generate`, and what has become of its text."""
+
+    def __init__(self, message: frames.Generate, max_chars: int) -> None:
+        self.message, self.max_chars = message, message.max_chars or max_chars
+        self.known, self.final = message.text, message.final
+        self.read = ""  # what speech is made from
+        self.num_extensions = self.num_text_waits = 0
+        self.awaits_text = False
+        self.has_misbehaved = False
+        self.grown = asyncio.Event()
+
+    @property
+    def text(self) -> str:
+        """With the commands as they are meant."""
+        return SPELT_COMMAND.sub(r"[\1]", self.known)
+
+    def extend(self, message: frames.Extend) -> str | None:
+        """Take more text; why that cannot be."""
+        if self.final or not message.text.startswith(self.known):
+            return "a text can only be extended, and until it is final"
+        if len(message.text) > self.max_chars:
+            return f"the text has {len(message.text)} characters; there is room for {self.max_chars}"
+        self.known, self.final = message.text, message.final
+        self.grown.set()
+        return None
+
+    async def text_for(self, spoken_chars: float) -> None:
+        """Return when there is enough text to make the patch that begins behind so many characters."""
+        bound = LOOK_AHEAD_CHARS if spoken_chars else BEGIN_CHARS
+        while not self.final and len(self.known) - spoken_chars < bound:
+            self.num_text_waits += bool(spoken_chars) and not self.awaits_text
+            self.awaits_text = True
+            self.grown.clear()
+            await self.grown.wait()
+        self.awaits_text = False
+        if self.read != self.known and (self.final or len(self.read) - spoken_chars < bound):
+            self.num_extensions += bool(self.read)
+            self.read = self.known
+
+
 class FakeWorker:
     def __init__(self, options: argparse.Namespace, writer: asyncio.StreamWriter) -> None:
         self.options, self.writer = options, writer
         self.contexts: dict[str, Context] = {}
-        self.requests: dict[str, tuple[frames.Generate, asyncio.Task[None]]] = {}
+        self.requests: dict[str, tuple[Request, asyncio.Task[None]]] = {}
         self.voices: dict[str, str | None] = dict.fromkeys(POLICY["voices"])  # id → tenant; None: everybody's
         self.encodings: dict[str, asyncio.Task[None]] = {}
         self.num_steps = self.num_speaking = self.num_parked = 0
+        self.num_extensions = self.num_text_waits = 0  # of requests that have ended
         self.draining = asyncio.Event()
 
     def send(self, message: frames.Message) -> None:
         self.writer.write(frames.encode(message))
 
     def send_stats(self) -> None:
-        running = self.num_speaking - self.num_parked
+        awaiting_text = sum(request.awaits_text for request, _ in self.requests.values())
+        running = self.num_speaking - self.num_parked - awaiting_text
         self.send(
             frames.Stats(
                 num_steps=self.num_steps,
@@ -107,22 +154,27 @@ class FakeWorker:
                 parked=self.num_parked,
                 free_slots=self.options.max_streams - self.num_speaking,
                 contexts=len(self.contexts),
+                awaiting_text=awaiting_text,
+                extensions=self.num_extensions,
+                text_waits=self.num_text_waits,
             )
         )
 
     def receive(self, message: frames.Message) -> None:
         if isinstance(message, frames.Generate):
-            message = dataclasses.replace(message, text=SPELT_COMMAND.sub(r"[\1]", message.text))
             context = self.contexts.setdefault(message.context_id, Context())
-            task = asyncio.get_running_loop().create_task(self.run(message, context))
-            self.requests[message.request_id] = message, task
+            request = Request(message, POLICY["max_segment_chars"])
+            task = asyncio.get_running_loop().create_task(self.run(request, context))
+            self.requests[message.request_id] = request, task
+        elif isinstance(message, frames.Extend):
+            self.extend(message)
         elif isinstance(message, frames.Cancel):
             self.cancel(message.request_id)
         elif isinstance(message, frames.CloseContext):
             self.contexts.pop(message.context_id, None)
             for request, _ in list(self.requests.values()):
-                if request.context_id == message.context_id:
-                    self.cancel(request.request_id)
+                if request.message.context_id == message.context_id:
+                    self.cancel(request.message.request_id)
         elif isinstance(message, frames.Playback):
             if context := self.contexts.get(message.context_id):
                 context.lead_s(asyncio.get_running_loop().time())
@@ -132,6 +184,13 @@ class FakeWorker:
             self.draining.set()
         else:
             self.receive_voice(message)
+
+    def extend(self, message: frames.Extend) -> None:
+        if found := self.requests.get(message.request_id):
+            request, task = found
+            if refusal := request.extend(message):
+                task.cancel()
+                self.end(request, frames.Failed(message.request_id, "invalid_request", refusal))
 
     def receive_voice(self, message: frames.Message) -> None:
         if isinstance(message, frames.EncodeVoice):
@@ -183,10 +242,11 @@ class FakeWorker:
             found[1].cancel()
             self.send(frames.Done(request_id, "cancelled"))
 
-    async def run(self, request: frames.Generate, context: Context) -> None:
+    async def run(self, request: Request, context: Context) -> None:
+        message = request.message
         async with context.turn:
-            if not self.has_voice(request):
-                self.end(frames.Failed(request.request_id, "voice_not_found", f"no voice {request.voice!r}"))
+            if not self.has_voice(message):
+                self.end(request, frames.Failed(message.request_id, "voice_not_found", f"no voice {message.voice!r}"))
                 return
             self.num_speaking += 1
             try:
@@ -194,44 +254,75 @@ class FakeWorker:
             finally:
                 self.num_speaking -= 1
 
-    async def speak(self, request: frames.Generate, context: Context) -> None:
-        options, loop = self.options, asyncio.get_running_loop()
+    async def speak(self, request: Request, context: Context) -> None:
+        options, message = self.options, request.message
         if "[stall]" in request.text:
             await asyncio.Event().wait()
-        num_patches = math.ceil(len(request.text) / options.chars_per_patch)
-        num_patches = 600 if "[never]" in request.text else num_patches
-        num_patches = min(num_patches, request.max_patches or num_patches)
-        for index in range(num_patches):
+        index = 0
+        while True:
+            await request.text_for(index * options.chars_per_patch)
+            if request.final and index >= self.num_patches(request):
+                break
             await asyncio.sleep(options.patch_delay_s)
-            while request.paced and context.lead_s(loop.time()) > HIGH_LEAD_S:
-                self.num_parked += 1  # a parked request is not running: standing still is no hang
-                try:
-                    await asyncio.sleep(0.02)
-                finally:
-                    self.num_parked -= 1
-            context.lead_s(loop.time())  # brings the clock forward before the audio is counted
-            pcm = patch_pcm(request, index * options.patch_samples, options.patch_samples, options.sample_rate)
+            await self.park(request, context)
+            pcm = patch_pcm(message, request.text, index * options.patch_samples, options)
             context.produced_s += options.patch_samples / options.sample_rate
             self.num_steps += 1
             position = (index + 1) * options.chars_per_patch if options.text_lag_ms else None
-            self.send(frames.Audio(request.request_id, index, position, payload=pcm))
-            if index == 0 and self.misbehave(request):
+            self.send(frames.Audio(message.request_id, index, position, payload=pcm))
+            index += 1
+            if self.misbehave(request):
                 return
-        num_samples = num_patches * options.patch_samples
-        self.end(frames.Done(request.request_id, "stop", num_patches=num_patches, num_samples=num_samples))
+        self.end(
+            request,
+            frames.Done(
+                message.request_id,
+                "stop",
+                num_patches=index,
+                num_samples=index * options.patch_samples,
+                extensions=request.num_extensions,
+                text_waits=request.num_text_waits,
+            ),
+        )
 
-    def misbehave(self, request: frames.Generate) -> bool:
-        if "[fail]" in request.text:
-            self.end(frames.Failed(request.request_id, "numerical_error", "asked to fail"))
-            return True
+    def num_patches(self, request: Request) -> int:
+        num_patches = math.ceil(len(request.text) / self.options.chars_per_patch)
+        num_patches = 600 if "[never]" in request.text else num_patches
+        return min(num_patches, request.message.max_patches or num_patches)
+
+    async def park(self, request: Request, context: Context) -> None:
+        """Wait until the listener wants more audio; the clock is brought forward before it is counted."""
+        loop = asyncio.get_running_loop()
+        patch_s = self.options.patch_samples / self.options.sample_rate
+        while request.message.paced:
+            lead_s = context.lead_s(loop.time())
+            if lead_s <= (HIGH_LEAD_S if request.final else (OPEN_LEAD_PATCHES - 1) * patch_s):
+                break
+            self.num_parked += 1  # a parked request is not running: standing still is no hang
+            try:
+                await asyncio.sleep(0.02)
+            finally:
+                self.num_parked -= 1
+        context.lead_s(loop.time())
+
+    def misbehave(self, request: Request) -> bool:
+        """Do what the text commands, once it has been told and something was spoken."""
+        if request.has_misbehaved:
+            return False
         for command, number in (("[crash]", signal.SIGKILL), ("[hang]", signal.SIGSTOP)):
             if command in request.text:
+                request.has_misbehaved = True
                 self.send_stats()
                 asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), number)
+        if "[fail]" in request.text:
+            self.end(request, frames.Failed(request.message.request_id, "numerical_error", "asked to fail"))
+            return True
         return False
 
-    def end(self, message: frames.Done | frames.Failed) -> None:
-        del self.requests[message.request_id]
+    def end(self, request: Request, message: frames.Done | frames.Failed) -> None:
+        self.num_extensions += request.num_extensions
+        self.num_text_waits += request.num_text_waits
+        del self.requests[request.message.request_id]
         self.send(message)
 
 
