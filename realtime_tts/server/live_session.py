@@ -263,6 +263,8 @@ class LiveSession:
         elif speech := self._speeches.get(event.context_id):
             if isinstance(event, messages.EndOfSegments):
                 speech.speaker.end()
+            elif isinstance(event, messages.ExtendSpeech):
+                speech.speaker.extend(event.segment)
             elif isinstance(event, messages.PlaybackChanged):
                 speech.speaker.playback(event.played_ms, event.paused)
             elif isinstance(event, messages.ParkContext):

@@ -53,7 +53,7 @@ class Context:
     Attributes:
         ended: no more text comes.
         audio_complete: no more packets come; the engine has nothing left to do for it.
-        num_segments: handed to the engine so far.
+        num_segments: handed to the engine so far; the last one may be open, and more of its text to come.
         is_parked: the engine was told to make no more audio for now.
     """
 
@@ -103,16 +103,16 @@ class Context:
     def plan(self, max_chars: int, now: float) -> tuple[list[Segment], int]:
         """Segments to speak now, until enough of them wait; and of how many characters they have been work.
 
-        Stops soon after `max_chars`. A context without any segment is complete when all of its text was planned.
+        One that was not final comes again, with the index that it had. Stops soon after `max_chars`. A context without
+        any segment is complete when all of its text was planned.
         """
         segments: list[Segment] = []
         num_chars = 0
         while self._has_room and num_chars < max_chars and (planned := self._draft.step(now)):
             num_chars += planned.num_chars + sum(segment.end - segment.start for segment in planned.segments)
             for segment in planned.segments:
-                self.outflow.aligner.add_segment(segment)
+                self._note_segment(segment)
             segments += planned.segments
-            self.num_segments += len(planned.segments)
             if planned.is_flushed:
                 self._flushes.append((self.num_segments, planned.flush_id))
                 self._flush_bytes += OBJECT_BYTES + text_bytes(planned.flush_id)
@@ -120,6 +120,13 @@ class Context:
         if self.is_planned and self.num_segments == 0 and not self.audio_complete:
             self.complete_audio()
         return segments, num_chars
+
+    def _note_segment(self, segment: Segment) -> None:
+        if segment.index < self.num_segments:
+            self.outflow.aligner.update_segment(segment)
+        else:
+            self.outflow.aligner.add_segment(segment)
+            self.num_segments += 1
 
     def text_due_at(self, now: float) -> float | None:
         """When to `plan`; `now`: there is something left to plan at once."""
@@ -141,6 +148,8 @@ class Context:
 
     @property
     def _has_room(self) -> bool:
+        """An open segment, always the newest, gets its text while it is spoken: where there is no room, others come
+        before it, which are whole."""
         return not self.state.is_final and self.num_segments - self._num_spoken < MAX_UNSPOKEN
 
     # ---- audio ---------------------------------------------------------------------------------------------------
@@ -180,6 +189,7 @@ class Context:
 
     def cancel(self, now: float) -> None:
         """Drop what waits; the terminal message is ready."""
+        self.outflow.place_late_words()
         self._frozen = played_ms, text, num_chars = self.heard(now)
         self._stop(ContextState.CANCELLED)
         number = self.outflow.take_number()

@@ -1,6 +1,7 @@
 """A context's text: taken in as it comes, planned only as far as it can be spoken soon, and a little at a time.
 
-A planner gives the same segments for every split of a text, so that neither the slices nor their times show.
+A planner that waits for whole segments gives the same ones for every split of a text. A live one takes what has one
+time for one piece, and slices have the time of the latest text: so neither the slices nor their times show.
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ class Draft:
         self._chunk, self._offset = 0, 0  # where reading goes on
         self._num_read = 0
         self._last_text_at = 0.0
-        self._stall_at: float | None = None
-        self._last_word_end = self._segment_end = 0  # of what was planned
+        self._tick_at: float | None = None
+        self._last_word_end = 0  # of what was planned
+        self._planned_end = 0  # of the last final segment: the planner has no more than what follows
         self._skipped: list[tuple[int, int]] = []  # that nobody has been told of
 
     def push(self, text: str, now: float) -> None:
@@ -89,14 +91,14 @@ class Draft:
 
     def close(self) -> None:
         """Nothing of it is planned any more."""
-        self._planner, self._stall_at = None, None
+        self._planner, self._tick_at = None, None
         self._marks.clear()
         self._marks_bytes = 0
 
     @property
     def num_bytes(self) -> int:
         """Of memory, roughly."""
-        num_pending = 0 if self._planner is None else self._num_read - self._segment_end
+        num_pending = 0 if self._planner is None else self._num_read - self._planned_end
         return self._text_bytes + self._marks_bytes + _PENDING_BYTES * num_pending
 
     def head(self, num_chars: int) -> str:
@@ -105,10 +107,10 @@ class Draft:
 
     def due_at(self, now: float) -> float | None:
         """When `step` will do something; `now`: at once."""
-        return now if self._num_read < self.num_chars or self._marks else self._stall_at
+        return now if self._num_read < self.num_chars or self._marks else self._tick_at
 
     def step(self, now: float) -> Planned | None:
-        """Plan a slice of the text, or what is pending at a flush, at the end, or since the stream of text stalls.
+        """Plan a slice of the text, or what is pending at a flush, at the end, or when the planner's time has come.
 
         None: there is nothing to do now. Raises whatever a faulty planner raises.
         """
@@ -124,14 +126,14 @@ class Draft:
             self.is_planned = True
         elif self._marks:
             planned = Planned(SLICE_CHARS, self._planner.flush(now), True, self._take_mark().flush_id)
-        elif self._stall_at is not None and now >= self._stall_at:
+        elif self._tick_at is not None and now >= self._tick_at:
             planned = Planned(SLICE_CHARS, self._planner.tick(now))
         else:
             return None
-        self._stall_at = self._planner.next_deadline()
+        self._tick_at = self._planner.next_deadline()
         self._note_skipped(planned.segments, self._planner.take_skipped())
         if self.is_planned:
-            self._planner, self._stall_at = None, None
+            self._planner, self._tick_at = None, None
         return planned
 
     def _pass_flush(self) -> Planned:
@@ -145,10 +147,10 @@ class Draft:
 
     def _note_skipped(self, segments: Sequence[Segment], skipped: Sequence[tuple[int, int]]) -> None:
         if segments:
+            last = segments[-1]
             self.silent_from = None
-            self._segment_end = segments[-1].end
-            words = segments[-1].words
-            self._last_word_end = words[-1].end if words else segments[-1].start
+            self._planned_end = last.end if last.final else last.start
+            self._last_word_end = last.words[-1].end if last.words else last.start
         for span in skipped:
             if self.silent_from is None and span[0] >= self._last_word_end:
                 self.silent_from = span[0]

@@ -292,8 +292,17 @@ class StartSpeech:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtendSpeech:
+    """More of the segment that was started last and is not final yet. It becomes final before anything follows it."""
+
+    context_id: str
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
 class EndOfSegments:
-    """No `StartSpeech` follows: when all segments are spoken, finish the encoder, then `Session.audio_finished`."""
+    """No `StartSpeech` and no `ExtendSpeech` follows: when all segments are spoken, finish the encoder, then
+    `Session.audio_finished`."""
 
     context_id: str
 
@@ -353,6 +362,7 @@ class CloseSession:
 
 SessionEvent = (
     StartSpeech
+    | ExtendSpeech
     | EndOfSegments
     | CancelContext
     | CloseContext

@@ -145,6 +145,10 @@ class Outflow:
             return Flushed(self.context_id, self.take_number(), head.flush_id, self.clock.sent_ms)
         return self._words_until(float("inf")) or self._pull_done(head)
 
+    def place_late_words(self) -> None:
+        """Before what was heard is asked for the last time: words that have come to be known after their audio left."""
+        self.aligner.commit_until(self.clock.sent_ms)
+
     def take_restart(self) -> bool:
         """True once after the clock started, or went on after it had run dry."""
         restarted = self._restarted

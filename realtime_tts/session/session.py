@@ -41,6 +41,7 @@ from realtime_tts.session.messages import (
     End,
     EndOfSegments,
     ErrorMessage,
+    ExtendSpeech,
     Flush,
     KeepAlive,
     ParkContext,
@@ -222,7 +223,12 @@ class Session:
         """Tell what the session's defaults amount to. A seed that the client left open is another for each context."""
         self._announced = True
         params = SpeechParams(
-            settled.cfg, settled.steps, self._defaults.params.seed, settled.language, settled.instructions
+            settled.cfg,
+            settled.steps,
+            self._defaults.params.seed,
+            settled.language,
+            settled.instructions,
+            settled.mode,
         )
         self._outbox.post(
             SessionStarted(
@@ -591,14 +597,18 @@ class Session:
         What `max_chars` leave is due at the next tick: others get their turn in between.
         """
         try:
-            was_planned = context.is_planned
+            was_planned, num_known = context.is_planned, context.num_segments
             segments, num_chars = context.plan(max_chars, self._now)
         except Exception as error:
             self._crash(error, context.id)
             return max_chars
-        self._events += [
-            StartSpeech(context.id, context.number, segment, context.settings, context.priority) for segment in segments
-        ]
+        for segment in segments:
+            if segment.index < num_known:
+                self._events.append(ExtendSpeech(context.id, segment))
+            else:
+                num_known += 1
+                start = StartSpeech(context.id, context.number, segment, context.settings, context.priority)
+                self._events.append(start)
         if context.is_planned and not was_planned and context.num_segments:
             self._events.append(EndOfSegments(context.id))
         # What is found out while nobody is connected is told with the next call.

@@ -6,16 +6,23 @@ from dataclasses import dataclass
 
 from realtime_tts.audio.codecs import AudioFormat
 
+# How text is spoken that is still being written: "live" from its first words on, "clause" by whole clauses.
+MODES = ("live", "clause")
+
 
 @dataclass(frozen=True, slots=True)
 class SpeechParams:
-    """How to speak; None leaves the choice to the session, then to the server, then to the model."""
+    """How to speak; None leaves the choice to the session, then to the server, then to the model.
+
+    mode: one of `MODES`.
+    """
 
     cfg: float | None = None
     steps: int | None = None
     seed: int | None = None
     language: str | None = None
     instructions: str | None = None
+    mode: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,7 @@ class ContextSettings:
     cfg: float
     steps: int
     language: str
+    mode: str
     instructions: str | None = None
 
 

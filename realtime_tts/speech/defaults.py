@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.errors import InvalidRequest, UnsupportedLanguage, VoiceNotFound
-from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
+from realtime_tts.session.settings import MODES, Choices, ContextSettings, SpeechParams
 from realtime_tts.text.planner import PlannerFactory, SpeechPlanner
 from realtime_tts.workers import frames
 from realtime_tts.workers.policy import (
@@ -28,6 +28,8 @@ class SpeechDefaults:
         ready: what its worker said of it.
         voices: names that a tenant can speak with.
         language: in which numbers, dates and the like are read where the caller names none.
+        mode: one of `MODES`, for a caller who does not say; None: live where the model tells which word it speaks,
+            else by clauses.
         stall_flush_s: see `SpeechPlanner`.
         draw_seed: a seed for a caller who leaves it open.
     """
@@ -38,6 +40,7 @@ class SpeechDefaults:
         *,
         voices: Callable[[str], Sequence[str]],
         language: str,
+        mode: str | None = None,
         stall_flush_s: float | None,
         draw_seed: Callable[[], int],
     ) -> None:
@@ -45,6 +48,7 @@ class SpeechDefaults:
         self.default_voice: str = ready.default_voice or ZERO_SHOT_VOICE
         self._voices = voices
         self._language = _base_of(language)
+        self.default_mode = mode or ("live" if ready.text_timing == "measured" else "clause")
         self._draw_seed = draw_seed
         self._planners = PlannerFactory(self.policy.charset, self.policy.max_segment_chars, stall_flush_s)
 
@@ -77,12 +81,13 @@ class SpeechDefaults:
             cfg=self.policy.default_cfg if params.cfg is None else params.cfg,
             steps=self.policy.default_steps if params.steps is None else params.steps,
             language=self._language if params.language is None else self._known_language(params.language),
+            mode=self.default_mode if params.mode is None else params.mode,
             instructions=params.instructions,
         )
 
     def make_planner(self, settings: ContextSettings) -> SpeechPlanner:
         """A planner of one context's text."""
-        return self._planners.make(settings.language)
+        return self._planners.make(settings.language, live=settings.mode == "live")
 
     def _voice(self, name: str | None, tenant: str, permissive: bool, only: Sequence[str]) -> str:
         default = only[0] if only else self.default_voice
@@ -116,6 +121,7 @@ def _merge(over: SpeechParams, under: SpeechParams) -> SpeechParams:
         seed=under.seed if over.seed is None else over.seed,
         language=under.language if over.language is None else over.language,
         instructions=under.instructions if over.instructions is None else over.instructions,
+        mode=under.mode if over.mode is None else over.mode,
     )
 
 
@@ -126,5 +132,7 @@ def _check(params: SpeechParams) -> None:
         raise InvalidRequest(f"steps must be within {MIN_STEPS} and {MAX_STEPS}", field="params.steps")
     if params.seed is not None and not 0 <= params.seed <= MAX_SEED:
         raise InvalidRequest(f"seed must be within 0 and {MAX_SEED}", field="params.seed")
+    if params.mode is not None and params.mode not in MODES:
+        raise InvalidRequest(f"mode must be {' or '.join(MODES)}", field="params.mode")
     if params.instructions is not None and len(params.instructions) > MAX_INSTRUCTION_CHARS:
         raise InvalidRequest(f"instructions may have {MAX_INSTRUCTION_CHARS} characters", field="params.instructions")

@@ -20,12 +20,16 @@ class TextSource:
 
     A plain iterable may block (an LLM client's stream), so a thread of its own reads it.
 
+    Attributes:
+        is_whole: all of the text is there from the start.
+
     Raises:
         TypeError: neither text nor something to iterate over.
     """
 
     def __init__(self, text: TextLike) -> None:
         pieces: AsyncIterator[object]
+        self.is_whole = isinstance(text, (str, list, tuple))
         if isinstance(text, (str, list, tuple)):
             pieces = _whole([text] if isinstance(text, str) else text)
         elif isinstance(text, (bytes, bytearray, memoryview)):
@@ -75,10 +79,13 @@ def _no_text(value: object) -> TypeError:
 async def speak_text(source: TextSource, planner: Planner, speaker: Speaker) -> None:
     """Plan a text as it comes and hand its segments to a speaker, not far ahead of what the engine takes.
 
+    Of a live planner's segments, those that are given again are extended.
+
     What the text or the engine raises, the speaker's reader gets after the speech before it.
     """
     clock = asyncio.get_running_loop().time
     delta: str | None = ""
+    num_segments = 0
     try:
         while delta is not None:
             deadline_s = planner.next_deadline()
@@ -89,7 +96,11 @@ async def speak_text(source: TextSource, planner: Planner, speaker: Speaker) -> 
             else:
                 segments = planner.end(clock()) if delta is None else planner.push(delta, clock())
             for segment in segments:
-                speaker.add(segment)
+                if segment.index < num_segments:
+                    speaker.extend(segment)
+                else:
+                    speaker.add(segment)
+                    num_segments += 1
             await speaker.drain()
         speaker.end()
     except Exception as error:

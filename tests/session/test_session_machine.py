@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from session_driver import FakePlanner, FakeSegment, resolve
+from session_driver import MS_PER_CHAR, FakePlanner, FakeSegment, resolve
 
 from realtime_tts.audio.packetizer import Packet
 from realtime_tts.dialects.native import NativeDialect
@@ -34,6 +34,7 @@ from realtime_tts.session.messages import (
     End,
     EndOfSegments,
     ErrorMessage,
+    ExtendSpeech,
     Flush,
     Flushed,
     ParkContext,
@@ -50,7 +51,7 @@ from realtime_tts.session.messages import (
     Words,
 )
 from realtime_tts.session.session import Session, SessionState
-from realtime_tts.session.settings import SessionConfig
+from realtime_tts.session.settings import MODES, SessionConfig, SpeechParams
 
 FRAME_MS = 20
 PICKS = st.integers(0, 4)
@@ -76,7 +77,9 @@ class Heard:
     started: bool = False
     num_packets: int = 0
     word_end: int = 0
+    word_start_ms: float = 0.0
     word_end_ms: float = 0.0
+    is_live: bool = False
     num_flushes: int = 0
     num_flushed: int = 0
     terminal: ServerMessage | None = None
@@ -116,9 +119,11 @@ class Heard:
         for word in message.words:
             assert self.text[word.start : word.end] == word.text
             assert word.start >= self.word_end
-            assert word.start_ms >= max(self.word_end_ms, self.num_packets * FRAME_MS - FRAME_MS)
-            assert word.end_ms >= word.start_ms
-            self.word_end, self.word_end_ms = word.end, word.end_ms
+            assert word.start_ms >= (self.word_start_ms if word.measured else self.word_end_ms)
+            assert word.end_ms >= max(word.start_ms, self.word_end_ms)
+            # Of a text that is still being written a word may be known later than the packet in which it begins.
+            assert self.is_live or word.start_ms >= self.num_packets * FRAME_MS - FRAME_MS
+            self.word_end, self.word_start_ms, self.word_end_ms = word.end, word.start_ms, word.end_ms
 
     def _take_terminal(self, message: ContextDone | ContextCancelled | ContextFailed) -> None:
         self.terminal = message
@@ -144,12 +149,17 @@ class Speech:
     made_ms: float = 0.0
     num_packets: int = 0
 
+    @property
+    def is_open(self) -> bool:
+        """More text of the last segment is to come."""
+        return bool(self.segments) and not self.segments[-1].final
+
 
 class BrittlePlanner(FakePlanner):
     """Raises whenever it is told to, once."""
 
-    def __init__(self, faults: list[str]) -> None:
-        super().__init__(stall_s=0.7)
+    def __init__(self, faults: list[str], live: bool) -> None:
+        super().__init__(0.7, live)
         self.faults = faults
 
     def push(self, delta: str, now: float) -> list[FakeSegment]:
@@ -179,7 +189,7 @@ class SessionMachine(RuleBasedStateMachine):
             "s",
             CONFIG,
             resolve=resolve,
-            make_planner=lambda settings: BrittlePlanner(self.faults),
+            make_planner=lambda settings: BrittlePlanner(self.faults, settings.mode == "live"),
             now=self.now,
         )
         self.client: dict[str, Heard] = {}
@@ -228,6 +238,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert isinstance(
             event,
             StartSpeech
+            | ExtendSpeech
             | EndOfSegments
             | CancelContext
             | CloseContext
@@ -239,11 +250,20 @@ class SessionMachine(RuleBasedStateMachine):
             speech = self.engine.setdefault(event.context_id, Speech())
             assert event.segment.index == speech.num_started
             assert not speech.ended
+            assert not speech.is_open
             speech.num_started += 1
             speech.segments.append(event.segment)
         speech = self.engine[event.context_id]
         assert not speech.over, f"{event} for a context that is over"
-        if isinstance(event, EndOfSegments):
+        if isinstance(event, ExtendSpeech):
+            before = speech.segments[-1]
+            assert not before.final
+            assert event.segment.index == before.index
+            assert event.segment.text.startswith(before.text)
+            assert event.segment.words[: len(before.words)] == before.words
+            speech.segments[-1] = event.segment
+        elif isinstance(event, EndOfSegments):
+            assert not speech.is_open
             speech.ended = True
         elif isinstance(event, CancelContext | CloseContext):
             speech.over = True
@@ -313,15 +333,15 @@ class SessionMachine(RuleBasedStateMachine):
     # ---- the client ----------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.is_open)
-    @rule(pick=PICKS, text=TEXTS)
-    def send_text(self, pick: int, text: str) -> None:
+    @rule(pick=PICKS, text=TEXTS, mode=st.sampled_from(MODES))
+    def send_text(self, pick: int, text: str, mode: str = "clause") -> None:
         name = self.name(pick)
         context = self.session._contexts.open.get(name)
         fits = context is None or (not context.ended and context.num_chars + len(text) <= CONFIG.max_text_chars)
         used = self.session._contexts.ended_as(name) is not None
         if not used and fits and (context or self.session.num_open_contexts < CONFIG.max_contexts):
-            self.client.setdefault(name, Heard()).text += text
-        self.say(Text(name, text))
+            self.client.setdefault(name, Heard(is_live=mode == "live")).text += text
+        self.say(Text(name, text, params=SpeechParams(mode=mode)))
 
     @precondition(lambda self: self.is_open)
     @rule(audio_ms=st.floats(100, 8000), done=st.booleans())
@@ -329,6 +349,14 @@ class SessionMachine(RuleBasedStateMachine):
         self.send_text(0, "One two three four. ")
         self.send_end(1)
         self.speak(1, audio_ms, done)
+
+    @precondition(lambda self: self.is_open)
+    @rule(parts=st.lists(st.tuples(st.sampled_from([" five", " six.", " s", "even"]), st.floats(1, 900)), max_size=6))
+    def a_sentence_is_spoken_while_it_is_written(self, parts: list[tuple[str, float]]) -> None:
+        self.send_text(0, "One two three four", "live")
+        for text, audio_ms in parts:
+            self.speak(1, audio_ms, done=True)
+            self.send_text(1, text)
 
     @precondition(lambda self: self.is_open)
     @rule(pick=PICKS)
@@ -394,11 +422,17 @@ class SessionMachine(RuleBasedStateMachine):
             self.make_audio(name, speech, audio_ms, done)
 
     def make_audio(self, name: str, speech: Speech, audio_ms: float, done: bool) -> None:
+        """Of a segment that is open no more than its text gives, and not its end. Every other engine measures."""
+        segment = speech.segments[0]
+        if not segment.final:
+            text_ms = MS_PER_CHAR * len(segment.text) - speech.segment_ms
+            audio_ms, done = min(audio_ms, max(0.0, text_ms)), False
         speech.segment_ms += audio_ms
         speech.made_ms += audio_ms
-        segment = speech.segments[0]
+        position = min(speech.segment_ms / MS_PER_CHAR, len(segment.text))
+        reached = (speech.segment_ms, position) if int(name[1:]) % 2 else None
         self.give_packets(name, speech, int(speech.made_ms / FRAME_MS))
-        self.session.segment_progress(name, segment.index, speech.segment_ms, done, self.now)
+        self.session.segment_progress(name, segment.index, speech.segment_ms, done, self.now, reached)
         if done:
             speech.segments.popleft()
             speech.segment_ms = 0.0

@@ -22,7 +22,7 @@ from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import WorkerSpec
 
 PATCH_SAMPLES = 2560
-SETTINGS = ContextSettings("slt", AudioFormat(), seed=3, cfg=2.0, steps=6, language="en")
+SETTINGS = ContextSettings("slt", AudioFormat(), seed=3, cfg=2.0, steps=6, language="en", mode="clause")
 
 
 @pytest_asyncio.fixture

@@ -41,14 +41,16 @@ def defaults(make_defaults: Callable[..., SpeechDefaults]) -> SpeechDefaults:
 
 
 def test_what_nobody_chose_is_the_models(defaults: SpeechDefaults) -> None:
-    assert defaults.resolve(OPEN, OPEN) == ContextSettings("slt", AudioFormat(), 99, 1.5, 4, "en")
+    assert defaults.resolve(OPEN, OPEN) == ContextSettings("slt", AudioFormat(), 99, 1.5, 4, "en", "clause")
 
 
 def test_a_message_goes_before_the_session_and_that_before_the_model(defaults: SpeechDefaults) -> None:
     pcm = AudioFormat("pcm_s16le", 16_000)
-    session = Choices("rms", pcm, SpeechParams(cfg=0.0, steps=9, seed=0, language="de", instructions="slow"))
+    session = Choices(
+        "rms", pcm, SpeechParams(cfg=0.0, steps=9, seed=0, language="de", instructions="slow", mode="live")
+    )
     message = Choices("slt", None, SpeechParams(steps=2))
-    assert defaults.resolve(session, message) == ContextSettings("slt", pcm, 0, 0.0, 2, "de", "slow")
+    assert defaults.resolve(session, message) == ContextSettings("slt", pcm, 0, 0.0, 2, "de", "live", "slow")
 
 
 def test_a_model_without_voices_makes_one_up(make_defaults: Callable[..., SpeechDefaults]) -> None:
@@ -105,6 +107,7 @@ def test_the_servers_language_is_how_text_is_read(make_defaults: Callable[..., S
         (SpeechParams(seed=-1), "params.seed"),
         (SpeechParams(seed=2**53), "params.seed"),
         (SpeechParams(instructions="x" * 501), "params.instructions"),
+        (SpeechParams(mode="auto"), "params.mode"),
     ],
 )
 def test_params_out_of_bounds_are_refused(defaults: SpeechDefaults, params: SpeechParams, field: str) -> None:

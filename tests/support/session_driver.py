@@ -38,15 +38,19 @@ class FakeSegment:
 
 
 class FakePlanner:
-    """A segment ends after every full stop, and at flush, end or a stall of `stall_s`. Emoji are skipped."""
+    """A segment ends after every full stop, and at flush, end or a stall of `stall_s`. Emoji are skipped.
 
-    def __init__(self, stall_s: float | None = None) -> None:
+    Live, it is given from its second word on, to the end of the last word that has ended; words follow one behind.
+    """
+
+    def __init__(self, stall_s: float | None = None, live: bool = False) -> None:
         self._text = ""
         self._cut = 0
         self._index = 0
         self._skipped: list[tuple[int, int]] = []
         self._stall_s = stall_s
         self._due: float | None = None
+        self._live, self._num_given = live, 0  # words of the pending segment
 
     def push(self, delta: str, now: float) -> list[FakeSegment]:
         self._text += delta
@@ -55,7 +59,7 @@ class FakePlanner:
             segments += self._take(stop + 1)
         pending = self._stall_s is not None and self._cut < len(self._text)
         self._due = now + (self._stall_s or 0) if pending else None
-        return segments
+        return segments + self._give_open()
 
     def flush(self, now: float) -> list[FakeSegment]:
         self._due = None
@@ -75,17 +79,29 @@ class FakePlanner:
         return self._due
 
     def _take(self, end: int) -> list[FakeSegment]:
-        start, self._cut = self._cut, end
-        words = tuple(
-            FakeWord(m.group(), start + m.start(), start + m.end(), len(m.group()), m.start(), m.end())
-            for m in re.finditer(r"\w+", self._text[start:end])
-        )
+        start, self._cut, self._num_given = self._cut, end, 0
+        words = self._words(start, end)
         skipped = re.finditer(r"[^\w\s.,!?…]+", self._text[start:end])
         self._skipped += [(start + m.start(), start + m.end()) for m in skipped]
         if not words:
             return []
         self._index += 1
         return [FakeSegment(self._index - 1, self._text[start:end], start, end, words)]
+
+    def _give_open(self) -> list[FakeSegment]:
+        if not self._live:
+            return []
+        ended = [word for word in self._words(self._cut, len(self._text)) if word.end < len(self._text)]
+        if len(ended) < 2 or len(ended) == self._num_given:
+            return []
+        self._num_given, end = len(ended), ended[-1].end
+        return [FakeSegment(self._index, self._text[self._cut : end], self._cut, end, tuple(ended[:-1]), final=False)]
+
+    def _words(self, start: int, end: int) -> tuple[FakeWord, ...]:
+        return tuple(
+            FakeWord(m.group(), start + m.start(), start + m.end(), len(m.group()), m.start(), m.end())
+            for m in re.finditer(r"\w+", self._text[start:end])
+        )
 
 
 def resolve(defaults: Choices, overrides: Choices) -> ContextSettings:
@@ -98,7 +114,8 @@ def resolve(defaults: Choices, overrides: Choices) -> ContextSettings:
     if steps < 2:
         raise InvalidRequest("steps must be 2 or more", field="params.steps")
     audio = overrides.audio or defaults.audio or AudioFormat()
-    return ContextSettings(voice, audio, over.seed or 7, under.cfg or 2.0, steps, over.language or "en")
+    mode = over.mode or under.mode or "clause"
+    return ContextSettings(voice, audio, over.seed or 7, under.cfg or 2.0, steps, over.language or "en", mode)
 
 
 class Driver:
@@ -113,7 +130,7 @@ class Driver:
             "s1",
             config,
             resolve=resolve,
-            make_planner=lambda settings: FakePlanner(stall_s),
+            make_planner=lambda settings: FakePlanner(stall_s, settings.mode == "live"),
             now=self.now,
         )
 
