@@ -21,6 +21,7 @@ _ENGINE_GAUGES = (
     "running",
     "waiting",
     "parked",
+    "awaiting_text",
     "free_blocks",
     "num_blocks",
     "cached_blocks",
@@ -72,6 +73,12 @@ class Metrics:
         self._workers = Gauge("engine_workers_ready", "Engine workers that take requests", **named)
         self._restarts = Counter("engine_worker_restarts", "Engine workers started again", **named)
         self._counted_restarts = 0
+        self._totals = {
+            "extensions": Counter("engine_extensions", "Times that more text was read into running speech", **named),
+            "extended_positions": Counter("engine_extended_positions", "Positions prefilled for that", **named),
+            "text_waits": Counter("engine_text_waits", "Times that speech stopped for want of text", **named),
+        }
+        self._counted = dict.fromkeys(self._totals, 0)
         self._step_ms = Gauge("engine_step_ms", "Mean duration of a step, the slowest worker's", **named)
         self._build = Info("build", "What runs here; model and device once a worker is ready", **named)
         self._engine = {
@@ -104,6 +111,9 @@ class Metrics:
         self._workers.set(engine.num_ready)
         self._restarts.inc(engine.num_restarts - self._counted_restarts)
         self._counted_restarts = engine.num_restarts
+        for name, counter in self._totals.items():
+            counter.inc(engine.totals[name] - self._counted[name])
+            self._counted[name] = engine.totals[name]
         self._step_ms.set(max((stat.step_ms for stat in stats), default=0.0))
         for name, gauge in self._engine.items():
             gauge.set(sum(getattr(stat, name) for stat in stats))

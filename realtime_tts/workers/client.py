@@ -28,7 +28,9 @@ from realtime_tts.workers.supervisor import Supervisor, SupervisorConfig, Worker
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["EngineClient", "EngineState", "RequestStream"]
+__all__ = ["COUNTED", "EngineClient", "EngineState", "RequestStream"]
+
+COUNTED = ("extensions", "extended_positions", "text_waits")  # fields of `Stats` that only grow while a worker lives
 
 
 class EngineState(enum.Enum):
@@ -47,6 +49,7 @@ class _Worker:
     requests: dict[str, RequestStream] = dataclasses.field(default_factory=dict)
     contexts: set[str] = dataclasses.field(default_factory=set)
     encodings: dict[str, asyncio.Future[frames.VoiceEncoded]] = dataclasses.field(default_factory=dict)  # by voice id
+    counted: frames.Stats = dataclasses.field(default_factory=frames.Stats)  # in the client's totals already
     was_lost: bool = False
 
 
@@ -71,6 +74,7 @@ class EngineClient:
     ) -> None:
         self.state = EngineState.STARTING
         self.ready: frames.Ready | None = None
+        self.totals = dict.fromkeys(COUNTED, 0)  # over all workers, lost ones included, as far as they have told
         self.on_failed: Callable[[], None] = lambda: None  # a worker is not supervised any more, by a fault of ours
         self._max_buffered_bytes = max_buffered_bytes
         self._voices: dict[str, frames.AddVoice] = {}  # what every worker knows, those to come included
@@ -248,6 +252,10 @@ class EngineClient:
         elif isinstance(message, (frames.Done, frames.Failed)):
             if stream := worker.requests.pop(message.request_id, None):
                 stream.put(message)
+        elif isinstance(message, frames.Stats):
+            for name in COUNTED:
+                self.totals[name] += getattr(message, name) - getattr(worker.counted, name)
+            worker.counted = message
         elif isinstance(message, frames.VoiceEncoded):
             self._answer(worker, message.voice_id, message)
         elif isinstance(message, frames.VoiceFailed):
@@ -288,7 +296,7 @@ class EngineClient:
             self._answer(worker, voice_id, lost)
         if self.state is EngineState.READY and self.num_ready == 0:
             self.state = EngineState.DOWN
-        worker.was_lost = True
+        worker.was_lost, worker.counted = True, frames.Stats()
         if self._started is not None and not self._started.done():
             self._fail_start(worker)
 
