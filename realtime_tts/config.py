@@ -81,6 +81,12 @@ class ServerConfig:
         (), "Origins of other sites whose pages may connect, comma separated; the playground's own always may."
     )
     language: str = setting("en", "Language that numbers, dates and the like are read in.")
+    mode: str = setting(
+        "auto",
+        "How text is spoken while it is being written: from its first words on (live), or clause by clause. auto: live "
+        "if the model tells which word it speaks.",
+        choices=("auto", "live", "clause"),
+    )
     strict_ids: bool = setting(False, "Refuse unknown voice names in the dialects of other services too.")
 
     max_connections: int = setting(

@@ -74,7 +74,7 @@ export class SpeechContext extends EventTarget {
     return this.session.heardMs(this);
   }
 
-  /** @param {string} delta more text; any split of a text gives the same speech */
+  /** @param {string} delta more text, in any split */
   send(delta) {
     if (this.ended) throw new TypeError('send() after end()');
     const opening = this.source.text === '' ? this.settings : undefined;

@@ -122,7 +122,8 @@ function typeOf(value) {
  * @property {number} [frame_ms]
  * @property {number} [bitrate] bits per second, Opus only
  */
-/** @typedef {{cfg?: number, steps?: number, seed?: number, language?: string, instructions?: string}} SpeechParams */
+/** @typedef {{cfg?: number, steps?: number, seed?: number, language?: string, instructions?: string,
+ *   mode?: "live"|"clause"}} SpeechParams */
 
 const build = (type, fields) => JSON.stringify({ type, ...fields }); // undefined fields do not get onto the wire
 

@@ -40,6 +40,7 @@ class _Manner:
     instructions: str | None
     cfg: float | None
     steps: int | None
+    mode: str | None
     max_length_s: float | None
 
 
@@ -174,6 +175,7 @@ class AsyncTTS:
         instructions: str | None = None,
         cfg: float | None = None,
         steps: int | None = None,
+        mode: str | None = None,
         max_length_s: float | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """Speak a text, or a stream of pieces of one (an LLM's deltas) while it is being written.
@@ -185,9 +187,13 @@ class AsyncTTS:
             voice: a name of `voices`; None is the model's default, ``zero-shot`` one that the model makes up.
             reference_audio: speak like this recording: a path, or (samples, rate in Hz).
             prompt_audio, prompt_text: continue from this recording of this text.
-            seed: the same seed, text and voice give the same samples, to float rounding.
+            seed: the same seed, text and voice give the same samples, to float rounding; text that is spoken ``live``
+                gives the same words, said as much of it was known.
             instructions: voice design, how to speak in words ("an old man, slow and warm"); VoxCPM2 only.
             cfg, steps: guidance and flow steps; None is the checkpoint's choice.
+            mode: how a stream is spoken: ``live`` from its first words on, or ``clause`` by clause, with the same
+                samples for every split. None is ``live`` where the model tells which word it speaks. A string, list or
+                tuple is whole and spoken as such.
             max_length_s: stop after so much audio.
 
         Raises (while iterated):
@@ -195,7 +201,7 @@ class AsyncTTS:
             TypeError: the text, or a piece of it, is not text; what else the text's iteration raises.
         """
         recordings = VoiceRecordings(reference_audio, prompt_audio, prompt_text)
-        manner = _Manner(voice, recordings, seed, instructions, cfg, steps, max_length_s)
+        manner = _Manner(voice, recordings, seed, instructions, cfg, steps, mode, max_length_s)
         async with contextlib.aclosing(self._speak(text, manner)) as pieces:
             async for piece in pieces:
                 if not piece.done:
@@ -213,6 +219,7 @@ class AsyncTTS:
         instructions: str | None = None,
         cfg: float | None = None,
         steps: int | None = None,
+        mode: str | None = None,
         max_length_s: float | None = None,
     ) -> AsyncGenerator[TimedChunk, None]:
         """As `generate`, with the words that are heard: for subtitles, or to know what was heard at a barge-in.
@@ -220,7 +227,7 @@ class AsyncTTS:
         A chunk comes one patch later than there, since which words its segment has left is known at the segment's end.
         """
         recordings = VoiceRecordings(reference_audio, prompt_audio, prompt_text)
-        manner = _Manner(voice, recordings, seed, instructions, cfg, steps, max_length_s)
+        manner = _Manner(voice, recordings, seed, instructions, cfg, steps, mode, max_length_s)
         async with contextlib.aclosing(self._speak(text, manner)) as pieces:
             async for chunk in with_words(pieces, self.sample_rate):
                 yield chunk
@@ -228,6 +235,8 @@ class AsyncTTS:
     async def _speak(self, text: TextLike, manner: _Manner) -> AsyncGenerator[Piece, None]:
         with self._while_open():
             source, settings = TextSource(text), self._settings(manner)
+            if source.is_whole:
+                settings = dataclasses.replace(settings, mode="clause")
             async with contextlib.AsyncExitStack() as ending:
                 if manner.recordings.is_empty:
                     voice = self._voices.engine_id(settings.voice)
@@ -260,7 +269,7 @@ class AsyncTTS:
             raise InvalidRequest("give a voice or recordings, not both", field="voice")
         if manner.max_length_s is not None and not 0 < manner.max_length_s < math.inf:
             raise InvalidRequest("max_length_s must be a positive number of seconds", field="max_length_s")
-        params = SpeechParams(manner.cfg, manner.steps, manner.seed, instructions=manner.instructions)
+        params = SpeechParams(manner.cfg, manner.steps, manner.seed, instructions=manner.instructions, mode=manner.mode)
         return self._defaults.resolve(Choices(), Choices(manner.voice, params=params))
 
     @functools.cached_property

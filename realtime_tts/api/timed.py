@@ -48,6 +48,8 @@ async def with_words(pieces: AsyncIterator[Piece], sample_rate_hz: int) -> Async
         if piece.segment.index == num_segments:
             aligner.add_segment(piece.segment)
             num_segments += 1
+        else:
+            aligner.update_segment(piece.segment)
         aligner.progress(piece.segment.index, piece.audio_ms, piece.done, piece.reached)
         if held.size:
             yield TimedChunk(held, tuple(aligner.commit_until(end_ms)))

@@ -105,6 +105,7 @@ class TTS:
         instructions: str | None = None,
         cfg: float | None = None,
         steps: int | None = None,
+        mode: str | None = None,
         max_length_s: float | None = None,
     ) -> Generator[Chunk, None, None]:
         """As `AsyncTTS.generate`; breaking out of the loop cancels at once."""
@@ -118,6 +119,7 @@ class TTS:
             instructions=instructions,
             cfg=cfg,
             steps=steps,
+            mode=mode,
             max_length_s=max_length_s,
         )
         return self._iterate(chunks)
@@ -134,6 +136,7 @@ class TTS:
         instructions: str | None = None,
         cfg: float | None = None,
         steps: int | None = None,
+        mode: str | None = None,
         max_length_s: float | None = None,
     ) -> Generator[TimedChunk, None, None]:
         """As `AsyncTTS.generate_timed`."""
@@ -147,6 +150,7 @@ class TTS:
             instructions=instructions,
             cfg=cfg,
             steps=steps,
+            mode=mode,
             max_length_s=max_length_s,
         )
         return self._iterate(chunks)

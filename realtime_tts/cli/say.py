@@ -48,6 +48,7 @@ class Request:
     seed: int | None
     steps: int | None
     cfg: float | None
+    mode: str | None
 
 
 @click.command("say", epilog=_EPILOG)
@@ -85,6 +86,11 @@ class Request:
     "--steps", type=click.IntRange(min=2), help="Flow steps: more is better and slower.  [default: the model's]"
 )
 @click.option("--cfg", type=click.FloatRange(min=0), help="How closely to keep to the text.  [default: the model's]")
+@click.option(
+    "--mode",
+    type=click.Choice(("live", "clause")),
+    help="Speak what a pipe brings from its first words on, or clause by clause.  [default: live if the model can]",
+)
 @click.option("--model", help="A directory, a Hugging Face id, or 'starter-voice'.  [default: starter-voice]")
 @click.option("--device", help="auto, cpu, cuda, cuda:1 …  [default: auto]")
 @click.option("--url", envvar="REALTIME_TTS_URL", help="Use this running server; nothing is loaded here.")
@@ -168,6 +174,7 @@ async def _local(request: Request, engine: EngineConfig, progress: Progress) -> 
             seed=request.seed or 0,
             steps=request.steps,
             cfg=request.cfg,
+            mode=request.mode,
         )
         async with contextlib.aclosing(chunks) as generated:
             async for chunk in generated:
@@ -179,7 +186,7 @@ async def _remote(request: Request, url: str, api_key: str | None) -> Speech:
 
     params = {
         name: getattr(request, name)
-        for name in ("instructions", "seed", "steps", "cfg")
+        for name in ("instructions", "seed", "steps", "cfg", "mode")
         if getattr(request, name) is not None
     }
     text = request.text if request.text is not None else _in_a_thread(standard_input())

@@ -135,6 +135,7 @@ def _parse_params(fields: Fields) -> SpeechParams:
         seed=params.optional_integer("seed"),
         language=params.optional_text("language"),
         instructions=params.optional_text("instructions"),
+        mode=params.optional_text("mode"),
     )
 
 

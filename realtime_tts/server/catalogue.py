@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from realtime_tts.session.settings import MODES
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.workers import frames
 from realtime_tts.workers.policy import MAX_CFG, MAX_INSTRUCTION_CHARS, MAX_SEED, MAX_STEPS, MIN_STEPS, ZERO_SHOT_VOICE
@@ -49,6 +50,7 @@ class Catalogue:
             "steps": {"min": MIN_STEPS, "max": MAX_STEPS, "default": policy.default_steps},
             "cfg": {"min": 0.0, "max": MAX_CFG, "default": policy.default_cfg},
             "instructions": {"max_chars": MAX_INSTRUCTION_CHARS},
+            "mode": {"choices": list(MODES), "default": self.defaults.default_mode},
             "seed": {"min": 0, "max": MAX_SEED},
         }
 

@@ -300,6 +300,7 @@ class Gateway:
             ready,
             voices=self.voices.names,
             language=config.language,
+            mode=None if config.mode == "auto" else config.mode,
             stall_flush_s=config.stall_flush_s or None,
             draw_seed=lambda: secrets.randbelow(2**31),
         )

@@ -46,12 +46,18 @@ class Length(_Body):
     max_chars: int
 
 
+class ModeChoice(_Body):
+    choices: list[str]
+    default: str = Field(description="of text that is still being written")
+
+
 class Params(_Body):
     """Bounds of a context's `params`."""
 
     steps: StepsRange
     cfg: CfgRange
     instructions: Length
+    mode: ModeChoice
     seed: SeedRange
 
 

@@ -20,10 +20,12 @@ TEXT = "Hello there, this is one text. It was sent in pieces! Does it matter how
 PCM = {"codec": "pcm_s16le", "sample_rate": 16000, "frame_ms": 20}
 
 
-async def speak_pieces(client: StreamClient, context_id: str, pieces: Iterable[str], seed: int = 7) -> bytes:
+async def speak_pieces(
+    client: StreamClient, context_id: str, pieces: Iterable[str], seed: int = 7, mode: str = "clause"
+) -> bytes:
     """All PCM of one context whose text arrives in these pieces. Claims to have heard all, so that nothing waits."""
     for piece in pieces:
-        await client.send("text", context_id=context_id, text=piece, audio=PCM, params={"seed": seed})
+        await client.send("text", context_id=context_id, text=piece, audio=PCM, params={"seed": seed, "mode": mode})
     await client.send("end", context_id=context_id)
     while True:
         message = await client.receive(30)
@@ -50,7 +52,7 @@ def random_split(text: str, seed: int) -> list[str]:
 
 async def test_any_split_of_the_text_gives_the_same_samples(server: RunningServer) -> None:
     async with open_stream(server.stream_url) as client:
-        whole = await speak_pieces(client, "whole", [TEXT])
+        whole = await speak_pieces(client, "whole", [TEXT], mode="live")  # it is not streamed, so both modes are one
         assert len(whole) > 16_000 * 2 * 4
         assert np.abs(np.frombuffer(whole, "<i2")).max() > 1000
         assert_same(await speak_pieces(client, "letters", TEXT), whole)
