@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import logging
 import queue
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from realtime_tts.engine.continuity import Continuity
 from realtime_tts.engine.core.block_pool import chain_hashes, prefix_root
-from realtime_tts.engine.core.request import Finished, FinishReason, Request, StepPlan
+from realtime_tts.engine.core.request import Finished, FinishReason, Request, StepFlags, StepPlan
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.runtime.runner import ModelRunner, StepResult, TextReading
 from realtime_tts.engine.runtime.stages import StageClock
-from realtime_tts.engine.utterance import Utterance, content_of, encode_pcm, make_utterance, spoken_chars, text_size
+from realtime_tts.engine.second_opinion import Heard, SecondOpinion
+from realtime_tts.engine.utterance import (
+    Utterance,
+    content_of,
+    encode_pcm,
+    faded_out,
+    make_utterance,
+    spoken_chars,
+    spoken_position,
+    text_size,
+)
 from realtime_tts.engine.voices import VoiceStore
 from realtime_tts.errors import Draining, EngineOutOfMemory, InvalidRequest, RealtimeTTSError
 from realtime_tts.model.checkpoint import LoadedModel
@@ -57,6 +70,8 @@ class Engine:
         self.num_steps = 0
         self.busy_s = 0.0  # of all steps together
         self.extension_s = 0.0  # of that, what went into reading texts anew
+        # As in `Done`, of all requests.
+        self.num_ends_cut = self.num_ends_continued = self.num_babbles = self.num_skips = self.num_repeats = 0
         self.is_draining = False
         self.emit, self._clock = emit, clock
         self._inbox: queue.SimpleQueue[frames.Message] = queue.SimpleQueue()
@@ -90,10 +105,17 @@ class Engine:
             return True
         now = self._clock()
         self._count_step(plan, now - started_s)
-        self._send_audio(result)
-        for finished in self.scheduler.finish_step(plan, result.flags, now, now - started_s):
+        flags = self._send_audio(result)
+        for finished in self.scheduler.finish_step(plan, flags, now, now - started_s):
             self._end(finished)
         return True
+
+    def _count_opinion(self, opinion: SecondOpinion) -> None:
+        self.num_ends_cut += opinion.is_cut
+        self.num_ends_continued += opinion.is_continued
+        self.num_babbles += opinion.babbles
+        self.num_skips += opinion.num_skips
+        self.num_repeats += opinion.num_repeats
 
     def _count_step(self, plan: StepPlan, elapsed_s: float) -> None:
         self.num_steps += 1
@@ -149,7 +171,7 @@ class Engine:
                 raise InvalidRequest("the request id is in use", field="request_id")
             if self.is_draining and not self.scheduler.has_context(message.context_id):
                 raise Draining("the worker is shutting down")
-            utterance = make_utterance(message, self.loaded, self.voices, self.continuity)
+            utterance = make_utterance(message, self.loaded, self.voices, self.continuity, self.config.patch_s)
             if utterance is None:  # nothing in the text can be spoken
                 self.emit(frames.Done(message.request_id, FinishReason.STOP.value))
                 return
@@ -220,16 +242,38 @@ class Engine:
 
     # ---- messages out --------------------------------------------------------------------------------------------
 
-    def _send_audio(self, result: StepResult) -> None:
+    def _send_audio(self, result: StepResult) -> dict[str, StepFlags]:
+        """→ the step's flags, each stop as the place in the text makes it."""
+        flags = dict(result.flags)
         for name, pcm in result.pcm.items():
-            if not result.flags[name].finite:
+            if not flags[name].finite:
                 continue
             utterance = self._utterances[name]
-            payload = encode_pcm(pcm, utterance.message.encoding)
             position, mass = self._text_position(utterance, result.text.get(name))
+            if position is not None and mass is not None:
+                stop = self._ends(utterance, mass, float(np.vdot(pcm, pcm)) / pcm.size, flags[name].stop)
+                flags[name] = dataclasses.replace(flags[name], stop=stop)
+                if utterance.opinion.is_cut:
+                    pcm = faded_out(pcm, self.loaded.config.sample_rate)
+            payload = encode_pcm(pcm, utterance.message.encoding)
             self.emit(frames.Audio(name, len(utterance.patches), position, mass, payload=payload))
             utterance.patches.append(result.patches[name].copy())  # of one step's buffer, which it would keep alive
             utterance.num_samples += pcm.size
+        return flags
+
+    def _ends(self, utterance: Utterance, mass: float, power: float, stop: bool) -> bool:
+        """Whether the patch just made is the last, by the stop head and by the place in the text."""
+        track, text = utterance.track, utterance.text
+        heard = Heard(
+            position=spoken_position(text, track.latest),
+            furthest=spoken_position(text, track.furthest),
+            mass=mass,
+            power=power,
+            end=spoken_position(text, utterance.input.spoken_chars[-1]),
+            length=utterance.request.supply.known,
+        )
+        may_stop = utterance.request.may_stop(self.config.min_patches)
+        return utterance.opinion.judge(heard, stop=stop, may_stop=may_stop)
 
     def _text_position(self, utterance: Utterance, reading: TextReading | None) -> tuple[float | None, float | None]:
         """Character and mass as `Audio` has them; None where nothing tells."""
@@ -251,8 +295,11 @@ class Engine:
             self.runner.clear_blocks(unused)
             self.emit(frames.Failed(request.request_id, finished.error_code, finished.error_message))
             return
+        opinion = utterance.opinion
+        self._count_opinion(opinion)
         if finished.reason is not FinishReason.CANCELLED:
-            self.continuity.spoken(request.context_id, utterance.text, utterance.voice, utterance.patches)
+            spoken = utterance.patches[: opinion.num_sound] if opinion.is_cut else utterance.patches
+            self.continuity.spoken(request.context_id, utterance.text, utterance.voice, spoken)
         started_s = request.arrived_s if request.started_s is None else request.started_s
         first_s = request.arrived_s if request.first_audio_s is None else request.first_audio_s
         self.emit(
@@ -269,6 +316,11 @@ class Engine:
                 extended_positions=request.num_extended_positions,
                 text_waits=request.num_text_waits,
                 text_wait_ms=1000 * request.text_wait_s,
+                ends_cut=int(opinion.is_cut),
+                ends_continued=int(opinion.is_continued),
+                babbles=int(opinion.babbles),
+                skips=opinion.num_skips,
+                repeats=opinion.num_repeats,
             )
         )
 
@@ -304,6 +356,11 @@ class Engine:
             extended_positions=scheduler.num_extended_positions,
             extension_ms=1000 * self.extension_s,
             text_waits=scheduler.num_text_waits,
+            ends_cut=self.num_ends_cut,
+            ends_continued=self.num_ends_continued,
+            babbles=self.num_babbles,
+            skips=self.num_skips,
+            repeats=self.num_repeats,
         )
 
 

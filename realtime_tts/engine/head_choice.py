@@ -8,6 +8,7 @@ not. The shift in time at which that agreement is best is the head's lag.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,9 +51,10 @@ class SpokenSentence:
 class HeadScore:
     """What speaks for one head, over all sentences.
 
-    first, last: the share of the text that is behind at the first patch and at the furthest. backward: of all its
-    moves. spread: in shares of the text. agreement: correlation of the loudness that its positions let expect with the
-    one heard, lag_ms: with the best; both 0 if it does not follow the text anyway.
+    first, last: the share of the text that is behind at the first patch and at the furthest; reach: at the furthest, in
+    the sentence where that is least. backward: of all its moves. spread: in shares of the text.
+    agreement: correlation of the loudness that its positions let expect with the one heard, lag_ms: with the best; both
+    0 if it does not follow the text anyway.
     """
 
     layer: int
@@ -62,6 +64,7 @@ class HeadScore:
     backward: float
     first: float
     last: float
+    reach: float
     agreement: float = 0.0
     lag_ms: float = 0.0
 
@@ -78,7 +81,9 @@ class HeadScore:
 def choose_head(scores: Sequence[HeadScore]) -> TextHead | None:
     """The one that agrees best of those that qualify, if any does. (Each costs the same.)"""
     best = max((score for score in scores if score.qualifies), key=lambda score: score.agreement, default=None)
-    return None if best is None else TextHead(best.layer, best.head, round(best.lag_ms, 1))
+    if best is None:
+        return None
+    return TextHead(best.layer, best.head, round(best.lag_ms, 1), math.floor(100 * best.reach) / 100)
 
 
 def score_heads(sentences: Sequence[SpokenSentence]) -> list[HeadScore]:
@@ -115,6 +120,7 @@ def _score(sentences: Sequence[SpokenSentence], loudness: Sequence[Array], layer
         "backward": np.mean([-move.clip(max=0).sum() / max(1e-9, np.abs(move).sum()) for move in moves]),
         "first": np.mean([path[0] / n for path, n in zip(index, lasts, strict=True)]),
         "last": np.mean([path.max() / n for path, n in zip(index, lasts, strict=True)]),
+        "reach": np.min([path.max() / n for path, n in zip(index, lasts, strict=True)]),
     }
     score = HeadScore(layer, head, **{name: float(value) for name, value in statistics.items()})
     if not score.follows:

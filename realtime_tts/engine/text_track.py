@@ -15,10 +15,13 @@ def character_at(index: float, chars: Sequence[int]) -> float:
 
 
 class TextTrack:
-    """How far the speech of one utterance has come in its text, in characters."""
+    """How far the speech of one utterance has come in its text, in characters.
+
+    latest: as last read; furthest: of all readings.
+    """
 
     def __init__(self) -> None:
-        self._furthest = 0.0
+        self.latest = self.furthest = 0.0
 
     def advance(self, index: float, chars: Sequence[int]) -> float | None:
         """Take in the reading of one more patch → the furthest character yet.
@@ -28,5 +31,6 @@ class TextTrack:
         """
         if not chars or not math.isfinite(index):
             return None
-        self._furthest = max(self._furthest, character_at(index, chars))
-        return self._furthest
+        self.latest = character_at(index, chars)
+        self.furthest = max(self.furthest, self.latest)
+        return self.furthest

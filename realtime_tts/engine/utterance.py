@@ -11,6 +11,7 @@ import numpy as np
 from realtime_tts.engine.continuity import Continuity, Surroundings
 from realtime_tts.engine.core.request import Request
 from realtime_tts.engine.core.text_supply import TextSupply
+from realtime_tts.engine.second_opinion import SecondOpinion
 from realtime_tts.engine.text_track import TextTrack
 from realtime_tts.engine.voices import Voice, VoiceStore
 from realtime_tts.errors import InvalidRequest
@@ -20,6 +21,7 @@ from realtime_tts.workers import frames
 from realtime_tts.workers.policy import MAX_CFG, MAX_INSTRUCTION_CHARS, MAX_STEPS, MIN_STEPS
 
 _WIDE_CHARS = 3
+_FADE_S = 0.03
 _BRACKETS = str.maketrans("()（）", "    ")
 
 
@@ -30,7 +32,7 @@ class Utterance:
     message: as it came over the wire. text: all that is known of it by now. request: what the scheduler knows.
     around, input: set when its turn in its context has come, for it continues from what was spoken before; the input is
     laid out again when it takes in more text. patches: those made so far, [patch_size, latent_dim]. track: how far they
-    have come in the text.
+    have come in the text; opinion: what that says of their end.
     """
 
     message: frames.Generate
@@ -40,6 +42,7 @@ class Utterance:
     instructions: str
     cfg: float
     steps: int
+    opinion: SecondOpinion
     around: Surroundings | None = None
     input: Sequence = dataclasses.field(init=False)
     patches: list[Patches] = dataclasses.field(default_factory=list)
@@ -72,11 +75,19 @@ def text_size(
 
 def spoken_chars(text: str) -> int:
     """Characters as speech takes them: a Chinese, Japanese or Korean one is as long as some letters."""
+    if text.isascii():
+        return len(text)
     return sum(_WIDE_CHARS if character >= "\u2e80" else 1 for character in text)
 
 
+def spoken_position(text: str, position: float) -> float:
+    """The same for a place within the text, a fraction."""
+    whole = int(position)
+    return spoken_chars(text[:whole]) + (position - whole) * spoken_chars(text[whole : whole + 1])
+
+
 def make_utterance(
-    message: frames.Generate, loaded: LoadedModel, voices: VoiceStore, continuity: Continuity
+    message: frames.Generate, loaded: LoadedModel, voices: VoiceStore, continuity: Continuity, patch_s: float
 ) -> Utterance | None:
     """Check a message and bound its length; None if nothing in its text can be spoken.
 
@@ -113,6 +124,7 @@ def make_utterance(
         instructions,
         cfg=loaded.policy.default_cfg if message.cfg is None else message.cfg,
         steps=loaded.policy.default_steps if message.steps is None else message.steps,
+        opinion=SecondOpinion(loaded.policy.text_head.reach if loaded.policy.text_head else 1.0, patch_s),
     )
 
 
@@ -146,6 +158,14 @@ def content_of(source: Sequence) -> list[bytes]:
     for position, patch in zip(source.audio_index, source.features, strict=True):
         content[position] = b"a" + hashlib.blake2b(np.ascontiguousarray(patch).tobytes(), digest_size=16).digest()
     return content
+
+
+def faded_out(pcm: np.ndarray[Any, np.dtype[np.float32]], sample_rate: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Samples that go to silence at their beginning, fast, and without a click."""
+    fade = np.zeros(pcm.size, np.float32)
+    num_audible = min(pcm.size, round(_FADE_S * sample_rate))
+    fade[:num_audible] = np.linspace(1.0, 0.0, num_audible, dtype=np.float32)
+    return pcm * fade
 
 
 def encode_pcm(pcm: np.ndarray[Any, np.dtype[np.float32]], encoding: str) -> bytes:

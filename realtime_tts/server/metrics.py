@@ -28,6 +28,13 @@ _ENGINE_GAUGES = (
     "free_slots",
     "rss_bytes",
 )
+_FAULTS = {
+    "end_cut": "ends_cut",
+    "end_continued": "ends_continued",
+    "babble": "babbles",
+    "skip": "skips",
+    "repeat": "repeats",
+}
 
 
 @dataclasses.dataclass(slots=True)
@@ -73,10 +80,14 @@ class Metrics:
         self._workers = Gauge("engine_workers_ready", "Engine workers that take requests", **named)
         self._restarts = Counter("engine_worker_restarts", "Engine workers started again", **named)
         self._counted_restarts = 0
+        faults = Counter(
+            "engine_text_faults", "What its place in the text told of speech; docs/operation.md", ["kind"], **named
+        )
         self._totals = {
             "extensions": Counter("engine_extensions", "Times that more text was read into running speech", **named),
             "extended_positions": Counter("engine_extended_positions", "Positions prefilled for that", **named),
             "text_waits": Counter("engine_text_waits", "Times that speech stopped for want of text", **named),
+            **{name: faults.labels(kind) for kind, name in _FAULTS.items()},
         }
         self._counted = dict.fromkeys(self._totals, 0)
         self._step_ms = Gauge("engine_step_ms", "Mean duration of a step, the slowest worker's", **named)

@@ -30,7 +30,17 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["COUNTED", "EngineClient", "EngineState", "RequestStream"]
 
-COUNTED = ("extensions", "extended_positions", "text_waits")  # fields of `Stats` that only grow while a worker lives
+# Fields of `Stats` that only grow while a worker lives.
+COUNTED = (
+    "extensions",
+    "extended_positions",
+    "text_waits",
+    "ends_cut",
+    "ends_continued",
+    "babbles",
+    "skips",
+    "repeats",
+)
 
 
 class EngineState(enum.Enum):

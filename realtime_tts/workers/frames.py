@@ -199,6 +199,11 @@ class Done(Message):
     extended_positions: int = 0  # prefilled by those
     text_waits: int = 0  # times it had begun to speak and could not go on for want of text
     text_wait_ms: float = 0.0  # what its listener missed by that
+    ends_cut: int = 0  # 1: its text was used up, and the stop head did not say so
+    ends_continued: int = 0  # 1: the stop head would have had it end with words left
+    babbles: int = 0  # 1: there was sound behind the text
+    skips: int = 0  # stretches of the text that were left out
+    repeats: int = 0  # and that were said again
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -254,6 +259,11 @@ class Stats(Message):
     extended_positions: int = 0
     extension_ms: float = 0.0  # of `busy_ms`, as estimated by positions
     text_waits: int = 0
+    ends_cut: int = 0
+    ends_continued: int = 0
+    babbles: int = 0
+    skips: int = 0
+    repeats: int = 0
     rss_bytes: int = 0
 
 

@@ -39,11 +39,13 @@ class TextHead:
     """The attention head of the base LM that tells which character is being spoken.
 
     lag_ms: how long before the end of a patch the character is spoken that it reads there; negative: after it.
+    reach: the share of its text that it has come to, at least, when all of it is spoken.
     """
 
     layer: int
     head: int
     lag_ms: float = 0.0
+    reach: float = 0.85
 
     @classmethod
     def from_map(cls, raw: Any) -> TextHead:
@@ -52,6 +54,8 @@ class TextHead:
             raise CheckpointError("text_head: a layer and a head are needed, from 0 on")
         if not math.isfinite(fields.get("lag_ms", 0.0)):
             raise CheckpointError("text_head: lag_ms must be finite")
+        if not 0.0 < fields.get("reach", 1.0) <= 1.0:
+            raise CheckpointError("text_head: reach must be a share of the text")
         return cls(**fields)
 
 

@@ -95,9 +95,9 @@ def test_readings_that_are_no_numbers_and_silence_choose_nobody() -> None:
 
 
 def test_of_those_that_qualify_the_one_that_agrees_best_is_taken() -> None:
-    good = HeadScore(3, 1, 0.9, 0.02, backward=0.01, first=0.05, last=1.0, agreement=0.4, lag_ms=20.04)
+    good = HeadScore(3, 1, 0.9, 0.02, backward=0.01, first=0.05, last=1.0, reach=0.9899, agreement=0.4, lag_ms=20.04)
     better = dataclasses.replace(good, layer=5, agreement=0.5)
     unfit = dataclasses.replace(good, layer=7, agreement=0.9, backward=0.5)
     chosen = choose_head([unfit, good, better])
     assert chosen is not None
-    assert (chosen.layer, chosen.head, chosen.lag_ms) == (5, 1, 20.0)
+    assert (chosen.layer, chosen.head, chosen.lag_ms, chosen.reach) == (5, 1, 20.0, 0.98)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.server.ledger import Ledger
 from realtime_tts.server.metrics import Metrics, PlaybackEstimate
 from realtime_tts.session.messages import CancelAcknowledged, ContextCancelled, ContextDone, ContextStarted
+from realtime_tts.workers import frames
+from realtime_tts.workers.client import COUNTED
 
 
 @pytest.fixture
@@ -26,6 +30,27 @@ def value(metrics: Metrics, name: str, **labels: str) -> float:
 
 def started(context_id: str, number: int) -> ContextStarted:
     return ContextStarted(context_id, 0, number, "slt", 1, AudioFormat())
+
+
+class Workers:
+    """An `EngineClient`, as far as the exposition reads it."""
+
+    num_ready, num_restarts, ready = 1, 0, None
+
+    def __init__(self) -> None:
+        self.stats: list[frames.Stats] = []
+        self.totals = dict.fromkeys(COUNTED, 0)
+
+
+def test_what_its_place_in_the_text_told_of_speech_is_counted_by_kind(metrics: Metrics) -> None:
+    engine: Any = Workers()
+    metrics.exposition(engine)
+    faults = {"ends_cut": 5, "ends_continued": 1, "babbles": 2, "skips": 3, "repeats": 4}
+    engine.totals.update(faults)
+    for _ in range(2):  # twice read is not twice counted
+        text = metrics.exposition(engine).decode()
+    for kind, count in zip(("end_cut", "end_continued", "babble", "skip", "repeat"), faults.values(), strict=True):
+        assert f'realtime_tts_engine_text_faults_total{{kind="{kind}"}} {count}.0' in text
 
 
 def test_a_cancel_of_what_was_sent_but_not_heard_is_an_interruption(metrics: Metrics, ledger: Ledger) -> None:

@@ -76,6 +76,11 @@ class Request:
     def has_spoken(self) -> bool:
         return self.num_patches > 0
 
+    def may_stop(self, min_patches: int) -> bool:
+        """Whether a stop in the patch that is being made counts: not up to the step index `min_patches`, nor before the
+        model has read the text to its end."""
+        return self.supply.may_stop and self.num_patches > min_patches
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PrefillItem:

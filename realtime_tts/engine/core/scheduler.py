@@ -287,12 +287,12 @@ class Scheduler:
 
     def _speak(self, request: Request, stop: bool, now: float) -> FinishReason | None:
         """Count one patch; says whether it was the last."""
+        may_stop = request.may_stop(self.config.min_patches)
         request.status = Status.DECODE
         request.num_patches += 1
         if request.first_audio_s is None:
             request.first_audio_s = now
         self._contexts[request.context_id].lead.produce(self.config.patch_s, now)
-        may_stop = request.supply.may_stop and request.num_patches > self.config.min_patches + 1  # step index > min
         if stop and may_stop:
             return FinishReason.STOP
         return FinishReason.LENGTH if request.num_patches >= request.max_patches else None

@@ -1,0 +1,118 @@
+"""What a stream's place in its text says of its end, and of text left out or said twice. Pure.
+
+The stop head says that speech is over, the text head where in the text it is. Either may be wrong: a stop that never
+comes is babble, one that comes too soon takes words away. docs/model.md has what the numbers here were taken from.
+Positions and lengths are in characters as speech takes them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+END_CHARS = 2.0  # who is that close to the end is at it
+LAST_S = 0.4  # at the end, that still belongs to what was said
+FADED_SHARE = 0.7  # of the usual mass on the text: with less the head looks elsewhere
+MAX_FADED_S = 0.5  # at the end
+MAX_END_S, LAST_CHAR_S = 1.2, 0.16  # at the end, wherever the head looks; and for each character of the last token
+MIN_LEFT_CHARS = 4.0  # a stop that leaves more than that takes a word away
+PATIENCE_S = 0.9  # in which that much must be spoken, or the stop was right
+SKIP_CHARS = 12.0  # forward from one patch to the next
+REPEAT_CHARS, REPEAT_S = 2.0, 0.4  # back, and for how long
+AUDIBLE_SHARE = 1e-4  # of the loudest patch's power: 40 dB below it
+BABBLE_S = 0.5  # audible at the end: with less it is the last sound
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Heard:
+    """One patch of speech.
+
+    position: as the text head reads it; furthest: the furthest position yet. mass: of its attention on the text. power:
+    the mean square of the samples. end, length: where the text's last token begins, and the text ends.
+    """
+
+    position: float
+    furthest: float
+    mass: float
+    power: float
+    end: float
+    length: float
+
+
+class SecondOpinion:
+    """Of one utterance.
+
+    is_cut: its text was used up, and the stop head did not say so. is_continued: the stop head had it end with words
+    left. babbles: there is sound behind the text. num_skips, num_repeats: stretches left out, and said twice.
+    num_sound: how many of the patches, from the first on, are not behind the text.
+
+    Args:
+        reach: the share of its text that a position comes to at least when all is spoken. What the head never reaches
+            is not held against a stop.
+        patch_s: how long a patch is.
+    """
+
+    def __init__(self, reach: float, patch_s: float) -> None:
+        self.is_cut = self.is_continued = self.babbles = False
+        self.num_skips = self.num_repeats = self.num_sound = 0
+        self._reach, self._patch_s = reach, patch_s
+        # One reading by itself may be anywhere: what two in a row have come to is certain.
+        self._last = self._certain = 0.0
+        self._behind_s = 0.0
+        self._mass_sum, self._num_masses = 0.0, 0  # before the end
+        self._loudest = 0.0
+        self._at_end_s = self._faded_s = self._audible_s = 0.0
+        self._doubted_at: float | None = None  # how far it was when a stop was last not believed
+        self._doubted_s = 0.0  # since then
+
+    def judge(self, heard: Heard, *, stop: bool, may_stop: bool) -> bool:
+        """Take in one more patch → whether it is the last.
+
+        Args:
+            stop: the stop head's word.
+            may_stop: whether that counts: all of the text is known and read, and the first patches are made.
+        """
+        looks_here = self._num_masses == 0 or heard.mass >= FADED_SHARE * self._mass_sum / self._num_masses
+        is_at_end = self._follow(heard, looks_here)
+        self._loudest = max(self._loudest, heard.power)
+        if not is_at_end:
+            self._mass_sum, self._num_masses = self._mass_sum + heard.mass, self._num_masses + 1
+        elif may_stop:
+            self._at_end_s += self._patch_s
+            self._faded_s += self._patch_s * (not looks_here)
+            self._audible_s += self._patch_s * (heard.power > AUDIBLE_SHARE * self._loudest)
+            self.babbles = self._audible_s > BABBLE_S
+        if self._at_end_s < LAST_S:
+            self.num_sound += 1
+        if not may_stop:
+            return False
+        if self._faded_s > MAX_FADED_S or self._at_end_s > MAX_END_S + LAST_CHAR_S * (heard.length - heard.end):
+            self.is_cut = not stop
+            return True
+        return self._ends(heard, looks_here, stop)
+
+    def _follow(self, heard: Heard, looks_here: bool) -> bool:
+        """→ whether the speech has come to the end of its text; once it has, it stays there."""
+        certain = max(self._certain, min(self._last, heard.position))
+        self.num_skips += certain - self._certain >= SKIP_CHARS
+        self._last, self._certain = heard.position, certain
+        is_at_end = certain >= max(heard.end - END_CHARS, heard.end / 2)
+        is_behind = looks_here and not is_at_end and heard.position < certain - REPEAT_CHARS
+        was_behind_s, self._behind_s = self._behind_s, self._behind_s + self._patch_s if is_behind else 0.0
+        self.num_repeats += was_behind_s <= REPEAT_S < self._behind_s
+        return is_at_end
+
+    def _ends(self, heard: Heard, looks_here: bool, stop: bool) -> bool:
+        """Whether a stop is one: that of this patch, or one that was not believed and that nothing has disproved."""
+        unreached = max(MIN_LEFT_CHARS, (1 - self._reach) * heard.end)
+        if heard.end - heard.furthest <= unreached:
+            self._doubted_at = None
+            return stop
+        if self._doubted_at is not None:
+            self._doubted_s += self._patch_s
+            if heard.furthest < self._doubted_at + MIN_LEFT_CHARS:
+                return self._doubted_s > PATIENCE_S
+            self._doubted_at = None
+        if not stop or not looks_here:
+            return stop
+        self._doubted_at, self._doubted_s, self.is_continued = heard.furthest, 0.0, True
+        return False
