@@ -16,8 +16,8 @@ from realtime_tts.config import ServerConfig, Settings
 from realtime_tts.errors import ConfigError, InternalError
 from realtime_tts.server.acceptor import Acceptor, max_connections
 from realtime_tts.server.app import create_app, create_metrics_app, metrics_on_main_port
-from realtime_tts.server.arenas import limit_arenas
 from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.interpreter import limit_arenas, settle_heap, switch_quickly, unsettle_heap
 from realtime_tts.server.socket_protocol import protocol_classes
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.watch import watch
@@ -106,6 +106,7 @@ async def serve(settings: Settings, engine: EngineClient, on_ready: Callable[[Ga
         InternalError: a part of the server failed, so that it shut down.
     """
     limit_arenas()
+    switch_quickly()
     app = create_app(settings, engine)
     gateway: Gateway = app.state.gateway
     listener = _bind(settings.server.host, settings.server.port, "port")
@@ -120,6 +121,7 @@ async def serve(settings: Settings, engine: EngineClient, on_ready: Callable[[Ga
     finally:
         watcher.cancel()
         await asyncio.wait([watcher])
+        unsettle_heap()
         if server.started:
             await server.lifespan.shutdown()  # a forced exit skips it, and a worker must not outlive us
         await gateway.close()
@@ -166,6 +168,7 @@ async def _watch_start(
         if gateway.start_error is not None:
             server.should_exit = True
         else:
+            settle_heap()
             on_ready(server, base_url(listener))
     except BaseException:
         server.should_exit = True  # nobody would wait for what it raises while the server runs

@@ -1,13 +1,15 @@
-"""How much memory the C library keeps for itself."""
+"""What the process as a whole is told, so that the event loop is prompt and memory small."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import sys
 
 _M_ARENA_MAX = -8  # of glibc's malloc.h
 _MAX_ARENAS = 2
+_SWITCH_INTERVAL_S = 0.0005
 
 
 def limit_arenas() -> None:
@@ -19,3 +21,21 @@ def limit_arenas() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _MAX_ARENAS)
+
+
+def switch_quickly() -> None:
+    """Have threads hand the interpreter over after half a millisecond, not after five.
+
+    The loop gives it away with every write to a socket, and would wait so long for each thread that encodes.
+    """
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+
+
+def settle_heap() -> None:
+    """Leave all that was loaded out of garbage collections: a full one held everything up for 50 ms and more."""
+    gc.collect()
+    gc.freeze()
+
+
+def unsettle_heap() -> None:
+    gc.unfreeze()
