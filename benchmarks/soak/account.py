@@ -84,10 +84,12 @@ class Record:
     text_s: float | None = None  # the first text was sent
     accepted_s: float | None = None
     first_packet_s: float | None = None
+    refused_s: float | None = None
     ended_s: float = 0.0
     outcome: Outcome = Outcome.LOST
     code: str = ""  # of a failure or a refusal
     detail: str = ""  # close code and reason, or what else was seen at the end
+    audio_s: float = 0.0  # of a context that was done
     away_s: float = 0.0
     num_errors: int = 0
     number: int = -1
@@ -120,6 +122,7 @@ class Record:
         elif message["type"] in TERMINAL:
             self.terminals.append(message["type"])
             self.outcome, self.code = _OF_TERMINAL[message["type"]], message.get("code", "")
+            self.audio_s = message.get("audio_ms", 0.0) / 1000
 
     @property
     def may_ask_again(self) -> bool:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from benchmarks.native_stream import HEADER, TERMINAL, open_stream
+from benchmarks.native_stream import HEADER, TERMINAL
 from benchmarks.soak.account import History, Outcome, Record
 from benchmarks.soak.plan import Kind, Turn
 
@@ -134,7 +134,7 @@ class Caller:
             await asyncio.wait_for(self._socket.close(), 3)
 
     def _refused(self, error: InvalidStatus) -> None:
-        self._record.outcome = Outcome.REFUSED
+        self._record.outcome, self._record.refused_s = Outcome.REFUSED, self._clock()
         self._record.code = _code_of(error)
 
     def _closed(self, error: ConnectionClosed) -> None:
@@ -148,7 +148,7 @@ class Caller:
         if self._history.was_killed(record.asked_s, now):
             record.outcome = Outcome.SERVER_KILLED
         elif (code, reason) in _REFUSALS and record.accepted_s is None:
-            record.outcome, record.code = Outcome.REFUSED, reason
+            record.outcome, record.code, record.refused_s = Outcome.REFUSED, reason, now
         elif self._kind is Kind.SLOW and record.away_s:
             record.outcome = Outcome.CLOSED_SLOW
         elif self._kind is Kind.BAD and reason == "too_many_errors" and record.accepted_s is None:
@@ -245,7 +245,7 @@ class Caller:
         record.num_errors += 1
         is_ours = message.get("context_id") == record.context_id
         if is_ours and record.accepted_s is None and not record.is_over:
-            record.outcome, record.code = Outcome.REFUSED, message["code"]
+            record.outcome, record.code, record.refused_s = Outcome.REFUSED, message["code"], self._clock()
         elif message["code"] != "context_closed" and self._kind is not Kind.BAD:
             record.broken.append(f"error {message['code']}")
 
@@ -302,27 +302,3 @@ def _code_of(error: Exception) -> str:
             return str(json.loads(error.response.body or b"")["code"])
         return f"status {error.response.status_code}"
     return type(error).__name__
-
-
-async def spoken_unpaced_s(url: str, turn: Turn) -> float:
-    """Have a text spoken as fast as it can be made; the seconds of audio."""
-    socket = await open_stream(url)
-    try:
-        await socket.send(json.dumps({"type": "text", "context_id": "c", "text": turn.text}))
-        await socket.send(json.dumps({"type": "end", "context_id": "c"}))
-        heard_all = json.dumps({"type": "playback", "context_id": "c", "played_ms": 1e6})
-        num_packets = 0
-        while True:
-            frame = await socket.recv()
-            if isinstance(frame, bytes):
-                num_packets += 1
-                if num_packets % 10 == 1:
-                    await socket.send(heard_all)
-                continue
-            message = json.loads(frame)
-            if message["type"] in TERMINAL:
-                if message["type"] != "context.done":
-                    raise RuntimeError(f"ended with {message['type']} in an idle server")
-                return float(message["audio_ms"]) / 1000
-    finally:
-        await socket.close()

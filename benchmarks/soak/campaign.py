@@ -7,29 +7,21 @@ import contextlib
 import os
 import random
 import signal
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.soak.account import History, Outage, Record, problems
-from benchmarks.soak.caller import Caller, spoken_unpaced_s
-from benchmarks.soak.plan import FAULTS_UNTIL, MIX, QUIET_MIX, Fault, FaultKind, Kind, Turn, plan_faults, plan_turns
+from benchmarks.soak.load import MAX_IN_FLIGHT, LoadMaker, Progress
+from benchmarks.soak.plan import FAULTS_UNTIL, MIX, QUIET_MIX, Fault, FaultKind, plan_faults, plan_turns
 from benchmarks.soak.process import Sample, ServerUnderTest
 
-LOAD = 0.8  # of the capacity
-MAX_STREAMS = 24  # spoken at once on average, whatever the capacity
-MAX_IN_FLIGHT = 400
-MAX_ATTEMPTS = 5
-CALIBRATING_CALLERS = 8
 SAMPLE_S = 1.0
 SETTLE_S = 25.0  # longer than the 10 s that a session waits for its client
 POOLED_THREADS = 40  # pools start their threads when they are first needed, and keep them
 RECOVERY_S = 4.0  # between an outage's end and the next fault
 PAUSE_S = 2.0  # shorter than the 5 s after which a worker counts as hung
-
-Progress = Callable[[str, float], None]  # phase and seconds of it that are over
 
 
 @dataclass(frozen=True)
@@ -43,7 +35,7 @@ class Options:
 
     minutes: float = 30.0
     quiet_s: float = 180.0
-    calibrate_s: float = 15.0
+    calibrate_s: float = 28.0
     fake: bool = False
     rate_hz: float | None = None
     fault_every_s: float | None = None
@@ -88,15 +80,12 @@ class Campaign:
     """
 
     def __init__(self, options: Options, directory: Path, progress: Progress = lambda phase, seconds: None) -> None:
-        self._options, self._progress = options, progress
+        self._options = options
         self._rng = random.Random(options.seed)
-        self._start = time.monotonic()
         self._server = ServerUnderTest(directory, fake=options.fake, settings=options.settings)
-        self._calls: set[asyncio.Task[None]] = set()
         self.result = Result(options)
-
-    def clock(self) -> float:
-        return time.monotonic() - self._start
+        self._load_maker = LoadMaker(self._server, self.result.history, self._rng, progress)
+        self.clock = self._load_maker.clock
 
     async def run(self) -> Result:
         """Raises RuntimeError if the server cannot even be started; what goes wrong later is in the result."""
@@ -108,10 +97,9 @@ class Campaign:
             except (RuntimeError, OSError) as error:
                 result.problems.append(f"broken off at {self.clock():.0f} s: {error}")
         finally:
-            for call in self._calls:
-                call.cancel()
-            await asyncio.gather(*self._calls, return_exceptions=True)
+            await self._load_maker.close()
             self._server.destroy()
+        result.capacity, result.num_not_sent = self._load_maker.capacity, self._load_maker.num_not_sent
         result.problems += problems(result.quiet_records + result.records, result.history)
         if result.num_not_sent:
             result.problems.append(f"{result.num_not_sent} turns were not sent: {MAX_IN_FLIGHT} were in flight")
@@ -121,10 +109,10 @@ class Campaign:
 
     async def _all_phases(self) -> None:
         options, result = self._options, self.result
-        result.rate_hz = options.rate_hz or await self._calibrated_rate()
+        result.rate_hz = options.rate_hz or await self._load_maker.calibrated_rate(options.calibrate_s)
         async with self._sampling():
             quiet = plan_turns(self._rng, result.rate_hz, options.quiet_s, QUIET_MIX)
-            await self._load("quiet", quiet, options.quiet_s, result.quiet_records)
+            await self._load_maker.load("quiet", quiet, options.quiet_s, result.quiet_records)
             baseline = await self._settled(None)
             await self._chaos()
             result.leftovers += left_over(baseline, await self._settled(baseline))
@@ -137,69 +125,10 @@ class Campaign:
         result.chaos_s = self.clock()
         breaking = asyncio.create_task(self._break_all(faults, result.chaos_s))
         try:
-            await self._load("chaos", turns, options.duration_s, result.records)
+            await self._load_maker.load("chaos", turns, options.duration_s, result.records)
             await breaking
         finally:
             breaking.cancel()
-
-    # ---- load ----------------------------------------------------------------------------------------------------
-
-    async def _calibrated_rate(self) -> float:
-        """Turns a second at `LOAD` of what a full house of callers gets who have heard all that was sent."""
-        turns = plan_turns(self._rng, 50.0, 60.0, QUIET_MIX)
-        end = self.clock() + self._options.calibrate_s
-        spoken: list[float] = []
-
-        async def one_after_another(index: int) -> None:
-            for turn in turns[index::CALIBRATING_CALLERS]:
-                if self.clock() > end:
-                    return
-                spoken.append(await spoken_unpaced_s(self._server.stream_url, turn))
-                self._progress("calibrate", self.clock())
-
-        begun = self.clock()
-        await asyncio.gather(*(one_after_another(index) for index in range(CALIBRATING_CALLERS)))
-        max_streams = (await self._server.census())["max_streams"]
-        self.result.capacity = sum(spoken) / (self.clock() - begun)
-        streams = min(LOAD * min(self.result.capacity, max_streams), MAX_STREAMS)
-        return streams / (sum(spoken) / len(spoken))
-
-    async def _load(self, phase: str, turns: Sequence[Turn], duration_s: float, records: list[Record]) -> None:
-        """Open loop: each turn at its time, whatever became of those before."""
-        begun = self.clock()
-        ticker = asyncio.create_task(self._tick(phase, begun))
-        try:
-            for turn in turns:
-                await asyncio.sleep(max(0.0, begun + turn.at_s - self.clock()))
-                if len(self._calls) >= MAX_IN_FLIGHT:
-                    self.result.num_not_sent += 1
-                    continue
-                call = asyncio.create_task(self._have_spoken(turn, records))
-                self._calls.add(call)
-                call.add_done_callback(self._calls.discard)
-            await asyncio.sleep(max(0.0, begun + duration_s - self.clock()))
-            if self._calls:
-                await asyncio.gather(*self._calls)
-        finally:
-            ticker.cancel()
-
-    async def _tick(self, phase: str, begun: float) -> None:
-        while True:
-            self._progress(phase, self.clock() - begun)
-            await asyncio.sleep(1.0)
-
-    async def _have_spoken(self, turn: Turn, records: list[Record]) -> None:
-        """A turn, asked again when its server or worker was lost."""
-        rng = random.Random(turn.seed)
-        for attempt in range(MAX_ATTEMPTS):
-            kind = Kind.HONEST if attempt else turn.kind
-            record = Record(turn.index, attempt, kind, self.clock())
-            records.append(record)
-            url, history = self._server.stream_url, self.result.history
-            await Caller(url, turn, record, history, self.clock, plain=attempt > 0).call()
-            if not record.may_ask_again:
-                return
-            await asyncio.sleep(rng.uniform(1.0, 2.0) * 2**attempt)
 
     # ---- faults --------------------------------------------------------------------------------------------------
 
@@ -271,7 +200,7 @@ class Campaign:
             due = self.clock() + SAMPLE_S
             for name, one in self._server.samples(self.clock()).items():
                 result.samples[name].append(one)
-            result.in_flight.append((self.clock(), len(self._calls)))
+            result.in_flight.append((self.clock(), self._load_maker.num_in_flight))
             result.load_average.append(os.getloadavg()[0])
             await asyncio.sleep(max(0.0, due - self.clock()))
             result.lag_s.append(self.clock() - due)
