@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -121,6 +122,33 @@ def test_a_full_queue_and_a_full_device_refuse() -> None:
     with pytest.raises(Overloaded):
         add(busy, "d")
     add(busy, "a2", context="a")  # going on is not a new stream
+
+
+def test_a_queue_that_one_key_has_filled_still_takes_the_others_requests() -> None:
+    scheduler = make(max_waiting=6, max_streams=2)
+    for number in range(6):
+        add(scheduler, f"greedy{number}", tenant="greedy")
+    with pytest.raises(Overloaded):
+        add(scheduler, "greedy6", tenant="greedy")
+    for number in range(3):
+        add(scheduler, f"honest{number}", tenant="honest")
+    with pytest.raises(Overloaded):
+        add(scheduler, "honest3", tenant="honest")
+    with pytest.raises(Overloaded):
+        add(scheduler, "greedy6", tenant="greedy")
+    run(scheduler, 0.0)
+    assert sorted(request.tenant for request in scheduler._active.values()) == ["greedy", "honest"]
+    add(scheduler, "honest3", tenant="honest")
+
+
+def test_so_many_keys_that_each_has_little_do_not_fill_the_queue_without_end() -> None:
+    scheduler = make(max_waiting=6)
+    num_taken = 0
+    for number in range(100):
+        with contextlib.suppress(Overloaded):
+            add(scheduler, f"r{number}", tenant=str(number))
+            num_taken += 1
+    assert num_taken == 6
 
 
 def test_requests_of_a_context_run_one_after_the_other() -> None:
@@ -595,3 +623,11 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 TestSchedulerMachine = SchedulerMachine.TestCase
 TestSchedulerMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_what_it_can_carry_in_real_time_is_told() -> None:
+    streams = {
+        cost: make(StepCost(*cost)).num_real_time_streams
+        for cost in ((0.03, 0.03, 0.0), (0.001, 0.001, 0.0), (1.0, 1.0, 0.0))
+    }
+    assert list(streams.values()) == [4, 8, 1], "as many as fit a patch of 160 ms, the slots, and never none"

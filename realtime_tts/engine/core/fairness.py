@@ -1,4 +1,4 @@
-"""How tenants share the engine: whose turn a slot is, and which streams go short if not all can be carried. Pure."""
+"""How tenants share the engine: who gets a slot, who may queue, which streams go short if not all can be carried."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ def in_turn(waiting: Iterable[Request], active: Iterable[Request], deadlines: Ma
         num_held[tenant] += 1
         if not queues[tenant]:
             del queues[tenant]
+
+
+def is_below_share(tenant: str, holders: Iterable[str], num_places: int) -> bool:
+    """Whether a tenant holds fewer of so many places than each may have who holds one, itself included."""
+    held = Counter(holders)
+    return held[tenant] < num_places // len(held.keys() | {tenant})
 
 
 def beyond_share(running: Iterable[Request], capacity: int) -> set[str]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from realtime_tts.engine.core.block_pool import BlockPool
 from realtime_tts.engine.core.context_queue import ContextQueue
-from realtime_tts.engine.core.fairness import beyond_share, in_turn
+from realtime_tts.engine.core.fairness import beyond_share, in_turn, is_below_share
 from realtime_tts.engine.core.request import (
     DecodeItem,
     Finished,
@@ -69,11 +69,11 @@ class Scheduler:
 
         Raises:
             RequestTooLarge: it would not fit even alone.
-            Overloaded: the queue is full, or the device is.
+            Overloaded: the queue is full, and its tenant has its share of it; or the device is.
         """
         room = self.config.max_request_positions
         positions = _check_size(request.min_prefill, request.max_patches, room)
-        if self.num_waiting >= self.config.max_waiting:
+        if self.num_waiting >= self.config.max_waiting and not self._may_wait(request.tenant):
             raise Overloaded(f"{self.num_waiting} requests are waiting already")
         if request.context_id not in self._contexts and self._is_full():
             raise Overloaded("the device has no time for another stream")
@@ -93,6 +93,11 @@ class Scheduler:
             return False
         num_busy = sum(bool(context.requests) for context in self._contexts.values())
         return self.cost.step_s(num_busy + 1, 0) > self.config.max_load * self.config.patch_s
+
+    def _may_wait(self, tenant: str) -> bool:
+        """Whether a tenant's request is taken into a full queue."""
+        waiting = (request for request in self._requests.values() if request.request_id not in self._active)
+        return is_below_share(tenant, (request.tenant for request in waiting), self.config.max_waiting)
 
     def extend(self, request_id: str, known: float, is_final: bool, min_prefill: int, max_patches: int) -> None:
         """More of an open text is known. `known`, `min_prefill`, `max_patches`: of all that is known now.
@@ -353,6 +358,11 @@ class Scheduler:
     @property
     def num_free_slots(self) -> int:
         return len(self._free_slots)
+
+    @property
+    def num_real_time_streams(self) -> int:
+        """As many can be carried in real time, one at least."""
+        return max(1, min(self.config.max_streams, self.cost.affordable_streams(self.config.patch_s)))
 
     @property
     def num_contexts(self) -> int:
