@@ -112,8 +112,12 @@ class ServerConfig:
     max_bad_messages: int = setting(20, "Bad messages in a row that close a socket.", minimum=1)
     max_queued: int = setting(
         0,
-        "Contexts waiting for a stream beyond which new sessions are refused; 0: as many as there are streams.",
+        "Contexts of all sessions waiting for a stream beyond which new ones are refused; 0: as many as there are "
+        "streams. New sessions are refused as soon as no stream is free.",
         minimum=0,
+    )
+    max_late_ms: float = setting(
+        40.0, "Typical lateness of the gateway's own work beyond which nobody new may speak; 0: any.", minimum=0
     )
 
     handshake_timeout_s: float = setting(10.0, "Time for a connection to send a whole request.", minimum=0.1)

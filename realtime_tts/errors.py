@@ -151,7 +151,7 @@ class SlowConsumer(RealtimeTTSError):
 
 
 class Overloaded(RealtimeTTSError):
-    code, http_status, retryable = "overloaded", 503, True
+    code, http_status, retryable, retry_after_s = "overloaded", 503, True, 1.0
 
 
 class Draining(RealtimeTTSError):

@@ -348,6 +348,7 @@ class Engine:
             num_blocks=scheduler.pool.num_blocks,
             cached_blocks=scheduler.pool.num_cached,
             free_slots=scheduler.num_free_slots,
+            real_time_streams=scheduler.num_real_time_streams,
             contexts=scheduler.num_contexts,
             awaiting_text=num_awaiting,
             step_ms=1000 * sum(times_s) / len(times_s) if times_s else 0.0,

@@ -18,18 +18,19 @@ from realtime_tts.errors import (
     Draining,
     EngineLost,
     EngineStartError,
-    Overloaded,
     RealtimeTTSError,
     SessionNotFound,
 )
 from realtime_tts.server.auth import Authenticator
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.catalogue import Catalogue
+from realtime_tts.server.lateness import PROBE_EVERY_S, Lateness, Pace
 from realtime_tts.server.live_session import LiveSession, Outlet, Services
 from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import Metrics
 from realtime_tts.server.places import Place, Places
-from realtime_tts.server.quota import Quotas, fair_share
+from realtime_tts.server.quota import Quotas
+from realtime_tts.server.room import Load, refusal
 from realtime_tts.session.messages import Resume
 from realtime_tts.session.session import Session
 from realtime_tts.session.settings import SessionConfig
@@ -82,6 +83,7 @@ class Gateway:
             settings.server.fair_share_from,
         )
         self.encoders = Encoders(settings.server.encoder_threads)
+        self.lateness = Lateness(settings.server.max_late_ms / 1000)
         self.state = GatewayState.STARTING
         self.start_error: RealtimeTTSError | None = None
         self.started = asyncio.Event()  # RUNNING or FAILED
@@ -95,12 +97,14 @@ class Gateway:
         self._num_connections = 0
         self._changed = asyncio.Event()
         self._start_task: asyncio.Task[None] | None = None
+        self._probe_task: asyncio.Task[None] | None = None
 
     # ---- life ----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the engine in the background: the server answers health checks meanwhile."""
         self._start_task = watch(self._start(), "start engine", self.fail)
+        self._probe_task = watch(self._probe_lateness(), "probe lateness", self.fail)
 
     def fail(self) -> None:
         """A task has ended that must not: be unhealthy from now on and, unless that is under way already, shut down."""
@@ -154,11 +158,27 @@ class Gateway:
         self.state = GatewayState.CLOSED
         for live in list(self.sessions.values()):
             live.close(GOING_AWAY, "draining")
-        if self._start_task is not None:
-            self._start_task.cancel()
-            await asyncio.wait([self._start_task])
+        tasks = [task for task in (self._start_task, self._probe_task) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         await self.engine.close()
         self.encoders.close()
+
+    async def _probe_lateness(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + PROBE_EVERY_S
+            await asyncio.sleep(PROBE_EVERY_S)
+            await self.encoders.run(_nothing)
+            pace = self.lateness.pace
+            self.lateness.observe(loop.time() - due, loop.time())
+            self.metrics.lateness.set(self.lateness.typical_s)
+            self.metrics.late.set(self.lateness.pace is Pace.LATE)
+            if self.lateness.pace is not pace:
+                late_ms = 1000 * self.lateness.typical_s
+                log_event(logger, logging.INFO, "pace", is_now=self.lateness.pace.value, late_ms=late_ms)
 
     # ---- questions -----------------------------------------------------------------------------------------------
 
@@ -215,21 +235,24 @@ class Gateway:
         return self.settings.server.max_sessions or SESSIONS_PER_STREAM * max_streams
 
     def _refusal(self, tenant: str) -> RealtimeTTSError | None:
-        """Why this key is to have no new session now though there were places, if so.
-
-        One that speaks less than its share is let in however much waits, since the engine's next slot is its own.
-        """
+        """Why this key is to have no new session now though there were places, if so."""
         if self.state is not GatewayState.RUNNING:
             return Draining("the server is shutting down")
-        max_streams = max(1, self.catalogue.ready.max_streams) * self.engine.num_ready
+        return refusal(self._load(), tenant, max_waiting=0)
+
+    def _context_refusal(self, tenant: str) -> RealtimeTTSError | None:
+        """Why a session of this key is to begin no new context now, if so. Somewhat more than streams may wait."""
+        load = self._load()
+        found = refusal(load, tenant, max_waiting=self.settings.server.max_queued or load.num_streams)
+        if found is None:
+            self.lateness.begin()
+        return found
+
+    def _load(self) -> Load:
         speaking: Counter[str] = Counter()
         for live in self.sessions.values():
             speaking[live.tenant] += live.num_speaking
-        share = fair_share(max_streams, len(+speaking | Counter([tenant])))
-        is_full = speaking.total() - max_streams >= (self.settings.server.max_queued or max_streams)
-        if not is_full or speaking[tenant] < share:
-            return None
-        return Overloaded("the engine has more speech waiting than it can start soon")
+        return Load(speaking, self.engine.num_streams, is_late=not self.lateness.may_begin)
 
     @contextlib.contextmanager
     def newcomer(self, newcomer: Newcomer) -> Iterator[None]:
@@ -263,6 +286,7 @@ class Gateway:
                 defaults.resolve, tenant=caller.tenant, permissive=permissive, only_voices=caller.voices
             ),
             make_planner=defaults.make_planner,
+            refuse=functools.partial(self._context_refusal, caller.tenant),
             now=time.monotonic(),
         )
         services = Services(self.engine, self.voices, self.encoders, self.metrics)
@@ -320,3 +344,7 @@ class Gateway:
             resume_window_s=limits.resume_window_s,
             slow_consumer_s=limits.slow_consumer_timeout_s,
         )
+
+
+def _nothing() -> None:
+    """A probe's work in the encoders' thread."""

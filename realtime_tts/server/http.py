@@ -21,6 +21,7 @@ from realtime_tts.errors import Forbidden, InvalidRequest, RequestTooLarge, Voic
 from realtime_tts.server import schemas
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.lateness import Pace
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.metrics import CONTENT_TYPE
 from realtime_tts.server.problems import invalid_body
@@ -138,7 +139,12 @@ readiness = APIRouter(tags=["operation"])
 async def readyz(request: Request) -> Readiness:
     gateway = get_gateway(request)
     gateway.check_ready()
-    return Readiness(status="ready", workers=gateway.engine.num_ready, sessions=len(gateway.sessions))
+    return Readiness(
+        status="busy" if gateway.lateness.pace is Pace.LATE else "ready",
+        workers=gateway.engine.num_ready,
+        sessions=len(gateway.sessions),
+        late_ms=round(1000 * gateway.lateness.typical_s, 1),
+    )
 
 
 catalogue = APIRouter(

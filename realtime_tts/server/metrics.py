@@ -76,6 +76,8 @@ class Metrics:
         self.underruns = Counter("underruns_estimated", "Packets sent later than an unbuffered player needed", **named)
         self.slow_consumers = Counter("slow_consumers", "Sockets closed because the peer did not read", **named)
         self.resumed = Counter("sessions_resumed", "Sessions taken up again on a new connection", **named)
+        self.lateness = Gauge("lateness_seconds", "How late a packet leaves that is due, typically", **named)
+        self.late = Gauge("late", "1 while the gateway is late and takes nobody new", **named)
         self.errors = Counter("errors", "Errors sent to clients", ["code"], **named)
         self._workers = Gauge("engine_workers_ready", "Engine workers that take requests", **named)
         self._restarts = Counter("engine_worker_restarts", "Engine workers started again", **named)

@@ -20,9 +20,10 @@ class Health(_Body):
 
 
 class Readiness(_Body):
-    status: Literal["ready"]
+    status: Literal["ready", "busy"] = Field(description="busy: nobody new may speak now, since the gateway is late")
     workers: int = Field(description="engine workers that take requests")
     sessions: int = Field(description="sessions alive, those waiting for their client included")
+    late_ms: float = Field(description="how late a packet leaves that is due, typically")
 
 
 class StepsRange(_Body):

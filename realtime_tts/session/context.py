@@ -303,16 +303,23 @@ class ContextTable:
         """done, cancelled or failed; None for an id that is open, was never used, or is forgotten."""
         return self._ended.get(context_id)
 
+    def refuse(self, context_id: str) -> None:
+        """A context of this id was not opened for want of room; the rest of its text must not open it either."""
+        self._remember(context_id, ContextState.FAILED)
+
     def retire(self, context: Context) -> list[str]:
         """The context is in a final state. Returns the ids of those that are not kept any longer."""
         del self.open[context.id]
         self.finished[context.id] = context
-        self._ended[context.id] = context.state.value
-        self._ended_bytes += ID_BYTES + text_bytes(context.id)
+        self._remember(context.id, context.state)
+        return self.drop_finished(MAX_FINISHED)
+
+    def _remember(self, context_id: str, state: ContextState) -> None:
+        self._ended[context_id] = state.value
+        self._ended_bytes += ID_BYTES + text_bytes(context_id)
         while len(self._ended) > MAX_REMEMBERED:
             forgotten, _ = self._ended.popitem(last=False)
             self._ended_bytes -= ID_BYTES + text_bytes(forgotten)
-        return self.drop_finished(MAX_FINISHED)
 
     def drop_finished(self, num_kept: int) -> list[str]:
         """Keep so many of those that are over, and those that still have something to send. Returns the others' ids."""

@@ -90,6 +90,7 @@ class Session:
         resolve: settles what a context is spoken with, from the session's defaults and the message's overrides;
             raises a typed error for a choice that cannot be.
         make_planner: a text planner for a new context.
+        refuse: why there is no room for a new context now, if so.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Session:
         *,
         resolve: Callable[[Choices, Choices], ContextSettings],
         make_planner: Callable[[ContextSettings], Planner],
+        refuse: Callable[[], RealtimeTTSError | None] = lambda: None,
         now: float,
     ) -> None:
         self.session_id = session_id
@@ -106,6 +108,7 @@ class Session:
         self.state = SessionState.CONNECTED
         self._resolve = resolve
         self._make_planner = make_planner
+        self._refuse_new = refuse
         self._now = now
         self._defaults = Choices()
         self._announced = False  # the client was told what holds
@@ -251,6 +254,9 @@ class Session:
         self._check_new(message)
         settings = self._resolve(self._defaults, Choices(message.voice, message.audio, message.params))
         planner = self._make_planner(settings)
+        if (refusal := self._refuse_new()) is not None:
+            self._contexts.refuse(message.context_id)
+            raise refusal
         if not self._announced:
             self._announce(self._resolve(self._defaults, Choices()))
         started = ContextStarted(

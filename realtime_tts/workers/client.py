@@ -67,6 +67,14 @@ def _load(worker: _Worker) -> tuple[int, int]:
     return len(worker.requests), len(worker.contexts)
 
 
+def _num_streams(supervisor: Supervisor) -> int:
+    if supervisor.ready is None:
+        return 0
+    max_streams = max(1, supervisor.ready.max_streams)
+    learned = supervisor.stats.real_time_streams if supervisor.stats is not None else 0
+    return min(max_streams, learned or max_streams)
+
+
 class EngineClient:
     """All workers as one engine.
 
@@ -139,6 +147,11 @@ class EngineClient:
     @property
     def num_ready(self) -> int:
         return sum(worker.supervisor.ready is not None for worker in self._workers)
+
+    @property
+    def num_streams(self) -> int:
+        """Streams that the ready workers can speak at a time, each in real time; one at least for each of them."""
+        return sum(_num_streams(worker.supervisor) for worker in self._workers)
 
     @property
     def num_requests(self) -> int:

@@ -251,6 +251,7 @@ class Stats(Message):
     num_blocks: int = 0
     cached_blocks: int = 0
     free_slots: int = 0
+    real_time_streams: int = 0  # as many it can carry in real time, as far as it has learned; 0: it cannot tell
     contexts: int = 0
     awaiting_text: int = 0  # neither running nor parked: their text is not there yet
     step_ms: float = 0.0  # the mean of the latest steps

@@ -153,6 +153,7 @@ class FakeWorker:
                 waiting=len(self.requests) - self.num_speaking,
                 parked=self.num_parked,
                 free_slots=self.options.max_streams - self.num_speaking,
+                real_time_streams=self.options.real_time_streams,
                 contexts=len(self.contexts),
                 awaiting_text=awaiting_text,
                 extensions=self.num_extensions,
@@ -396,6 +397,7 @@ def main() -> None:
     parser.add_argument("--crash-on-voice", action="store_true", help="die of the first recording")
     parser.add_argument("--journal", help="a file that gets a line per frame received: process id, type, voice id")
     parser.add_argument("--max-streams", type=int, default=64)
+    parser.add_argument("--real-time-streams", type=int, default=0)
     parser.add_argument("--fail-start", action="store_true")
     asyncio.run(serve(parser.parse_args()))
 

@@ -1,0 +1,48 @@
+"""Whether there is room for one more to speak: at the engine, and in what this process can feed. Pure.
+
+Speech that has begun comes first. Somebody new is refused before those who are in would have to wait for him, and told
+when to ask again. Keys share: who speaks less than his part of what is spoken is let in where others are not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from realtime_tts.errors import Overloaded
+from realtime_tts.server.quota import fair_share
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is under way.
+
+    Attributes:
+        speaking: contexts that have work at the engine, by key.
+        num_streams: as many the engine can speak at a time, each in real time.
+        is_late: the gateway itself cannot keep up.
+    """
+
+    speaking: Counter[str]
+    num_streams: int
+    is_late: bool
+
+
+def refusal(load: Load, tenant: str, max_waiting: int) -> Overloaded | None:
+    """Why nobody more of this key is to speak now, if so.
+
+    Args:
+        max_waiting: how many may wait for a stream; 0: only into a free one.
+    """
+    total, mine = load.speaking.total(), load.speaking[tenant]
+    num_keys = len(+load.speaking | Counter([tenant]))
+    if load.is_late and total and mine >= total // num_keys:
+        return Overloaded("the server is late with what is being spoken")
+    num_waiting = total - load.num_streams
+    if num_waiting < max_waiting:
+        return None
+    # The engine's next stream is for a key that has less than its share, however much others have waiting: it is
+    # let in, as long as there are not too many of its kind.
+    if mine < fair_share(load.num_streams, num_keys) and num_waiting < 2 * max(max_waiting, load.num_streams):
+        return None
+    return Overloaded("the engine has as much to speak as it can")
