@@ -105,6 +105,13 @@ async def test_words_come_before_their_audio_and_make_up_the_text(make_tts: Any)
     assert [piece.start_time for piece in pieces[:3]] == pytest.approx([0.0, 0.04, 0.08])
 
 
+async def test_a_word_that_comes_after_its_audio_is_not_lost(make_tts: Any) -> None:
+    async with scripted(TalkingVoice(is_late=True)) as (url, _):
+        events = await speak(make_tts(url).stream(conn_options=ONCE), "one two three. ")
+    assert pieces_of(events) == ["one", " two", " three.", " "]
+    assert len(samples_of(events)) == 6 * 160
+
+
 async def test_turns_share_a_connection_and_never_their_audio(make_tts: Any) -> None:
     async with scripted(TalkingVoice()) as (url, connections):
         tts = make_tts(url)
@@ -158,12 +165,12 @@ async def test_options_hold_from_the_next_turn_on_and_the_connection_stays(make_
     async with scripted(TalkingVoice()) as (url, connections):
         tts = make_tts(url, voice="slt", steps=8)
         before = tts.stream(conn_options=ONCE)
-        tts.update_options(voice="rms", steps=None, seed=7)
+        tts.update_options(voice="rms", steps=None, seed=7, mode="clause")
         await speak(before, "one.")
         await speak(tts.stream(conn_options=ONCE), "two.")
         first, second = [message for message in connections[0].received if message["type"] == "text"]
         assert (first["voice"], first["params"]) == ("slt", {"steps": 8})
-        assert (second["voice"], second["params"]) == ("rms", {"seed": 7})
+        assert (second["voice"], second["params"]) == ("rms", {"seed": 7, "mode": "clause"})
         assert len(connections) == 1
 
 

@@ -150,6 +150,13 @@ async def test_words_are_told_when_they_have_been_spoken() -> None:
         assert all(word.append_to_context for word in words)
 
 
+async def test_a_word_that_comes_after_its_audio_is_not_lost() -> None:
+    async with scripted(TalkingVoice(is_late=True)) as (url, _), talking(url) as talk:
+        await talk.say("one two three.")
+        await talk.until_stopped()
+        assert [word.text for word in talk.of(TTSTextFrame)] == ["one", "two", "three."]
+
+
 async def test_turns_share_a_connection() -> None:
     async with scripted(TalkingVoice()) as (url, connections), talking(url) as talk:
         await talk.say("one two.")
@@ -166,12 +173,14 @@ async def test_settings_hold_from_the_next_turn_on() -> None:
     async with scripted(TalkingVoice()) as (url, connections), talking(url, settings=settings) as talk:
         await talk.say("one.")
         await talk.until_stopped()
-        await talk.put(TTSUpdateSettingsFrame(delta=RealtimeTTSSettings(voice="rms", steps=None, seed=7)))
+        await talk.put(
+            TTSUpdateSettingsFrame(delta=RealtimeTTSSettings(voice="rms", steps=None, seed=7, mode="clause"))
+        )
         await talk.say("two.")
         await talk.until_stopped(2)
         first, second = [message for message in connections[0].received if message["type"] == "text"]
         assert (first["voice"], first["params"]) == ("slt", {"steps": 8, "language": "en"})
-        assert (second["voice"], second["params"]) == ("rms", {"seed": 7, "language": "en"})
+        assert (second["voice"], second["params"]) == ("rms", {"seed": 7, "language": "en", "mode": "clause"})
         assert talk.service.settings.model == "m"
 
 

@@ -8,7 +8,15 @@ from client_fake_server import Connection, Voice
 
 
 class TalkingVoice(Voice):
-    """Tells words as it speaks: every word of the text takes two packets."""
+    """Tells words as it speaks: every word of the text takes two packets.
+
+    Args:
+        is_late: tell the last word after its audio, as the server does of a word that was written too late.
+    """
+
+    def __init__(self, is_late: bool = False) -> None:
+        super().__init__()
+        self.is_late = is_late
 
     async def speak(self, connection: Connection, context_id: str, last_sequence: int) -> None:
         text, number, sequence, position = self.texts[context_id], self.numbers[context_id], 1, 0
@@ -17,11 +25,19 @@ class TalkingVoice(Voice):
             start = text.index(word, position)
             position = start + len(word)
             told = {"text": word, "start": start, "end": position, "start_ms": index * 40, "end_ms": index * 40 + 40}
-            await connection.send("words", context_id=context_id, sequence=sequence, timing="measured", words=[told])
+            is_late = self.is_late and index == len(words) - 1
             for packet in range(2):
-                await connection.audio(sequence + 1 + packet, index * 2 + packet, number)
+                place = sequence + packet + (0 if is_late else 1)
+                if packet == 0 and not is_late:
+                    await self.tell(connection, context_id, sequence, told)
+                await connection.audio(place, index * 2 + packet, number)
+            if is_late:
+                await self.tell(connection, context_id, sequence + 2, told)
             sequence += 3
         await connection.done(context_id, sequence, 2 * len(words), len(text))
+
+    async def tell(self, connection: Connection, context_id: str, sequence: int, word: dict[str, Any]) -> None:
+        await connection.send("words", context_id=context_id, sequence=sequence, timing="measured", words=[word])
 
 
 def failing(code: str, *, retryable: bool, then: Voice | None = None) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from loguru import logger
 from pipecat.frames.frames import CancelFrame, EndFrame, Frame, TTSAudioRawFrame, TTSStoppedFrame
@@ -17,7 +17,7 @@ from pipecat.services.tts_service import TextAggregationMode, TTSService
 from pipecat.transcriptions.language import Language
 from pipecat.utils.tracing.service_decorators import traced_tts
 from pipecat.utils.types import NOT_GIVEN, NotGiven
-from realtime_tts_client import AudioFormat, ConnectionLost, Context, RealtimeTTSError, Session, connect
+from realtime_tts_client import AudioFormat, ConnectionLost, Context, RealtimeTTSError, Session, Word, connect
 
 from pipecat_realtime_tts.errors import category_of
 from pipecat_realtime_tts.timeline import Timeline
@@ -38,17 +38,19 @@ class RealtimeTTSSettings(TTSSettings):
         steps: Of the flow, 2 to 64: more are slower and may sound better.
         seed: The same seed, voice and text give the same speech.
         instructions: How to speak, in words, where the model takes some.
+        mode: `live` speaks a clause from its first words on, `clause` when it is complete.
     """
 
     cfg: float | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
     steps: int | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
     seed: int | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
     instructions: str | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
+    mode: Literal["live", "clause"] | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
 
     @property
     def params(self) -> dict[str, Any]:
         """What goes to the server beside the voice."""
-        names = ("cfg", "steps", "seed", "language", "instructions")
+        names = ("cfg", "steps", "seed", "language", "instructions", "mode")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
@@ -95,7 +97,7 @@ class RealtimeTTSService(TTSService):
             **kwargs: Additional arguments passed to the parent service.
         """
         complete = RealtimeTTSSettings(
-            model=None, voice=None, language=None, cfg=None, steps=None, seed=None, instructions=None
+            model=None, voice=None, language=None, cfg=None, steps=None, seed=None, instructions=None, mode=None
         )
         if settings is not None:
             complete.apply_update(settings)
@@ -248,13 +250,19 @@ class RealtimeTTSService(TTSService):
 
     async def _forward(self, context: Context, context_id: str) -> bool:
         """Words before their audio. Whether there was any audio."""
-        timeline, has_audio = Timeline(), False
+        timeline, has_audio, num_words = Timeline(), False, 0
+
+        async def tell(words: Sequence[Word]) -> None:
+            ends = [(word.text, word.end_ms / 1000 + timeline.gaps_s) for word in words]
+            await self.add_word_timestamps(ends, context_id)
+
         async for packet in context:
             timeline.take(packet.duration_ms / 1000, time.monotonic())
-            words = [(word.text, word.end_ms / 1000 + timeline.gaps_s) for word in packet.words]
-            await self.add_word_timestamps(words, context_id)
+            await tell(packet.words)
+            num_words += len(packet.words)
             await self._append(context_id, packet.payload)
             has_audio = True
+        await tell(context.words[num_words:])  # that were written when their audio had left
         if context.done is None:
             raise ConnectionLost("the server ended the turn before it was spoken")
         return has_audio

@@ -13,6 +13,7 @@ class Transcript:
     """
 
     def __init__(self) -> None:
+        self.num_pieces = 0
         self._num_given = 0
         self._end_s = 0.0
 
@@ -23,6 +24,7 @@ class Transcript:
         end = max(word.end, self._num_given)
         piece = text[self._num_given : end]
         self._num_given, self._end_s = end, word.end_ms / 1000
+        self.num_pieces += 1
         return TimedString(piece, start_time=word.start_ms / 1000, end_time=self._end_s)
 
     def rest(self, text: str) -> TimedString | None:

@@ -7,7 +7,7 @@ import os
 import time
 import weakref
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 from livekit.agents import APIConnectionError, APIConnectOptions, tts, utils
 from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, NOT_GIVEN, NotGivenOr
@@ -27,6 +27,9 @@ FRAME_MS = 40
 NUM_CHANNELS = 1
 
 
+Mode = Literal["live", "clause"]
+
+
 @dataclass(frozen=True)
 class VoiceOptions:
     """How to speak; what is None is left to the server."""
@@ -37,6 +40,7 @@ class VoiceOptions:
     seed: int | None = None
     language: str | None = None
     instructions: str | None = None
+    mode: Mode | None = None
 
     @property
     def params(self) -> dict[str, Any]:
@@ -58,6 +62,7 @@ class TTS(tts.TTS[Any]):
         seed: NotGivenOr[int | None] = NOT_GIVEN,
         language: NotGivenOr[str | None] = NOT_GIVEN,
         instructions: NotGivenOr[str | None] = NOT_GIVEN,
+        mode: NotGivenOr[Mode | None] = NOT_GIVEN,
         sample_rate: int = DEFAULT_SAMPLE_RATE,
     ) -> None:
         """
@@ -71,6 +76,7 @@ class TTS(tts.TTS[Any]):
             seed: the same seed, voice and text give the same speech; random if it is left out.
             language: of the text, where the model speaks several.
             instructions: how to speak, in words, where the model takes some.
+            mode: `live` speaks a clause from its first words on, `clause` when it is complete.
             sample_rate: Hz. LiveKit resamples if its output has another one, and drops the words' times then.
 
         Raises:
@@ -108,6 +114,7 @@ class TTS(tts.TTS[Any]):
         seed: NotGivenOr[int | None] = NOT_GIVEN,
         language: NotGivenOr[str | None] = NOT_GIVEN,
         instructions: NotGivenOr[str | None] = NOT_GIVEN,
+        mode: NotGivenOr[Mode | None] = NOT_GIVEN,
     ) -> None:
         """From the next turn on; None is the server's own choice. The connection stays."""
         given: dict[str, Any] = {
@@ -117,6 +124,7 @@ class TTS(tts.TTS[Any]):
             "seed": seed,
             "language": language,
             "instructions": instructions,
+            "mode": mode,
         }
         self._options = replace(self._options, **{name: value for name, value in given.items() if is_given(value)})
 
@@ -265,6 +273,8 @@ async def _forward(context: Context, emitter: tts.AudioEmitter, silence_samples:
             emitter.push_timed_transcript(transcript.piece(word, context.text))
         emitter.push(packet.payload)
         has_audio = True
+    for word in context.words[transcript.num_pieces :]:  # that were written when their audio had left
+        emitter.push_timed_transcript(transcript.piece(word, context.text))
     if (rest := transcript.rest(context.text)) is not None:
         emitter.push_timed_transcript(rest)
     if context.done is not None and not has_audio:
