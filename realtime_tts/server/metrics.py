@@ -72,7 +72,7 @@ class Metrics:
         self.audio = Counter("audio_seconds", "Audio sent", **named)
         self.packets = Counter("packets", "Audio packets sent", ["codec"], **named)
         self.characters = Counter("characters", "Characters of contexts done", **named)
-        self.barge_ins = Counter("barge_ins", "Contexts cancelled before all of them was heard", **named)
+        self.barge_ins = Counter("barge_ins", "Contexts that clients cancelled before all of them was heard", **named)
         self.underruns = Counter("underruns_estimated", "Packets sent later than an unbuffered player needed", **named)
         self.slow_consumers = Counter("slow_consumers", "Sockets closed because the peer did not read", **named)
         self.resumed = Counter("sessions_resumed", "Sessions taken up again on a new connection", **named)
@@ -107,7 +107,7 @@ class Metrics:
                 self.ttfa.observe(message.ttfa_ms / 1000)
         elif isinstance(message, messages.ContextCancelled):
             self.contexts.labels("cancelled").inc()
-            self.barge_ins.inc()
+            self.barge_ins.inc(message.by_client)
         else:
             self.contexts.labels("failed").inc()
             self.errors.labels(message.code).inc()

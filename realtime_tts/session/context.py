@@ -187,13 +187,13 @@ class Context:
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
-    def cancel(self, now: float) -> None:
+    def cancel(self, now: float, by_client: bool) -> None:
         """Drop what waits; the terminal message is ready."""
         self.outflow.place_late_words()
         self._frozen = played_ms, text, num_chars = self.heard(now)
         self._stop(ContextState.CANCELLED)
         number = self.outflow.take_number()
-        self.outflow.add_terminal(ContextCancelled(self.id, number, played_ms, text, num_chars))
+        self.outflow.add_terminal(ContextCancelled(self.id, number, played_ms, text, num_chars, by_client))
 
     def fail(self, error: RealtimeTTSError, next_sequence: int | None = None) -> None:
         """Drop what waits; what was sent will be heard. `next_sequence`: of the terminal message, after a gap."""

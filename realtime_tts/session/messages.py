@@ -197,13 +197,17 @@ class ContextDone:
 
 @dataclass(frozen=True, slots=True)
 class ContextCancelled:
-    """Terminal. What the listener heard: `spoken_text` is the first `spoken_chars` characters of the text."""
+    """Terminal. What the listener heard: `spoken_text` is the first `spoken_chars` characters of the text.
+
+    by_client: it asked for this, and its session did not just end.
+    """
 
     context_id: str
     sequence: int
     played_ms: float
     spoken_text: str
     spoken_chars: int
+    by_client: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,7 +292,7 @@ class Session:
         targets = [c for c in self._contexts.open.values() if context_id in (None, c.id)]
         over = [c for c in self._contexts.finished.values() if context_id in (None, c.id)]
         for context in targets:
-            self._cancel(context)
+            self._cancel(context, by_client=True)
         for context in over:
             heard = context.freeze(self._now)
             if context_id is not None or context.state is ContextState.DONE:
@@ -623,8 +623,8 @@ class Session:
             self._outbox.post(WarningMessage(context.id, "unspeakable_text", message, spans))
         return num_chars
 
-    def _cancel(self, context: Context) -> None:
-        context.cancel(self._now)
+    def _cancel(self, context: Context, by_client: bool = False) -> None:
+        context.cancel(self._now, by_client)
         self._abort(context)
 
     def _fail(self, context: Context, error: RealtimeTTSError, next_sequence: int | None = None) -> None:

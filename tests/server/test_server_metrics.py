@@ -80,6 +80,13 @@ def test_a_cancel_of_what_was_heard_is_none(metrics: Metrics, ledger: Ledger) ->
     assert value(metrics, "barge_ins_total") == 1  # b's own cancel
 
 
+def test_what_the_server_itself_cancels_interrupts_nobody(metrics: Metrics, ledger: Ledger) -> None:
+    for message in (started("a", 1), ContextCancelled("a", 1, 100.0, "", 0, by_client=False)):
+        ledger.sent(message, 1.0)
+    assert value(metrics, "contexts_total", outcome="cancelled") == 1
+    assert value(metrics, "barge_ins_total") == 0
+
+
 def test_only_the_contexts_done_lately_are_remembered(metrics: Metrics, ledger: Ledger) -> None:
     for number in range(100):
         ledger.sent(started(f"c{number}", number + 1), 1.0)

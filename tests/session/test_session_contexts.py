@@ -9,7 +9,8 @@ from session_driver import Driver
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packetizer import Packet
-from realtime_tts.errors import EngineLost, InvalidMessage
+from realtime_tts.errors import EngineLost, InvalidMessage, Overloaded
+from realtime_tts.session.context import MAX_REMEMBERED
 from realtime_tts.session.messages import (
     AudioPacket,
     Cancel,
@@ -41,7 +42,7 @@ from realtime_tts.session.messages import (
     Words,
 )
 from realtime_tts.session.session import SessionState
-from realtime_tts.session.settings import SpeechParams
+from realtime_tts.session.settings import SessionConfig, SpeechParams
 
 
 def test_a_whole_context_in_order(driver: Driver) -> None:
@@ -505,3 +506,34 @@ def test_keepalive_names_the_open_contexts(driver: Driver) -> None:
     assert driver.wait(6) == [KeepAlive(("a",))] * 2
     driver.receive(Cancel("a"))
     assert driver.wait(10) == []
+
+
+def test_a_cancel_by_the_client_is_told_from_the_end_of_a_session(driver: Driver) -> None:
+    driver.say("a", "Hello there. ")
+    driver.say("b", "Hello there. ")
+    driver.receive(Cancel("a"))
+    driver.session.close(driver.now, 1001, "draining")
+    driver.drain()
+    assert [(m.context_id, m.by_client) for m in driver.of(ContextCancelled)] == [("a", True), ("b", False)]
+
+
+def test_a_context_that_there_is_no_room_for_is_over_and_the_session_goes_on() -> None:
+    driver = Driver(SessionConfig(), refuse=lambda: Overloaded("full") if is_full else None)
+    is_full = True
+    driver.receive(Text("a", "Hel"), Text("a", "lo."), End("a"), Text("b", ""))
+    codes = [(m.code, m.context_id, m.retry_after_s) for m in driver.of(ErrorMessage)]
+    closed = ("context_closed", "a", None)
+    assert codes == [("overloaded", "a", 1.0), closed, closed, ("overloaded", "b", 1.0)]
+    is_full = False
+    driver.say("c", "Hello.")
+    assert [m.number for m in driver.of(ContextStarted)] == [1]
+    driver.receive(Cancel("a"))
+    assert driver.of(CancelAcknowledged)[0].state == "failed"
+
+
+def test_contexts_that_are_refused_are_forgotten_in_the_end() -> None:
+    driver = Driver(SessionConfig(), refuse=lambda: Overloaded("full"))
+    for number in range(3 * MAX_REMEMBERED):
+        driver.say("n" * 100 + str(number), "Hello. ")
+    assert driver.session.state is SessionState.CONNECTED
+    assert driver.session.held_bytes <= MAX_REMEMBERED * 500

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packetizer import Packet
-from realtime_tts.errors import InvalidRequest, VoiceNotFound
+from realtime_tts.errors import InvalidRequest, RealtimeTTSError, VoiceNotFound
 from realtime_tts.session.messages import AudioPacket, ServerMessage, Text
 from realtime_tts.session.session import Session
 from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig
@@ -121,7 +122,12 @@ def resolve(defaults: Choices, overrides: Choices) -> ContextSettings:
 class Driver:
     """A session, its clock, and all that it has said; speaks for the engine on demand."""
 
-    def __init__(self, config: SessionConfig, stall_s: float | None = None) -> None:
+    def __init__(
+        self,
+        config: SessionConfig,
+        stall_s: float | None = None,
+        refuse: Callable[[], RealtimeTTSError | None] = lambda: None,
+    ) -> None:
         self.now = 1000.0
         self.sent: list[ServerMessage] = []
         self.did: list[Any] = []
@@ -131,6 +137,7 @@ class Driver:
             config,
             resolve=resolve,
             make_planner=lambda settings: FakePlanner(stall_s, settings.mode == "live"),
+            refuse=refuse,
             now=self.now,
         )
 
