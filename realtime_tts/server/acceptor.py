@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Collection
 
-from realtime_tts.server.logs import log_event
+from realtime_tts.server.logs import Throttle, log_event
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,6 @@ RESERVED_DESCRIPTORS = 64
 _BACKLOG = 2048
 _BATCH = 64  # so many are taken at a stretch, then others have their turn
 _RETRY_S = 0.2
-_LOG_INTERVAL_S = 10.0
 _MAX_REFUSALS = 16  # at a time, out of the reserve; beyond that a connection is closed without an answer
 _REFUSAL_S = 1.0
 _ANSWER = (
@@ -60,7 +59,7 @@ class Acceptor:
         self._starting: dict[asyncio.Task[None], asyncio.BaseProtocol] = {}  # not told of their transports yet
         self._refusals: set[_Refusal] = set()
         self._retry: asyncio.TimerHandle | None = None
-        self._num_unlogged, self._logged_at = 0, float("-inf")
+        self._throttle = Throttle()
 
     def start(self) -> None:
         self._listener.setblocking(False)
@@ -120,11 +119,8 @@ class Acceptor:
 
     def _note(self, event: str, **fields: str | int | None) -> None:
         """Log now and then, however often it happens."""
-        self._num_unlogged += 1
-        now = time.monotonic()
-        if now - self._logged_at >= _LOG_INTERVAL_S:
-            log_event(logger, logging.WARNING, event, count=self._num_unlogged, **fields)
-            self._num_unlogged, self._logged_at = 0, now
+        if count := self._throttle.take(event, time.monotonic()):
+            log_event(logger, logging.WARNING, event, count=count, **fields)
 
 
 class _Refusal(asyncio.Protocol):

@@ -26,7 +26,7 @@ from realtime_tts.server.caller import Caller
 from realtime_tts.server.catalogue import Catalogue
 from realtime_tts.server.lateness import PROBE_EVERY_S, Lateness, Pace
 from realtime_tts.server.live_session import LiveSession, Outlet, Services
-from realtime_tts.server.logs import log_crash, log_event
+from realtime_tts.server.logs import Throttle, log_crash, log_event
 from realtime_tts.server.metrics import Metrics
 from realtime_tts.server.places import Place, Places
 from realtime_tts.server.quota import Quotas
@@ -95,6 +95,7 @@ class Gateway:
         self._catalogue: Catalogue | None = None
         self._places = Places(self._quotas.max_sessions)
         self._num_connections = 0
+        self._throttle = Throttle()
         self._changed = asyncio.Event()
         self._start_task: asyncio.Task[None] | None = None
         self._probe_task: asyncio.Task[None] | None = None
@@ -253,6 +254,12 @@ class Gateway:
         for live in self.sessions.values():
             speaking[live.tenant] += live.num_speaking
         return Load(speaking, self.engine.num_streams, is_late=not self.lateness.may_begin)
+
+    def note_refusal(self, error: RealtimeTTSError) -> None:
+        """A handshake was refused."""
+        self.metrics.refused.labels(error.code).inc()
+        if count := self._throttle.take(error.code, time.monotonic()):
+            log_event(logger, logging.INFO, "handshake_refused", code=error.code, count=count)
 
     @contextlib.contextmanager
     def newcomer(self, newcomer: Newcomer) -> Iterator[None]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
+from collections import Counter
 from datetime import datetime, timezone
 from typing import Any, TextIO
 
@@ -22,6 +24,41 @@ def log_event(logger: logging.Logger, level: int, event: str, **fields: Field) -
 def log_crash(logger: logging.Logger, event: str, error: BaseException, **fields: Field) -> None:
     """Log an unexpected exception by its type and stack. Its message is left out: it may quote what a user sent."""
     log_event(logger, logging.ERROR, event, error=type(error).__name__, stack=stack_of(error), **fields)
+
+
+class Throttle:
+    """Of what any client can cause as often as it likes, one of a kind is logged now and then, with their number.
+
+    `kind`: one of a few; not a client's words.
+    """
+
+    def __init__(self, interval_s: float = 10.0) -> None:
+        self._interval_s = interval_s
+        self._logged_at: dict[str, float] = {}
+        self._counts: Counter[str] = Counter()
+
+    def take(self, kind: str, now: float) -> int:
+        """How many there were since the last that was to be logged, this one included; 0: do not log it."""
+        self._counts[kind] += 1
+        if now - self._logged_at.get(kind, -math.inf) < self._interval_s:
+            return 0
+        self._logged_at[kind] = now
+        return self._counts.pop(kind)
+
+
+class _QuietUvicorn(logging.Filter):
+    """uvicorn warns of each request that is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._throttle = Throttle()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING or record.exc_info:
+            return True
+        count = self._throttle.take(f"{record.module}:{record.lineno}", record.created)
+        record.fields = {"count": count}
+        return count > 0
 
 
 class TextFormatter(logging.Formatter):
@@ -60,6 +97,7 @@ def configure_logging(level: str, style: str, stream: TextIO | None = None) -> N
     # uvicorn logs whole query strings, hence keys, at level info; and so do frames of websockets at debug.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "websockets", "asyncio", "multipart"):
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    logging.getLogger("uvicorn.error").filters[:] = [_QuietUvicorn()]
 
 
 def _short(value: Field) -> str:

@@ -55,8 +55,7 @@ async def serve_stream(websocket: WebSocket, gateway: Gateway, dialect: Dialect)
             subprotocol = choose_subprotocol(websocket.scope.get("subprotocols", []), dialect.subprotocol)
             place = stack.enter_context(gateway.admission(caller))
         except RealtimeTTSError as error:
-            gateway.metrics.refused.labels(error.code).inc()
-            log_event(logger, logging.INFO, "handshake_refused", code=error.code)
+            gateway.note_refusal(error)
             await websocket.send_denial_response(problem_response(error))
             return
         await websocket.accept(subprotocol)

@@ -20,6 +20,7 @@ from raw_http import RawConnection, port_of
 from stream_client import open_stream
 
 from realtime_tts.server.acceptor import Acceptor, max_connections
+from realtime_tts.server.logs import Throttle
 
 MakeGateway = Callable[..., GatewayHarness]
 LIMIT_S = 0.3
@@ -181,3 +182,26 @@ async def test_more_peers_than_descriptors_hurt_nobody(poor_server: str) -> None
         assert (await client.until_terminal("b"))["type"] == "context.done"
         await client.send("cancel")
         await client.until(lambda message: message.get("state") == "all")
+
+
+def test_of_what_anybody_can_cause_one_of_a_kind_is_logged_now_and_then() -> None:
+    throttle = Throttle(interval_s=10)
+    assert [throttle.take("a", at) for at in (0, 1, 9.9, 10, 11, 21)] == [1, 0, 0, 3, 0, 2]
+    assert throttle.take("b", 11) == 1
+
+
+def test_requests_that_are_none_do_not_fill_the_log(tmp_path: Path) -> None:
+    script = Path(__file__).resolve().parents[1] / "support" / "serve_fake.py"
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen([sys.executable, str(script), "{}"], stdout=subprocess.PIPE, stderr=log, text=True)
+    assert process.stdout is not None
+    with process.stdout:
+        url = json.loads(process.stdout.readline())["url"]
+    for _ in range(30):
+        with socket.create_connection(("127.0.0.1", port_of(url))) as connection:
+            connection.sendall(b"nonsense\r\n\r\n")
+            assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
+    process.terminate()
+    process.wait(20)
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert 1 <= len([line for line in lines if "Invalid HTTP" in line]) <= 5  # one in ten seconds
