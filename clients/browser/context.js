@@ -7,7 +7,7 @@ import { SourceText } from './source-text.js';
 /** A message may have 64 KiB; a character takes up to 6 bytes as JSON, and no surrogate pair is cut (`u`). */
 const MESSAGE_PART = /.{1,8000}/gsu;
 
-/** @typedef {{text: string, start: number, end: number, startMs: number, endMs: number}} Word offsets into `context.text` */
+/** @typedef {{text: string, start: number, end: number, startMs: number, endMs: number, timing: 'measured' | 'estimated'}} Word offsets into `context.text` */
 /** @typedef {{playedMs: number, spokenText: string, spokenChars: number}} Spoken what the listener heard, as text */
 /**
  * @typedef {object} Outcome
@@ -136,7 +136,7 @@ export class SpeechContext extends EventTarget {
   receive(message) {
     if (this.state !== 'open' && message.type !== 'cancel.acknowledged') return;
     if (message.type === 'context.started') this.#started(message);
-    else if (message.type === 'words') this.#words(message.words);
+    else if (message.type === 'words') this.#words(message);
     else if (message.type === 'context.done') this.#doneMessage(message);
     else if (message.type === 'context.cancelled') this.#cancelled(message);
     else if (message.type === 'cancel.acknowledged') this.#resolveCancel(this.#spoken(message));
@@ -202,13 +202,14 @@ export class SpeechContext extends EventTarget {
     this.#emit('started');
   }
 
-  #words(words) {
+  #words({ words, timing }) {
     const added = words.map((word) => ({
       text: word.text,
       start: this.source.toUtf16(word.start),
       end: this.source.toUtf16(word.end),
       startMs: word.start_ms,
       endMs: word.end_ms,
+      timing,
     }));
     this.words.push(...added);
     this.#emit('words', added);

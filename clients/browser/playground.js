@@ -31,6 +31,8 @@ let staged = null;
 let writing = new AbortController();
 let underrunsBefore = 0; // of earlier contexts
 let attempts = 0; // to connect; only the last one counts
+/** How much of the text was written when it was first heard. @type {string | null} */
+let writtenThen = null;
 
 // ---- connection ---------------------------------------------------------------------------------------------------
 
@@ -118,15 +120,19 @@ async function speak() {
   }
   if (context) interrupt();
   const params = Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.number]));
+  if (isStreamed()) params.mode = $('form').elements.mode.value;
   begin(tts.open({ voice: $('voice').value || undefined, params }));
   bringStageIntoView();
   return write(context, text);
 }
 
+/** Whether the text comes piece by piece. */
+const isStreamed = () => $('form').elements.source.value === 'llm';
+
 async function write(target, text) {
   writing = new AbortController();
   const { signal } = writing;
-  if ($('form').elements.source.value === 'typed') target.send(text);
+  if (!isStreamed()) target.send(text);
   else {
     for await (const token of simulateModel(text, { rate: () => Number($('rate').value), signal })) {
       if (target.state !== 'open' || signal.aborted) break;
@@ -141,6 +147,8 @@ async function write(target, text) {
 function begin(next) {
   context = staged = next;
   underrunsBefore = tts.player.underruns;
+  writtenThen = null;
+  $('m-timing').textContent = '–';
   hook?.watch(next);
   transcript.clear();
   waveform.clear();
@@ -148,7 +156,7 @@ function begin(next) {
   $('empty').hidden = $('left-out').hidden = true;
   setPhase('speaking', speakingWords());
   const current = (handler) => (event) => next === context && handler(event);
-  next.addEventListener('words', current(({ detail }) => (transcript.write(next.text), transcript.addWords(detail))));
+  next.addEventListener('words', current(({ detail }) => showWords(next, detail)));
   next.addEventListener('audio', current(({ detail }) => waveform.add(detail.samples, detail.position, detail.sampleRate)));
   const leftOut = []; // spans, told as they are found
   next.addEventListener('warning', current(({ detail }) => {
@@ -178,9 +186,10 @@ async function interrupt() {
   setPhase('interrupted', `Interrupted after ${seconds(spoken.playedMs)}: ${heardWords(spoken.spokenText)} heard`);
 }
 
-function heardWords(text) {
+const heardWords = (text) => (text.trim() ? wordsOf(text) : 'no whole word');
+
+function wordsOf(text) {
   const words = text.trim().split(/\s+/).filter(Boolean).length;
-  if (words === 0) return 'no whole word';
   return `${words} ${words === 1 ? 'word' : 'words'}`;
 }
 
@@ -220,11 +229,19 @@ function showProgressOnce(target) {
   const { sentAt, decodedAt, audibleAt } = target.timing;
   $('m-decoded').textContent = milliseconds(decodedAt && decodedAt - sentAt);
   $('m-audible').textContent = milliseconds(audibleAt && audibleAt - sentAt);
+  if (audibleAt) writtenThen ??= target.ended ? 'all of it' : wordsOf(target.text);
+  $('m-written').textContent = writtenThen ?? '–';
   $('m-server').textContent = milliseconds(target.serverMs);
   if (tts?.player) {
     $('m-buffer').textContent = `${Math.round(tts.player.targetMs)} ms`;
     $('m-underruns').textContent = tts.player.underruns - underrunsBefore;
   }
+}
+
+function showWords(target, words) {
+  transcript.write(target.text);
+  transcript.addWords(words);
+  $('m-timing').textContent = words.at(-1)?.timing ?? '–';
 }
 
 function speakingWords() {
@@ -298,7 +315,7 @@ $('dismiss').addEventListener('click', () => notice.clear());
 $('codec').addEventListener('change', reconnect);
 $('rate').addEventListener('input', () => ($('rate-out').textContent = `${$('rate').value} tokens/s`));
 for (const option of $('form').elements.source) {
-  option.addEventListener('change', () => ($('rate-field').hidden = $('form').elements.source.value !== 'llm'));
+  option.addEventListener('change', () => ($('streamed').hidden = !isStreamed()));
 }
 document.addEventListener('keydown', (event) => {
   if ($('key-dialog').open) return;

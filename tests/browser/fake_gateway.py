@@ -340,7 +340,7 @@ class FakeGateway:
             if tone.made_ms == 0 and "[malformed]" in context.text:
                 await self._send_malformed(session, context)
             if words := context.new_words():
-                await self._log(session, context, type="words", words=words)
+                await self._log(session, context, type="words", timing="estimated", words=words)
             context.audio_ms = tone.made_ms
             if await self._direction(session, context):
                 return

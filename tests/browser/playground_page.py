@@ -48,6 +48,10 @@ class PlaygroundPage:
         self.script("document.querySelector('[name=source][value=llm]').click()")
         self.choose("rate", str(tokens_per_s))
 
+    def begin_speech_with(self, mode: str) -> None:
+        """The first words (``live``) or whole clauses (``clause``) of a text that a model writes."""
+        self.script("document.querySelector(`[name=mode][value=${arguments[0]}]`).click()", mode)
+
     def speak(self, text: str) -> int:
         """Write and press Speak; returns the context's number once the server has given one."""
         before = self.last()

@@ -35,6 +35,7 @@ class Heard:
     lit: list[int]  # number of lit words, whenever it was looked at
     words: list[str]
     bounds: list[str]  # of the number fields
+    timing: str  # of words, by this server
 
 
 @pytest.fixture(scope="module", params=["scripted", "starter-voice"])
@@ -54,10 +55,11 @@ def heard(chromium: Chrome, starter_voice_url: str, request: pytest.FixtureReque
             audio_ms=page.heard_ms(),
             num_underruns=page.script("return __playground.session().player.underruns"),
             phase=page.text_of("phase"),
-            metrics={name: page.text_of(f"m-{name}") for name in ("decoded", "audible", "server")},
+            metrics={name: page.text_of(f"m-{name}") for name in ("decoded", "audible", "server", "written", "timing")},
             lit=lit,
             words=page.lit_words(),
             bounds=page.script("return [...document.querySelectorAll('[type=number]')].flatMap((e) => [e.min, e.max])"),
+            timing="estimated" if request.param == "scripted" else "measured",
         )
         errors = page.console_errors()
         page.leave()
@@ -97,6 +99,11 @@ def test_times_to_first_audio_are_shown(heard: Heard) -> None:
     )
     assert 0 <= decoded < audible
     assert server >= 0
+    assert heard.metrics["written"] == "all of it"
+
+
+def test_it_says_whether_word_times_are_measured(heard: Heard) -> None:
+    assert heard.metrics["timing"] == heard.timing
 
 
 def test_after_interrupt_no_later_sample_is_played(any_page: PlaygroundPage) -> None:
@@ -152,5 +159,18 @@ def test_it_speaks_while_the_model_is_still_writing(any_page: PlaygroundPage) ->
     assert STORY.startswith(written)
     assert len(written) < len(STORY), "the model has not finished"
     assert 0 < len(page.lit_words()) <= len(written.split())
+    then = page.text_of("m-written").split()
+    assert then[1] in ("word", "words")
+    assert 0 < int(then[0]) <= len(written.split())
     page.press_escape()
     page.wait(lambda: page.phase() == "interrupted", "interrupted")
+
+
+def test_speech_begins_with_the_first_words_or_with_whole_clauses(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    page.let_a_model_write(100)
+    for mode in ("live", "clause"):
+        page.begin_speech_with(mode)
+        page.speak("Good morning.")
+        page.wait(lambda: page.phase() == "finished", "heard to the end")
+        opening = next(message for message in reversed(gateway.messages("text")) if "params" in message)
+        assert opening["params"]["mode"] == mode

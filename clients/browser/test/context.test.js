@@ -54,9 +54,10 @@ test('a context that never got a text is done with silence, and the server never
 test('words are offsets into the text as JavaScript counts', () => {
   const { context, receive } = make();
   context.send('😀 Hello there');
-  receive('words', { words: [{ text: 'Hello', start: 2, end: 7, start_ms: 0, end_ms: 300 }] });
+  receive('words', { timing: 'measured', words: [{ text: 'Hello', start: 2, end: 7, start_ms: 0, end_ms: 300 }] });
   const [word] = context.words;
   assert.equal(context.text.slice(word.start, word.end), 'Hello');
+  assert.equal(word.timing, 'measured');
 });
 
 test('cancel silences first, tells what was heard, and gives the server’s account of it', async () => {
