@@ -26,6 +26,7 @@ _ENGINE_GAUGES = (
     "num_blocks",
     "cached_blocks",
     "free_slots",
+    "busy_ms",
     "rss_bytes",
 )
 _FAULTS = {
