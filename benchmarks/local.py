@@ -24,24 +24,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.native_stream import Spoken, open_stream, speak
-from benchmarks.server_process import RunningServer, running_server, wait_until_ready
+from realtime_tts.bench.native_stream import Spoken, open_stream, speak
+from realtime_tts.bench.server_process import RunningServer, running_server, wait_until_ready
+from realtime_tts.bench.texts import LONG_TEXT, SENTENCES
 
-SENTENCES = (
-    "Good morning, how can I help you today?",
-    "Your table is booked for seven in the evening.",
-    "The next train to the city leaves in ten minutes.",
-    "I found three hotels near the station.",
-    "Please hold the line while I look that up.",
-    "Would you like to hear the weather for tomorrow?",
-    "The package should arrive before the end of the week.",
-    "Sorry, I did not catch the last part.",
-)
-LONG_TEXT = (
-    "Thank you for calling, I have your order in front of me now. It left the warehouse on Monday morning. "
-    "The driver tried to reach you twice, but nobody was at home. Shall I send it again tomorrow? "
-    "You can also pick it up at the shop on the corner, which is open until nine."
-)
 FRAME_MS = 20
 
 
@@ -85,7 +71,7 @@ async def barge_ins(url: str, server: RunningServer, count: int) -> list[dict[st
     for i in tqdm(range(count), desc="barge-in"):
         spoken = await speak(socket, f"cut-{i}", LONG_TEXT, cancel_after_s=0.9 + 0.13 * i)
         assert spoken.cancelled_at_s is not None
-        acknowledged_ms = (spoken.finished_s - spoken.cancelled_at_s) * 1000
+        acknowledged_ms = (spoken.ended_s - spoken.cancelled_at_s) * 1000
         results.append({"last_packet_ms": spoken.packets_after_cancel_ms, "acknowledged_ms": acknowledged_ms})
         await asyncio.sleep(0.7)  # the worker's next heartbeat
         results[-1]["running_after"] = metric(server.get("/metrics"), "running")
@@ -139,17 +125,17 @@ def measure(num_parallel: int) -> dict[str, Any]:
     with running_server() as server:
         report["start_to_ready_s"] = server.ready_s
         report["idle_memory_mib"] = server.memory_mib()
-        firsts = sorted(s.first_packet_ms for s in asyncio.run(single_stream(server.stream_url)))
+        firsts = sorted(1000 * s.first_s for s in asyncio.run(single_stream(server.stream_url)))
         report["first_packet_ms"] = {"p50": statistics.median(firsts), "max": firsts[-1]}
         report["parallel"] = {}
         for count in range(1, num_parallel + 1):
             spoken = asyncio.run(parallel_streams(server.stream_url, count))
             report["parallel"][count] = {
-                f"stalled_at_{int(buffer * 1000)}_ms": sum(s.stalls(buffer)[0] > 0 for s in spoken)
+                f"stalled_at_{int(buffer * 1000)}_ms": sum(s.playback(buffer).num_stalls > 0 for s in spoken)
                 for buffer in (0.0, 0.1, 0.2)
             } | {
-                "longest_stall_ms": max(s.stalls(0.0)[1] for s in spoken) * 1000,
-                "first_packet_ms_max": max(s.first_packet_ms for s in spoken),
+                "longest_stall_ms": max(s.playback(0.0).longest_stall_s for s in spoken) * 1000,
+                "first_packet_ms_max": max(1000 * s.first_s for s in spoken),
             }
         report["barge_in"] = asyncio.run(barge_ins(server.stream_url, server, 6))
         report["loaded_memory_mib"] = server.memory_mib()

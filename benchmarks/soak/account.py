@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.native_stream import TERMINAL
 from benchmarks.soak.plan import FaultKind, Kind
+from realtime_tts.bench.native_stream import TERMINAL
 
 GRACE_S = 2.0  # until a client hears of a fault that is over
 SLOW_CLOSE_S = 8.0  # who does not read for so long may be closed

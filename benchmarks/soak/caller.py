@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from benchmarks.native_stream import HEADER, TERMINAL
 from benchmarks.soak.account import History, Outcome, Record
 from benchmarks.soak.plan import Kind, Turn
+from realtime_tts.bench.native_stream import HEADER, TERMINAL
 
 LIMIT_S = 120.0  # for one attempt; what takes longer hangs
 OPEN_S = 20.0

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks.local import SENTENCES
+from realtime_tts.bench.texts import SENTENCES
 
 GATEWAY_FAULTS_UNTIL, FAULTS_UNTIL = 0.27, 0.45  # of the campaign; later the processes live on, so that leaks show
 _TOKEN_GAP_S = 0.01  # an LLM of a hundred tokens a second

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.server_process import free_port, is_ready
+from realtime_tts.bench.server_process import free_port, is_ready
 
 READY_S, DRAINED_S, GONE_S = 180.0, 90.0, 10.0
 POLL_S = 0.1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 SENTENCES = (
     "Good morning, how can I help you today?",
     "Your table is booked for seven in the evening.",
@@ -19,3 +21,10 @@ LONG_TEXT = (
 )
 # One segment, about twenty tokens of a real vocabulary, about six seconds as people speak.
 TURN = "Your order has left the warehouse this morning, and it will be with you tomorrow."
+
+
+def turn(num_words: int | None, seed: int) -> str:
+    """So many of `TURN`'s words, or all, in another order each time: as long, and not in the prefix cache."""
+    words = TURN.split()
+    random.Random(seed).shuffle(words)
+    return " ".join(words[:num_words])

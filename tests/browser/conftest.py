@@ -14,7 +14,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
-from benchmarks.server_process import running_server
+from realtime_tts.bench.server_process import running_server
 
 FLAGS = (
     "--headless=new",

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.recognition import Recogniser
-from benchmarks.server_process import RunningServer, running_server
 from realtime_tts import TTS
+from realtime_tts.bench.server_process import RunningServer, running_server
 
 
 @pytest.fixture(scope="session")

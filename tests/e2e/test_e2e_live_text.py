@@ -10,7 +10,7 @@ import pytest
 from stream_client import StreamClient, open_stream
 
 from benchmarks.recognition import Recogniser, word_error_rate
-from benchmarks.server_process import RunningServer
+from realtime_tts.bench.server_process import RunningServer
 
 TOKENS_PER_S = 20
 PCM = {"codec": "pcm_s16le", "sample_rate": 16000, "frame_ms": 20}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from stream_client import StreamClient, open_stream
 
-from benchmarks.server_process import RunningServer, wait_until_ready
+from realtime_tts.bench.server_process import RunningServer, wait_until_ready
 
 TEXT = "Hello there, this is one text. It was sent in pieces! Does it matter how? No: a seed gives the same samples."
 PCM = {"codec": "pcm_s16le", "sample_rate": 16000, "frame_ms": 20}

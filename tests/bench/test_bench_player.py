@@ -1,0 +1,109 @@
+"""The player, the load and what is counted of it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from realtime_tts.bench.player import Playback, mean_and_peak, play
+from realtime_tts.bench.streams import Bar, Heard, summary
+
+CHUNK_S = 0.16
+# When each chunk comes after the one before it, in ms.
+GAPS = st.lists(st.integers(0, 600), min_size=1, max_size=30)
+
+
+def chunks_of(gaps_ms: list[int]) -> list[tuple[float, float]]:
+    arrived_s, chunks = 0.0, []
+    for index, gap_ms in enumerate(gaps_ms):
+        arrived_s += gap_ms / 1000
+        chunks.append((arrived_s, index * CHUNK_S))
+    return chunks
+
+
+@given(GAPS, st.integers(0, 500))
+def test_a_player_stands_still_as_long_as_its_latest_chunk_is_late(gaps_ms: list[int], pre_buffer_ms: int) -> None:
+    chunks = chunks_of(gaps_ms)
+    playback = play(chunks, pre_buffer_ms / 1000)
+    start_s = chunks[0][0] + pre_buffer_ms / 1000
+    latest_s = max(arrived_s - start_s - begins_s for arrived_s, begins_s in chunks)
+    assert playback.stalled_s == pytest.approx(max(0.0, latest_s), abs=1.1e-3)
+    assert (playback.num_stalls > 0) == (playback.stalled_s > 0)
+    assert playback.longest_stall_s <= playback.stalled_s
+
+
+@given(GAPS, st.integers(0, 500), st.integers(0, 500))
+def test_a_larger_buffer_never_stalls_longer(gaps_ms: list[int], one_ms: int, other_ms: int) -> None:
+    small, large = sorted((one_ms, other_ms))
+    chunks = chunks_of(gaps_ms)
+    assert play(chunks, large / 1000).stalled_s <= play(chunks, small / 1000).stalled_s + 1.1e-3
+
+
+def test_known_playbacks() -> None:
+    late = [(0.10, 0.0), (0.20, 0.16), (0.50, 0.32), (0.61, 0.48)]  # the third is due at 0.42, the fourth at 0.66 then
+    assert play(late, 0.0) == Playback(1, pytest.approx(0.08), pytest.approx(0.08))
+    assert play(late, 0.1) == Playback(0, 0.0, 0.0)
+    twice = [(0.0, 0.0), (0.26, 0.16), (0.62, 0.32)]  # late by 0.1; due then at 0.42, late by 0.2
+    assert play(twice, 0.0) == Playback(2, pytest.approx(0.2), pytest.approx(0.3))
+    with pytest.raises(ValueError):
+        play([], 0.1)
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 5)), max_size=20))
+def test_who_listens_at_once(spans: list[tuple[float, float]]) -> None:
+    mean, peak = mean_and_peak([(start_s, start_s + long_s) for start_s, long_s in spans], 2.0, 8.0)
+    assert 0 <= mean <= peak + 1e-9 <= len(spans) + 1e-9
+    assert mean * 6.0 <= sum(long_s for _, long_s in spans) + 1e-6
+
+
+def test_known_concurrency() -> None:
+    assert mean_and_peak([(0, 4), (2, 6), (6, 7)], 0, 8) == (9 / 8, 2)
+    assert mean_and_peak([(0, 2), (2, 4)], 0, 4) == (1.0, 1)
+    with pytest.raises(ValueError):
+        mean_and_peak([], 1, 1)
+
+
+def stream(first_s: float, gap_s: float = CHUNK_S, num_chunks: int = 4, **fields: object) -> Heard:
+    chunks = [(first_s + index * gap_s, index * CHUNK_S) for index in range(num_chunks)]
+    ended_s = chunks[-1][0] if chunks else 0.5
+    return Heard(chunks=chunks, audio_s=num_chunks * CHUNK_S, ended_s=ended_s, **fields)  # type: ignore[arg-type]
+
+
+def test_the_bar_allows_a_twentieth_late_and_a_thousandth_stalled() -> None:
+    bar = Bar()
+    good, late, stalls = stream(0.05), stream(0.2), stream(0.05, gap_s=0.2)
+    assert bar.holds([good] * 19 + [late])
+    assert not bar.holds([good] * 18 + [late] * 2)
+    assert bar.holds([good] * 999 + [stalls])
+    assert not bar.holds([good] * 998 + [stalls])
+    assert not bar.holds([good] * 900 + [stream(0.05, num_chunks=0)])
+    assert not bar.holds([])
+    assert Bar(pre_buffer_s=0.2).holds([stalls])
+
+
+def test_a_summary_counts_what_is_judged_and_shows_what_failed() -> None:
+    streams = [
+        stream(0.05, loud_s=0.01),
+        stream(0.05, gap_s=0.24, scheduled_s=1.0),
+        stream(9.0, judged=False),
+        stream(0.0, num_chunks=0, error="overloaded"),
+    ]
+    result = summary(streams, (0.0, 2.0))
+    assert result["streams"] == 3
+    assert result["errors"] == {"overloaded": 1}
+    assert result["first_audio_ms"]["p50"] == pytest.approx(50)
+    assert result["first_audio_ms"]["max"] == math.inf
+    assert result["audible_ms"] == {key: pytest.approx(60) for key in ("p50", "p95", "p99", "max")} | {"count": 1}
+    assert result["stalls"]["0"]["streams"] == 2
+    assert result["stalls"]["200"]["streams"] == 2  # late by 240 ms in all, the last chunk
+    assert result["stalls"]["0"]["share"] == pytest.approx(2 / 3)
+    assert result["listening_peak"] == 3
+
+
+def test_a_stream_is_heard_until_its_last_sample_was_played() -> None:
+    start_s, end_s = stream(0.1, gap_s=0.2, scheduled_s=3.0).span
+    assert (start_s, end_s) == (3.0, pytest.approx(3.0 + 0.1 + 4 * CHUNK_S + 3 * 0.04))
+    assert stream(0.0, num_chunks=0, scheduled_s=1.0).span == (1.0, 1.5)
