@@ -50,7 +50,10 @@ PURE = [
     *sorted((PACKAGE / "dialects").rglob("*.py")),
     *sorted((PACKAGE / "engine/core").rglob("*.py")),
     PACKAGE / "audio/packetizer.py",
-    *(PACKAGE / f"bench/{name}.py" for name in ("shapes", "texts", "figures")),
+    *(
+        PACKAGE / f"bench/{name}.py"
+        for name in ("arrivals", "figures", "player", "search", "shapes", "streams", "texts")
+    ),
     PACKAGE / "workers/frames.py",
     PACKAGE / "workers/policy.py",
     PACKAGE / "errors.py",

@@ -52,4 +52,45 @@ def _stages(axes: Any, rows: Sequence[Document]) -> None:
     axes.legend()
 
 
-_DRAWN: dict[str, Callable[[Any], Any]] = {"engine": _engine}
+def _latency(rows: Sequence[Document]) -> Any:
+    streams = [row["streams"] for row in rows]
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10.5, 4))
+    for kind, style in (("closed", "-"), ("burst", ":")):
+        for name, colour in (("p50", "C0"), ("p95", "C1"), ("p99", "C2")):
+            values = [row[kind]["first_audio_ms"][name] for row in rows]
+            left.plot(streams, values, style, color=colour, marker="o", label=f"{kind}, {name}")
+    left.set(xscale="log", yscale="log", xlabel="callers", ylabel="first audio, ms")
+    right.plot(streams, [row["closed"]["times_real_time"] for row in rows], marker="o", label="made, × real time")
+    right.plot(streams, streams, ":", color="grey", label="needed")
+    right.set(xscale="log", yscale="log", xlabel="callers", ylabel="seconds of audio a second")
+    for axes in (left, right):
+        axes.set_xticks(streams, [str(number) for number in streams])
+        axes.grid(alpha=0.3)
+        axes.legend()
+    return figure
+
+
+def _capacity(result: Document) -> Any:
+    trials = [trial for trial in result["trials"] if trial["streams"] and not trial["gave_up"]]
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10.5, 4))
+    offered = [trial["offered"] for trial in trials]
+    for name in ("p50", "p95", "p99"):
+        left.plot(offered, [trial["first_audio_ms"][name] for trial in trials], "o", label=name)
+    left.set(xlabel="streams at once", ylabel="first audio, ms", yscale="log")
+    for pre_buffer in trials[0]["stalls"] if trials else ():
+        shares = [100 * trial["stalls"][pre_buffer]["share"] for trial in trials]
+        right.plot(offered, shares, "o", label=f"{pre_buffer} ms of pre-buffer")
+    right.set(xlabel="streams at once", ylabel="% of streams that stalled")
+    for axes in (left, right):
+        axes.axvline(result["streams"], color="grey", linestyle=":", label="held")
+        axes.grid(alpha=0.3)
+        axes.legend()
+    return figure
+
+
+_DRAWN: dict[str, Callable[[Any], Any]] = {
+    "engine": _engine,
+    "latency": _latency,
+    "capacity": _capacity,
+    "server": _capacity,
+}

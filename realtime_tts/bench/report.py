@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import subprocess
@@ -65,8 +66,9 @@ def commit() -> str | None:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
+    """What is no finite number becomes null."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(_finite(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -84,9 +86,24 @@ def figure(value: float | None) -> str:
     """Three digits that count, or a dash."""
     if value is None or value != value:
         return "–"
+    if math.isinf(value):
+        return "∞"
     if abs(value) >= 100:
         return f"{value:.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def percent(share: float | None) -> str:
+    """A share, or a dash."""
+    return "–" if share is None or share != share else f"{share:.1%}"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _version(package: str) -> str | None:

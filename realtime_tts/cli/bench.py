@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import click
 from realtime_tts.errors import ConfigError
 
 if TYPE_CHECKING:
+    from realtime_tts.bench.capacity import CapacityPlan
     from realtime_tts.bench.subject import Subject
 
 Command = Callable[..., Any]
@@ -139,6 +141,180 @@ def engine(
     _keep("engine", plan, subject.describe(), rows, json_path, plot)
 
 
+@command.command("latency")
+@click.option("--callers", callback=_numbers, metavar="N,N,…", help="At once.  [default: 1,2,4; on a GPU up to 256]")
+@click.option("--num-streams", type=click.IntRange(1), help="Judged in each run.  [default: 4; on a GPU 20]")
+@click.option("--patches", type=click.IntRange(1), help="Length of a stream.  [default: 12; on a GPU 40]")
+@click.option("--runs", type=click.IntRange(1), default=3, show_default=True)
+@_model_options
+def latency(
+    callers: tuple[int, ...] | None,
+    num_streams: int | None,
+    patches: int | None,
+    runs: int,
+    steps: int | None,
+    cfg: float | None,
+    json_path: Path | None,
+    plot: Path | None,
+    **options: Any,
+) -> None:
+    """Time to first audio and real-time factor of the engine: callers who ask again and again, and all at once."""
+    _check_plot(plot)
+    from realtime_tts.bench.latency import LatencyPlan, default_callers, measure_latency
+    from realtime_tts.bench.views import latency_table
+
+    subject = _load(options, callers)
+    is_cpu = subject.device.type == "cpu"
+    plan = LatencyPlan(
+        callers or default_callers(subject.device),
+        num_streams or (4 if is_cpu else 20),
+        patches or (12 if is_cpu else 40),
+        runs,
+        steps,
+        cfg,
+    )
+    with _Bar(plan.num_parts) as bar:
+        rows = measure_latency(subject, plan, bar.next)
+    click.echo(latency_table(rows))
+    _keep("latency", plan, subject.describe(), rows, json_path, plot)
+
+
+def _capacity_options(bench: Command) -> Command:
+    """What is looked for, and how long."""
+    above_0 = click.FloatRange(0, min_open=True)
+    rows: tuple[tuple[str, Any, Any, str], ...] = (
+        ("--first-audio-ms", above_0, 100.0, "The p95 that must be held."),
+        ("--stall-free", click.FloatRange(0, 1), 0.999, "Share of streams that must never stall."),
+        ("--pre-buffer-ms", click.FloatRange(0), 0.0, "Of the player that must not stall."),
+        ("--start", above_0, None, "Streams at once to try first.  [default: 2; on a GPU 128]"),
+        ("--window-s", above_0, None, "Judged part of a trial.  [default: 5; on a GPU 12]"),
+        ("--precision", above_0, None, "Share between what holds and what does not.  [default: 0.5; on a GPU 0.05]"),
+        ("--max-trials", click.IntRange(1), None, "Of the search; more confirm it.  [default: 5; on a GPU 9]"),
+        ("--runs", click.IntRange(1), 3, "Different arrivals that must all hold."),
+    )
+    options = [
+        click.option(name, type=kind, default=default, show_default=default is not None, help=text)
+        for name, kind, default, text in rows
+    ]
+    for option in reversed(options):
+        bench = option(bench)
+    return bench
+
+
+@command.command("capacity")
+@click.option("--patches", type=click.IntRange(1), help="Length of a stream.  [default: 12; on a GPU 40]")
+@click.option("--max-streams", type=click.IntRange(1), help="Slots of the engine.  [default: 16; on a GPU 1024]")
+@_capacity_options
+@_model_options
+def capacity(
+    patches: int | None,
+    max_streams: int | None,
+    steps: int | None,
+    cfg: float | None,
+    json_path: Path | None,
+    plot: Path | None,
+    **options: Any,
+) -> None:
+    """The most streams at once that hold first audio and playback, in process.
+
+    Open loop: arrivals are Poisson, wait for nobody and are never turned away, and a stream's time counts from when its
+    text was due.
+    """
+    _check_plot(plot)
+    from realtime_tts.bench.capacity import measure_capacity
+    from realtime_tts.bench.in_process import InProcess
+    from realtime_tts.bench.views import capacity_table
+    from realtime_tts.engine.setup import choose_device
+
+    is_cpu = choose_device(options["device"]).type == "cpu"
+    plan = _capacity_plan(options, is_cpu)
+    subject = _load(options, (max_streams or (16 if is_cpu else 1024),))
+    driver = InProcess(subject, patches or (12 if is_cpu else 40), steps, cfg)
+    with _Bar(None) as bar:
+        result = measure_capacity(driver, plan, bar.next)
+    click.echo(capacity_table(result))
+    _keep("capacity", plan, subject.describe(), result, json_path, plot)
+
+
+@command.command("server")
+@click.option("--url", help="Of a server that runs already, such as http://127.0.0.1:8000; else one is started.")
+@click.option("--api-key", envvar="REALTIME_TTS_API_KEY", help="The server's API key.")
+@click.option("--clients", type=click.IntRange(1), help="Measuring processes.  [default: a quarter of the cores]")
+@click.option("--words", type=click.IntRange(1, 15), help="Of a turn.  [default: 6; on a GPU 15]")
+@click.option("--codec", default="opus", show_default=True, help="What the server sends: opus, pcm_s16le …")
+@click.option("--max-streams", type=click.IntRange(1), help="Slots of the engine.  [default: 16; on a GPU 1024]")
+@click.option("--server-option", "server_options", multiple=True, help="Pass this on to `serve`, e.g. --max-load=0.9.")
+@_capacity_options
+@_model_options
+def server(
+    url: str | None,
+    api_key: str | None,
+    clients: int | None,
+    words: int | None,
+    codec: str,
+    max_streams: int | None,
+    server_options: tuple[str, ...],
+    steps: int | None,
+    cfg: float | None,
+    json_path: Path | None,
+    plot: Path | None,
+    **options: Any,
+) -> None:
+    """The most streams at once through a server's WebSocket, first packet included, and what its limit is.
+
+    As `bench capacity`; the listeners are processes of their own.
+    """
+    _check_plot(plot)
+    from realtime_tts.bench.server_load import Target, default_clients
+    from realtime_tts.bench.server_process import running_server
+    from realtime_tts.bench.server_run import describe_server, measure_server
+    from realtime_tts.bench.views import server_table
+    from realtime_tts.cli.remote import server_url
+    from realtime_tts.engine.setup import choose_device
+
+    is_cpu = choose_device(options["device"]).type == "cpu"
+    plan = _capacity_plan(options, is_cpu)
+    params = {name: value for name, value in (("steps", steps), ("cfg", cfg)) if value is not None}
+    start = {"audio": {"codec": codec}, **({"params": params} if params else {})}
+    flags = [
+        f"--{name}={value}"
+        for name, value in (
+            ("model", options["model"]),
+            ("devices", options["device"]),
+            ("dtype", options["dtype"]),
+            ("threads", options["threads"]),
+            ("max-streams", max_streams or (16 if is_cpu else 1024)),
+        )
+        if value is not None
+    ]
+    with contextlib.ExitStack() as stack:
+        if url is None:
+            click.echo(f"Starting a server with {options['model']} …", err=True)
+            running = stack.enter_context(running_server(*flags, *server_options))
+            address = running.stream_url
+        else:
+            running, address = None, server_url(url, "/v1/stream", "ws")
+        num_words = words or (6 if is_cpu else 15)
+        target = Target(address, running, clients or default_clients(), num_words, start, api_key)
+        with _Bar(None) as bar:
+            result = measure_server(target, plan, bar.next)
+        subject = describe_server(target)
+    click.echo(server_table(result))
+    _keep("server", plan, subject, result, json_path, plot)
+
+
+def _capacity_plan(options: dict[str, Any], is_cpu: bool) -> CapacityPlan:
+    """Takes its own options out of `options`."""
+    from realtime_tts.bench.capacity import CapacityPlan
+    from realtime_tts.bench.streams import Bar
+
+    bar = Bar(options.pop("first_audio_ms") / 1000, options.pop("stall_free"), options.pop("pre_buffer_ms") / 1000)
+    usual = (2.0, 5.0, 0.5, 5) if is_cpu else (128.0, 12.0, 0.05, 9)
+    names = ("start", "window_s", "precision", "max_trials")
+    chosen: dict[str, Any] = {name: options.pop(name) or value for name, value in zip(names, usual, strict=True)}
+    return CapacityPlan(bar, runs=options.pop("runs"), **chosen)
+
+
 def _load(options: dict[str, Any], batches: tuple[int, ...] | None) -> Subject:
     from realtime_tts.bench.engine_steps import default_batches
     from realtime_tts.bench.subject import Subject
@@ -174,9 +350,9 @@ def _check_plot(plot: Path | None) -> None:
 
 
 class _Bar:
-    """A progress bar on stderr over so many parts, which says what the one under way is."""
+    """A progress bar on stderr over so many parts (None: nobody knows), which says what the one under way is."""
 
-    def __init__(self, num_parts: int) -> None:
+    def __init__(self, num_parts: int | None) -> None:
         from tqdm import tqdm
 
         self._bar = tqdm(total=num_parts, leave=False)

@@ -1,0 +1,134 @@
+"""Loads through the engine in this process: who is asked for is counted, and nobody is forgotten."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from realtime_tts.bench.arrivals import Arrival, OpenLoad
+from realtime_tts.bench.capacity import CapacityPlan, measure_capacity
+from realtime_tts.bench.in_process import InProcess
+from realtime_tts.bench.streams import GAVE_UP, Bar, Heard
+from realtime_tts.bench.subject import Subject
+from realtime_tts.cli.main import cli
+from realtime_tts.engine.setup import EngineOptions
+
+NUM_PATCHES = 4
+
+
+@pytest.fixture(scope="module")
+def driver(tiny_directory: Path) -> InProcess:
+    subject = Subject.load(EngineOptions(str(tiny_directory), "cpu", threads=1, max_streams=4))
+    return InProcess(subject, NUM_PATCHES, steps=2, cfg=None)
+
+
+def test_a_closed_loop_judges_whole_turns(driver: InProcess) -> None:
+    judged = [stream for stream in driver.closed_loop(num_callers=3, num_streams=5, seed=1) if stream.judged]
+    assert len(judged) == 5
+    for stream in judged:
+        assert stream.audio_s == pytest.approx(driver.turn_s)
+        assert len(stream.chunks) == NUM_PATCHES
+        assert 0 < stream.first_s <= stream.chunks[-1][0] <= stream.ended_s
+        assert [begins_s for _, begins_s in stream.chunks] == pytest.approx([0.16 * n for n in range(NUM_PATCHES)])
+        assert stream.loud_s is not None
+    assert driver.engine.is_idle
+    assert driver.engine.scheduler.num_contexts == 0
+
+
+def test_a_burst_is_all_of_it(driver: InProcess) -> None:
+    heard = driver.burst(6)  # two more than have a slot
+    assert [stream.audio_s for stream in heard] == [pytest.approx(driver.turn_s)] * 6
+    assert driver.engine.scheduler.num_contexts == 0
+
+
+def test_time_counts_from_when_a_text_was_due(driver: InProcess) -> None:
+    """All of these were due half a second before the load began, and nobody is faster than the past."""
+    arrivals = [Arrival(number, -0.5, 1.0, judged=number > 0) for number in range(3)]
+    heard = driver.open_loop(arrivals)
+    assert len([stream for stream in heard if stream.judged]) == 2
+    assert all(stream.first_s > 0.5 for stream in heard)
+
+
+def test_a_load_that_cannot_hold_is_given_up(driver: InProcess) -> None:
+    load = OpenLoad(rate_per_s=20, turn_s=driver.turn_s, window_s=600, ramp_s=0.1, settle_s=0.1)
+    impossible = Bar(first_audio_s=1e-6)
+    arrivals = load.arrivals(0)
+    heard = driver.open_loop(arrivals, impossible, expected=20)
+    assert len(heard) == len(arrivals)
+    assert sum(stream.error == GAVE_UP for stream in heard) > 10_000
+    assert not impossible.holds([stream for stream in heard if stream.judged])
+    assert driver.engine.is_idle
+
+
+class Simulated:
+    """Holds so many arrivals in a load, no more."""
+
+    turn_s = 2.0
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self.num_loads = 0
+
+    def open_loop(self, arrivals: list[Arrival], bar: Bar | None = None, expected: float = 0.0) -> list[Heard]:
+        self.num_loads += 1
+        num_judged = sum(arrival.judged for arrival in arrivals)
+        first_s = 0.05 if num_judged <= self.limit else 0.5
+        return [
+            Heard(arrival.at_s, [(first_s, 0.0)], self.turn_s, None, self.turn_s, judged=arrival.judged)
+            for arrival in arrivals
+        ]
+
+
+def test_capacity_is_what_all_runs_hold() -> None:
+    driver = Simulated(limit=600)
+    plan = CapacityPlan(Bar(), start=10, window_s=20, precision=0.1, runs=3, max_trials=12)
+    result = measure_capacity(driver, plan)
+    held = [trial for trial in result["trials"] if trial["offered"] == result["streams"]]
+    assert [trial["seed"] for trial in held] == [0, 1, 2]
+    assert all(trial["held"] for trial in held)
+    assert result["streams"] < result["failed"]
+    # 600 arrivals in 20 s, of 2 s each: 60 at once, within what chance and the search leave open.
+    assert 48 < result["streams"] < 66
+    assert result["rate_per_s"] == pytest.approx(result["streams"] / 2)
+    assert len(result["trials"]) == driver.num_loads
+
+
+def test_nothing_holds() -> None:
+    plan = CapacityPlan(Bar(), start=4, window_s=20, precision=0.1, runs=3, max_trials=12)
+    result = measure_capacity(Simulated(limit=-1), plan)
+    assert result["streams"] == 0.0
+    assert not any(trial["held"] for trial in result["trials"])
+
+
+def run(tmp_path: Path, *arguments: str) -> tuple[str, dict[str, object]]:
+    path = tmp_path / "out.json"
+    result = CliRunner().invoke(cli, ["bench", *arguments, "--device", "cpu", "--steps", "2", "--json", str(path)])
+    assert result.exit_code == 0, result.output
+    return result.stdout, json.loads(path.read_text())
+
+
+def test_the_latency_command(tiny_directory: Path, tmp_path: Path) -> None:
+    arguments = ["latency", "--model", str(tiny_directory), "--callers", "1,2", "--num-streams", "2", "--runs", "2"]
+    output, document = run(tmp_path, *arguments, "--patches", "3", "--plot", str(tmp_path / "latency.svg"))
+    assert len(output.splitlines()) == 4
+    for row in document["results"]:  # type: ignore[attr-defined]
+        assert row["closed"]["streams"] == len(row["closed"]["raw"]) == 4
+        assert row["burst"]["streams"] == 2 * row["streams"]
+        assert len(row["closed"]["first_audio_p50_ms_of_runs"]) == 2
+    assert (tmp_path / "latency.svg").stat().st_size > 1000
+
+
+def test_the_capacity_command(tiny_directory: Path, tmp_path: Path) -> None:
+    arguments = ["capacity", "--model", str(tiny_directory), "--patches", "2", "--window-s", "0.5", "--start", "4"]
+    arguments += ["--max-trials", "1", "--runs", "1", "--first-audio-ms", "60000", "--pre-buffer-ms", "60000"]
+    output, document = run(tmp_path, *arguments, "--plot", str(tmp_path / "capacity.png"))
+    results = document["results"]
+    assert results["streams"] == 4  # type: ignore[index]
+    assert results["failed"] is None  # type: ignore[index]
+    (trial,) = results["trials"]  # type: ignore[index]
+    assert trial["held"]
+    assert trial["streams"] == len(trial["raw"]) > 0
+    assert "4.00 streams at once hold" in output

@@ -1,0 +1,99 @@
+"""Arrivals and the search for the highest load."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from realtime_tts.bench.arrivals import OpenLoad
+from realtime_tts.bench.search import CapacitySearch
+
+
+@settings(max_examples=40)
+@given(st.floats(0.5, 50), st.floats(0.5, 8), st.floats(1, 20), st.integers(0, 2**32))
+def test_arrivals_are_in_order_and_judged_inside_the_window(
+    rate: float, turn_s: float, window_s: float, seed: int
+) -> None:
+    load = OpenLoad(rate, turn_s, window_s, ramp_s=2.0, settle_s=1.0)
+    arrivals = load.arrivals(seed)
+    assert arrivals == load.arrivals(seed)
+    assert [arrival.number for arrival in arrivals] == list(range(len(arrivals)))
+    moments = [arrival.at_s for arrival in arrivals]
+    assert moments == sorted(moments)
+    begin_s, end_s = load.window
+    assert all(begin_s <= arrival.at_s < end_s and arrival.share == 1.0 for arrival in arrivals if arrival.judged)
+    assert all(0 < arrival.share <= 1 for arrival in arrivals)
+    assert moments[-1] < load.end_s if moments else True
+    assert sum(arrival.share < 1 for arrival in arrivals) <= round(rate * turn_s)
+
+
+def test_arrivals_are_poisson() -> None:
+    """Count and spread of the gaps, over many: within five standard errors."""
+    load = OpenLoad(rate_per_s=20, turn_s=1, window_s=500, ramp_s=2, settle_s=1)
+    moments = [arrival.at_s for arrival in load.arrivals(1) if arrival.judged]
+    assert len(moments) == pytest.approx(load.expected, abs=5 * math.sqrt(load.expected))
+    gaps = [after - before for before, after in itertools.pairwise(moments)]
+    mean = sum(gaps) / len(gaps)
+    deviation = math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps))
+    assert deviation / mean == pytest.approx(1, abs=5 * math.sqrt(2 / len(gaps)))
+
+
+def test_the_load_is_steady_when_the_window_opens() -> None:
+    load = OpenLoad(rate_per_s=50, turn_s=4, window_s=10, ramp_s=2, settle_s=1)
+    arrivals, at_s = load.arrivals(3), load.window[0]
+    running = sum(arrival.at_s <= at_s < arrival.at_s + arrival.share * load.turn_s for arrival in arrivals)
+    assert 0.6 * 200 < running < 1.4 * 200
+
+
+@given(st.floats(0.01, 1e4), st.floats(0.01, 1e4), st.sampled_from([0.02, 0.1, 0.5]))
+def test_the_search_finds_where_it_stops_holding(limit: float, start: float, precision: float) -> None:
+    search = CapacitySearch(start, precision, max_trials=60)
+    while (load := search.load) is not None:
+        search.tell(load <= limit)
+    assert search.held <= limit < search.failed
+    assert search.failed <= search.held * (1 + precision)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=12), st.integers(1, 12))
+def test_whatever_the_verdicts_what_held_is_below_what_failed(verdicts: list[bool], max_trials: int) -> None:
+    search = CapacitySearch(1.0, 0.05, max_trials)
+    tried, outcomes = [], dict[float, bool]()
+    for verdict in verdicts:
+        if (load := search.load) is None:
+            break
+        assert load not in outcomes
+        tried.append(load)
+        outcomes[load] = verdict
+        search.tell(verdict)
+        assert search.held < search.failed
+    assert len(tried) <= max_trials
+    assert search.held == max((load for load, held in outcomes.items() if held), default=0.0)
+
+
+def test_what_is_retracted_is_looked_for_below() -> None:
+    search = CapacitySearch(8.0, 0.5, max_trials=20)
+    for held in (True, True, False):
+        search.tell(held)
+    assert (search.held, search.failed, search.load) == (16.0, 32.0, math.sqrt(512))
+    search.retract()
+    assert (search.held, search.failed, search.load) == (8.0, 16.0, math.sqrt(128))
+    search.tell(True)
+    assert (search.held, search.load) == (math.sqrt(128), None)
+    search.retract()
+    search.retract()
+    assert (search.held, search.failed, search.load) == (0.0, 8.0, 4.0)
+
+
+def test_the_search_gives_up() -> None:
+    search = CapacitySearch(1.0, 0.1, max_trials=100, lowest=0.2)
+    num_trials = 0
+    while search.load is not None:
+        search.tell(False)
+        num_trials += 1
+    assert (search.held, num_trials) == (0.0, 3)
+    with pytest.raises(ValueError):
+        CapacitySearch(0, 0.1, 5)

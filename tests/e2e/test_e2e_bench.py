@@ -1,0 +1,43 @@
+"""`bench server` against the real server, with a client process of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from realtime_tts.bench.arrivals import Arrival
+from realtime_tts.bench.server_load import ServerLoad, Target
+from realtime_tts.bench.server_process import RunningServer
+from realtime_tts.bench.streams import GAVE_UP, Bar
+from realtime_tts.cli.main import cli
+
+
+def test_the_command_measures_a_server_that_runs(server: RunningServer, tmp_path: Path) -> None:
+    path = tmp_path / "server.json"
+    arguments = ["bench", "server", "--url", f"http://127.0.0.1:{server.port}", "--device", "cpu", "--clients", "1"]
+    arguments += ["--words", "1", "--start", "2", "--window-s", "1", "--max-trials", "1", "--runs", "1"]
+    arguments += ["--first-audio-ms", "60000", "--pre-buffer-ms", "60000", "--json", str(path)]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    assert "2.00 streams at once hold" in result.stdout
+    results = json.loads(path.read_text())["results"]
+    assert [len(run) for run in results["alone_ms"]] == [20]
+    assert results["trials"][0]["held"]
+    assert results["trials"][0]["errors"] == {}
+
+
+def test_what_is_given_up_leaves_nothing_behind(server: RunningServer) -> None:
+    target = Target(server.stream_url, server, 2, 15, {})
+    with ServerLoad(target) as load:
+        load.turn_s = 5.0
+        arrivals = [Arrival(number, 0.0 if number < 8 else 600.0, 1.0, judged=True) for number in range(12)]
+        heard = load.open_loop(arrivals, Bar(first_audio_s=1e-6), expected=1)
+        assert len(heard) == len(arrivals)
+        assert sum(stream.error == GAVE_UP for stream in heard) >= 4
+        usage = load.usage
+    assert usage.engine is not None  # said in heartbeats only, so it may be 0 over such a short time
+    assert usage.machine is not None
+    assert usage.machine > 0
+    assert "realtime_tts_sessions 0.0" in server.get("/metrics")
