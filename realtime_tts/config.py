@@ -131,7 +131,10 @@ class ServerConfig:
     )
     slow_consumer_timeout_s: float = setting(10.0, "A peer that takes nothing for this long is closed.", minimum=0.1)
     stall_flush_s: float = setting(
-        1.0, "Text that stops in mid-sentence for this long is spoken as it stands; 0: wait for more.", minimum=0
+        1.0,
+        "Text that stops in mid-sentence for this long is spoken as it stands; 0: wait for more (10 s if it is being "
+        "spoken already).",
+        minimum=0,
     )
     drain_timeout_s: float = setting(60.0, "Time for running speech to end after SIGTERM.", minimum=0)
     encoder_threads: int = setting(0, "Threads that encode audio; 0: one per core, 8 at most.", minimum=0, maximum=256)

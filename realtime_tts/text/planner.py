@@ -15,6 +15,7 @@ from realtime_tts.text.skipped import SkippedText
 from realtime_tts.text.splitting import split_spoken
 from realtime_tts.text.words import Word, place_words
 
+OPEN_STALL_S = 10.0  # who pauses in a segment that is being spoken holds a stream of the engine: no longer than this
 _END_WAIT_S = 0.03  # text that came in one piece is whole if its end follows within this time
 
 
@@ -204,7 +205,7 @@ class PlannerFactory:
     Args:
         charset: the characters its tokenizer knows; None for all.
         max_segment_chars: the longest text it speaks well.
-        stall_flush_s: as for `SpeechPlanner`.
+        stall_flush_s: as for `SpeechPlanner`; of live planners None is `OPEN_STALL_S`.
     """
 
     def __init__(self, charset: str | None, max_segment_chars: int, stall_flush_s: float | None) -> None:
@@ -216,7 +217,8 @@ class PlannerFactory:
 
     def make(self, language: str, *, live: bool = False) -> SpeechPlanner:
         """A planner for one context in this language; `live` as for `SpeechPlanner`."""
-        return SpeechPlanner(self._normalizer(language), self._segmenter, self._stall_flush_s, live=live)
+        stall_flush_s = OPEN_STALL_S if live and self._stall_flush_s is None else self._stall_flush_s
+        return SpeechPlanner(self._normalizer(language), self._segmenter, stall_flush_s, live=live)
 
 
 def _replace_surrogates(text: str) -> str:

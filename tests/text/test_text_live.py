@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from test_text_open import NORMALIZERS, TEXTS
 
 from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.text.planner import PlannerFactory, SpeechPlanner, SpeechSegment
+from realtime_tts.text.planner import OPEN_STALL_S, PlannerFactory, SpeechPlanner, SpeechSegment
 from realtime_tts.text.segmenter import SegmenterConfig
 
 SPELLING = table.SPELLING
@@ -163,6 +163,18 @@ def test_half_of_the_longest_segment_is_given_before_its_end_is_known() -> None:
 def test_a_factory_makes_live_planners() -> None:
     planner = PlannerFactory(None, 200, None).make("en", live=True)
     assert [segment.final for segment in feed(planner, "Let me check it")] == [False]
+
+
+def test_who_waits_for_ever_does_not_hold_the_engine_for_ever() -> None:
+    factory = PlannerFactory(None, 200, None)
+    planner = factory.make("en", live=True)
+    *_, opened = feed(planner, "Let me check it ", 5.0)
+    assert not opened.final
+    assert planner.next_deadline() == pytest.approx(5.0 + OPEN_STALL_S, abs=0.001)
+    assert [segment.final for segment in planner.tick(5.1 + OPEN_STALL_S)] == [True]
+    patient = factory.make("en")
+    feed(patient, "Let me check it ", 5.0)
+    assert patient.next_deadline() is None
 
 
 def whole(
