@@ -21,10 +21,11 @@ Chunk: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
 class TimedChunk:
     """Samples, [num_samples] in −1…1, and words whose sound begins in them or shortly after.
 
-    Each word comes once, in order, no later than the chunk in which it begins. Its `text` is exactly the caller's text
-    from `start` to `end` (in characters, all pieces of a stream joined); `start_ms` and `end_ms` count from the first
-    sample of the first chunk. A word's `measured`
-    tells whether the model itself said when it speaks it, or whether its times are estimated from its spelling.
+    Each word comes once, in order, no later than the chunk in which it begins; of a text that is spoken live, no later
+    than its end has been written. Its `text` is exactly the caller's text from `start` to `end` (in characters, all
+    pieces of a stream joined); `start_ms` and `end_ms` count from the first sample of the first chunk. A word's
+    `measured` tells whether the model itself said when it speaks it, or whether its times are estimated from its
+    spelling.
     """
 
     samples: Chunk

@@ -122,6 +122,7 @@ def test_a_model_or_device_that_is_not_there_is_told_in_one_line(
         ["hi", "--url", "http://x", "--reference", __file__],
         ["hi", "--url", "http://x", "--model", "m"],
         ["hi", "--seed", "-1"],
+        ["hi", "--mode", "auto"],
         ["hi", "--reference", "/nowhere.wav"],
     ],
 )
@@ -172,12 +173,18 @@ def test_say_tells_a_servers_refusal(server: GatewayHarness) -> None:
     assert result.stderr.splitlines()[-1].startswith(b"Error: steps must be within")
 
 
-def test_say_forwards_text_while_it_is_being_written(server: GatewayHarness) -> None:
+@pytest.mark.parametrize(
+    ("begin", "flags"),
+    [(b"This is the first sentence. And ", []), (b"This is the first sentence and ", ["--mode", "live"])],
+    ids=["a sentence", "live"],
+)
+def test_say_forwards_text_while_it_is_being_written(server: GatewayHarness, begin: bytes, flags: list[str]) -> None:
     command = [sys.executable, "-m", "realtime_tts", "say", "--url", server.url, "-o", "-", "--format", "raw", "-q"]
+    command += flags
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(b"This is the first sentence. And ")
+        process.stdin.write(begin)
         process.stdin.flush()
         assert process.stdout.read(960), "nothing is heard before the text has ended"
         process.stdin.write(b"this is the second.")
