@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from stream_client import StreamClient, open_stream
 
+from benchmarks.live_text import REPLIES, Turn, summary, tokens_of
+from benchmarks.native_stream import Packet
 from benchmarks.recognition import Recogniser, word_error_rate
 from realtime_tts.bench.server_process import RunningServer
 
@@ -18,6 +20,21 @@ SENTENCES = (
     "I will look for a quiet room with a view of the garden for you",
     "the train to the city leaves in ten minutes from the other side of the station",
 )
+
+
+def test_the_benchmark_tells_whose_fault_a_gap_is() -> None:
+    """A packet comes 300 ms late, when its clause was spoken to the tenth letter."""
+    assert all("".join(tokens_of(reply)) == reply for reply in REPLIES)
+
+    def turn(num_written: int) -> Turn:
+        packets = [Packet(1.0, 0.0, 1), Packet(1.32, 0.02, 2), Packet(1.34, 0.04, 3)]
+        return Turn("x" * 100, "live", 20, [(0.0, 5), (1.1, num_written), (1.3, 100)], packets, [(0.0, 10), (0.03, 20)])
+
+    assert [(round(gap_s, 3), is_texts) for gap_s, is_texts in turn(33).gaps()] == [(0.3, True)]
+    assert [(round(gap_s, 3), is_texts) for gap_s, is_texts in turn(34).gaps()] == [(0.3, False)]
+    [row] = summary([turn(33), turn(34)])
+    assert (row["turns"], row["first_packet_ms_p50"], row["turns_with_audible_gaps"]) == (2, 1000, 1)
+    assert (round(row["longest_gap_ms"]), round(row["text_wait_ms_max"])) == (300, 300)
 
 
 async def write(client: StreamClient, context_id: str, tokens: Sequence[str], seed: int) -> None:
