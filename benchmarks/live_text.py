@@ -24,8 +24,8 @@ import numpy as np
 from tqdm import tqdm
 from websockets.asyncio.client import ClientConnection
 
-from benchmarks.native_stream import HEADER, TERMINAL, Packet, open_stream
-from benchmarks.server_process import running_server
+from realtime_tts.bench.native_stream import HEADER, TERMINAL, open_stream
+from realtime_tts.bench.server_process import running_server
 
 MODES = ("live", "clause")
 RATES = (5, 10, 20, 60, 200)  # tokens a second
@@ -71,36 +71,40 @@ REPLIES = (
 
 @dataclass
 class Turn:
-    """One reply. Times in seconds since its first token was sent."""
+    """One reply. Times in seconds since its first token was sent.
+
+    written: when, and how many characters in all. packets: (arrived, begins in the audio). words: (begins in the audio,
+    where it ends in the text).
+    """
 
     text: str
     mode: str
     rate: float
-    written: list[tuple[float, int]] = field(default_factory=list)  # when, characters in all
-    packets: list[Packet] = field(default_factory=list)
-    words: list[tuple[float, int]] = field(default_factory=list)  # where in the audio it begins, s; its end in the text
+    written: list[tuple[float, int]] = field(default_factory=list)
+    packets: list[tuple[float, float]] = field(default_factory=list)
+    words: list[tuple[float, int]] = field(default_factory=list)
 
     @property
     def first_packet_s(self) -> float:
-        return self.packets[0].arrived_s
+        return self.packets[0][0]
 
     def gaps(self) -> list[tuple[float, bool]]:
         """What a player that begins with the first packet and has no buffer waits for later ones: seconds, and whether
         the text was the cause."""
         found: list[tuple[float, bool]] = []
         play_at_s = self.first_packet_s
-        for packet in self.packets:
-            late_s = packet.arrived_s - (play_at_s + packet.pts_s)
+        for arrived_s, begins_s in self.packets:
+            late_s = arrived_s - (play_at_s + begins_s)
             if late_s > 1e-3:
                 play_at_s += late_s
-                found.append((late_s, self._wants_text(packet)))
+                found.append((late_s, self._wants_text(arrived_s, begins_s)))
         return found
 
-    def _wants_text(self, packet: Packet) -> bool:
+    def _wants_text(self, arrived_s: float, begins_s: float) -> bool:
         """Whether too little was written when work on a packet had to begin."""
-        when = bisect_right(self.written, packet.arrived_s - MAKING_S, key=lambda entry: entry[0])
+        when = bisect_right(self.written, arrived_s - MAKING_S, key=lambda entry: entry[0])
         num_written = self.written[when - 1][1] if when else 0
-        num_spoken = max((end for start_s, end in self.words if start_s < packet.pts_s), default=0)
+        num_spoken = max((end for start_s, end in self.words if start_s < begins_s), default=0)
         return num_written < min(len(self.text), num_spoken + AHEAD_CHARS)
 
 
@@ -122,8 +126,8 @@ async def speak(socket: ClientConnection, name: str, text: str, mode: str, rate:
         frame = await socket.recv()
         now = time.perf_counter() - begun
         if isinstance(frame, bytes):
-            _, _, _, _, sequence, pts = HEADER.unpack_from(frame)
-            turn.packets.append(Packet(now, pts / 48_000, sequence))
+            *_, pts = HEADER.unpack_from(frame)
+            turn.packets.append((now, pts / 48_000))
             continue
         message = json.loads(frame)
         if message.get("context_id") != name:

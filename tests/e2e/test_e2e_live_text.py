@@ -10,7 +10,6 @@ import pytest
 from stream_client import StreamClient, open_stream
 
 from benchmarks.live_text import REPLIES, Turn, summary, tokens_of
-from benchmarks.native_stream import Packet
 from benchmarks.recognition import Recogniser, word_error_rate
 from realtime_tts.bench.server_process import RunningServer
 
@@ -27,7 +26,7 @@ def test_the_benchmark_tells_whose_fault_a_gap_is() -> None:
     assert all("".join(tokens_of(reply)) == reply for reply in REPLIES)
 
     def turn(num_written: int) -> Turn:
-        packets = [Packet(1.0, 0.0, 1), Packet(1.32, 0.02, 2), Packet(1.34, 0.04, 3)]
+        packets = [(1.0, 0.0), (1.32, 0.02), (1.34, 0.04)]
         return Turn("x" * 100, "live", 20, [(0.0, 5), (1.1, num_written), (1.3, 100)], packets, [(0.0, 10), (0.03, 20)])
 
     assert [(round(gap_s, 3), is_texts) for gap_s, is_texts in turn(33).gaps()] == [(0.3, True)]
