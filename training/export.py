@@ -1,4 +1,5 @@
-"""Writes a trained voice as an ordinary checkpoint directory, in half precision.
+"""Writes a trained voice as an ordinary checkpoint directory, in half precision; and which of its heads tells what
+character it is speaking.
 
 python -m training.export --vae build/vae/decoder/vae.pt --tts build/tts/tts.pt --out build/starter_voice
 """
@@ -12,9 +13,11 @@ from typing import Any
 
 import torch
 
-from realtime_tts.model.checkpoint import save_weights
+from realtime_tts.engine.calibrate import calibrate, write_serving
+from realtime_tts.model.checkpoint import load_model, save_weights
 from realtime_tts.model.config_file import parse_config
 from realtime_tts.model.voxcpm import VoxCPM
+from realtime_tts.workers.policy import TextHead
 from training.starter_config import LETTER_IDS, config_map, tokenizer_map
 
 VOICE_DESCRIPTIONS = {
@@ -57,6 +60,15 @@ def export(vae: dict[str, torch.Tensor], tts: dict[str, torch.Tensor], config: d
         (directory / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
 
 
+def note_text_head(directory: Path) -> TextHead | None:
+    """Let an exported voice speak, and put the head by which its word times are measured into its serving.json."""
+    result = calibrate(load_model(directory))
+    head = None if result is None else result.head
+    if head is not None:
+        write_serving(directory, head)
+    return head
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vae", type=Path, default=Path("build/vae/decoder/vae.pt"))
@@ -64,8 +76,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/starter_voice"))
     args = parser.parse_args()
     export(torch.load(args.vae, weights_only=True), torch.load(args.tts, weights_only=True), config_map(), args.out)
+    head = note_text_head(args.out)
     size = sum(path.stat().st_size for path in args.out.glob("*.safetensors"))
-    print(f"{args.out}: {size / 1e6:.1f} MB of weights")
+    times = "measured" if head else "estimated: no head follows the text"
+    print(f"{args.out}: {size / 1e6:.1f} MB of weights, word times are {times}")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from realtime_tts.speech.text_source import TextLike, TextSource, speak_text
 from realtime_tts.speech.voices import VoiceRegistry
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
+from realtime_tts.workers.policy import ServingPolicy
 from realtime_tts.workers.supervisor import WorkerSpec, worker_command
 
 _SEGMENTS_AHEAD = 8  # at the engine: nobody else waits for it, and a reader may be slow
@@ -113,6 +114,11 @@ class AsyncTTS:
         """Where and how the model runs, for a person: ``cpu, float32, attention sdpa, up to 16 streams``."""
         ready = self._ready
         return f"{ready.device}, {ready.dtype}, attention {ready.backend}, up to {ready.max_streams} streams"
+
+    @property
+    def word_times(self) -> str:
+        """How the words get their times, for a person: ``measured, by head 4 of layer 4``, or ``estimated``."""
+        return str(ServingPolicy.from_map(self._ready.policy).text_head or self._ready.text_timing)
 
     @property
     def voices(self) -> list[str]:

@@ -66,6 +66,11 @@ class TTS:
         return self._tts.device
 
     @property
+    def word_times(self) -> str:
+        """As `AsyncTTS.word_times`."""
+        return self._tts.word_times
+
+    @property
     def voices(self) -> list[str]:
         """As `AsyncTTS.voices`."""
         return self._tts.voices

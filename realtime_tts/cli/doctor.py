@@ -115,6 +115,7 @@ def describe_model(model: str) -> dict[str, str]:
         "voices": ", ".join(policy.voices) or "zero-shot",
         "languages": ", ".join(policy.languages) or "whatever the checkpoint was trained on",
         "defaults": f"{policy.default_steps} steps, cfg {policy.default_cfg:g}",
+        "word times": str(policy.text_head or "found out when it is first loaded"),
     }
 
 
@@ -179,5 +180,6 @@ async def measured(engine: EngineConfig) -> dict[str, str]:
             "device": tts.device,
             "start to ready": f"{load_s:.1f} s",
             "first audio": f"{1000 * first_s:.0f} ms after the text",
+            "word times": tts.word_times,
             "real-time factor": f"{total_s / audio_s:.2f} ({audio_s:.1f} s of speech in {total_s:.2f} s; one stream)",
         }

@@ -22,9 +22,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from realtime_tts.engine.calibration_texts import sentences_of
 from realtime_tts.engine.head_choice import HeadScore, SpokenSentence, choose_head, score_heads
 from realtime_tts.engine.runtime.noise import noise_key, patch_noise
 from realtime_tts.engine.setup import choose_device
+from realtime_tts.engine.utterance import spoken_chars
 from realtime_tts.errors import CheckpointError, RealtimeTTSError
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.model.generate import BLOCK_SIZE, OfflineRunner, Stream, decode
@@ -38,20 +40,6 @@ logger = logging.getLogger(__name__)
 START_BUDGET_S = 20.0  # when a worker starts; who is slower calibrates once by hand
 _TYPICAL_PATCHES = 30
 _VERSION = 2  # of the way to choose; older results are made anew
-SENTENCES = (
-    "The morning was cold, but the kitchen stayed warm.",
-    "She opened the window, and a bird flew in.",
-    "We can meet at the station, or wait by the river.",
-    "My brother has a boat, a dog and a garden.",
-    "If it rains, the match will be on Sunday.",
-    "He read the letter twice, then he began to laugh.",
-    "Take the first road on the left, please.",
-    "No, I have never been to the island.",
-    "The soup is ready, so come to the table now.",
-    "After the concert, they walked home along the beach.",
-    "There are seven apples left in the yellow bowl.",
-    "Good evening, how may I help you today?",
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,10 +52,11 @@ class Calibration:
 
 
 def calibrate(
-    loaded: LoadedModel, sentences: AnySequence[str] = SENTENCES, budget_s: float | None = None
+    loaded: LoadedModel, sentences: AnySequence[str] | None = None, budget_s: float | None = None
 ) -> Calibration | None:
-    """Speak the sentences and judge all heads; None if that would take longer than `budget_s`."""
-    spoken = _speak(loaded, sentences, budget_s)
+    """Speak the sentences (in the checkpoint's own languages by default) and judge all heads; None if that would take
+    longer than `budget_s`."""
+    spoken = _speak(loaded, sentences or sentences_of(loaded.policy.languages), budget_s)
     if spoken is None:
         return None
     scores = score_heads(spoken)
@@ -131,7 +120,9 @@ def _lay_out(loaded: LoadedModel, text: str, number: int) -> Sequence:
 
 def _limit(loaded: LoadedModel, text: str, source: Sequence) -> int:
     room = loaded.config.max_length - source.num_positions
-    return length_guard(len(source.spoken_chars), len(text), loaded.policy.max_patches_per_char or 1.0, room)
+    per_char = loaded.policy.max_patches_per_char
+    num_chars = spoken_chars(text) if per_char is None else len(text)
+    return length_guard(len(source.spoken_chars), num_chars, per_char or 1.0, room)
 
 
 class _Noise:
@@ -169,8 +160,8 @@ def _heard(loaded: LoadedModel, text: str, stream: Stream, looks: np.ndarray) ->
 def with_text_head(loaded: LoadedModel, budget_s: float | None = START_BUDGET_S) -> LoadedModel:
     """The same checkpoint with its text head: as its serving.json says, as found before, or found now."""
     policy = loaded.policy
-    if policy.text_head is not None or (policy.languages and "en" not in policy.languages):
-        return loaded  # the sentences are English
+    if policy.text_head is not None:
+        return loaded
     cache = cache_path(loaded.path)
     found = read_cache(cache)
     if found is None:

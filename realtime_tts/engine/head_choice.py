@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,9 @@ MIN_SENTENCES = 4  # of which to judge; with fewer, chance decides
 _MIN_SPEECH_S = 0.5
 _FRAME_S = 0.01
 _LOUDNESS_RANGE_DB = 45.0
-_VOICED = "lmnrwbdgvz"
+_VOWELS = "aeiouyæøœаеиоуыэюя"
+_VOICED = "lmnrwbdgvzбвгджзлмнр"
+_LAST_CYRILLIC = "\u04ff"
 # A letter is heard that much after the moment at which forced alignments put it: they count from a word's first sound,
 # and the loud part of a syllable comes after its onset. The same, within 10 ms, for four heads, three voices.
 _LETTER_IS_LOUD_AFTER_S = 0.045
@@ -107,7 +110,17 @@ def loudness_db(sentence: SpokenSentence) -> Array:
 
 def expected_loudness(text: str) -> Array:
     """[characters] 0…1: how loud one expects each to be."""
-    return np.array([1.0 if c in "aeiouy" else 0.4 if c in _VOICED else 0.0 for c in text.lower()])
+    return np.array([_loudness(unicodedata.normalize("NFD", c)[0]) for c in text.lower()])
+
+
+def _loudness(letter: str) -> float:
+    """Of a small letter without its marks. Where a script writes syllables, or its vowels are not known here, only
+    pauses are quiet."""
+    if letter in _VOWELS:
+        return 1.0
+    if letter in _VOICED:
+        return 0.4
+    return 1.0 if letter > _LAST_CYRILLIC and letter.isalpha() else 0.0
 
 
 def _score(sentences: Sequence[SpokenSentence], loudness: Sequence[Array], layer: int, head: int) -> HeadScore:

@@ -47,6 +47,10 @@ class TextHead:
     lag_ms: float = 0.0
     reach: float = 0.85
 
+    def __str__(self) -> str:
+        """For a person."""
+        return f"measured, by head {self.head} of layer {self.layer}"
+
     @classmethod
     def from_map(cls, raw: Any) -> TextHead:
         fields = _checked(cls, raw, "text_head")

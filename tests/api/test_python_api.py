@@ -269,7 +269,13 @@ async def test_after_close_everything_says_so() -> None:
     for task in (speaking, waiting, speak(tts, "Hello."), tts.add_voice("x"), tts.start()):
         with pytest.raises(EngineClosed):
             await asyncio.wait_for(task, 5)
-    for use in (lambda: tts.sample_rate, lambda: tts.voices, lambda: tts.device, lambda: tts.remove_voice("x")):
+    for use in (
+        lambda: tts.sample_rate,
+        lambda: tts.voices,
+        lambda: tts.device,
+        lambda: tts.word_times,
+        lambda: tts.remove_voice("x"),
+    ):
         with pytest.raises(EngineClosed):
             use()
 
@@ -348,6 +354,7 @@ def test_blocking_use_breaking_out_and_threads() -> None:
         words = [word.text for chunk in tts.generate_timed("Hello there.") for word in chunk.words]
         assert words == ["Hello", "there."]
         assert tts.device == "cpu, float32, attention fake, up to 64 streams"
+        assert tts.word_times == "estimated"
         results: list[int] = []
 
         def run() -> None:

@@ -377,6 +377,7 @@ def test_doctor_explains_this_machine() -> None:
     assert set(report) == {"Machine", "Compute", "Model", "Limits", "Packages"}
     assert report["Compute"]["device"].startswith(("cpu: ", "cuda:0"))
     assert report["Model"]["voices"] == "slt, rms, awb"
+    assert report["Model"]["word times"] == "measured, by head 4 of layer 4"
     assert "libopus" in report["Packages"]["opus encoder"]
 
 

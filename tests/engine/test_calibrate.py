@@ -14,7 +14,6 @@ import torch
 
 from realtime_tts.engine import calibrate as calibrate_module
 from realtime_tts.engine.calibrate import (
-    SENTENCES,
     Calibration,
     cache_path,
     calibrate,
@@ -24,6 +23,8 @@ from realtime_tts.engine.calibrate import (
     write_cache,
     write_serving,
 )
+from realtime_tts.engine.calibration_texts import NUM_SENTENCES, SENTENCES, sentences_of
+from realtime_tts.engine.head_choice import expected_loudness
 from realtime_tts.errors import CheckpointError
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.workers.location import STARTER_VOICE, local_directory
@@ -88,7 +89,7 @@ def test_heads_of_random_weights_do_not_qualify(seed: int) -> None:
     for layer in loaded.model.base_lm.layers:
         weight = layer.self_attn.qkv_proj.weight
         weight.copy_(torch.randn(weight.shape, generator=generator) * weight.std())
-    result = calibrate(loaded, SENTENCES[:6])
+    result = calibrate(loaded, SENTENCES["en"][:6])
     assert result is not None
     assert result.head is None
 
@@ -154,10 +155,39 @@ def test_a_device_that_is_too_slow_goes_without_and_remembers_nothing(checkpoint
     assert not cache.exists()
 
 
-def test_a_checkpoint_that_speaks_no_english_is_not_asked(tiny: LoadedModel, asked: list[float | None]) -> None:
+@pytest.mark.parametrize(
+    ("languages", "expected"),
+    [
+        ((), ["en"]),
+        (("en",), ["en"]),
+        (("zh-Hans", "yue"), ["zh"]),
+        (("pt_BR", "sw", "JA"), ["pt", "ja"]),
+        (("sw",), ["en"]),
+    ],
+)
+def test_a_checkpoint_is_asked_in_its_own_languages(languages: tuple[str, ...], expected: list[str]) -> None:
+    texts = sentences_of(languages)
+    assert len(texts) == len(set(texts)) == NUM_SENTENCES
+    spoken = [[code for code, known in SENTENCES.items() if text in known] for text in texts]
+    assert spoken == [[expected[number % len(expected)]] for number in range(NUM_SENTENCES)]
+
+
+def test_what_is_said_in_each_language_has_pauses_by_which_a_head_is_told() -> None:
+    for code, texts in SENTENCES.items():
+        assert len(texts) == len(set(texts)) == NUM_SENTENCES, code
+        for text in texts:
+            loudness = expected_loudness(text)
+            assert (loudness == 1.0).any(), text
+            assert (loudness[:-1] == 0.0).any(), text  # a comma, a consonant or a space within
+        assert sum("," in text or "，" in text or "、" in text for text in texts) >= 9, code
+
+
+def test_the_checkpoints_languages_decide_what_is_said(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(calibrate_module, "_speak", lambda loaded, sentences, budget_s: said.extend(sentences))
     chinese = dataclasses.replace(tiny, policy=dataclasses.replace(tiny.policy, languages=("zh",)))
-    assert with_text_head(chinese) is chinese
-    assert asked == []
+    assert calibrate(chinese) is None
+    assert said == list(SENTENCES["zh"])
 
 
 def test_a_result_goes_into_serving_json_beside_what_is_there(tmp_path: Path) -> None:

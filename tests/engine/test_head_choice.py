@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from realtime_tts.engine.calibration_texts import SENTENCES
 from realtime_tts.engine.head_choice import (
     MIN_SENTENCES,
     HeadScore,
@@ -92,6 +93,15 @@ def test_readings_that_are_no_numbers_and_silence_choose_nobody() -> None:
     silent = [dataclasses.replace(one, pcm=np.zeros_like(one.pcm)) for one in spoken]
     assert choose_head(score_heads(broken)) is None
     assert choose_head(score_heads(silent)) is None
+
+
+@pytest.mark.parametrize("language", ["zh", "ja", "ko", "ru", "es"])
+def test_other_scripts_are_told_by_their_pauses_and_vowels(language: str) -> None:
+    spoken = [sentence(text, seed, 0.1) for seed, text in enumerate(SENTENCES[language][:6])]
+    chosen = choose_head(score_heads(spoken))
+    assert chosen is not None
+    assert chosen.head == 2
+    assert chosen.lag_ms == pytest.approx(100, abs=40)
 
 
 def test_of_those_that_qualify_the_one_that_agrees_best_is_taken() -> None:

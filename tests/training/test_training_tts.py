@@ -15,7 +15,8 @@ from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.model.generate import OfflineRunner, Stream
 from realtime_tts.model.sequence import build_sequence
 from realtime_tts.model.voxcpm import VoxCPM
-from training.export import export, serving_map
+from realtime_tts.workers.location import STARTER_VOICE, local_directory
+from training.export import export, note_text_head, serving_map
 from training.generation import Line, decode, generate
 from training.latents import LatentCorpus
 from training.run_state import Ema, Run, adam_w, cosine_rate, restore_optimizer, set_rate
@@ -237,6 +238,22 @@ def test_an_exported_voice_loads_strictly_and_keeps_its_weights(loaded: LoadedMo
     assert loaded.policy.to_map()["voices"].keys() == serving_map()["voices"].keys()
     assert loaded.tokenizer.encode("Ab <rms>?")[:3] == [3, 4, LETTER_IDS[" "]]
     assert loaded.tokenizer.encode_trusted("<rms>") == [VOICE_IDS["<rms>"]]
+
+
+def test_an_export_notes_the_head_that_follows_the_text(tmp_path: Path, loaded: LoadedModel) -> None:
+    """As of the starter voice, which was exported without; a voice of a few steps of training has none."""
+    starter = load_model(str(local_directory(STARTER_VOICE)))
+    for file in starter.path.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "serving.json").unlink()
+    (tmp_path / "serving.json").write_text(json.dumps(serving_map()))
+    own, found = starter.policy.text_head, note_text_head(tmp_path)
+    assert own is not None
+    assert found is not None
+    assert (found.layer, found.head) == (own.layer, own.head)
+    assert found.lag_ms == pytest.approx(own.lag_ms, abs=15)
+    assert load_model(tmp_path).policy == dataclasses.replace(starter.policy, text_head=found)
+    assert note_text_head(loaded.path) is None
 
 
 def test_a_checkpoint_comes_apart_into_what_training_begins_from(loaded: LoadedModel, tmp_path: Path) -> None:
