@@ -7,6 +7,7 @@ decode. Weight norm is folded at load (`checkpoint`). Latents are time-major out
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -241,7 +242,17 @@ class Decoder(nn.Module):
         return z
 
 
+class FusedStream(Protocol):
+    """What may stand in for a streamed decode: see `AudioVAE.fused`."""
+
+    def new_state(self, num_slots: int, device: torch.device | str) -> Any: ...
+
+    def decode_stream(self, z: Tensor, state: Any, slots: Tensor | None = None) -> Tensor: ...
+
+
 class AudioVAE(nn.Module):
+    fused: FusedStream | None = None
+
     def __init__(self, config: AudioVAEConfig) -> None:
         super().__init__()
         self.config = config
@@ -260,6 +271,8 @@ class AudioVAE(nn.Module):
 
     def new_state(self, num_slots: int, device: torch.device | str, dtype: torch.dtype = torch.float32) -> StreamState:
         """Zeroed decoder state: every slot is a new stream."""
+        if self.fused is not None:
+            return self.fused.new_state(num_slots, device)  # type: ignore[no-any-return]
         shapes = ((num_slots, channels, context) for channels, context in self._contexts)
         return StreamState(tuple(torch.zeros(shape, device=device, dtype=dtype) for shape in shapes))
 
@@ -268,4 +281,6 @@ class AudioVAE(nn.Module):
 
         `slots` [S] int64 says which rows of the state belong to them (None: the first S); these are updated in place.
         """
+        if self.fused is not None:
+            return self.fused.decode_stream(z, state, slots)
         return self.decoder(z.transpose(1, 2), _Stream(state, slots))[:, 0]

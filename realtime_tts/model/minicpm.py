@@ -5,6 +5,8 @@ Query, key and value weights are one matrix, gate and up weights another; `check
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -130,8 +132,16 @@ class DecoderLayer(nn.Module):
         return torch.add(x, self.mlp(self.post_attention_layernorm(x)), alpha=self.residual_scale)
 
 
+class FusedForward(Protocol):
+    """What may stand in for a stack's forward pass: see `fused`."""
+
+    def forward(self, x: Tensor, rope: Rope | None, attend: Attend) -> Tensor: ...
+
+
 class MiniCPM(nn.Module):
     """A stack of layers and a final norm; `vocab_size` 0 has no embedding."""
+
+    fused: FusedForward | None = None
 
     def __init__(self, config: TransformerConfig, vocab_size: int = 0) -> None:
         super().__init__()
@@ -150,6 +160,8 @@ class MiniCPM(nn.Module):
 
     def forward(self, x: Tensor, rope: Rope | None, attend: Attend) -> Tensor:
         """x [..., hidden] → [..., hidden], normed."""
+        if self.fused is not None:
+            return self.fused.forward(x, rope, attend)
         for index, layer in enumerate(self.layers):
             x = layer(x, rope, attend, index)
         return self.norm(x)

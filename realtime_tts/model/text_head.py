@@ -63,15 +63,15 @@ class HeadProbe:
     """
 
     def __init__(self, layer: int, head: int, spoken: SpokenText) -> None:
-        self._layer, self._head, self._spoken = layer, head, spoken
+        self.layer, self.head, self.spoken = layer, head, spoken
         self.readings = torch.empty(0)
 
     def observe(self, layer: int, q: Tensor, keys: Tensor, meta: AttentionMetadata) -> None:
-        if layer != self._layer:
+        if layer != self.layer:
             return
-        kv_head = self._head * keys.shape[2] // q.shape[1]
-        own_q, own_keys = q[:, self._head : self._head + 1], keys[:, :, kv_head : kv_head + 1]
-        weights, index, mass = text_attention(own_q, own_keys, meta, self._spoken)
+        kv_head = self.head * keys.shape[2] // q.shape[1]
+        own_q, own_keys = q[:, self.head : self.head + 1], keys[:, :, kv_head : kv_head + 1]
+        weights, index, mass = text_attention(own_q, own_keys, meta, self.spoken)
         self.readings = torch.cat(((weights * index).sum(-1), mass), dim=1)
 
 

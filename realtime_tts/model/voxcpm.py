@@ -51,6 +51,12 @@ class VoxCPM(nn.Module):
         self.stop_head = nn.Linear(hidden, 2, bias=False)
         self.vae = AudioVAE(config.vae)
 
+    def unfuse(self) -> None:
+        """Back to the plain modules, if anything was put in front of them."""
+        for module in self.modules():
+            if getattr(module, "fused", None) is not None:
+                module.fused = None  # type: ignore[assignment]
+
     @property
     def dtype(self) -> torch.dtype:
         return self.stop_proj.weight.dtype

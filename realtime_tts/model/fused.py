@@ -1,0 +1,151 @@
+"""The model's stacks through fused kernels, for serving on CUDA: the same parameters, fewer and larger operations.
+
+`fuse` puts these in front of the plain modules, which stay what they stand for: same results but for rounding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from realtime_tts.model.attention import AttentionMetadata, FullAttention, KVCache, PagedAttention
+from realtime_tts.model.flow_matching import FlowMatching, FlowSchedule
+from realtime_tts.model.fused_vae import FusedDecoder, can_fuse
+from realtime_tts.model.kernels.attention import MAX_LOCAL_LENGTH, head_reading, local_attention, paged_attention
+from realtime_tts.model.kernels.flow import flow_tokens, guided_euler_step
+from realtime_tts.model.kernels.rows import rms_norm, swiglu
+from realtime_tts.model.minicpm import Attention, DecoderLayer, MiniCPM, Rope, rotate
+from realtime_tts.model.text_head import HeadProbe
+from realtime_tts.model.voxcpm import VoxCPM
+
+
+class TritonBackend:
+    """Paged attention in two kernels whatever the lengths: prefill and decode are rows alike."""
+
+    name = "triton"
+    is_static = True
+    block_sizes: tuple[int, ...] = (16, 32, 64, 128, 256)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, kv: KVCache, layer: int, meta: AttentionMetadata) -> Tensor:
+        qkv = torch.cat((q, k, v), dim=1).flatten(1)
+        return self.forward_packed(qkv, None, kv, layer, meta, q.shape[1])
+
+    def forward_packed(
+        self, qkv: Tensor, rope: Rope | None, kv: KVCache, layer: int, meta: AttentionMetadata, heads: int
+    ) -> Tensor:
+        """qkv [T, (heads + 2 * kv_heads) * head_dim], not rotated yet → [T, heads * head_dim]."""
+        keys, values = kv.layer(layer)
+        return paged_attention(
+            qkv, rope, keys, values, meta.slot_mapping, meta.block_tables, meta.sequences, meta.positions, heads
+        )
+
+
+class FusedStack:
+    """A `MiniCPM` of which residual additions are part of the products, and everything else is a kernel."""
+
+    def __init__(self, stack: MiniCPM) -> None:
+        self._layers: list[DecoderLayer] = list(stack.layers)  # type: ignore[arg-type]
+        self._norm = stack.norm
+
+    def forward(self, x: Tensor, rope: Rope | None, attend: Any) -> Tensor:
+        """As `MiniCPM.forward`."""
+        rows = x.reshape(-1, x.shape[-1])
+        for index, layer in enumerate(self._layers):
+            attention = layer.self_attn
+            qkv = F.linear(self._normed(layer.input_layernorm, rows), attention.qkv_proj.weight)
+            rows = self._finish(layer, rows, _attend(attend, index, attention, qkv, rope, x.shape))
+        return self._normed(self._norm, rows).view(x.shape)
+
+    def tail(self, rows: Tensor, rope: Rope | None, length: int, num_tail: int) -> Tensor:
+        """As `MiniCPM.forward_tail`, flat: rows [N * length, hidden], written over → [N * num_tail, hidden]."""
+        for index, layer in enumerate(self._layers):
+            attention = layer.self_attn
+            is_last = index == len(self._layers) - 1
+            qkv = F.linear(self._normed(layer.input_layernorm, rows), attention.qkv_proj.weight)
+            num_queries = num_tail if is_last else length
+            heads = local_attention(qkv, rope, length, num_queries, attention.num_heads, attention.num_kv_heads)
+            if is_last:
+                rows = rows.view(-1, length, rows.shape[1])[:, -num_tail:].reshape(-1, rows.shape[1])
+            rows = self._finish(layer, rows, heads, owned=True)
+        return self._normed(self._norm, rows)
+
+    def _finish(self, layer: DecoderLayer, rows: Tensor, heads: Tensor, owned: bool = False) -> Tensor:
+        """From attention to the layer's end. rows: written over if they are our own."""
+        scale, mlp = layer.residual_scale, layer.mlp
+        weight = layer.self_attn.o_proj.weight.t()
+        rows = rows.addmm_(heads, weight, alpha=scale) if owned else torch.addmm(rows, heads, weight, alpha=scale)
+        gate_up = F.linear(self._normed(layer.post_attention_layernorm, rows), mlp.gate_up_proj.weight)
+        return rows.addmm_(swiglu(gate_up), mlp.down_proj.weight.t(), alpha=scale)
+
+    @staticmethod
+    def _normed(norm: Any, rows: Tensor) -> Tensor:
+        return rms_norm(rows, norm.weight, norm.eps)
+
+
+def _attend(
+    attend: Any, index: int, attention: Attention, qkv: Tensor, rope: Rope | None, shape: tuple[int, ...]
+) -> Tensor:
+    """Attention from packed projections, [rows, heads * head_dim], by the kernel that fits or by `attend` itself."""
+    heads, kv_heads = attention.num_heads, attention.num_kv_heads
+    if isinstance(attend, FullAttention) and not attend.causal and shape[-2] <= MAX_LOCAL_LENGTH:
+        return local_attention(qkv, rope, shape[-2], shape[-2], heads, kv_heads)
+    is_read = isinstance(attend, PagedAttention) and (attend.probe is None or isinstance(attend.probe, HeadProbe))
+    if is_read and isinstance(attend.backend, TritonBackend):
+        layer, meta = attend.first_layer + index, attend.meta
+        out = attend.backend.forward_packed(qkv, rope, attend.kv, layer, meta, heads)
+        if attend.probe is not None and attend.probe.layer == index:
+            keys, spoken = attend.kv.layer(layer)[0], attend.probe.spoken
+            texts = spoken.rows, spoken.starts, spoken.lens
+            attend.probe.readings = head_reading(
+                qkv, rope, keys, meta.block_tables, meta.sequences, meta.positions, attend.probe.head, heads, texts
+            )
+        return out
+    split = qkv.view(*shape[:-1], heads + 2 * kv_heads, attention.head_dim)
+    qk, v = split.split((heads + kv_heads, kv_heads), dim=-2)
+    q, k = (rotate(qk, rope) if rope is not None else qk).split((heads, kv_heads), dim=-2)
+    return attend(index, q, k, v).reshape(qkv.shape[0], -1)
+
+
+class FusedFlow:
+    """A `FlowMatching` with two kernels around each evaluation of its estimator."""
+
+    def __init__(self, flow: FlowMatching, stack: FusedStack) -> None:
+        self._dit, self._stack = flow.estimator, stack
+
+    def forward(self, mu: Tensor, prefix: Tensor, noise: Tensor, schedule: FlowSchedule, cfg: Tensor) -> Tensor:
+        """As `FlowMatching.forward`."""
+        dit = self._dit
+        dtype, patch_size = dit.in_proj.weight.dtype, noise.shape[1]
+        x, mu, cfg = noise.float().clone(), mu.contiguous(), cfg.float().contiguous()
+        cond, weight = dit.cond_proj(prefix.to(dtype)), dit.in_proj.weight.contiguous()
+        length = mu.shape[1] + dit.separate_time + 2 * patch_size
+        rope = dit.decoder.first_rotary(length)
+        for delta, time in zip(schedule.deltas, schedule.embeddings, strict=True):
+            rows = flow_tokens(x, mu, time, cond, weight, dit.in_proj.bias, separate_time=dit.separate_time)
+            velocity = dit.out_proj(self._stack.tail(rows, rope, length, patch_size))
+            guided_euler_step(x, velocity, cfg, delta)
+        return x
+
+
+def fuse(model: VoxCPM) -> None:
+    """Let a model's stacks run through the kernels from now on. Where shapes do not fit them, modules stay plain.
+
+    What is fused already is left as it is: captured graphs may point into it.
+    """
+    for stack in (model.base_lm, model.residual_lm, model.feat_encoder.encoder):
+        if stack.fused is None and _fits(stack):
+            stack.fused = FusedStack(stack)
+    flow = model.feat_decoder
+    length = 3 + 2 * model.config.patch_size
+    if flow.fused is None and _fits(flow.estimator.decoder) and length <= MAX_LOCAL_LENGTH:
+        flow.fused = FusedFlow(flow, FusedStack(flow.estimator.decoder))
+    if model.vae.fused is None and can_fuse(model.vae):
+        model.vae.fused = FusedDecoder(model.vae, model.config.patch_size)
+
+
+def _fits(stack: MiniCPM) -> bool:
+    head_dim = stack.layers[0].self_attn.head_dim
+    return bool(head_dim >= 16 and head_dim & (head_dim - 1) == 0)

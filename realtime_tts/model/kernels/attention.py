@@ -1,0 +1,251 @@
+"""Attention from packed projections: [rows, (heads + 2 * kv_heads) * head_dim], queries first, then keys, values.
+
+Rotation is done where a query or key is read. The heads that share a KV head are one tile. All sums run in an order of
+their own row: what else is in the batch changes no bit.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+MAX_LOCAL_LENGTH = 16
+_MIN_TILE = 16  # what a matrix product takes at least
+
+
+@triton.jit
+def _rotated(values, cos, sin, first, second, dim: tl.constexpr, mask):
+    """Values at `values + first`, rotated: `second` are the offsets of their partners, half a head away."""
+    x = tl.load(values + first, mask=mask, other=0.0).to(tl.float32)
+    partner = tl.load(values + second, mask=mask, other=0.0).to(tl.float32)
+    return x * tl.load(cos + dim, mask=mask, other=0.0) + partner * tl.load(sin + dim, mask=mask, other=0.0)
+
+
+@triton.jit
+def _local(
+    qkv, cos, sin, out, length, first_query,
+    heads: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr, group: tl.constexpr,
+    group_tile: tl.constexpr, query_tile: tl.constexpr, rotates: tl.constexpr, precision: tl.constexpr, scale,
+):  # fmt: skip
+    sequence, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    width: tl.constexpr = (heads + 2 * kv_heads) * head_dim
+    base = qkv + sequence * length * width
+    row = tl.arange(0, group_tile * query_tile)
+    query, member = row % query_tile + first_query, row // query_tile
+    dim = tl.arange(0, head_dim)[None, :]
+    partner = (dim + head_dim // 2) % head_dim
+    is_query = ((query < length) & (member < group))[:, None]
+    q_row = query[:, None] * width + (kv_head * group + member)[:, None] * head_dim
+    key = tl.arange(0, 16)
+    is_key = (key < length)[:, None]
+    k_row = key[:, None] * width + (heads + kv_head) * head_dim
+    if rotates:
+        q = _rotated(base, cos + query[:, None] * head_dim, sin + query[:, None] * head_dim, q_row + dim,
+                     q_row + partner, dim, is_query)  # fmt: skip
+        k = _rotated(base, cos + key[:, None] * head_dim, sin + key[:, None] * head_dim, k_row + dim,
+                     k_row + partner, dim, is_key)  # fmt: skip
+    else:
+        q = tl.load(base + q_row + dim, mask=is_query, other=0.0).to(tl.float32)
+        k = tl.load(base + k_row + dim, mask=is_key, other=0.0).to(tl.float32)
+    v = tl.load(base + k_row + kv_heads * head_dim + dim, mask=is_key, other=0.0)
+    scores = tl.dot(q.to(v.dtype), tl.trans(k.to(v.dtype)), input_precision=precision) * scale
+    scores = tl.where((key < length)[None, :], scores, -1e30)
+    weights = tl.exp(scores - tl.max(scores, 1)[:, None])
+    total = tl.sum(weights, 1)
+    result = tl.dot(weights.to(v.dtype), v, input_precision=precision) / total[:, None]
+    num_queries = length - first_query
+    place = (sequence * num_queries + query[:, None] - first_query) * heads + (kv_head * group + member)[:, None]
+    tl.store(out + place * head_dim + dim, result.to(out.dtype.element_ty), mask=is_query)
+
+
+def local_attention(
+    qkv: Tensor, rope: tuple[Tensor, Tensor] | None, length: int, num_queries: int, heads: int, kv_heads: int
+) -> Tensor:
+    """Whole short sequences, each position to all of its own.
+
+    qkv [N * length, width]; rope: cosine and signed sine [length, 1, head_dim] float32 → of each sequence's last
+    `num_queries` positions, [N * num_queries, heads * head_dim].
+    """
+    head_dim = qkv.shape[1] // (heads + 2 * kv_heads)
+    num_sequences, group = qkv.shape[0] // length, heads // kv_heads
+    out = torch.empty(num_sequences * num_queries, heads * head_dim, device=qkv.device, dtype=qkv.dtype)
+    group_tile = triton.next_power_of_2(group)
+    query_tile = max(triton.next_power_of_2(num_queries), _MIN_TILE // group_tile)
+    cos, sin = rope if rope is not None else (qkv, qkv)
+    _local[(num_sequences, kv_heads)](
+        qkv, cos, sin, out, length, length - num_queries, heads, kv_heads, head_dim, group, group_tile, query_tile,
+        rope is not None, _precision(qkv), head_dim**-0.5, num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _store(
+    qkv, cos, sin, slots, keys, values,
+    heads: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr, rotates: tl.constexpr,
+):  # fmt: skip
+    row, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    width: tl.constexpr = (heads + 2 * kv_heads) * head_dim
+    dim = tl.arange(0, head_dim)
+    source = qkv + row * width + (heads + kv_head) * head_dim
+    if rotates:
+        table = row * head_dim
+        k = _rotated(source, cos + table, sin + table, dim, (dim + head_dim // 2) % head_dim, dim, dim < head_dim)
+    else:
+        k = tl.load(source + dim).to(tl.float32)
+    place = (tl.load(slots + row) * kv_heads + kv_head) * head_dim + dim
+    tl.store(keys + place, k.to(keys.dtype.element_ty))
+    tl.store(values + place, tl.load(source + kv_heads * head_dim + dim))
+
+
+@triton.jit
+def _paged(
+    qkv, cos, sin, keys, values, tables, sequences, positions, out, table_width,
+    heads: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr, group: tl.constexpr, group_tile: tl.constexpr,
+    block_size: tl.constexpr, tile: tl.constexpr, rotates: tl.constexpr, precision: tl.constexpr, scale,
+):  # fmt: skip
+    row, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    width: tl.constexpr = (heads + 2 * kv_heads) * head_dim
+    member, dim = tl.arange(0, group_tile)[:, None], tl.arange(0, head_dim)[None, :]
+    is_head = member < group
+    source = qkv + row * width + (kv_head * group + member) * head_dim
+    if rotates:
+        table = row * head_dim
+        q = _rotated(source, cos + table, sin + table, dim, (dim + head_dim // 2) % head_dim, dim, is_head)
+    else:
+        q = tl.load(source + dim, mask=is_head, other=0.0).to(tl.float32)
+    q = q.to(keys.dtype.element_ty)
+    end = tl.load(positions + row) + 1
+    blocks = tables + tl.load(sequences + row) * table_width
+    best = tl.full([group_tile], -1e30, tl.float32)
+    total = tl.zeros([group_tile], tl.float32)
+    result = tl.zeros([group_tile, head_dim], tl.float32)
+    for start in range(0, end, tile):
+        position = start + tl.arange(0, tile)
+        inside = position < end
+        block = tl.load(blocks + position // block_size, mask=inside, other=0)
+        place = ((block * block_size + position % block_size) * kv_heads + kv_head)[:, None] * head_dim + dim
+        k = tl.load(keys + place, mask=inside[:, None], other=0.0)
+        v = tl.load(values + place, mask=inside[:, None], other=0.0)
+        scores = tl.dot(q, tl.trans(k), input_precision=precision) * scale
+        scores = tl.where(inside[None, :], scores, -1e30)
+        peak = tl.maximum(best, tl.max(scores, 1))
+        weights = tl.exp(scores - peak[:, None])
+        fade = tl.exp(best - peak)
+        total = total * fade + tl.sum(weights, 1)
+        result = result * fade[:, None] + tl.dot(weights.to(v.dtype), v, input_precision=precision)
+        best = peak
+    place = (row * heads + kv_head * group + member) * head_dim + dim
+    tl.store(out + place, (result / total[:, None]).to(out.dtype.element_ty), mask=is_head)
+
+
+def paged_attention(
+    qkv: Tensor,
+    rope: tuple[Tensor, Tensor] | None,
+    keys: Tensor,
+    values: Tensor,
+    slot_mapping: Tensor,
+    tables: Tensor,
+    sequences: Tensor,
+    positions: Tensor,
+    heads: int,
+) -> Tensor:
+    """Each new position to its sequence so far, itself included; keys and values are written first.
+
+    qkv [T, width]; rope: cosine and signed sine [T, 1, head_dim] float32; keys, values [num_blocks, block_size,
+    kv_heads, head_dim]; slot_mapping, sequences, positions [T]; tables [N, max_blocks] → [T, heads * head_dim].
+    """
+    block_size, kv_heads, head_dim = keys.shape[1:]
+    num_rows, group = qkv.shape[0], heads // kv_heads
+    cos, sin = rope if rope is not None else (qkv, qkv)
+    rotates = rope is not None
+    _store[(num_rows, kv_heads)](
+        qkv, cos, sin, slot_mapping, keys, values, heads, kv_heads, head_dim, rotates, num_warps=1
+    )
+    out = torch.empty(num_rows, heads * head_dim, device=qkv.device, dtype=qkv.dtype)
+    group_tile = max(_MIN_TILE, triton.next_power_of_2(group))
+    tile = 32 if qkv.dtype == torch.float32 else 64
+    _paged[(num_rows, kv_heads)](
+        qkv, cos, sin, keys, values, tables, sequences, positions, out, tables.stride(0), heads, kv_heads, head_dim,
+        group, group_tile, block_size, tile, rotates, _precision(qkv), head_dim**-0.5, num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _head_reading(
+    qkv, cos, sin, keys, tables, sequences, positions, rows, starts, lens, out, table_width, head, kv_head,
+    width: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr, block_size: tl.constexpr, tile: tl.constexpr,
+    rotates: tl.constexpr, scale,
+):  # fmt: skip
+    stream = tl.program_id(0)
+    row = tl.load(rows + stream).to(tl.int64)
+    first, length = tl.load(starts + stream), tl.load(lens + stream)
+    end = tl.where(length > 0, tl.load(positions + row) + 1, 0)  # a padded row reads nothing
+    dim = tl.arange(0, head_dim)
+    source = qkv + row * width + head * head_dim
+    if rotates:
+        table = row * head_dim
+        q = _rotated(source, cos + table, sin + table, dim, (dim + head_dim // 2) % head_dim, dim, dim < head_dim)
+    else:
+        q = tl.load(source + dim).to(tl.float32)
+    q = q.to(keys.dtype.element_ty).to(tl.float32)[None, :]
+    blocks = tables + tl.load(sequences + row) * table_width
+    # Two softmaxes: over everything, and over the text alone. With next to no mass on it there is still a place in it.
+    none, nothing = tl.full([], -1e30, tl.float32), tl.full([], 0.0, tl.float32)
+    best, best_text, total, on_text, text, index = none, none, nothing, nothing, nothing, nothing
+    for start in range(0, end, tile):
+        position = start + tl.arange(0, tile)
+        inside = position < end
+        block = tl.load(blocks + position // block_size, mask=inside, other=0)
+        place = ((block * block_size + position % block_size) * kv_heads + kv_head)[:, None] * head_dim + dim[None, :]
+        k = tl.load(keys + place, mask=inside[:, None], other=0.0).to(tl.float32)
+        scores = tl.where(inside, tl.sum(q * k, 1) * scale, -1e30)
+        is_text = inside & (position >= first) & (position < first + length)
+        text_scores = tl.where(is_text, scores, -1e30)
+        peak = tl.maximum(best, tl.max(scores, 0))
+        weights, fade = tl.where(inside, tl.exp(scores - peak), 0.0), tl.exp(best - peak)
+        total = total * fade + tl.sum(weights, 0)
+        on_text = on_text * fade + tl.sum(tl.where(is_text, weights, 0.0), 0)
+        text_peak = tl.maximum(best_text, tl.max(text_scores, 0))
+        weights, fade = tl.where(is_text, tl.exp(text_scores - text_peak), 0.0), tl.exp(best_text - text_peak)
+        text = text * fade + tl.sum(weights, 0)
+        index = index * fade + tl.sum(weights * (position - first).to(tl.float32), 0)
+        best, best_text = peak, text_peak
+    tl.store(out + 2 * stream, index / text)
+    tl.store(out + 2 * stream + 1, on_text / total)
+
+
+def head_reading(
+    qkv: Tensor,
+    rope: tuple[Tensor, Tensor] | None,
+    keys: Tensor,
+    tables: Tensor,
+    sequences: Tensor,
+    positions: Tensor,
+    head: int,
+    heads: int,
+    spoken: tuple[Tensor, Tensor, Tensor],
+) -> Tensor:
+    """What one head looks at, after `paged_attention` has written the keys.
+
+    spoken: rows, starts and lens as `SpokenText` has them, [S] → [S, 2] float32: expected index in the text, and the
+    share of attention on it.
+    """
+    block_size, kv_heads, head_dim = keys.shape[1:]
+    rows, starts, lens = spoken
+    out = torch.empty(rows.shape[0], 2, device=qkv.device)
+    cos, sin = rope if rope is not None else (qkv, qkv)
+    _head_reading[(rows.shape[0],)](
+        qkv, cos, sin, keys, tables, sequences, positions, rows, starts, lens, out, tables.stride(0), head,
+        head * kv_heads // heads, qkv.shape[1], kv_heads, head_dim, block_size, 32, rope is not None, head_dim**-0.5,
+        num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+def _precision(x: Tensor) -> str:
+    """Of matrix products: float32 stays float32."""
+    return "ieee" if x.dtype == torch.float32 else "tf32"

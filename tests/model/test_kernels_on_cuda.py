@@ -1,0 +1,298 @@
+"""Each kernel against plain torch in float64, on fresh random inputs of odd shapes, twice for the same bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from realtime_tts.model.attention import AttentionMetadata, KVCache
+from realtime_tts.model.audio_vae import AudioVAE
+from realtime_tts.model.config import AudioVAEConfig
+from realtime_tts.model.text_head import SpokenText, text_attention
+
+pytest.importorskip("triton", reason="needs triton")
+if not torch.cuda.is_available():
+    pytest.skip("needs CUDA", allow_module_level=True)
+
+from realtime_tts.model.fused_vae import FusedDecoder
+from realtime_tts.model.kernels.attention import head_reading, local_attention, paged_attention
+from realtime_tts.model.kernels.flow import flow_tokens, guided_euler_step
+from realtime_tts.model.kernels.rows import rms_norm, swiglu
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda_context")]
+
+DTYPES = [torch.float32, torch.bfloat16]
+# What rounding alone may make of a result, relative, per dtype.
+BOUND = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 1.5e-3}
+
+
+@pytest.fixture(autouse=True)
+def inference():
+    with torch.inference_mode():
+        yield
+
+
+def draw(*shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Tensor:
+    """Fresh values in every run; a failure says which."""
+    return (torch.randn(*shape, device="cuda") * scale).to(dtype)
+
+
+def check(run: Callable[[], Tensor], expected: Tensor, dtype: torch.dtype) -> None:
+    first, again = run().clone(), run()
+    assert torch.equal(first, again)
+    assert first.isfinite().all()
+    error = (first.double() - expected).norm() / expected.norm()
+    assert error < BOUND[dtype], f"{error:.2e}, seed {torch.initial_seed()}"
+
+
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [..., head_dim] float64; cos and signed sin [..., head_dim]."""
+    return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
+
+
+def rope_of(positions: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
+    half = torch.arange(head_dim // 2, device="cuda") / (head_dim // 2)
+    angles = positions[:, None].float() * 100.0**-half
+    cos, sin = angles.cos().repeat(1, 2), torch.cat((-angles.sin(), angles.sin()), dim=1)
+    return cos[:, None].contiguous(), sin[:, None].contiguous()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "size"), [(1, 64), (7, 320), (301, 1024), (13, 2048)])
+def test_rms_norm(rows: int, size: int, dtype: torch.dtype) -> None:
+    x, weight = draw(rows, size, dtype=dtype, scale=3.0), draw(size, dtype=dtype)
+    exact = x.double()
+    expected = exact * (exact.square().mean(1, keepdim=True) + 1e-5).rsqrt() * weight.double()
+    check(lambda: rms_norm(x, weight, 1e-5), expected, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "size"), [(1, 80), (22, 4096), (301, 640)])
+def test_swiglu(rows: int, size: int, dtype: torch.dtype) -> None:
+    x = draw(rows, 2 * size, dtype=dtype, scale=4.0)
+    gate, up = x.double().chunk(2, dim=1)
+    check(lambda: swiglu(x), F.silu(gate) * up, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rotates", [True, False])
+@pytest.mark.parametrize(
+    ("sequences", "length", "queries", "heads", "kv_heads", "head_dim"),
+    [(1, 11, 11, 16, 2, 128), (3, 11, 4, 16, 2, 128), (5, 5, 5, 6, 2, 64), (2, 9, 4, 4, 4, 16), (130, 16, 2, 8, 1, 32)],
+)
+def test_local_attention(
+    sequences: int,
+    length: int,
+    queries: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    rotates: bool,
+    dtype: torch.dtype,
+) -> None:
+    qkv = draw(sequences * length, (heads + 2 * kv_heads) * head_dim, dtype=dtype)
+    rope = rope_of(torch.arange(length, device="cuda"), head_dim)
+    split = qkv.double().view(sequences, length, -1, head_dim).transpose(1, 2)
+    qk, v = split.split((heads + kv_heads, kv_heads), dim=1)
+    if rotates:
+        qk = rotated(qk, rope[0][:, 0].double(), rope[1][:, 0].double())
+    q, k = qk.split((heads, kv_heads), dim=1)
+    k, v = (x.repeat_interleave(heads // kv_heads, 1) for x in (k, v))
+    weights = (q[:, :, -queries:] @ k.transpose(2, 3) / math.sqrt(head_dim)).softmax(-1)
+    expected = (weights @ v).transpose(1, 2).reshape(sequences * queries, -1)
+    given = rope if rotates else None
+    check(lambda: local_attention(qkv, given, length, queries, heads, kv_heads), expected, dtype)
+
+
+class Paged:
+    """Sequences of these new and whole lengths in blocks that lie anywhere, in tables at slots of their own."""
+
+    def __init__(
+        self,
+        spans: list[tuple[int, int]],
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        block_size: int,
+    ) -> None:
+        self.spans, self.heads, self.kv_heads, self.head_dim = spans, heads, kv_heads, head_dim
+        num_blocks = sum(-(-whole // block_size) for _, whole in spans) + 3
+        order = torch.randperm(num_blocks).tolist()
+        width = max(-(-whole // block_size) for _, whole in spans) + 2
+        tables = [[order.pop() for _ in range(-(-whole // block_size))] for _, whole in spans]
+        meta = AttentionMetadata.build(
+            [new for new, _ in spans], [whole for _, whole in spans], tables, block_size, "cuda"
+        )
+        slots = torch.randperm(len(spans) + 2)[: len(spans)].cuda()
+        by_slot = torch.full((len(spans) + 2, width), order[0], device="cuda")
+        by_slot[slots, : meta.block_tables.shape[1]] = meta.block_tables
+        self.mapping, self.positions = meta.slot_mapping, meta.positions
+        self.sequences, self.tables = slots[meta.sequences], by_slot
+        # NaN wherever nothing was written: what is read of it shows.
+        shape = (num_blocks, block_size, kv_heads, head_dim)
+        self.keys, self.values = (torch.full(shape, math.nan, device="cuda", dtype=dtype) for _ in range(2))
+        self.qkv = draw(len(meta.positions), (heads + 2 * kv_heads) * head_dim, dtype=dtype)
+        self.rope = rope_of(meta.positions, head_dim)
+        self.past = [draw(2, whole - new, kv_heads, head_dim, dtype=dtype) for new, whole in spans]
+        for table, (k, v) in zip(tables, self.past, strict=True):
+            for position in range(k.shape[0]):
+                block, offset = table[position // block_size], position % block_size
+                self.keys[block, offset], self.values[block, offset] = k[position], v[position]
+
+    def run(self, rotates: bool) -> Tensor:
+        return paged_attention(
+            self.qkv, self.rope if rotates else None, self.keys, self.values, self.mapping, self.tables,
+            self.sequences, self.positions, self.heads,
+        )  # fmt: skip
+
+    def expected(self, rotates: bool) -> Tensor:
+        out = []
+        start = 0
+        for (new, _), (past_k, past_v) in zip(self.spans, self.past, strict=True):
+            rows = slice(start, start + new)
+            start += new
+            split = self.qkv[rows].double().view(new, -1, self.head_dim)
+            qk, v = split.split((self.heads + self.kv_heads, self.kv_heads), dim=1)
+            if rotates:
+                qk = rotated(qk, self.rope[0][rows].double(), self.rope[1][rows].double())
+            q, k = qk.split((self.heads, self.kv_heads), dim=1)
+            k = torch.cat((past_k.double(), k.to(self.qkv.dtype).double()))
+            v = torch.cat((past_v.double(), v))
+            for row in range(new):
+                end = len(k) - new + row + 1
+                group = self.heads // self.kv_heads
+                scores = torch.einsum("hd,lhd->hl", q[row], k[:end].repeat_interleave(group, 1))
+                weights = (scores / math.sqrt(self.head_dim)).softmax(-1)
+                out.append(torch.einsum("hl,lhd->hd", weights, v[:end].repeat_interleave(group, 1)).flatten())
+        return torch.stack(out)
+
+
+SPANS = [(9, 9), (4, 131), (1, 1), (1, 64), (1, 65), (1, 300), (1, 17)]
+SHAPES = [(16, 2, 128, 16), (6, 2, 64, 16), (8, 8, 32, 32), (5, 1, 16, 16)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rotates", [True, False])
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim", "block_size"), SHAPES)
+def test_paged_attention(
+    heads: int, kv_heads: int, head_dim: int, block_size: int, rotates: bool, dtype: torch.dtype
+) -> None:
+    """Cold and continued prefills beside decodes of all ages."""
+    paged = Paged(SPANS, heads, kv_heads, head_dim, dtype, block_size)
+    check(lambda: paged.run(rotates), paged.expected(rotates), dtype)
+
+
+def test_a_row_is_the_same_in_any_batch() -> None:
+    paged = Paged(SPANS, 16, 2, 128, torch.bfloat16, 16)
+    together = paged.run(True)
+    rows = torch.tensor([15, 3], device="cuda")
+    cos, sin = (table[rows].contiguous() for table in paged.rope)
+    some = paged_attention(
+        paged.qkv[rows], (cos, sin), paged.keys, paged.values, paged.mapping[rows], paged.tables, paged.sequences[rows],
+        paged.positions[rows], 16,
+    )  # fmt: skip
+    assert torch.equal(some, together[rows])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_reading_of_a_head(dtype: torch.dtype) -> None:
+    paged = Paged(SPANS, 16, 2, 128, dtype, 16)
+    rows, starts, lens = [8, 12, 16, 13, 0], [1, 40, 250, 0, 0], [5, 60, 31, 1, 0]  # the last one: a padded row
+    spoken = SpokenText(*(torch.tensor(values, device="cuda") for values in (rows, starts, lens)))
+    paged.run(True)
+    made = [
+        head_reading(
+            paged.qkv, paged.rope, paged.keys, paged.tables, paged.sequences, paged.positions, 11, 16,
+            (spoken.rows, spoken.starts, spoken.lens),
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    assert torch.equal(made[0][:-1], made[1][:-1])
+    assert made[0][-1, 0].isnan()
+    q = paged.qkv.double().view(-1, 20, 128)[:, 11:12]
+    q = rotated(q, paged.rope[0].double(), paged.rope[1].double()).to(dtype)
+    meta = AttentionMetadata(paged.positions, paged.mapping, paged.sequences, paged.tables)
+    keys = KVCache(torch.stack((paged.keys, paged.values))[None]).layer(0)[0].nan_to_num(0.0)[:, :, 1:]
+    weights, index, mass = text_attention(q, keys, meta, spoken)
+    torch.testing.assert_close(made[0][:-1, 0], (weights * index).sum(-1)[:-1, 0], atol=1e-3, rtol=1e-4)
+    torch.testing.assert_close(made[0][:-1, 1], mass[:-1, 0], atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("separate_time", [True, False])
+@pytest.mark.parametrize(
+    ("streams", "num_mu", "patch_size", "latent", "hidden"), [(1, 2, 4, 64, 1024), (5, 1, 2, 48, 320)]
+)
+def test_flow_tokens(
+    streams: int, num_mu: int, patch_size: int, latent: int, hidden: int, separate_time: bool, dtype: torch.dtype
+) -> None:
+    x, mu = draw(streams, patch_size, latent), draw(streams, num_mu, hidden, dtype=dtype)
+    time, prefix = draw(hidden, dtype=dtype), draw(streams, patch_size, hidden, dtype=dtype)
+    weight, bias = draw(hidden, latent, dtype=dtype, scale=latent**-0.5), draw(hidden, dtype=dtype)
+    both = torch.cat((mu, torch.zeros_like(mu))).double()
+    times = time.double().expand(2 * streams, 1, -1)
+    head = (both, times) if separate_time else (both + times,)
+    tokens = (x.to(dtype).double() @ weight.double().t() + bias.double()).repeat(2, 1, 1)
+    expected = torch.cat((*head, prefix.double().repeat(2, 1, 1), tokens), dim=1).flatten(0, 1)
+    check(lambda: flow_tokens(x, mu, time, prefix, weight, bias, separate_time=separate_time), expected, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("streams", "patch_size", "latent"), [(1, 4, 64), (7, 2, 48)])
+def test_guided_euler_step(streams: int, patch_size: int, latent: int, dtype: torch.dtype) -> None:
+    x, velocity = draw(streams, patch_size, latent), draw(2 * streams * patch_size, latent, dtype=dtype)
+    cfg = 1 + 2 * torch.rand(streams, device="cuda")
+    positive, negative = velocity.double().view(2, streams, patch_size, latent)
+    share = (positive * negative).sum((1, 2)) / (negative.square().sum((1, 2)) + 1e-8)
+    scaled = negative * share[:, None, None]
+    expected = x.double() - 0.3 * (scaled + cfg.double()[:, None, None] * (positive - scaled))
+
+    def run() -> Tensor:
+        moved = x.clone()
+        guided_euler_step(moved, velocity, cfg, 0.3)
+        return moved
+
+    check(run, expected, torch.float32)
+
+
+def random_vae(decoder_dim: int, rates: tuple[int, ...], boundaries: tuple[int, ...]) -> AudioVAE:
+    config = AudioVAEConfig(
+        8, (2, 2), 48, decoder_dim, rates, True, 16000, 48000, boundaries, "scale_bias", 8, False, False
+    )  # fmt: skip
+    vae = AudioVAE(config).requires_grad_(False)
+    for name, value in vae.named_parameters():
+        gain = "alpha" in name or "scale_embed" in name
+        size = 0.1 if value.dim() == 1 or "bias" in name else value[0].numel() ** -0.5
+        value.copy_(1 + 0.2 * torch.rand_like(value) if gain else 0.7 * size * torch.randn_like(value))
+    vae.decoder.model[-2].weight.mul_(0.2)  # its tanh would hide differences
+    return vae.cuda()
+
+
+# Of torch's own float32 against float64 on such weights: 1e-6 to 1e-5. Half precision is rounded at every layer.
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-4), (torch.float16, 1e-2)])
+@pytest.mark.parametrize(("dim", "rates", "bounds"), [(512, (3, 2, 2), ()), (1024, (8, 6, 5, 2, 2), (20000, 40000))])
+def test_the_streamed_decoder(
+    dim: int, rates: tuple[int, ...], bounds: tuple[int, ...], dtype: torch.dtype, bound: float
+) -> None:
+    """Patch by patch in slots of their own, against the whole decode in float64; other slots are left alone."""
+    vae = random_vae(dim, rates, bounds)
+    z = draw(3, 24, 48)
+    expected = vae.double().decode(z.double())
+    fused = FusedDecoder(vae.float(), 4, dtype)
+    slots = torch.tensor([4, 0, 2], device="cuda")
+    runs = []
+    for _ in range(2):
+        state = fused.new_state(6, "cuda")
+        state.values.fill_(7.0)
+        state.reset(slots)
+        parts = [fused.decode_stream(patch, state, slots) for patch in z.split([4, 8, 4, 8], dim=1)]
+        runs.append(torch.cat(parts, dim=1))
+        assert (state.values[[1, 3, 5]] == 7.0).all()
+    assert torch.equal(runs[0], runs[1])
+    assert (runs[0].double() - expected).norm() / expected.norm() < bound
