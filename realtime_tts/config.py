@@ -44,6 +44,12 @@ class EngineConfig:
         "Number format of the weights; auto: bfloat16 on CUDA, float32 on CPU.",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
+    attention: str = setting(
+        "auto",
+        "Kernels: sdpa is plain torch, triton fused kernels on CUDA; auto: triton where it can be.",
+        choices=("auto", "sdpa", "triton"),
+    )
+    eager: bool = setting(False, "Replay no CUDA graphs: slower, but errors show where they are made.")
     max_streams: int = setting(0, "Streams one worker advances at once; 0: chosen from the device.", minimum=0)
     num_blocks: int = setting(
         0, "KV cache of one worker, blocks of 16 positions; 0: chosen from the device.", minimum=0

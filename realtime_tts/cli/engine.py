@@ -14,6 +14,8 @@ def worker_specs(config: EngineConfig, *, quiet: bool = False) -> list[WorkerSpe
         quiet: no log and no warnings, for commands that a person reads; a download still shows its progress.
     """
     extra: tuple[str, ...] = ("--max-load", str(config.max_load)) if config.max_load else ()
+    extra += ("--attention", config.attention) if config.attention != "auto" else ()
+    extra += ("--eager",) if config.eager else ()
     if quiet:
         extra += ("--log-level", "critical")
     return [

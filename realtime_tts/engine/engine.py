@@ -31,6 +31,7 @@ from realtime_tts.engine.utterance import (
 )
 from realtime_tts.engine.voices import VoiceStore
 from realtime_tts.errors import Draining, EngineOutOfMemory, InvalidRequest, RealtimeTTSError
+from realtime_tts.model.attention import AttentionBackend
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.workers import frames
 
@@ -46,6 +47,7 @@ class Engine:
         emit: takes each outgoing message, on the engine's thread; must not block.
         clock: seconds, monotonic.
         stages: is told where the steps' time goes.
+        backend: None is plain torch's.
     """
 
     def __init__(
@@ -55,12 +57,14 @@ class Engine:
         emit: Callable[[frames.Message], None],
         clock: Callable[[], float] = time.monotonic,
         stages: StageClock | None = None,
+        backend: AttentionBackend | None = None,
     ) -> None:
         self.loaded, self.config = loaded, config
         self.runner = ModelRunner(
             loaded.model,
             config,
             loaded.policy.default_steps,
+            backend,
             text_head=loaded.policy.text_head,
             stages=stages,
         )

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
+import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from realtime_tts.engine.core.block_pool import BLOCK_SIZE
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.engine import Engine
+from realtime_tts.engine.runtime.backends import choose_backend
 from realtime_tts.engine.runtime.stages import StageClock
 from realtime_tts.errors import ConfigError, EngineStartError
+from realtime_tts.model.attention import AttentionBackend
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.workers import frames
 from realtime_tts.workers.location import STARTER_VOICE
+
+logger = logging.getLogger(__name__)
 
 _CUDA_MEMORY_SHARE = 0.7  # of what is free after loading; the rest is for activations
 _CUDA_POSITIONS_PER_STREAM, _CPU_POSITIONS_PER_STREAM = 2048, 1024
@@ -34,6 +42,8 @@ class EngineOptions:
     max_streams: int | None = None
     num_blocks: int | None = None
     max_load: float | None = None
+    attention: str = "auto"
+    eager: bool = False
 
 
 def choose_device(name: str) -> torch.device:
@@ -54,7 +64,15 @@ def choose_threads(threads: int | None) -> int:
     return threads if threads else max(1, min(8, num_cores - 1))
 
 
-def choose_config(loaded: LoadedModel, device: torch.device, options: EngineOptions) -> SchedulerConfig:
+def choose_block_size(backend: AttentionBackend) -> int:
+    """Positions of a KV block: small ones, so that a shared prefix is found to its end, if the backend reads them."""
+    sizes = backend.block_sizes
+    return BLOCK_SIZE if not sizes or BLOCK_SIZE in sizes else sizes[0]
+
+
+def choose_config(
+    loaded: LoadedModel, device: torch.device, options: EngineOptions, block_size: int = BLOCK_SIZE
+) -> SchedulerConfig:
     """Streams and KV blocks that fit the device.
 
     Raises:
@@ -66,9 +84,9 @@ def choose_config(loaded: LoadedModel, device: torch.device, options: EngineOpti
     num_blocks = options.num_blocks or 0
     if not num_blocks:
         per_stream = min(config.max_length, _CPU_POSITIONS_PER_STREAM if is_cpu else _CUDA_POSITIONS_PER_STREAM)
-        num_blocks = max_streams * -(-per_stream // BLOCK_SIZE)
+        num_blocks = max_streams * -(-per_stream // block_size)
         if not is_cpu:
-            values = config.num_kv_layers * 2 * BLOCK_SIZE * config.num_kv_heads * config.head_dim
+            values = config.num_kv_layers * 2 * block_size * config.num_kv_heads * config.head_dim
             free_bytes, _ = torch.cuda.mem_get_info(device)
             block_bytes = values * loaded.model.dtype.itemsize
             num_blocks = min(num_blocks, int(_CUDA_MEMORY_SHARE * free_bytes / block_bytes))
@@ -79,6 +97,7 @@ def choose_config(loaded: LoadedModel, device: torch.device, options: EngineOpti
         max_streams=max_streams,
         max_positions=config.max_length,
         patch_s=config.patch_samples / config.sample_rate,
+        block_size=block_size,
         min_patches=config.min_patches,
         max_load=options.max_load,
     )
@@ -98,10 +117,29 @@ def make_engine(
         emit, stages: as `Engine`'s.
         limits: fields of `SchedulerConfig` to be other than chosen here.
     """
-    config = dataclasses.replace(choose_config(loaded, device, options), **limits)
-    engine = Engine(loaded, config, emit, stages=stages)
+    backend = choose_backend(options.attention, loaded.model)
+    config = dataclasses.replace(choose_config(loaded, device, options, choose_block_size(backend)), **limits)
+    engine = Engine(loaded, config, emit, stages=stages, backend=backend)
+    if not options.eager:
+        capture(engine)
     warm_up(engine)
     return engine
+
+
+def capture(engine: Engine) -> None:
+    """Capture the engine's programs into CUDA graphs, where they can be; with a progress bar at a terminal."""
+    bar = None
+
+    def progress(done: int, total: int) -> None:
+        nonlocal bar
+        bar = bar or tqdm(total=total, desc="CUDA graphs", unit="", disable=not sys.stderr.isatty())
+        bar.update(done - bar.n)
+
+    started_s = time.monotonic()
+    num_graphs = engine.runner.capture(progress)
+    if bar is not None:
+        bar.close()
+        logger.info("captured %d CUDA graphs in %.1f s", num_graphs, time.monotonic() - started_s)
 
 
 def warm_up(engine: Engine) -> None:

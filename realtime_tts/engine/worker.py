@@ -248,6 +248,8 @@ def main() -> None:
     parser.add_argument("--max-streams", type=int, help="streams at once")
     parser.add_argument("--num-blocks", type=int, help="KV cache blocks of 16 positions")
     parser.add_argument("--max-load", type=float, help="refuse new contexts above this share of real time")
+    parser.add_argument("--attention", default="auto", help="auto, sdpa (plain torch) or triton (fused kernels, CUDA)")
+    parser.add_argument("--eager", action="store_true", help="replay no CUDA graphs")
     parser.add_argument("--log-level", default="info", help="least severe log records to print")
     arguments = vars(parser.parse_args())
     socket_path, log_level = arguments.pop("socket"), arguments.pop("log_level")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,14 +31,19 @@ class Program:
         return self._sizes[index] if index < len(self._sizes) else size
 
     def capture(self, size: int, pool: Any) -> None:
-        """Capture the body once, on the current stream. It has run at this size before, so that nothing is compiled or
-        chosen any more.
+        """Run the body, so that all is compiled and chosen, then capture it. On a stream of one's own.
 
         pool: memory that graphs share which are never replayed at the same time (`torch.cuda.graph_pool_handle`).
         """
+        self._body(size)
+        torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+        # Not the context manager: it empties caches each time.
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        try:
             self._body(size)
+        finally:
+            graph.capture_end()
         self._graphs[size] = graph
         bisect.insort(self._sizes, size)
 
@@ -52,13 +57,17 @@ class Program:
             graph.replay()
 
 
-def sizes_up_to(largest: int) -> list[int]:
-    """Sizes worth a graph: close together where padding costs much, a quarter apart at most."""
-    steps: Iterable[tuple[int, int]] = ((4, 1), (8, 2), (32, 4), (128, 8), (256, 16), (1 << 30, 64))
+def sizes_up_to(largest: int, *, fine: bool) -> list[int]:
+    """Sizes worth a graph, ascending. `fine`: each row costs time of its own; else weights are most of the work, and
+    up to half of the rows may be padding."""
+    steps = ((4, 1), (8, 2), (32, 4), (128, 8), (1 << 30, 16)) if fine else ((2, 1), (4, 2), (8, 4))
     sizes: list[int] = []
     size = 0
     for end, step in steps:
         while size < min(end, largest):
             size = min(size + step, largest)
             sizes.append(size)
+    while size < largest:
+        size = min(size + (size // 2 if size & (size - 1) == 0 else size // 3), largest)
+        sizes.append(size)
     return sizes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,26 @@ class ModelRunner:
         self.inputs = StepInputs(num_rows, num_streams, num_patches, patch_shape, num_slots, self.device)
         self.outputs = StepOutputs(num_rows, num_streams, patch_shape, config.patch_samples, self.device)
         self.programs = StepPrograms(model, self.state, self.inputs, self.outputs, self.backend, text_head, usual_steps)
+
+    @torch.inference_mode()
+    def capture(self, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
+        """Capture the programs at all sizes worth it, if backend and device allow it. No step may be running.
+
+        progress: is told how many of how many are done. Returns how many graphs there are.
+        """
+        if self.device.type != "cuda" or not self.backend.is_static:
+            return 0
+        parts = self.programs.sizes(self.state.scratch_slot)
+        pool = torch.cuda.graph_pool_handle()
+        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.device(self.device), torch.cuda.stream(stream):
+            for done, (program, size) in enumerate(parts, 1):
+                program.capture(size, pool)
+                progress(done, len(parts))
+        torch.cuda.synchronize(self.device)
+        torch.cuda.empty_cache()  # of what ran before the captures; the graphs have their own
+        return len(parts)
 
     @torch.inference_mode()
     def run(self, plan: StepPlan, utterances: Mapping[str, Utterance]) -> StepResult:

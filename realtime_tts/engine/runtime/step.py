@@ -8,7 +8,7 @@ from torch import Tensor
 from realtime_tts.engine.runtime.inputs import StepInputs
 from realtime_tts.engine.runtime.noise import patch_noise
 from realtime_tts.engine.runtime.outputs import StepOutputs
-from realtime_tts.engine.runtime.program import Program
+from realtime_tts.engine.runtime.program import Program, sizes_up_to
 from realtime_tts.engine.runtime.state import DeviceState
 from realtime_tts.model.attention import AttentionBackend, AttentionMetadata
 from realtime_tts.model.flow_matching import FlowSchedule
@@ -47,6 +47,7 @@ class StepPrograms:
         self._audio, self._embeddings, self._lm_hidden, self._residual_hidden = (
             torch.zeros(shape, dtype=model.dtype, device=device) for _ in range(4)
         )
+        self._slot_mapping = torch.zeros(num_rows, dtype=torch.int64, device=device)
         self._schedules: dict[int, FlowSchedule] = {}
         self._schedule(usual_steps)
         self.encode = Program(self._encode)
@@ -54,6 +55,17 @@ class StepPrograms:
         self.residual = Program(self._residual)
         self.flow = Program(lambda size: self.solve(usual_steps, 0, size))
         self.vae = Program(self._vae)
+
+    def sizes(self, max_streams: int) -> list[tuple[Program, int]]:
+        """What is worth a graph, the largest first: those after it find its memory and need no more.
+
+        max_streams: that speak in one step.
+        """
+        by_rows = sizes_up_to(self.inputs.token_ids.shape[0], fine=False)
+        by_streams = sizes_up_to(max_streams, fine=True)
+        rows = [(program, size) for program in (self.encode, self.base, self.residual) for size in by_rows]
+        streams = [(program, size) for program in (self.flow, self.vae) for size in by_streams]
+        return sorted(rows + streams, key=lambda part: -part[1])
 
     def _encode(self, num_audio: int) -> None:
         inputs, slots = self.inputs, self.inputs.patch_slots[:num_audio]
@@ -69,6 +81,8 @@ class StepPrograms:
         embeddings = torch.where(is_audio, self._audio.index_select(0, index.clamp(min=0)), text)
         self._embeddings[:num_rows] = embeddings
         probe = self._probe(num_rows)
+        positions, slots = self.inputs.positions[:num_rows], self.inputs.slots[:num_rows]
+        self._slot_mapping[:num_rows] = self.state.slot_mapping(positions, slots)
         meta = self._metadata(num_rows)
         hidden = model.base_forward(embeddings, is_audio, meta, self.state.kv, self.backend, probe)
         self._lm_hidden[:num_rows] = hidden
@@ -106,8 +120,7 @@ class StepPrograms:
 
     def _metadata(self, num_rows: int) -> AttentionMetadata:
         positions, slots = self.inputs.positions[:num_rows], self.inputs.slots[:num_rows]
-        mapping = self.state.slot_mapping(positions, slots)
-        return AttentionMetadata(positions, mapping, slots, self._tables(), *self.lens)
+        return AttentionMetadata(positions, self._slot_mapping[:num_rows], slots, self._tables(), *self.lens)
 
     def _tables(self) -> Tensor:
         """All block tables; for a backend whose work has their width, no more of it than the step needs."""

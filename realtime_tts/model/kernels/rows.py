@@ -1,4 +1,4 @@
-"""Row by row: RMSNorm and SwiGLU."""
+"""Row by row: RMSNorm and SwiGLU. Only `model.fused` imports Triton kernels: without triton nothing needs them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,161 @@
+"""The whole engine on a GPU with the bundled voice: graphs, padding, batches and the CPU agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import realtime_tts
+from realtime_tts.engine.engine import Engine
+from realtime_tts.engine.setup import EngineOptions, make_engine
+from realtime_tts.errors import ConfigError
+from realtime_tts.model.checkpoint import LoadedModel, load_model
+from realtime_tts.workers import frames
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"),
+    pytest.mark.usefixtures("cuda_context"),
+]
+
+STARTER = Path(realtime_tts.__file__).parent / "starter_voice"
+TEXTS = [
+    "Good morning, how can I help you today?",
+    "Yes.",
+    "Your table is booked for seven in the evening.",
+    "I found three hotels near the station.",
+    "The next train to the city leaves in ten minutes.",
+    "Hold on.",
+    "The package should arrive before the end of the week.",
+    "Sorry, I did not catch the last part.",
+]
+NUM_PATCHES = 8
+
+
+@pytest.fixture(scope="module")
+def starter() -> LoadedModel:
+    pytest.importorskip("triton", reason="needs triton")
+    return load_model(STARTER, "cuda", torch.float32)
+
+
+class Voices:
+    """An engine that collects what its streams say."""
+
+    def __init__(self, loaded: LoadedModel, device: str = "cuda", **options: object) -> None:
+        self.sent: list[frames.Message] = []
+        options = {"max_streams": 12, "num_blocks": 400, **options}
+        self.engine: Engine = make_engine(
+            loaded, torch.device(device), EngineOptions(**options), max_prefill_positions=64
+        )
+        self.engine.emit = self.sent.append
+
+    def say(self, number: int, **fields: object) -> None:
+        name = f"s{number}"
+        fields = {"seed": number, "max_patches": NUM_PATCHES, "paced": False, "encoding": "f32le", **fields}
+        self.engine.post(frames.Generate(name, name, TEXTS[number], **fields))
+
+    def run(self) -> None:
+        while self.engine.step() or not self.engine.is_idle:
+            pass
+
+    def pcm(self, number: int) -> np.ndarray:
+        failed = [m for m in self.sent if isinstance(m, frames.Failed)]
+        assert not failed
+        parts = [m.payload for m in self.sent if isinstance(m, frames.Audio) and m.request_id == f"s{number}"]
+        return np.frombuffer(b"".join(parts), "<f4")
+
+    def positions(self) -> list[float]:
+        return [m.text_position for m in self.sent if isinstance(m, frames.Audio) and m.text_position is not None]
+
+    def ragged(self) -> None:
+        """Everybody joins when the one before has begun; two have another number of flow steps."""
+        for number in range(len(TEXTS)):
+            self.say(number, **({"steps": 4} if number in (2, 5) else {}))
+            self.engine.step()
+        self.run()
+
+
+def close(ours: np.ndarray, expected: np.ndarray, bound: float) -> None:
+    assert ours.shape == expected.shape
+    assert np.abs(expected).max() > 0.01
+    assert np.linalg.norm(ours - expected) < bound * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_replays_are_what_the_programs_compute_bit_for_bit(dtype: torch.dtype) -> None:
+    loaded = load_model(STARTER, "cuda", dtype)
+    captured, eager = Voices(loaded), Voices(loaded)
+    programs = eager.engine.runner.programs
+    for program in (programs.encode, programs.base, programs.residual, programs.flow, programs.vae):
+        assert program.sizes
+        program._graphs.clear()  # the padding stays: products of other sizes are rounded in another way
+    for voices in (captured, eager):
+        voices.ragged()
+    for number in range(len(TEXTS)):
+        assert np.array_equal(captured.pcm(number), eager.pcm(number))
+        assert captured.pcm(number).size
+    assert captured.positions() == eager.positions()
+    assert captured.positions()
+
+
+def test_eight_ragged_streams_equal_eight_alone(starter: LoadedModel) -> None:
+    voices = Voices(starter)
+    voices.ragged()
+    for number in range(len(TEXTS)):
+        alone = Voices(starter, eager=True)
+        alone.say(number, **({"steps": 4} if number in (2, 5) else {}))
+        alone.run()
+        close(voices.pcm(number), alone.pcm(number), 2e-2)  # of which a half-precision decoder's rounding is the most
+
+
+def test_the_gpu_says_what_the_cpu_says(starter: LoadedModel) -> None:
+    gpu, cpu = Voices(starter), Voices(load_model(STARTER, "cpu"), device="cpu")
+    for voices in (gpu, cpu):
+        voices.ragged()
+    for number in range(len(TEXTS)):
+        close(gpu.pcm(number), cpu.pcm(number), 3e-2)
+    assert gpu.positions() == pytest.approx(cpu.positions(), abs=0.05)
+
+
+def test_plain_torch_serves_as_well(starter: LoadedModel) -> None:
+    plain, fused = Voices(starter, attention="sdpa"), Voices(starter, attention="triton")
+    names = [voices.engine.runner.backend.name for voices in (plain, fused)]
+    assert names == ["sdpa", "triton"]
+    fused.ragged()
+    expected = [fused.pcm(number) for number in range(len(TEXTS))]
+    plain = Voices(starter, attention="sdpa")
+    plain.ragged()
+    for number in range(len(TEXTS)):
+        close(plain.pcm(number), expected[number], 3e-2)
+
+
+def test_nothing_grows_after_warm_up(starter: LoadedModel) -> None:
+    """Requests of random shapes: nothing is captured or compiled, and the device's memory stays as it was."""
+    voices = Voices(starter)
+    voices.ragged()
+    generator = np.random.RandomState(0)
+    sizes = [program.sizes for program in vars(voices.engine.runner.programs).values() if hasattr(program, "sizes")]
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_reserved()
+    for turn in range(60):
+        text = " ".join(TEXTS[generator.randint(len(TEXTS))].split()[: generator.randint(1, 12)])
+        name = f"t{turn}"
+        voices.engine.post(
+            frames.Generate(name, name, text, seed=turn, max_patches=int(generator.randint(1, 12)), paced=False)
+        )
+        for _ in range(generator.randint(3)):
+            voices.engine.step()
+    voices.run()
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_reserved() == before
+    after = [program.sizes for program in vars(voices.engine.runner.programs).values() if hasattr(program, "sizes")]
+    assert after == sizes
+
+
+def test_no_triton_on_a_cpu() -> None:
+    loaded = load_model(STARTER, "cpu")
+    with pytest.raises(ConfigError, match="cpu"):
+        make_engine(loaded, torch.device("cpu"), EngineOptions(attention="triton"))
