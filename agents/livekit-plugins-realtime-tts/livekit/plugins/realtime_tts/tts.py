@@ -95,7 +95,9 @@ class TTS(tts.TTS[Any]):
         self._prewarming: asyncio.Task[None] | None = None
         self._streams: weakref.WeakSet[SynthesizeStream] = weakref.WeakSet()
         self._connect(DEFAULT_API_CONNECT_OPTIONS.timeout)  # a bad address is told here
-        self.update_options(voice=voice, cfg=cfg, steps=steps, seed=seed, language=language, instructions=instructions)
+        self.update_options(
+            voice=voice, cfg=cfg, steps=steps, seed=seed, language=language, instructions=instructions, mode=mode
+        )
 
     @property
     def model(self) -> str:

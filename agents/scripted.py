@@ -1,0 +1,160 @@
+"""A language model, an ear and a voice detector that need no account and no network: for tests, and to try an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from livekit import rtc
+from livekit.agents import llm, stt, utils, vad
+from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, NOT_GIVEN, APIConnectOptions, NotGivenOr
+from script import ANSWERS, TOKENS_PER_SECOND, tokens
+from speech_detector import WINDOW_MS, SpeechDetector
+
+
+class ScriptedLLM(llm.LLM[Any]):
+    """Gives its answers in turn, token by token. A message that begins with "say " is answered with the rest of it.
+
+    Args:
+        tell: called with the time when an answer's first token is out.
+    """
+
+    def __init__(
+        self,
+        answers: Sequence[str] = ANSWERS,
+        *,
+        tokens_per_second: float = TOKENS_PER_SECOND,
+        tell: Callable[[float], None] = lambda at: None,
+    ) -> None:
+        super().__init__()
+        self._answers = answers
+        self._num_given = 0
+        self.interval_s = 1 / tokens_per_second
+        self.tell = tell
+
+    @property
+    def model(self) -> str:
+        return "scripted"
+
+    def chat(
+        self,
+        *,
+        chat_ctx: llm.ChatContext,
+        tools: list[llm.Tool] | None = None,
+        conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS,
+        parallel_tool_calls: NotGivenOr[bool] = NOT_GIVEN,
+        tool_choice: NotGivenOr[llm.ToolChoice] = NOT_GIVEN,
+        extra_kwargs: NotGivenOr[dict[str, Any]] = NOT_GIVEN,
+    ) -> llm.LLMStream:
+        return _Answer(self, self._answer_to(chat_ctx), chat_ctx, tools or [], conn_options)
+
+    def _answer_to(self, chat_ctx: llm.ChatContext) -> str:
+        asked = [item.text_content or "" for item in chat_ctx.items if item.type == "message" and item.role == "user"]
+        if asked and asked[-1].startswith("say "):
+            return asked[-1].removeprefix("say ")
+        self._num_given += 1
+        return self._answers[(self._num_given - 1) % len(self._answers)]
+
+
+class _Answer(llm.LLMStream):
+    def __init__(
+        self,
+        scripted: ScriptedLLM,
+        text: str,
+        chat_ctx: llm.ChatContext,
+        tools: list[llm.Tool],
+        conn_options: APIConnectOptions,
+    ) -> None:
+        super().__init__(scripted, chat_ctx=chat_ctx, tools=tools, conn_options=conn_options)
+        self._scripted = scripted
+        self._text = text
+
+    async def _run(self) -> None:
+        request_id = utils.shortuuid("answer_")
+        for index, token in enumerate(tokens(self._text)):
+            if index == 0:
+                self._scripted.tell(time.time())
+            else:
+                await asyncio.sleep(self._scripted.interval_s)
+            delta = llm.ChoiceDelta(role="assistant", content=token)
+            self._event_ch.send_nowait(llm.ChatChunk(id=request_id, delta=delta))
+
+
+class UncomprehendingSTT(stt.STT[Any]):
+    """Hears that something was said, and for how long."""
+
+    def __init__(self) -> None:
+        super().__init__(capabilities=stt.STTCapabilities(streaming=False, interim_results=False))
+
+    async def _recognize_impl(
+        self,
+        buffer: utils.AudioBuffer,
+        *,
+        language: NotGivenOr[str] = NOT_GIVEN,
+        conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS,
+    ) -> stt.SpeechEvent:
+        text = f"(somebody spoke for {utils.audio.calculate_audio_duration(buffer):.1f} seconds)"
+        heard = stt.SpeechData(language="en", text=text)  # type: ignore[arg-type]
+        return stt.SpeechEvent(stt.SpeechEventType.FINAL_TRANSCRIPT, alternatives=[heard])
+
+
+class LoudnessVAD(vad.VAD):
+    """The detector by loudness as one of LiveKit's."""
+
+    def __init__(self, *, start_ms: float = 80, stop_ms: float = 400) -> None:
+        super().__init__(capabilities=vad.VADCapabilities(update_interval=WINDOW_MS / 1000))
+        self.start_ms, self.stop_ms = start_ms, stop_ms
+
+    @property
+    def model(self) -> str:
+        return "loudness"
+
+    def stream(self) -> vad.VADStream:
+        return _LoudnessStream(self)
+
+
+class _LoudnessStream(vad.VADStream):
+    def __init__(self, owner: LoudnessVAD) -> None:
+        super().__init__(owner)
+        self._owner = owner
+
+    async def _main_task(self) -> None:
+        detector: SpeechDetector | None = None
+        frames: list[rtc.AudioFrame] = []
+        num_samples = 0
+        async for item in self._input_ch:
+            if not isinstance(item, rtc.AudioFrame):
+                detector, frames = None, []
+                continue
+            if detector is None:
+                detector = SpeechDetector(item.sample_rate, start_ms=self._owner.start_ms, stop_ms=self._owner.stop_ms)
+            changes = detector.feed(np.frombuffer(item.data, np.int16)[:: item.num_channels])
+            num_samples += item.samples_per_channel
+            frames.append(item)
+            for change in changes:
+                kind = vad.VADEventType.START_OF_SPEECH if change == "started" else vad.VADEventType.END_OF_SPEECH
+                self._send(kind, detector, num_samples, list(frames))
+            self._send(vad.VADEventType.INFERENCE_DONE, detector, num_samples, [item])
+            if not detector.speaking:  # what came before speech belongs to it, but not for long
+                del frames[:-10]
+
+    def _send(
+        self, kind: vad.VADEventType, detector: SpeechDetector, num_samples: int, frames: list[rtc.AudioFrame]
+    ) -> None:
+        lasted_s = detector.changed_ms / 1000
+        event = vad.VADEvent(
+            kind,
+            samples_index=num_samples,
+            timestamp=time.time(),
+            speech_duration=lasted_s if detector.speaking else 0.0,
+            silence_duration=0.0 if detector.speaking else lasted_s,
+            frames=frames,
+            probability=1.0 if detector.speaking else 0.0,
+            speaking=detector.speaking,
+            raw_accumulated_speech=lasted_s if detector.speaking else 0.0,
+            raw_accumulated_silence=0.0 if detector.speaking else lasted_s,
+        )
+        self._event_ch.send_nowait(event)

@@ -1,0 +1,201 @@
+"""A voice agent that speaks through a realtime-tts server: at this machine's microphone, or in LiveKit rooms.
+
+    python agents/voice_agent.py console          talk to it here; a realtime-tts server is all it needs
+    python agents/voice_agent.py start            a worker for LIVEKIT_URL, LIVEKIT_API_KEY and LIVEKIT_API_SECRET
+    python agents/voice_agent.py --stt deepgram --llm openai:gpt-5-mini start
+
+Without --stt and --llm it needs no account: it hears that somebody speaks, and answers from a script. SIGTERM lets
+conversations end (--drain-timeout of `start`); a second one does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))  # however this file was started
+
+from livekit.agents import (
+    Agent,
+    AgentServer,
+    AgentSession,
+    ConversationItemAddedEvent,
+    JobContext,
+    cli,
+    room_io,
+)
+from livekit.agents.types import NOT_GIVEN, TimedString
+from livekit.plugins import realtime_tts
+from script import TOKENS_PER_SECOND
+from scripted import LoudnessVAD, ScriptedLLM, UncomprehendingSTT
+
+OPTIONS_VARIABLE = "VOICE_AGENT_OPTIONS"  # how the processes of the conversations get them
+COMMANDS = ("console", "start", "dev", "connect")  # LiveKit's
+INSTRUCTIONS = "You are a friendly voice assistant. Write for the ear: short sentences, no Markdown, no lists."
+GREETING = "Hello! What can I do for you?"
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--tts-url", help="the realtime-tts server (otherwise REALTIME_TTS_URL, else this machine)")
+    made.add_argument("--voice", help="name of a voice")
+    made.add_argument("--mode", choices=["live", "clause"], help="speak a clause as it is written, or when complete")
+    made.add_argument("--seed", type=int, help="the same speech for the same text every time (with --mode clause)")
+    made.add_argument("--stt", default="scripted", help="a LiveKit plugin that has STT, as name or name:model")
+    made.add_argument("--llm", default="scripted", help="a LiveKit plugin that has LLM, as name or name:model")
+    made.add_argument("--vad", default="silero", help="silero, loudness, or a LiveKit plugin that has VAD")
+    made.add_argument("--instructions", default=INSTRUCTIONS, help="for the language model")
+    made.add_argument("--greeting", default=GREETING, help="said first; empty for none")
+    made.add_argument("--tokens-per-second", type=float, default=TOKENS_PER_SECOND, help="of the scripted answers")
+    made.add_argument("--health-port", type=int, default=8081, help="where the worker says over HTTP that it is well")
+    made.add_argument("--load-threshold", type=float, default=0.7, help="of the machine, above which no room is taken")
+    made.add_argument("--journal", help="a file that gets a line of JSON for all that happens")
+    return made
+
+
+def own_arguments() -> list[str]:
+    """Our flags, which stand before LiveKit's command; in the process of a conversation those of the worker."""
+    if __name__ != "__main__":
+        return list(json.loads(os.environ.get(OPTIONS_VARIABLE, "[]")))
+    command = next((index for index, word in enumerate(sys.argv) if word in COMMANDS), len(sys.argv))
+    own, sys.argv[1:] = sys.argv[1:command], sys.argv[command:]
+    os.environ[OPTIONS_VARIABLE] = json.dumps(own)
+    return own
+
+
+OPTIONS = parser().parse_args(own_arguments())
+
+
+def plugin(kind: str, name: str) -> Any:
+    """`STT`, `LLM` or `VAD` of a LiveKit plugin, given as name or name:model.
+
+    Raises:
+        SystemExit: it is not installed, or has none.
+    """
+    module_name, _, model = name.partition(":")
+    try:
+        made = getattr(importlib.import_module(f"livekit.plugins.{module_name}"), kind)
+    except ImportError:
+        sys.exit(f"pip install livekit-plugins-{module_name.replace('_', '-')}  # {name} is not installed")
+    except AttributeError:
+        sys.exit(f"livekit-plugins-{module_name} has no {kind}")
+    make = getattr(made, "load", made)  # of a VAD
+    return make(model=model) if model else make()
+
+
+def voice_detector(name: str) -> Any:
+    """LiveKit's own is silero, and needs no plugin."""
+    if name == "silero":
+        return NOT_GIVEN
+    return LoudnessVAD() if name == "loudness" else plugin("VAD", name)
+
+
+class Journal:
+    """Lines of JSON: what happened, when, and in which room."""
+
+    def __init__(self, path: str | None, room: str) -> None:
+        self._path, self._room = path, room
+
+    def note(self, event: str, **fields: Any) -> None:
+        if self._path:
+            line = json.dumps({"event": event, "at": time.time(), "room": self._room, **fields})
+            with open(self._path, "a", encoding="utf-8") as file:
+                file.write(line + "\n")
+
+
+class Assistant(Agent):
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(instructions=OPTIONS.instructions)
+        self._journal = journal
+
+    async def on_enter(self) -> None:
+        if OPTIONS.greeting:
+            self.session.say(OPTIONS.greeting)
+
+    async def transcription_node(self, text: Any, model_settings: Any) -> Any:
+        """Words as they are spoken, with their times."""
+        async for piece in text:
+            if isinstance(piece, TimedString):
+                self._journal.note("word", text=str(piece), start_s=piece.start_time, end_s=piece.end_time)
+            yield piece
+
+
+async def take_text(session: AgentSession[Journal], event: room_io.TextInputEvent) -> None:
+    """What a participant types interrupts as speech does; "/stop" is not answered."""
+    session.userdata.note("interrupting")
+    await session.interrupt()
+    if event.text != "/stop":
+        session.generate_reply(user_input=event.text)
+
+
+server = AgentServer(load_threshold=OPTIONS.load_threshold, port=OPTIONS.health_port)
+
+
+@server.rtc_session()
+async def converse(job: JobContext) -> None:
+    """One conversation, in one room or at the console."""
+    journal = Journal(OPTIONS.journal, job.room.name)
+    scripted = ScriptedLLM(
+        tokens_per_second=OPTIONS.tokens_per_second, tell=lambda at: journal.note("first_token", token_at=at)
+    )
+    tts = realtime_tts.TTS(OPTIONS.tts_url or NOT_GIVEN, voice=OPTIONS.voice, mode=OPTIONS.mode, seed=OPTIONS.seed)
+    session: AgentSession[Journal] = AgentSession(
+        stt=UncomprehendingSTT() if OPTIONS.stt == "scripted" else plugin("STT", OPTIONS.stt),
+        llm=scripted if OPTIONS.llm == "scripted" else plugin("LLM", OPTIONS.llm),
+        vad=voice_detector(OPTIONS.vad),
+        tts=tts,
+        userdata=journal,
+        use_tts_aligned_transcript=True,
+        tts_text_transforms=None,  # they hold a token back; the server leaves out what cannot be spoken
+        aec_warmup_duration=None,  # a caller may interrupt the very first word
+        turn_handling={
+            "turn_detection": "vad",
+            "endpointing": {"min_delay": 0.3},
+            # Without a recogniser nobody can tell a false interruption; with one LiveKit's own rules are good.
+            "interruption": {
+                "mode": "vad",
+                "min_duration": 0.2,
+                "resume_false_interruption": OPTIONS.stt != "scripted",
+            },
+        },
+    )
+
+    @session.on("conversation_item_added")
+    def note_item(event: ConversationItemAddedEvent) -> None:
+        item = event.item
+        if item.type == "message":
+            journal.note(
+                "said", role=item.role, text=item.text_content, interrupted=item.interrupted, metrics=dict(item.metrics)
+            )
+
+    @session.on("agent_state_changed")
+    def note_agent(event: Any) -> None:
+        journal.note("agent", state=event.new_state)
+
+    @session.on("user_state_changed")
+    def note_user(event: Any) -> None:
+        journal.note("user", state=event.new_state)
+
+    @session.on("close")
+    def end_job(event: Any) -> None:
+        job.shutdown("the conversation is over")  # rather than when the server gives the empty room up
+
+    async def close_tts() -> None:
+        await tts.aclose()
+        journal.note("closed")
+
+    job.add_shutdown_callback(close_tts)
+    options = room_io.RoomOptions(text_input=room_io.TextInputOptions(text_input_cb=take_text))
+    await session.start(agent=Assistant(journal), room=job.room, room_options=options)
+    realtime_tts.keep_what_was_heard(session)
+    journal.note("started")
+
+
+if __name__ == "__main__":
+    cli.run_app(server)

@@ -1,0 +1,281 @@
+"""The voice agent in rooms of a real LiveKit server, with the starter voice, heard by callers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from agent_worker import AgentWorker
+from conftest import ROOT, server_python
+from livekit_room import (
+    RATE_HZ,
+    Caller,
+    LiveKitServer,
+    calling,
+    free_port,
+    livekit_server_path,
+    running_livekit,
+    wait_for_http,
+)
+from realtime_tts_client import AudioFormat, Word, connect
+
+pytestmark = pytest.mark.skipif(
+    livekit_server_path() is None,
+    reason="needs a LiveKit server: set LIVEKIT_SERVER to its path, or put livekit-server on the PATH",
+)
+
+SENTENCE = "The old house at the end of the road was empty for many years, and nobody knew why."
+STORY = (
+    "Once there was a man who lived in a small house near the sea. Every morning he went down to the water, "
+    "and every evening he came home with a basket full of fish. One day he found a bottle in the sand."
+)
+SEED = 7
+MATCH_RATE_HZ = 8_000  # is enough to know a sound again
+WITHIN_S = 0.08  # what a word's time, an Opus frame and the listener's buffer may be off
+
+
+@pytest.fixture(autouse=True)
+def no_leaks(no_leaked_tasks: None) -> None:
+    """Of tasks alone: LiveKit's library has threads of its own, whose sockets stay open once they have begun."""
+
+
+@pytest.fixture(scope="module")
+def livekit() -> Iterator[LiveKitServer]:
+    with running_livekit(livekit_server_path() or "") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def speech_url() -> Iterator[str]:
+    """A server with the starter voice, in the server's own environment."""
+    port = free_port()
+    command = [server_python(), "-m", "realtime_tts", "serve", "--port", str(port), "--log-level", "error"]
+    with tempfile.TemporaryDirectory() as directory:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": directory}
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+        ) as process:
+            try:
+                wait_for_http(f"http://127.0.0.1:{port}/readyz", process)
+                yield f"ws://127.0.0.1:{port}"
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def start_worker(
+    livekit: LiveKitServer, speech_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., AgentWorker]:
+    def start(*flags: str) -> AgentWorker:
+        return AgentWorker(livekit.environment(), speech_url, tmp_path_factory.mktemp("worker"), *flags)
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def worker(start_worker: Callable[..., AgentWorker]) -> Iterator[AgentWorker]:
+    with start_worker() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def steady_worker(start_worker: Callable[..., AgentWorker]) -> Iterator[AgentWorker]:
+    """Makes the same samples of a text every time."""
+    with start_worker("--mode", "clause", "--seed", str(SEED)) as running:
+        yield running
+
+
+def plain(text: str) -> list[str]:
+    return re.findall(r"[a-z']+", text.lower())
+
+
+async def recognised(samples: np.ndarray) -> list[str]:
+    from benchmarks.recognition import Recogniser
+
+    return plain(await asyncio.to_thread(lambda: Recogniser().transcribe(samples, RATE_HZ)))
+
+
+async def ask(caller: Caller, text: str) -> float:
+    """Has the agent say a text; when that was asked."""
+    asked_at = time.time()
+    await caller.type(f"say {text}")
+    return asked_at
+
+
+# ---- one room --------------------------------------------------------------------------------------------------------
+
+
+async def test_speech_arrives_while_it_is_still_being_written(livekit: LiveKitServer, worker: AgentWorker) -> None:
+    async with calling(livekit, "one") as caller:
+        await caller.agent_is_here()
+        asked_at = await ask(caller, SENTENCE)
+        audible_at = await caller.until_audible(asked_at)
+        said = await worker.until("said", "one", asked_at, role="assistant")
+        first_token = await worker.until("first_token", "one", asked_at)
+        await caller.until_silent(audible_at)
+        written_s = len(SENTENCE) / 4 / 20  # more than the scripted model takes at 20 tokens a second
+        assert first_token["token_at"] < audible_at < first_token["token_at"] + written_s
+        assert (said["text"], said["interrupted"]) == (SENTENCE, False)
+        words = worker.events("word", "one", asked_at)
+        assert "".join(word["text"] for word in words) == SENTENCE
+        heard = await recognised(caller.hearing.samples(asked_at))
+        common = len(set(heard) & set(plain(SENTENCE)))
+        assert common >= 0.6 * len(set(plain(SENTENCE))), heard
+
+
+async def test_speech_of_the_caller_interrupts(livekit: LiveKitServer, worker: AgentWorker) -> None:
+    async with calling(livekit, "barge-in") as caller:
+        await caller.agent_is_here()
+        asked_at = await ask(caller, STORY)
+        await caller.until_audible(asked_at)
+        await asyncio.sleep(1.0)
+        noise = np.random.default_rng(1).normal(0, 4000, RATE_HZ).astype(np.int16)
+        speaking = asyncio.create_task(caller.speak(np.concatenate([np.zeros(RATE_HZ // 5, np.int16), noise])))
+        await worker.until("user", "barge-in", asked_at, state="speaking")
+        said = await worker.until("said", "barge-in", asked_at, role="assistant")
+        assert said["interrupted"]
+        assert STORY.startswith(said["text"])
+        assert 0 < len(said["text"]) < len(STORY)
+        assert time.time() - said["at"] < 5
+        await speaking
+        # and what was said is answered
+        await worker.until("said", "barge-in", said["at"], role="user")
+        answered = await worker.until("first_token", "barge-in", said["at"])
+        await caller.until_audible(answered["token_at"])
+
+
+# ---- sounds that are known ------------------------------------------------------------------------------------------
+
+
+async def reference(speech_url: str, text: str) -> tuple[np.ndarray, list[Word]]:
+    """What the steady worker's speech is, straight from the server: samples at `MATCH_RATE_HZ`, and words."""
+    audio = AudioFormat("pcm_s16le", sample_rate=24_000)
+    params = {"seed": SEED, "mode": "clause"}
+    async with connect(speech_url, audio=audio, params=params, playback="consumed") as session:
+        context = session.speak(text)
+        samples = np.concatenate([chunk async for chunk in context.pcm("int16")])
+        return decimated(samples, 24_000), context.words
+
+
+def decimated(samples: np.ndarray, rate_hz: int) -> np.ndarray:
+    step = rate_hz // MATCH_RATE_HZ
+    return samples[: len(samples) // step * step].reshape(-1, step).mean(axis=1)
+
+
+def find(piece: np.ndarray, spoken: np.ndarray) -> tuple[float, float]:
+    """Where a piece of sound ends in `spoken`, in seconds, and how well it fits there: 1 is the same sound."""
+    score = np.correlate(spoken, piece, mode="valid")
+    energy = np.convolve(np.square(spoken), np.ones(len(piece)), mode="valid") * np.sum(np.square(piece))
+    fits = score / np.sqrt(energy + 1.0)
+    best = int(np.argmax(fits))
+    return (best + len(piece)) / MATCH_RATE_HZ, float(fits[best])
+
+
+def last_sounds(hearing: np.ndarray) -> np.ndarray:
+    """The last third of a second: what came before may have gaps on a busy machine."""
+    heard = decimated(hearing, RATE_HZ)
+    end = int(np.flatnonzero(np.abs(heard) > 300)[-1]) + 1
+    return heard[max(0, end - MATCH_RATE_HZ // 3) : end]
+
+
+async def test_three_rooms_at_once_hear_their_own(
+    livekit: LiveKitServer, speech_url: str, steady_worker: AgentWorker
+) -> None:
+    texts = {
+        "north": "The river runs down from the mountain to the sea.",
+        "south": "My brother has seven horses and a very old dog.",
+        "west": "Please close the window before the rain comes in.",
+    }
+    spoken = {room: (await reference(speech_url, text))[0] for room, text in texts.items()}
+
+    async def talk(room: str, text: str) -> np.ndarray:
+        async with calling(livekit, room) as caller:
+            await caller.agent_is_here()
+            asked_at = await ask(caller, text)
+            said = await steady_worker.until("said", room, asked_at, role="assistant")
+            await caller.until_silent(asked_at)
+            assert (said["text"], said["interrupted"]) == (text, False)
+            return last_sounds(caller.hearing.samples(asked_at))
+
+    heard = dict(zip(texts, await asyncio.gather(*(talk(*item) for item in texts.items())), strict=True))
+    for room in texts:
+        fits = {other: find(heard[room], spoken[other])[1] for other in texts}
+        assert max(fits, key=lambda other: fits[other]) == room, fits
+
+
+async def test_the_history_is_what_was_heard(
+    livekit: LiveKitServer, speech_url: str, steady_worker: AgentWorker
+) -> None:
+    spoken, words = await reference(speech_url, STORY)
+    ends_s = [word.end_ms / 1000 for word in words]
+    async with calling(livekit, "history") as caller:
+        await caller.agent_is_here()
+        for for_s in (0.7, 1.3, 2.2):
+            asked_at = await ask(caller, STORY)
+            await caller.until_audible(asked_at)
+            await asyncio.sleep(for_s)
+            await caller.type("/stop")
+            interrupted = await steady_worker.until("interrupting", "history", asked_at, times=2)
+            last = await caller.until_silent(asked_at)
+            said = await steady_worker.until("said", "history", interrupted["at"], role="assistant")
+            position_s, _ = find(last_sounds(caller.hearing.samples(asked_at, last + 0.01)), spoken)
+            num_heard = len(said["text"].split())
+            assert [word.text for word in words[:num_heard]] == said["text"].split()
+            assert num_heard == 0 or ends_s[num_heard - 1] <= position_s + WITHIN_S, "a word that was not heard"
+            assert ends_s[num_heard + 1] > position_s - WITHIN_S, "more than a word is missing"
+            assert said["interrupted"]
+            await asyncio.sleep(1.0)
+            assert caller.hearing.audible(last + 0.001) == []  # nothing of the old turn afterwards
+
+
+# ---- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def num_sessions(speech_url: str) -> float:
+    with urllib.request.urlopen(speech_url.replace("ws", "http", 1) + "/metrics", timeout=5) as response:
+        found = re.search(r"(?m)^realtime_tts_sessions (\S+)$", response.read().decode())
+    assert found is not None
+    return float(found[1])
+
+
+async def test_an_agent_that_is_killed_frees_the_server_and_another_one_takes_over(
+    livekit: LiveKitServer, speech_url: str, start_worker: Callable[..., AgentWorker]
+) -> None:
+    """And that one, asked to end, lets its conversation end first."""
+    before = await asyncio.to_thread(num_sessions, speech_url)
+    with start_worker() as first:
+        async with calling(livekit, "killed") as caller:
+            await caller.agent_is_here()
+            asked_at = await ask(caller, STORY)
+            await caller.until_audible(asked_at)
+            first.kill()
+            await caller.until_silent(asked_at)
+    with start_worker() as second:
+        async with calling(livekit, "again") as caller:
+            await caller.agent_is_here()
+            asked_at = await ask(caller, "Here I am again.")
+            await second.until("said", "again", asked_at, role="assistant", text="Here I am again.")
+            assert caller.hearing.audible(asked_at)
+            second.ask_to_end()
+            asked_at = await ask(caller, "And I am still here.")
+            said = await second.until("said", "again", asked_at, role="assistant")
+            assert (said["text"], said["interrupted"]) == ("And I am still here.", False)
+            assert second.process.poll() is None
+        await asyncio.to_thread(second.process.wait, 60)
+        assert second.events("closed", "again") != []
+
+    async def until_freed() -> None:
+        while await asyncio.to_thread(num_sessions, speech_url) > before:
+            await asyncio.sleep(0.1)
+
+    await asyncio.wait_for(until_freed(), 30)

@@ -1,0 +1,232 @@
+"""The phone bot, with a test that plays the carrier: it buffers audio, plays it in real time, and returns marks."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from client_fake_server import Connection, scripted
+from conftest import ROOT
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+sys.path.insert(0, str(ROOT / "agents"))
+
+from phone_bot import Bot, Call, History
+
+PACKET_MS = 20
+SILENCE = b"\xff" * 160
+LOUD = bytes(np.random.default_rng(3).choice(np.frombuffer(b"\x00\x80\x10\x90", np.uint8), 160))
+
+
+class Carrier:
+    """One call. What is played is noted with when it was."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._buffer: list[tuple[str, Any]] = []  # ("audio", payload) or ("mark", name)
+        self.events: list[str] = []  # as they came
+        self.played_packets: list[bytes] = []
+        self.num_played_at_clear = 0
+        self.microphone = SILENCE
+        self._num_sent = 0
+
+    async def say(self, event: str, **fields: Any) -> None:
+        self._num_sent += 1
+        message = {"event": event, "sequenceNumber": str(self._num_sent), "streamSid": "MZ1", **fields}
+        await self._socket.send(json.dumps(message))
+
+    async def start(self) -> None:
+        await self._socket.send(json.dumps({"event": "connected", "protocol": "Call", "version": "1.0.0"}))
+        form = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
+        await self.say(
+            "start", start={"streamSid": "MZ1", "callSid": "CA1", "tracks": ["inbound"], "mediaFormat": form}
+        )
+
+    async def receive(self) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            async for message in self._socket:
+                fields = json.loads(message)
+                assert fields["streamSid"] == "MZ1"
+                self.events.append(fields["event"])
+                if fields["event"] == "media":
+                    payload = base64.b64decode(fields["media"]["payload"])
+                    assert len(payload) == 8 * PACKET_MS
+                    self._buffer.append(("audio", payload))
+                elif fields["event"] == "mark":
+                    self._buffer.append(("mark", fields["mark"]["name"]))
+                else:
+                    assert fields["event"] == "clear"
+                    self.num_played_at_clear = len(self.played_packets)
+                    marks, self._buffer = [name for kind, name in self._buffer if kind == "mark"], []
+                    for name in marks:  # as Twilio does: of what was thrown away, too
+                        await self.say("mark", mark={"name": name})
+
+    async def play(self) -> None:
+        """A packet each 20 ms, and what the caller says."""
+        with contextlib.suppress(ConnectionClosed):
+            next_at = time.monotonic()
+            while True:
+                payload = base64.b64encode(self.microphone).decode()
+                await self.say("media", media={"track": "inbound", "payload": payload})
+                await self._play_one()
+                next_at += PACKET_MS / 1000
+                await asyncio.sleep(max(0.0, next_at - time.monotonic()))
+
+    async def _play_one(self) -> None:
+        while self._buffer and self._buffer[0][0] == "mark":
+            await self.say("mark", mark={"name": self._buffer.pop(0)[1]})
+        if self._buffer:
+            self.played_packets.append(self._buffer.pop(0)[1])
+
+    @property
+    def played_ms(self) -> float:
+        return len(self.played_packets) * PACKET_MS
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async def poll() -> None:
+        while not condition():
+            await asyncio.sleep(0.005)
+
+    await asyncio.wait_for(poll(), 20)
+
+
+@contextlib.asynccontextmanager
+async def phoning(tts_url: str, answers: list[str], **options: Any) -> AsyncIterator[tuple[Carrier, Call, Bot]]:
+    async def answer(history: History) -> AsyncIterator[str]:
+        for word in answers[sum(line["role"] == "assistant" for line in history)].split(" "):
+            yield word + " "
+
+    bot = Bot(tts_url, answer=answer, **options)
+    async with bot.listening("127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/media"
+        async with connect(url) as socket:
+            carrier = Carrier(socket)
+            tasks = [asyncio.create_task(carrier.receive()), asyncio.create_task(carrier.play())]
+            await until(lambda: bot.calls)
+            await carrier.start()
+            try:
+                yield carrier, next(iter(bot.calls)), bot
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_turn_that_is_heard_to_its_end_is_the_history(fake_gateway: str) -> None:
+    async with phoning(fake_gateway, ["Hello, this is the bot."]) as (carrier, call, _):
+        await until(lambda: call.history)
+        assert call.history == [{"role": "assistant", "content": "Hello, this is the bot. "}]
+        assert call.turn is not None
+        assert call.turn.context.done is not None
+        assert carrier.played_ms == call.turn.played_ms == call.turn.context.done.audio_ms
+        assert "clear" not in carrier.events
+
+
+LONG = "I could go on about this for a very long time, and so I shall, as nobody has asked me to stop yet."
+
+
+@pytest.mark.parametrize("after_ms", [400, 1500])
+async def test_a_caller_who_speaks_is_let_speak_and_the_history_is_what_was_heard(
+    fake_gateway: str, after_ms: int
+) -> None:
+    async with phoning(fake_gateway, [LONG, "As you say."]) as (carrier, call, _):
+        await until(lambda: carrier.played_ms >= after_ms)
+        first = call.turn
+        assert first is not None
+        carrier.microphone = LOUD
+        await until(lambda: "clear" in carrier.events)
+        await until(lambda: call.history)
+        heard = call.history[0]["content"]
+        ends_ms = [word.end_ms for word in first.context.words]
+        heard_ms = carrier.num_played_at_clear * PACKET_MS
+        num_heard = len(heard.split())
+        assert heard == LONG[: len(heard)]
+        assert num_heard == 0 or ends_ms[num_heard - 1] <= heard_ms, "a word that was not heard"
+        assert ends_ms[num_heard + 1] > heard_ms, "more than a word is missing"
+        num_played = len(carrier.played_packets)
+        await asyncio.sleep(0.2)
+        assert len(carrier.played_packets) == num_played  # nothing of the old turn afterwards
+        carrier.microphone = SILENCE
+        await until(lambda: len(call.history) == 3)
+        assert [line["role"] for line in call.history] == ["assistant", "user", "assistant"]
+        assert call.history[2]["content"] == "As you say. "
+        assert carrier.events.count("clear") == 1
+
+
+async def test_marks_of_audio_that_was_thrown_away_do_not_count(fake_gateway: str) -> None:
+    async with phoning(fake_gateway, [LONG, "Yes."]) as (carrier, call, _):
+        await until(lambda: carrier.events.count("mark") >= 5)
+        first = call.turn
+        assert first is not None
+        carrier.microphone = LOUD
+        await until(lambda: call.history)
+        played_ms = first.played_ms
+        assert played_ms <= carrier.num_played_at_clear * PACKET_MS
+        await asyncio.sleep(0.1)  # for the marks that the carrier returned with the clear
+        assert first.played_ms == played_ms
+
+
+async def test_a_call_that_ends_frees_its_session(fake_gateway: str) -> None:
+    async with phoning(fake_gateway, [LONG]) as (carrier, call, bot):
+        await until(lambda: carrier.played_packets)
+        await carrier.say("stop", stop={"callSid": "CA1"})
+        await until(lambda: not bot.calls)
+        assert call._session.closed
+
+
+@pytest.mark.parametrize("message", ["[]", '{"event": "start"}', '{"event": "media", "media": {"payload": "?"}}', "no"])
+async def test_malformed_messages_end_the_call_alone(fake_gateway: str, message: str) -> None:
+    bot = Bot(fake_gateway)
+    async with bot.listening("127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/media"
+        async with connect(url) as socket:
+            await socket.send(message)
+            with pytest.raises(ConnectionClosed) as caught:
+                await asyncio.wait_for(socket.recv(), 10)
+            assert caught.value.rcvd is not None
+            assert caught.value.rcvd.code == 1003
+        async with connect(url):
+            await until(lambda: bot.calls)
+
+
+async def test_a_turn_that_fails_leaves_what_was_heard(caplog: pytest.LogCaptureFixture) -> None:
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        context_id = (await connection.read("text"))["context_id"]
+        await connection.accept(context_id)
+        heard = {"audio_ms": 0, "spoken_text": "One ", "spoken_chars": 4}
+        fields = {"code": "engine_lost", "message": "gone", "retryable": True, **heard}
+        await connection.send("context.failed", context_id=context_id, sequence=1, **fields)
+
+    async with scripted(script) as (url, _), phoning(url, ["One two three."]) as (carrier, call, _bot):
+        await until(lambda: call.history)
+        assert call.history == [{"role": "assistant", "content": "One "}]
+        assert "the turn ended early" in caplog.text
+        assert carrier.events == ["mark"]
+
+
+async def test_only_the_agreed_path_is_answered_and_twiml_names_it(fake_gateway: str) -> None:
+    bot = Bot(fake_gateway, path="/secret", public_url="wss://bot.example.org/")
+    async with bot.listening("127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+
+        async def get(path: str) -> str:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n".encode())
+            writer.write(b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n")
+            answer = (await reader.read()).decode()
+            writer.close()
+            return answer
+
+        assert '<Stream url="wss://bot.example.org/secret"/>' in await get("/twiml")
+        assert (await get("/media")).startswith("HTTP/1.1 404")

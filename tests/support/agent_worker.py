@@ -1,0 +1,89 @@
+"""`agents/voice_agent.py` as a worker of its own process group, and what it has written down."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+START_S = 60.0
+
+
+class AgentWorker:
+    """Use as a context manager; registered with the LiveKit server inside.
+
+    Args:
+        environment: where the LiveKit server is.
+        flags: of the agent.
+    """
+
+    def __init__(self, environment: dict[str, str], tts_url: str, directory: Path, *flags: str) -> None:
+        self.journal_path = directory / "journal"
+        self._log_path = directory / "log"
+        self._environment = environment
+        own = ["--tts-url", tts_url, "--vad", "loudness", "--greeting", "", "--journal", str(self.journal_path), *flags]
+        self._command = [sys.executable, str(ROOT / "agents/voice_agent.py"), *own, "--health-port", "0"]
+        self._command += ["--load-threshold", "inf", "start"]
+        self.process: subprocess.Popen[bytes]
+
+    def __enter__(self) -> AgentWorker:
+        with self._log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                self._command,
+                env={**os.environ, **self._environment},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        end = time.monotonic() + START_S
+        while "registered worker" not in (log_text := self._log_path.read_text(encoding="utf-8")):
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.kill()
+                raise RuntimeError(f"the worker did not register:\n{log_text[-4000:]}")
+            time.sleep(0.05)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """With all processes of its conversations, and without a word."""
+        if self.process.poll() is None or _has_members(self.process.pid):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(10)
+
+    def ask_to_end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def events(self, event: str, room: str, since: float = 0.0) -> list[dict[str, Any]]:
+        lines = self.journal_path.read_text(encoding="utf-8").splitlines() if self.journal_path.exists() else []
+        found = [json.loads(line) for line in lines]
+        return [one for one in found if one["event"] == event and one["room"] == room and one["at"] >= since]
+
+    async def until(self, event: str, room: str, since: float = 0.0, times: int = 1, **fields: Any) -> dict[str, Any]:
+        """The first event of that kind, or the one of that number, with these fields."""
+
+        async def poll() -> dict[str, Any]:
+            while True:
+                events = self.events(event, room, since)
+                found = [one for one in events if all(one.get(name) == value for name, value in fields.items())]
+                if len(found) >= times:
+                    return found[times - 1]
+                await asyncio.sleep(0.02)
+
+        return await asyncio.wait_for(poll(), 60)
+
+
+def _has_members(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
