@@ -74,7 +74,7 @@ def write_random_checkpoint(
     tokenizer.save(str(directory / "tokenizer.json"))
     specials = {"bos_token": _SPECIAL[1], "eos_token": _SPECIAL[2], "unk_token": _SPECIAL[0]}
     # For other packages, which read it through transformers.
-    _write_json(directory / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **specials})
+    _write_json(directory / "tokenizer_config.json", {"tokenizer_class": "LlamaTokenizer", **specials})
     return config
 
 
@@ -124,18 +124,29 @@ def _serving(config: ModelConfig, shape: str) -> dict[str, Any]:
 
 
 def _train_tokenizer() -> Tokenizer:
-    """Byte pairs, trained on what the bench says: its words are tokens of their own, other text is spelt in bytes."""
-    tokenizer = Tokenizer(models.BPE(unk_token=_SPECIAL[0]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
+    """Byte pairs in the manner of the real ones, trained on what the bench says: its words are a token or two, as in a
+    large vocabulary; what else there may be is spelt, at last in bytes."""
+    specials = [_SPECIAL.get(number, f"<|reserved_{number}|>") for number in range(REFERENCE_END + 1)]
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = _words()
     trainer = trainers.BpeTrainer(
         vocab_size=_MAX_TOKENS,
-        special_tokens=[_SPECIAL.get(number, f"<|reserved_{number}|>") for number in range(REFERENCE_END + 1)],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=[*specials, *(f"<0x{byte:02X}>" for byte in range(256))],
+        initial_alphabet=[chr(code) for code in range(33, 127)],
         show_progress=False,
     )
-    tokenizer.train_from_iterator([*SENTENCES, LONG_TEXT, TURN] * 4, trainer)
+    trained.train_from_iterator([*SENTENCES, LONG_TEXT, TURN] * 4, trainer)
+    model = json.loads(trained.to_str())["model"]
+    merges = [tuple(merge) for merge in model["merges"]]
+    tokenizer = Tokenizer(models.BPE(model["vocab"], merges, unk_token=_SPECIAL[0], byte_fallback=True))
+    tokenizer.pre_tokenizer = _words()
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    tokenizer.add_special_tokens(specials)
     return tokenizer
+
+
+def _words() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Metaspace(prepend_scheme="always")
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:

@@ -19,8 +19,8 @@ LONG_TEXT = (
     "The driver tried to reach you twice, but nobody was at home. Shall I send it again tomorrow? "
     "You can also pick it up at the shop on the corner, which is open until nine."
 )
-# One segment, about twenty tokens of a real vocabulary, about six seconds as people speak.
-TURN = "Your order has left the warehouse this morning, and it will be with you tomorrow."
+# Twenty tokens, words with the marks behind them, in the vocabulary of our random checkpoints.
+TURN = "Your order left the warehouse early this morning, and it will be with you tomorrow, at some time before noon."
 
 
 def turn(num_words: int | None, seed: int) -> str:

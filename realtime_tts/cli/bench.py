@@ -240,7 +240,7 @@ def capacity(
 @click.option("--url", help="Of a server that runs already, such as http://127.0.0.1:8000; else one is started.")
 @click.option("--api-key", envvar="REALTIME_TTS_API_KEY", help="The server's API key.")
 @click.option("--clients", type=click.IntRange(1), help="Measuring processes.  [default: a quarter of the cores]")
-@click.option("--words", type=click.IntRange(1, 15), help="Of a turn.  [default: 6; on a GPU 15]")
+@click.option("--words", type=click.IntRange(1, 20), help="Of a turn.  [default: 6; on a GPU 10]")
 @click.option("--codec", default="opus", show_default=True, help="What the server sends: opus, pcm_s16le …")
 @click.option("--max-streams", type=click.IntRange(1), help="Slots of the engine.  [default: 16; on a GPU 1024]")
 @click.option("--server-option", "server_options", multiple=True, help="Pass this on to `serve`, e.g. --max-load=0.9.")
@@ -294,7 +294,7 @@ def server(
             address = running.stream_url
         else:
             running, address = None, server_url(url, "/v1/stream", "ws")
-        num_words = words or (6 if is_cpu else 15)
+        num_words = words or (6 if is_cpu else 10)
         target = Target(address, running, clients or default_clients(), num_words, start, api_key)
         with _Bar(None) as bar:
             result = measure_server(target, plan, bar.next)
