@@ -26,7 +26,7 @@ def document(bench: str, settings: dict[str, Any], subject: dict[str, Any], resu
         "version": realtime_tts.__version__,
         "commit": commit(),
         "machine": machine(),
-        "packages": {name: version for name in _PACKAGES if (version := _version(name))},
+        "packages": {name: version for name in _PACKAGES if (version := installed_version(name))},
         "settings": settings,
         "subject": subject,
         "results": results,
@@ -106,7 +106,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
