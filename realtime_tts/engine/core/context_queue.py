@@ -74,7 +74,8 @@ class ContextQueue:
         limit_s = config.park_low_s if self.parked else config.park_high_s
         self.resume_s = config.park_low_s
         if self.requests and not self.requests[0].supply.is_final:
-            limit_s = self.resume_s = (config.open_lead_patches - 1) * config.patch_s + _ROUNDING_S
+            num_patches = config.open_lead_patches - self.requests[0].has_spoken  # a first one takes longer
+            limit_s = self.resume_s = num_patches * config.patch_s + _ROUNDING_S
         self.parked = self.lead.ahead_s(now) > limit_s
 
     def deadline_s(self, request: Request, now: float) -> float:
