@@ -624,8 +624,12 @@ class Session:
         return num_chars
 
     def _cancel(self, context: Context, by_client: bool = False) -> None:
-        context.cancel(self._now, by_client)
-        self._abort(context)
+        try:
+            context.cancel(self._now, by_client)
+        except Exception as error:  # what was heard cannot be told; others are to be cancelled as well
+            self._crash(error, context.id)
+        else:
+            self._abort(context)
 
     def _fail(self, context: Context, error: RealtimeTTSError, next_sequence: int | None = None) -> None:
         """`next_sequence`: of the terminal message, after a gap in what the client has."""

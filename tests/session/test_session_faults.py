@@ -13,6 +13,7 @@ from realtime_tts.session.messages import (
     AudioPacket,
     Cancel,
     CloseSession,
+    ContextCancelled,
     ContextDone,
     ContextFailed,
     ContextStarted,
@@ -53,6 +54,20 @@ def test_a_planner_that_raises_ends_its_context_alone(
     driver.speak("well", 0, 100)
     driver.finish("well")
     assert [done.context_id for done in driver.of(ContextDone)] == ["well"]
+
+
+@pytest.mark.parametrize("how", ["cancel", "close"])
+def test_words_that_cannot_be_placed_at_a_cancel_end_their_context_alone(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    driver.receive(Text("bad", "One. "), Text("well", "Two. "))
+    monkeypatch.setattr(driver.session._contexts.open["bad"].outflow.aligner, "commit_until", broken)
+    driver.receive(Cancel(None)) if how == "cancel" else driver.session.close(driver.now, 1001, "draining")
+    driver.drain()
+    assert [failed.context_id for failed in driver.of(ContextFailed)] == ["bad"]
+    assert [cancelled.context_id for cancelled in driver.of(ContextCancelled)] == ["well"]
+    assert crashes(driver) == [IndexError]
+    assert len(driver.done(CloseSession)) == (how == "close")
 
 
 def test_a_planner_that_raises_at_its_deadline_ends_its_context_alone(
