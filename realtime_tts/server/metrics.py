@@ -89,7 +89,7 @@ class Metrics:
         self._totals = {
             "extensions": Counter("engine_extensions", "Times that more text was read into running speech", **named),
             "extended_positions": Counter("engine_extended_positions", "Positions prefilled for that", **named),
-            "text_waits": Counter("engine_text_waits", "Times that speech stopped for want of text", **named),
+            "text_waits": Counter("engine_text_waits", "Times that speech waited for text, heard or not", **named),
             **{name: faults.labels(kind) for kind, name in _FAULTS.items()},
         }
         self._counted = dict.fromkeys(self._totals, 0)
