@@ -14,6 +14,8 @@ from realtime_tts.bench.player import PRE_BUFFERS_MS
 from realtime_tts.bench.search import CapacitySearch
 from realtime_tts.bench.streams import GAVE_UP, Bar, Heard, summary
 
+_FEWEST = 5  # streams in a window on average, which lasts longer if need be: of none nothing can be said
+_LOWEST = 0.5  # streams at once: what cannot hold these holds nothing
 _RAMP_S, _SETTLE_S = 2.0, 1.0  # before the window; less where turns are shorter
 
 
@@ -60,12 +62,14 @@ def measure_capacity(
         progress: told what is tried, before each trial.
         extra: called after each trial; what it gives goes into the trial's record.
     """
-    search = CapacitySearch(plan.start, plan.precision, plan.max_trials, lowest=0.1)
+    search = CapacitySearch(plan.start, plan.precision, plan.max_trials, lowest=_LOWEST)
     trials: list[dict[str, Any]] = []
 
     def trial(streams: float, seed: int) -> bool:
         turn_s = driver.turn_s
-        load = OpenLoad(streams / turn_s, turn_s, plan.window_s, min(_RAMP_S, turn_s), min(_SETTLE_S, turn_s))
+        rate_per_s = streams / turn_s
+        window_s = max(plan.window_s, _FEWEST / rate_per_s)
+        load = OpenLoad(rate_per_s, turn_s, window_s, min(_RAMP_S, turn_s), min(_SETTLE_S, turn_s))
         progress(f"{streams:.3g} streams, arrivals {seed + 1}")
         heard = driver.open_loop(load.arrivals(seed), plan.bar, load.expected)
         held = plan.bar.holds([stream for stream in heard if stream.judged])

@@ -110,6 +110,7 @@ def measure_steps(
     Raises:
         EngineError: the engine failed, or has no room for so many streams.
     """
+    progress("warming up")
     streams = SteadyStreams(subject, plan)
     rows: list[dict[str, Any]] = [{"streams": batch, "runs": []} for batch in plan.batches]
     for run in range(plan.runs):
@@ -120,6 +121,7 @@ def measure_steps(
         _summarise(row, subject)
     if plan.split:
         del streams  # its memory is needed for the next one
+        progress("warming up, with stages")
         clock = clock_for(subject.device)
         observed = SteadyStreams(subject, plan, clock)
         for row in rows:
@@ -129,7 +131,7 @@ def measure_steps(
 
 
 def num_parts(plan: StepPlan) -> int:
-    return len(plan.batches) * (plan.runs + plan.split)
+    return 1 + plan.split + len(plan.batches) * (plan.runs + plan.split)
 
 
 def _times_ms(streams: SteadyStreams, batch: int, plan: StepPlan) -> list[float]:

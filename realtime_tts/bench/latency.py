@@ -26,7 +26,7 @@ class LatencyPlan:
 
     @property
     def num_parts(self) -> int:
-        return 2 * self.runs * len(self.callers)
+        return 1 + 2 * self.runs * len(self.callers)
 
 
 def measure_latency(
@@ -38,6 +38,7 @@ def measure_latency(
     Args:
         progress: told what comes before each part of the work, of which there are `plan.num_parts`.
     """
+    progress("warming up")
     driver = InProcess(subject, plan.num_patches, plan.steps, plan.cfg)
     rows: list[dict[str, Any]] = [{"streams": callers, "closed": [], "burst": []} for callers in plan.callers]
     for run in range(plan.runs):

@@ -59,7 +59,9 @@ def capacity_table(result: Row) -> str:
         lines.append([*line, figure(stalls["0"]["longest_ms"]), verdict])
     held, failed = figure(result["streams"]), figure(result["failed"])
     rate, turn = figure(result["rate_per_s"]), figure(result["turn_s"])
-    outcome = f"{held} streams at once hold, {failed} do not: {rate} a second of {turn} s each."
+    outcome = f"Nothing holds: {failed} streams at once are too many."
+    if result["streams"]:
+        outcome = f"{held} streams at once hold, {failed} do not: {rate} a second of {turn} s each."
     return "\n".join([table(header, lines), "", outcome])
 
 

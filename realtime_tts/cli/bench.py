@@ -229,8 +229,9 @@ def capacity(
     is_cpu = choose_device(options["device"]).type == "cpu"
     plan = _capacity_plan(options, is_cpu)
     subject = _load(options, (max_streams or (16 if is_cpu else 1024),))
-    driver = InProcess(subject, patches or (12 if is_cpu else 40), steps, cfg)
     with _Bar(None) as bar:
+        bar.next("warming up")
+        driver = InProcess(subject, patches or (12 if is_cpu else 40), steps, cfg)
         result = measure_capacity(driver, plan, bar.next)
     click.echo(capacity_table(result))
     _keep("capacity", plan, subject.describe(), result, json_path, plot)
