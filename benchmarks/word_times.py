@@ -164,8 +164,8 @@ def measure(loaded: LoadedModel, texts: list[str], modes: list[str]) -> list[dic
 
 
 def cost(loaded: LoadedModel, num_streams: int, rounds: int = 12) -> dict[str, float]:
-    """Milliseconds of a step with and without positions: step by step in turns, so that what else runs on the machine
-    meets both, and a low quantile of each, which it disturbs least."""
+    """Milliseconds that a step computes with and without positions: step by step in turns, so that what else runs on
+    the machine meets both, and a low quantile of each, which it disturbs least."""
     off = dataclasses.replace(loaded, policy=dataclasses.replace(loaded.policy, text_head=None))
     engines = {"on": Speaker(loaded).engine, "off": Speaker(off).engine}
     times_s: dict[str, list[float]] = {"on": [], "off": []}
@@ -179,9 +179,9 @@ def cost(loaded: LoadedModel, num_streams: int, rounds: int = 12) -> dict[str, f
             engine.step()
         for turn in range(24):
             for name in sorted(engines, reverse=bool(turn % 2)):
-                started_s = time.perf_counter()
+                started_s = time.thread_time()
                 engines[name].step()
-                times_s[name].append(time.perf_counter() - started_s)
+                times_s[name].append(time.thread_time() - started_s)
         for engine in engines.values():
             for stream in range(num_streams):
                 engine.post(frames.CloseContext(f"c{number}-{stream}"))

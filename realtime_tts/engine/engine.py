@@ -256,7 +256,8 @@ class Engine:
             position, mass = self._text_position(utterance, result.text.get(name))
             if position is not None and mass is not None:
                 stop = self._ends(utterance, mass, float(np.vdot(pcm, pcm)) / pcm.size, flags[name].stop)
-                flags[name] = dataclasses.replace(flags[name], stop=stop)
+                if stop is not flags[name].stop:
+                    flags[name] = dataclasses.replace(flags[name], stop=stop)
                 if utterance.opinion.is_cut:
                     pcm = faded_out(pcm, self.loaded.config.sample_rate)
             payload = encode_pcm(pcm, utterance.message.encoding)

@@ -7,7 +7,7 @@ Positions and lengths are in characters as speech takes them.
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 END_CHARS = 2.0  # who is that close to the end is at it
 LAST_S = 0.4  # at the end, that still belongs to what was said
@@ -22,8 +22,7 @@ AUDIBLE_SHARE = 1e-4  # of the loudest patch's power: 40 dB below it
 BABBLE_S = 0.5  # audible at the end: with less it is the last sound
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(NamedTuple):
     """One patch of speech.
 
     position: as the text head reads it; furthest: the furthest position yet. mass: of its attention on the text. power:

@@ -82,6 +82,8 @@ def spoken_chars(text: str) -> int:
 
 def spoken_position(text: str, position: float) -> float:
     """The same for a place within the text, a fraction."""
+    if text.isascii():
+        return position
     whole = int(position)
     return spoken_chars(text[:whole]) + (position - whole) * spoken_chars(text[whole : whole + 1])
 
