@@ -9,6 +9,10 @@ not: 6.5 ms of near silence are only a little latency.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import random
+from collections.abc import Iterator
 from fractions import Fraction
 
 import av
@@ -40,6 +44,7 @@ class OpusEncoder:
         self._time_base = Fraction(1, audio_format.sample_rate)
         self._pts_samples = 0
         self._gate = SilenceGate(audio_format.frame_ms) if audio_format.dtx else None
+        self._has_encoded = False
         self._context = _open_encoder(audio_format, complexity)
         pre_skip = int.from_bytes((self._context.extradata or b"")[_OPUS_HEAD_PRE_SKIP], "little")
         self._delay_samples = pre_skip * audio_format.sample_rate // DECODER_RATE_HZ
@@ -60,7 +65,9 @@ class OpusEncoder:
         frame.time_base = self._time_base
         frame.pts = self._pts_samples
         self._pts_samples += num_samples
-        packets = self._context.encode(frame)
+        with contextlib.nullcontext() if self._has_encoded else _one_processor():
+            packets = self._context.encode(frame)
+        self._has_encoded = True
         if len(packets) != 1:
             raise AssertionError(f"libopus made {len(packets)} packets of one frame")
         packet = bytes(packets[0])
@@ -85,6 +92,24 @@ def _open_encoder(audio_format: AudioFormat, complexity: int) -> AudioCodecConte
     }
     context.open()
     return context
+
+
+@contextlib.contextmanager
+def _one_processor() -> Iterator[None]:
+    """Let this thread see one processor only.
+
+    With an encoder's first frame PyAV makes a filter graph that cuts frames to length, as ours are already. libav gives
+    it a thread for each processor, and one more, for nothing; how many can be set for graphs of one's own only.
+    """
+    if not hasattr(os, "sched_setaffinity"):  # elsewhere than on Linux the threads are there, and sleep
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {random.choice(tuple(allowed))})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 class OpusDecoder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 import sys
 
@@ -121,3 +122,35 @@ def test_no_format_runs_python_for_each_sample(fmt: AudioFormat) -> None:
     finally:
         sys.setprofile(None)
     assert num_events < fmt.sample_rate / 8
+
+
+_COST = """
+import ctypes, gc, json, os
+from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.pipeline import AudioPipeline, warm_up
+
+def kib():
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1024
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+warm_up()
+before = kib(), threads()
+pipelines = [AudioPipeline(16_000, AudioFormat()) for _ in range(64)]
+for pipeline in pipelines:
+    pipeline.push(bytes(2 * 2560))
+print(json.dumps({"kib": (kib() - before[0]) / 64, "threads": threads() - before[1], "cpus": os.cpu_count(),
+                  "affinity": len(os.sched_getaffinity(0)), "allowed": len(os.sched_getaffinity(os.getppid()))}))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory and threads are read from /proc")
+def test_a_contexts_codecs_start_no_thread_and_hold_little() -> None:
+    run = subprocess.run([sys.executable, "-c", _COST], capture_output=True, text=True, check=True)
+    cost = json.loads(run.stdout)
+    assert cost["threads"] == 0
+    assert cost["affinity"] == cost["allowed"], "a processor is taken away for a moment only"
+    assert cost["kib"] < 230, "it was 306, and is 170"
