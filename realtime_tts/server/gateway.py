@@ -24,6 +24,7 @@ from realtime_tts.errors import (
 from realtime_tts.server.auth import Authenticator
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.catalogue import Catalogue
+from realtime_tts.server.interpreter import keep_heap_small
 from realtime_tts.server.lateness import PROBE_EVERY_S, Lateness, Pace
 from realtime_tts.server.live_session import LiveSession, Outlet, Services
 from realtime_tts.server.logs import Throttle, log_crash, log_event
@@ -98,14 +99,17 @@ class Gateway:
         self._throttle = Throttle()
         self._changed = asyncio.Event()
         self._start_task: asyncio.Task[None] | None = None
-        self._probe_task: asyncio.Task[None] | None = None
+        self._upkeep: list[asyncio.Task[None]] = []
 
     # ---- life ----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the engine in the background: the server answers health checks meanwhile."""
         self._start_task = watch(self._start(), "start engine", self.fail)
-        self._probe_task = watch(self._probe_lateness(), "probe lateness", self.fail)
+        self._upkeep = [
+            watch(self._probe_lateness(), "probe lateness", self.fail),
+            watch(keep_heap_small(self.encoders.run), "keep heap small", self.fail),
+        ]
 
     def fail(self) -> None:
         """A task has ended that must not: be unhealthy from now on and, unless that is under way already, shut down."""
@@ -159,7 +163,7 @@ class Gateway:
         self.state = GatewayState.CLOSED
         for live in list(self.sessions.values()):
             live.close(GOING_AWAY, "draining")
-        tasks = [task for task in (self._start_task, self._probe_task) if task is not None]
+        tasks = [*self._upkeep, *([self._start_task] if self._start_task is not None else [])]
         for task in tasks:
             task.cancel()
         if tasks:
