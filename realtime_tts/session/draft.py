@@ -7,13 +7,13 @@ time for one piece, and slices have the time of the latest text: so neither the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from realtime_tts.session.memory import OBJECT_BYTES, text_bytes
 from realtime_tts.session.planning import Planner, Segment
 
-SLICE_CHARS = 32  # planned at a stretch: with the segment that they may complete, a millisecond or two
+SLICE_CHARS = 32  # read at a time; each stretch of work counts as so many
 MAX_SPANS = 16  # the first ones of a text full of what cannot be spoken tell enough
 _PENDING_BYTES = 8  # of a character that a planner keeps until its segment ends
 _CHUNK_CHARS = 1024  # text comes in letters too, and each string has an overhead
@@ -33,7 +33,7 @@ class Planned:
     """What one step has done.
 
     Attributes:
-        num_chars: of work, whether text was read or a pending rest was planned.
+        num_chars: of work.
         is_flushed: all text before a flush with `flush_id` has been planned.
     """
 
@@ -62,6 +62,9 @@ class Draft:
         self._marks: deque[_Mark] = deque()
         self._chunk, self._offset = 0, 0  # where reading goes on
         self._num_read = 0
+        self._work: Iterator[Sequence[Segment]] | None = None  # of the planner, that is under way
+        self._work_chars = 0  # that its end counts as: it is a stretch of its own if there was none
+        self._reached: _Mark | None = None  # with the end of that work
         self._last_text_at = 0.0
         self._tick_at: float | None = None
         self._last_word_end = 0  # of what was planned
@@ -91,7 +94,7 @@ class Draft:
 
     def close(self) -> None:
         """Nothing of it is planned any more."""
-        self._planner, self._tick_at = None, None
+        self._planner, self._tick_at, self._work = None, None, None
         self._marks.clear()
         self._marks_bytes = 0
 
@@ -107,34 +110,48 @@ class Draft:
 
     def due_at(self, now: float) -> float | None:
         """When `step` will do something; `now`: at once."""
-        return now if self._num_read < self.num_chars or self._marks else self._tick_at
+        is_due = self._work is not None or self._num_read < self.num_chars or self._marks
+        return now if is_due else self._tick_at
 
     def step(self, now: float) -> Planned | None:
-        """Plan a slice of the text, or what is pending at a flush, at the end, or when the planner's time has come.
+        """Plan a stretch of the text, or of what is pending at a flush, at the end, or when the planner wants to.
 
         None: there is nothing to do now. Raises whatever a faulty planner raises.
         """
-        end = self._marks[0].position if self._marks else self.num_chars
         if self._planner is None:
             return self._pass_flush() if self._marks else None
-        if self._num_read < end:
-            piece = self._read(min(SLICE_CHARS, end - self._num_read))
-            planned = Planned(len(piece), self._planner.push(piece, self._last_text_at))
-        elif self._marks and self._marks[0].is_end:
-            self._take_mark()
-            planned = Planned(SLICE_CHARS, self._planner.end(now))
-            self.is_planned = True
-        elif self._marks:
-            planned = Planned(SLICE_CHARS, self._planner.flush(now), True, self._take_mark().flush_id)
-        elif self._tick_at is not None and now >= self._tick_at:
-            planned = Planned(SLICE_CHARS, self._planner.tick(now))
-        else:
+        if self._work is None and (work := self._begin(self._planner, now)) is not None:
+            self._work, self._work_chars = work, SLICE_CHARS
+        if self._work is None:
             return None
-        self._tick_at = self._planner.next_deadline()
-        self._note_skipped(planned.segments, self._planner.take_skipped())
-        if self.is_planned:
+        if (segments := next(self._work, None)) is not None:
+            self._note_skipped(segments, self._planner.take_skipped())
+            self._work_chars = 0
+            return Planned(SLICE_CHARS, segments)
+        return self._finish_work(self._planner)
+
+    def _begin(self, planner: Planner, now: float) -> Iterator[Sequence[Segment]] | None:
+        """What to do next, if there is anything."""
+        end = self._marks[0].position if self._marks else self.num_chars
+        if self._num_read < end:
+            return planner.pushing(self._read(min(SLICE_CHARS, end - self._num_read)), self._last_text_at)
+        if self._marks:
+            self._reached = self._take_mark()
+            return planner.ending(now) if self._reached.is_end else planner.flushing(now)
+        if self._tick_at is not None and now >= self._tick_at:
+            return planner.ticking(now)
+        return None
+
+    def _finish_work(self, planner: Planner) -> Planned:
+        reached, self._reached, self._work = self._reached, None, None
+        self._tick_at = planner.next_deadline()
+        self._note_skipped((), planner.take_skipped())
+        if reached is not None and reached.is_end:
+            self.is_planned = True
             self._planner, self._tick_at = None, None
-        return planned
+        if reached is None or reached.is_end:
+            return Planned(self._work_chars, ())
+        return Planned(self._work_chars, (), True, reached.flush_id)
 
     def _pass_flush(self) -> Planned:
         """A flush after the end, which finds nothing to speak."""

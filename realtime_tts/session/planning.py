@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 
@@ -61,15 +61,19 @@ class Segment(Protocol):
 
 
 class Planner(Protocol):
-    """Text deltas in, segments out (`realtime_tts.text.planner.SpeechPlanner`)."""
+    """Text deltas in, segments out (`realtime_tts.text.planner.SpeechPlanner`).
 
-    def push(self, delta: str, now: float) -> Sequence[Segment]: ...
+    Work comes in stretches, each of a millisecond or less: an item of an iteration is what a stretch has given. One
+    iteration is run to its end before anything else is asked for.
+    """
 
-    def flush(self, now: float) -> Sequence[Segment]: ...
+    def pushing(self, delta: str, now: float) -> Iterator[Sequence[Segment]]: ...
 
-    def end(self, now: float) -> Sequence[Segment]: ...
+    def flushing(self, now: float) -> Iterator[Sequence[Segment]]: ...
 
-    def tick(self, now: float) -> Sequence[Segment]: ...
+    def ending(self, now: float) -> Iterator[Sequence[Segment]]: ...
+
+    def ticking(self, now: float) -> Iterator[Sequence[Segment]]: ...
 
     def take_skipped(self) -> Sequence[tuple[int, int]]:
         """From and to where in the context's text nothing can be spoken, of what was found since the last call.

@@ -70,7 +70,7 @@ GOING_AWAY = 1001
 POLICY_VIOLATION = 1008
 INTERNAL_ERROR = 1011
 
-PLAN_CHARS = 64  # of text that are planned before others get their turn
+PLAN_CHARS = 32  # of work that planning is before others get their turn: one stretch
 
 
 class SessionState(Enum):

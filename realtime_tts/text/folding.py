@@ -95,10 +95,10 @@ def _fold(source: str, offset: int) -> tuple[str, list[int], list[int]]:
         end = index + 1
         while end < len(source) and is_mark(source[end]):
             end += 1
-        for char in _fold_cluster(source[index : min(end, index + 1 + MAX_MARKS)]):
-            parts.append(char)
-            starts.append(offset + index)
-            ends.append(offset + end)
+        folded = _fold_cluster(source[index : min(end, index + 1 + MAX_MARKS)])
+        parts.append(folded)
+        starts += [offset + index] * len(folded)
+        ends += [offset + end] * len(folded)
         index = end
     return "".join(parts), starts, ends
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from string import ascii_lowercase
 from typing import NamedTuple
 
@@ -10,6 +11,14 @@ from realtime_tts.text.rules.base import POSSESSIVE, Scan, Token
 from realtime_tts.text.rules.table import find_token
 from realtime_tts.text.spoken import SpokenText
 from realtime_tts.text.unread import Range, Unread
+
+STRETCH_TOKENS = 48  # are read at a stretch: a third of a millisecond
+
+
+def run(work: Iterator[object]) -> None:
+    """Do all of it at once."""
+    for _ in work:
+        pass
 
 
 class Span(NamedTuple):
@@ -98,14 +107,22 @@ class Normalization:
 
     def extend(self, source: str) -> None:
         """More of the text; what follows it does not begin with a mark."""
-        self._take(source)
+        run(self.extending(source))
 
     def close(self, source: str) -> NormalizedText:
         """The rest of the text; nothing follows."""
-        self._scan.close()
-        self._take(source)
-        self._spoken.close()
+        run(self.closing(source))
         return self.spoken()
+
+    def extending(self, source: str) -> Iterator[None]:
+        """`extend` in stretches of so much work; to be run to its end before anything else."""
+        return self._take(source)
+
+    def closing(self, source: str) -> Iterator[None]:
+        """`close` in stretches; at its end `spoken` gives the whole."""
+        self._scan.close()
+        yield from self._take(source)
+        self._spoken.close()
 
     def spoken(self, first: int = 0, start: int = 0) -> NormalizedText:
         """What has been read so far. Until `close` the text ends with a word, and `source` may have more in it.
@@ -115,17 +132,23 @@ class Normalization:
             start: in the source, not beyond that span: leave out what is skipped or dropped before.
         """
         spans = self._spoken.spans[first:]
+        skipped = self._unread.skipped(spans, start)
         return NormalizedText(
             "".join(self._spoken.parts),
             self._folded.source,
             tuple(Span(*span) for span in spans),
-            self._unread.skipped(spans, start),
-            self._unread.dropped(spans, start),
+            skipped,
+            self._unread.dropped(spans, skipped, start),
         )
 
-    def _take(self, source: str) -> None:
+    def _take(self, source: str) -> Iterator[None]:
         self._scan.extend(self._folded.extend(source))
+        num_read = 0
         while self._index < len(self._scan.text):
+            if num_read == STRETCH_TOKENS:
+                num_read = 0
+                yield
+            num_read += 1
             self._scan.saw_end = False
             token = find_token(self._scan, self._index)
             if self._scan.is_open and (self._scan.saw_end or token.end == len(self._scan.text)):

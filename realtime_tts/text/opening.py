@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from realtime_tts.text.normalizer import NormalizedText, Normalizer, Span
@@ -52,13 +53,17 @@ class OpenText:
         spans = self._spans(self._normalization.spoken())
         return len(spans) >= _MIN_TOKENS and spans[-1].end >= _MIN_CHARS
 
-    def extend(self, source: str) -> None:
-        """More of the source, to a place where it may be cut."""
-        self._normalization.extend(source)
+    def extending(self, source: str) -> Iterator[None]:
+        """Take more of the source, to a place where it may be cut; in stretches of work."""
+        return self._normalization.extending(source)
 
-    def close(self, rest: str) -> NormalizedText:
-        """The whole, with the rest of the source."""
-        return self._normalization.close(rest)
+    def closing(self, rest: str) -> Iterator[None]:
+        """Take the rest of the source, in stretches of work."""
+        return self._normalization.closing(rest)
+
+    def whole(self) -> NormalizedText:
+        """All of it, once it is closed."""
+        return self._normalization.spoken()
 
     def take(self) -> OpenPart | None:
         """All that can be spoken so far; None if it is no more than before."""

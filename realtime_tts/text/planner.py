@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from realtime_tts.errors import ContextClosed
@@ -12,11 +12,12 @@ from realtime_tts.text.normalizer import Normalizer
 from realtime_tts.text.opening import OpenText
 from realtime_tts.text.segmenter import Segmenter, SegmenterConfig, TextSegment
 from realtime_tts.text.skipped import SkippedText
-from realtime_tts.text.splitting import split_spoken
+from realtime_tts.text.splitting import SpokenPart, split_spoken
 from realtime_tts.text.words import Word, place_words
 
 OPEN_STALL_S = 10.0  # who pauses in a segment that is being spoken holds a stream of the engine: no longer than this
 _END_WAIT_S = 0.03  # text that came in one piece is whole if its end follows within this time
+_STRETCH_PARTS = 8  # of a segment that had to be split
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,9 @@ class SpeechSegment:
     end: int
     words: tuple[Word, ...]
     final: bool = True
+
+
+Planning = Iterator[list[SpeechSegment]]
 
 
 class SpeechPlanner:
@@ -97,43 +101,58 @@ class SpeechPlanner:
         Raises:
             ContextClosed: after `end`.
         """
+        return _all(self.pushing(delta, now))
+
+    def flush(self, now: float) -> list[SpeechSegment]:
+        """Speak what is pending."""
+        return _all(self.flushing(now))
+
+    def end(self, now: float) -> list[SpeechSegment]:
+        """Speak what is pending and accept no more; harmless when repeated."""
+        return _all(self.ending(now))
+
+    def tick(self, now: float) -> list[SpeechSegment]:
+        """Flush a stalled stream if it is time; live, begin with text that came in one piece and has not ended."""
+        return _all(self.ticking(now))
+
+    # The same in stretches of a millisecond or less, whatever the characters: each item is what a stretch has given.
+    # One must be run to its end before anything else is asked for.
+
+    def pushing(self, delta: str, now: float) -> Planning:
         if self._ended:
             raise ContextClosed("the context's text has ended")
         if not delta:
-            return []
+            return
         self._last_text_at = now
         is_first = not self._segmenter.has_words
         complete = self._segmenter.push(_replace_surrogates(delta))
-        planned = self._plan(complete)
+        yield from self._plan(complete)
         if self._live:
             if is_first or complete:
                 self._piece_at, self._is_streamed = now, False
             self._is_streamed = self._is_streamed or (now > self._piece_at and not delta.isspace())
-            planned += self._follow(now)
-        return planned
+            yield from self._follow(now)
 
-    def flush(self, now: float) -> list[SpeechSegment]:
-        """Speak what is pending."""
-        return self._plan_rest(self._segmenter.flush())
+    def flushing(self, now: float) -> Planning:
+        yield from self._plan(self._segmenter.flush())
+        self._skipped.close()
 
-    def end(self, now: float) -> list[SpeechSegment]:
-        """Speak what is pending and accept no more; harmless when repeated."""
+    def ending(self, now: float) -> Planning:
         self._ended = True
-        return self._plan_rest(self._segmenter.end())
+        yield from self._plan(self._segmenter.end())
+        self._skipped.close()
+
+    def ticking(self, now: float) -> Planning:
+        stalls_at = self._stalls_at()
+        if stalls_at is not None and now >= stalls_at:
+            yield from self.flushing(now)
+        elif self._opens_at is not None and now >= self._opens_at:
+            yield self._give_open()
 
     def next_deadline(self) -> float | None:
         """When to call `tick`, or None if nothing waits."""
         times = [at for at in (self._opens_at, self._stalls_at()) if at is not None]
         return min(times, default=None)
-
-    def tick(self, now: float) -> list[SpeechSegment]:
-        """Flush a stalled stream if it is time; live, begin with text that came in one piece and has not ended."""
-        stalls_at = self._stalls_at()
-        if stalls_at is not None and now >= stalls_at:
-            return self.flush(now)
-        if self._opens_at is not None and now >= self._opens_at:
-            return self._give_open()
-        return []
 
     def take_skipped(self) -> Sequence[tuple[int, int]]:
         """Ranges of the context's text that nothing speaks and that were not returned before, in order.
@@ -150,18 +169,19 @@ class SpeechPlanner:
         num_waits = 2 if self._segmenter.ends_mid_word else 1
         return self._last_text_at + num_waits * self._stall_flush_s
 
-    def _follow(self, now: float) -> list[SpeechSegment]:
+    def _follow(self, now: float) -> Planning:
         """What the pending text has become in a push."""
         more = self._segmenter.sure_text(self._open.num_chars)
         if not more and self._opens_at is None:
-            return []
-        self._open.extend(more)
+            return
+        for _ in self._open.extending(more):
+            yield []
         if not self._open.can_begin:
-            return []
+            return
         if self._is_streamed:
-            return self._give_open()
-        self._opens_at = now + _END_WAIT_S
-        return []
+            yield self._give_open()
+        else:
+            self._opens_at = now + _END_WAIT_S
 
     def _give_open(self) -> list[SpeechSegment]:
         self._opens_at = None
@@ -171,32 +191,25 @@ class SpeechPlanner:
         start, end = self._open.start, self._open.start + len(part.source)
         return [SpeechSegment(self._num_segments, part.text, part.source, start, end, part.words, final=False)]
 
-    def _plan_rest(self, segments: list[TextSegment]) -> list[SpeechSegment]:
-        planned = self._plan(segments)
-        self._skipped.close()
-        return planned
+    def _plan(self, segments: list[TextSegment]) -> Planning:
+        for segment in segments:
+            yield from self._speak(segment)
 
-    def _plan(self, segments: list[TextSegment]) -> list[SpeechSegment]:
-        return [speech for segment in segments for speech in self._speak(segment)]
-
-    def _speak(self, segment: TextSegment) -> list[SpeechSegment]:
-        normalized = self._open.close(segment.text[self._open.num_chars :])
+    def _speak(self, segment: TextSegment) -> Planning:
+        for _ in self._open.closing(segment.text[self._open.num_chars :]):
+            yield []
+        normalized = self._open.whole()
         self._open, self._opens_at = OpenText(self._normalizer, self._config.max_chars, segment.end), None
         self._skipped.add(normalized, segment.start)
-        planned: list[SpeechSegment] = []
-        for part in split_spoken(normalized, self._config.max_chars):
-            planned.append(
-                SpeechSegment(
-                    index=self._num_segments,
-                    text=part.text,
-                    source=part.source,
-                    start=segment.start + part.start,
-                    end=segment.start + part.start + len(part.source),
-                    words=place_words(part, segment.start + part.start),
-                )
-            )
-            self._num_segments += 1
-        return planned
+        parts = split_spoken(normalized, self._config.max_chars)
+        for first in range(0, max(1, len(parts)), _STRETCH_PARTS):
+            yield [self._segment_of(part, segment.start) for part in parts[first : first + _STRETCH_PARTS]]
+
+    def _segment_of(self, part: SpokenPart, offset: int) -> SpeechSegment:
+        start = offset + part.start
+        self._num_segments += 1
+        words = place_words(part, start)
+        return SpeechSegment(self._num_segments - 1, part.text, part.source, start, start + len(part.source), words)
 
 
 class PlannerFactory:
@@ -219,6 +232,10 @@ class PlannerFactory:
         """A planner for one context in this language; `live` as for `SpeechPlanner`."""
         stall_flush_s = OPEN_STALL_S if live and self._stall_flush_s is None else self._stall_flush_s
         return SpeechPlanner(self._normalizer(language), self._segmenter, stall_flush_s, live=live)
+
+
+def _all(planning: Planning) -> list[SpeechSegment]:
+    return [segment for segments in planning for segment in segments]
 
 
 def _replace_surrogates(text: str) -> str:

@@ -29,7 +29,9 @@ class Unread:
         if self._folded.source[found[0] : found[1]] != " " and any(
             map(has_content, self._folded.source[found[0] : found[1]])
         ):
-            (self._dropped if dropped else self._tokens).append(found)
+            tokens = self._dropped if dropped else self._tokens
+            if not tokens or tokens[-1] != found:  # a ligature is folded to many
+                tokens.append(found)
             self._last_end = end
 
     def ends_at(self, index: int) -> bool:
@@ -53,10 +55,10 @@ class Unread:
         """What nothing can speak from `start` on, given what is spoken there; every range has content, no two touch."""
         return self._joined([*_outside(_since(self._tokens, start), spans), *_since(self._letters, start)])
 
-    def dropped(self, spans: Sequence[SpanTuple], start: int = 0) -> tuple[Range, ...]:
-        """What has no sound on purpose, likewise; none has a part of what is skipped."""
-        skipped = [(0, 0, *each) for each in self.skipped(spans, start)]
-        return self._joined(_outside(_outside(_since(self._dropped, start), spans), skipped))
+    def dropped(self, spans: Sequence[SpanTuple], skipped: Sequence[Range], start: int = 0) -> tuple[Range, ...]:
+        """What has no sound on purpose, likewise; none has a part of what is `skipped`."""
+        ranges = _outside(_since(self._dropped, start), spans)
+        return self._joined(_outside(ranges, [(0, 0, *each) for each in skipped]))
 
     def _joined(self, ranges: list[Range]) -> tuple[Range, ...]:
         found: list[Range] = []

@@ -83,6 +83,7 @@ def test_a_flush_and_the_end_close_the_open_segment(driver: Driver, message: Any
         ("start", 0, "One two three", False),
         ("extend", 0, "One two three fo", True),
     ]
+    driver.wait(0)
     assert driver.done(EndOfSegments) == rest
     write(driver, *[" ur five six"] * (not rest))
     assert [index for _, index, *_ in given_to_the_engine(driver)[2:]] == [1] * (not rest)

@@ -130,6 +130,7 @@ def test_each_context_has_its_own_clock(driver: Driver) -> None:
 
 def test_words_come_once_before_their_audio(driver: Driver) -> None:
     driver.say("c", "One two three four five six seven.")
+    driver.wait(0)  # the second half of it is planned
     for index in range(100):
         driver.give("c", 1)
         driver.session.segment_progress("c", 0, 20 * (index + 1), False, driver.now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,18 @@ class FakePlanner:
 
     def tick(self, now: float) -> list[FakeSegment]:
         return self.flush(now) if self._due is not None and now >= self._due else []
+
+    def pushing(self, delta: str, now: float) -> Iterator[list[FakeSegment]]:
+        yield from filter(None, [self.push(delta, now)])
+
+    def flushing(self, now: float) -> Iterator[list[FakeSegment]]:
+        yield from filter(None, [self.flush(now)])
+
+    def ending(self, now: float) -> Iterator[list[FakeSegment]]:
+        yield from filter(None, [self.end(now)])
+
+    def ticking(self, now: float) -> Iterator[list[FakeSegment]]:
+        yield from filter(None, [self.tick(now)])
 
     def take_skipped(self) -> list[tuple[int, int]]:
         taken, self._skipped = self._skipped, []

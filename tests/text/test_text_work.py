@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 import pytest
 
+from realtime_tts.session.draft import SLICE_CHARS
 from realtime_tts.text.normalizer import Normalizer
 from realtime_tts.text.planner import SpeechPlanner
 
@@ -73,3 +75,41 @@ def test_ordinary_text_costs_least() -> None:
     text = (ORDINARY * 99)[:SHORT]
     count_work(text, SHORT)
     assert count_work(text, SHORT) <= 40 * SHORT
+
+
+def dearest_stretch(text: str, *, live: bool) -> int:
+    """Function calls of the longest piece of work that cannot be interrupted, the text coming as a session reads it."""
+    planner = SpeechPlanner(SPELLING, live=live)
+    found, num_calls = [0], 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal num_calls
+        num_calls += event in ("call", "c_call")
+
+    def measure(work: Iterator[object]) -> None:
+        nonlocal num_calls
+        is_over = False
+        while not is_over:
+            num_calls = 0
+            sys.setprofile(count)
+            is_over = next(work, None) is None
+            sys.setprofile(None)
+            found.append(num_calls)
+
+    before = sys.getprofile()
+    try:
+        for start in range(0, len(text), SLICE_CHARS):
+            measure(planner.pushing(text[start : start + SLICE_CHARS], float(start)))
+        measure(planner.ending(float(len(text))))
+    finally:
+        sys.setprofile(before)
+    return max(found)
+
+
+@pytest.mark.parametrize("unit", [ORDINARY, *UNITS, "\ufdfa", "\u00bd\u2153\u00bc", "MCMXCIX ", "e\u0301\u0323"])
+@pytest.mark.parametrize("live", [False, True])
+def test_no_stretch_of_work_is_long(unit: str, live: bool) -> None:
+    """The dearest ("㎏%") are at 12,000 calls, which take a millisecond; all of a segment at once would be 40,000."""
+    text = (unit * SHORT)[:SHORT]
+    dearest_stretch(text, live=live)  # caches
+    assert dearest_stretch(text, live=live) <= 14_000
