@@ -15,8 +15,8 @@ _M_ARENA_MAX = -8  # of glibc's malloc.h
 _MAX_ARENAS = 2
 _SWITCH_INTERVAL_S = 0.0005
 _STATM = Path("/proc/self/statm")
-_TRIM_EVERY_S = 10.0
-_TRIM_BEYOND_BYTES = 8 * 1024 * 1024  # more than after the last time
+_TRIM_EVERY_S, _TRIM_EVERY_AT_MOST_S = 10.0, 80.0  # the longer, the more often there was nothing to be had
+_WORTH_BYTES = 8 * 1024 * 1024
 
 
 def limit_arenas() -> None:
@@ -35,17 +35,20 @@ async def keep_heap_small(run: Callable[[Callable[[], None]], Awaitable[None]]) 
 
     glibc keeps it: a wave of clients that has passed would cost as much as its peak until the process ends.
     """
-    low = _resident_bytes()
+    low, wait_s = _resident_bytes(), _TRIM_EVERY_S
     while True:
-        await asyncio.sleep(_TRIM_EVERY_S)
-        low = min(low, _resident_bytes())
-        if _resident_bytes() > low + _TRIM_BEYOND_BYTES:
+        await asyncio.sleep(wait_s)
+        before = _resident_bytes()
+        if before > low + _WORTH_BYTES:
             await run(_trim)
-            low = _resident_bytes()
+            was_worth = _resident_bytes() < before - _WORTH_BYTES
+            wait_s = _TRIM_EVERY_S if was_worth else min(2 * wait_s, _TRIM_EVERY_AT_MOST_S)
+        low = min(low, _resident_bytes())
 
 
 def _trim() -> None:
     """Takes 10 to 30 ms, in which other threads may have to wait for memory: nothing to do often."""
+    gc.collect()  # sessions that are over may hold each other
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 

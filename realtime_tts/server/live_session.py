@@ -291,8 +291,8 @@ class LiveSession:
         return speech
 
     def _stop(self, context_id: str) -> None:
-        if speech := self._speeches.pop(context_id, None):
-            task = speech.close()
+        speech = self._speeches.pop(context_id, None)
+        if speech is not None and (task := speech.close()) is not None:
             # The loop holds tasks weakly, and this one may still have to be cancelled.
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)

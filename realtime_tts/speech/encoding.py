@@ -49,18 +49,26 @@ class ContextEncoder:
     def __init__(self, encoders: Encoders, input_rate_hz: int, fmt: AudioFormat) -> None:
         self._encoders, self._input_rate_hz, self._format = encoders, input_rate_hz, fmt
         self._is_first = True
-        self._pipeline = asyncio.ensure_future(encoders.run(lambda: pipeline.AudioPipeline(input_rate_hz, fmt)))
+        self._pipeline: asyncio.Future[pipeline.AudioPipeline] | None = asyncio.ensure_future(
+            encoders.run(lambda: pipeline.AudioPipeline(input_rate_hz, fmt))
+        )
 
     async def push(self, pcm: bytes) -> list[Packet]:
-        ready = await self._pipeline
+        ready = await self._ready()
         return await self._run(lambda: ready.push(pcm))
 
     async def finish(self) -> list[Packet]:
-        ready = await self._pipeline
-        return await self._run(ready.finish)
+        return await self._run((await self._ready()).finish)
 
     def close(self) -> None:
-        self._pipeline.cancel()
+        """Nothing is pushed any more. The codec's memory is free at once, whoever still holds this."""
+        if self._pipeline is not None:
+            self._pipeline.cancel()
+            self._pipeline = None
+
+    async def _ready(self) -> pipeline.AudioPipeline:
+        assert self._pipeline is not None, "it is closed"
+        return await self._pipeline
 
     def slices(self, pcm: bytes) -> list[bytes]:
         """The pieces in which to push a chunk: many for the first, one for each later one."""
@@ -106,14 +114,18 @@ class ContextSpeech:
         self.speaker = speaker
         self._context_id, self._listener = context_id, listener
         self._encoder = ContextEncoder(encoders, speaker.sample_rate_hz, fmt)
+        self._task: asyncio.Task[None] | None
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"speak {context_id}")
 
-    def close(self) -> asyncio.Task[None]:
-        """Tell the listener nothing more. Returns the task that is ending."""
+    def close(self) -> asyncio.Task[None] | None:
+        """Tell the listener nothing more. Returns the task that is ending, the first time."""
         self.speaker.close()
         self._encoder.close()
-        self._task.cancel()
-        return self._task
+        # A cancelled task holds its frames, and these hold us: memory would wait for a collection of garbage.
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+        return task
 
     async def _run(self) -> None:
         try:

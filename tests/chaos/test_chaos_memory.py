@@ -1,4 +1,7 @@
-"""Fifty hostile sockets of each kind cost the gateway 64 MiB at most, and honest clients nothing."""
+"""Fifty hostile sockets of each kind cost the gateway 64 MiB at most in all, and honest clients nothing.
+
+Resident memory of the process at its peak, garbage and what the allocator keeps included, against that before.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,7 +32,8 @@ class Gateway:
 
     def __init__(self, log: Path) -> None:
         settings = json.dumps({"max_sessions": 64, "resume_window_s": 5.0, "slow_consumer_timeout_s": 5.0})
-        command = [sys.executable, str(SCRIPT), settings]
+        # More streams than the hostile can hold: whom a full engine refuses is another matter.
+        command = [sys.executable, str(SCRIPT), settings, json.dumps({"max_streams": 1024})]
         with log.open("w") as stderr:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
         assert self.process.stdout is not None
@@ -76,23 +80,29 @@ async def peak_under_attack(gateway: Gateway, name: str, num_sockets: int, secon
     return peak
 
 
-async def growth_mib(gateway: Gateway, names: Iterable[str], num_sockets: int, seconds: float) -> float:
-    """Of the gateway's memory at its peak, under one kind after the other."""
+async def growth_mib(gateway: Gateway, num_sockets: int, seconds: float) -> float:
+    """Of the gateway's memory at its peak, under one kind after the other; a table of it is printed."""
     await speaks(gateway.url)
-    baseline = peak = gateway.memory()
-    for name in names:
-        peak = max(peak, await peak_under_attack(gateway, name, num_sockets, seconds))
+    baseline = highest = gateway.memory()
+    sys.stdout.write(
+        f"\n| {num_sockets} sockets, {seconds:g} s each | before, MiB | peak | soon after |\n|---|---|---|---|\n"
+    )
+    for name in ATTACKS:
+        before = gateway.memory()
+        peak = await peak_under_attack(gateway, name, num_sockets, seconds)
         await asyncio.sleep(0.5)
         await speaks(gateway.url)
-    return (peak - baseline) / MIB
+        row = (f"{(memory - baseline) / MIB:.1f}" for memory in (before, peak, gateway.memory()))
+        sys.stdout.write(f"| {name} | {' | '.join(row)} |\n")
+        highest = max(highest, peak)
+    return (highest - baseline) / MIB
 
 
 async def test_a_few_hostile_sockets_cost_little(gateway: Gateway) -> None:
-    assert await growth_mib(gateway, ATTACKS, num_sockets=6, seconds=0.5) <= 32
+    assert await growth_mib(gateway, num_sockets=6, seconds=0.5) <= 32
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(SECONDS * 2 + 120)
-@pytest.mark.parametrize("name", ATTACKS)
-async def test_hostile_sockets_cost_so_much_and_no_more(gateway: Gateway, name: str) -> None:
-    assert await growth_mib(gateway, [name], NUM_SOCKETS, SECONDS) <= MAX_GROWTH_MIB
+@pytest.mark.timeout(len(ATTACKS) * (SECONDS * 2 + 30))
+async def test_hostile_sockets_of_all_kinds_cost_so_much_and_no_more(gateway: Gateway) -> None:
+    assert await growth_mib(gateway, NUM_SOCKETS, SECONDS) <= MAX_GROWTH_MIB

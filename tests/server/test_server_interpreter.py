@@ -10,34 +10,49 @@ import pytest
 from realtime_tts.server import interpreter
 
 MIB = 1024 * 1024
+Trims = list[tuple[float, float]]
 
 
-async def trims(sizes_mib: list[float], monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """At which sizes of the process memory is given back; each time it falls to 100 MiB."""
-    found: list[float] = []
-    at = iter(sizes_mib)
-    now = {"mib": next(at)}
+async def trims(
+    sizes_mib: list[float], in_use_mib: float, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[float, float]]:
+    """When and at which size of the process memory is given back; the sizes are those at each look."""
+    found: Trims = []
+    sizes = iter(sizes_mib)
+    now, mib = 0.0, next(sizes)
 
     async def sleep(seconds: float) -> None:
+        nonlocal now, mib
+        now += seconds
         try:
-            now["mib"] = next(at)
+            mib = next(sizes)
         except StopIteration:
             raise asyncio.CancelledError from None
 
     async def run(job: Callable[[], None]) -> None:
-        found.append(now["mib"])
-        now["mib"] = 100.0
+        nonlocal mib
+        found.append((now, mib))
+        mib = in_use_mib
 
     monkeypatch.setattr(interpreter.asyncio, "sleep", sleep)
-    monkeypatch.setattr(interpreter, "_resident_bytes", lambda: round(now["mib"] * MIB))
+    monkeypatch.setattr(interpreter, "_resident_bytes", lambda: round(mib * MIB))
     with pytest.raises(asyncio.CancelledError):
         await interpreter.keep_heap_small(run)
     return found
 
 
 async def test_memory_is_given_back_once_it_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await trims([100, 105, 107, 109, 100, 108, 130], monkeypatch) == [109, 130]
+    assert await trims([100, 105, 107, 109, 100, 108, 130], 100, monkeypatch) == [(30, 109), (60, 130)]
 
 
 async def test_what_is_less_than_before_counts_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await trims([150, 101, 106, 110], monkeypatch) == [110]
+    assert await trims([150, 101, 106, 110], 101, monkeypatch) == [(30, 110)]
+
+
+async def test_while_it_is_in_use_it_is_tried_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [at for at, _ in await trims([100] + [150] * 7, 149, monkeypatch)] == [10, 30, 70, 150, 230, 310, 390]
+
+
+async def test_trimming_is_harmless() -> None:
+    interpreter._trim()
+    assert interpreter._resident_bytes() >= 0
