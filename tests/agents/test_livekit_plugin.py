@@ -186,6 +186,38 @@ def test_the_environment_names_the_server(monkeypatch: pytest.MonkeyPatch) -> No
         realtime_tts.TTS("localhost:8000")
 
 
+async def test_fifty_turns_leave_nothing_behind(make_tts: Any) -> None:
+    async with scripted(TalkingVoice()) as (url, connections):
+        tts = make_tts(url)
+        for turn in range(50):
+            stream = tts.stream(conn_options=ONCE)
+            if turn % 5 == 4:
+                stream.push_text("Never mind")
+                await asyncio.sleep(0)
+            else:
+                assert "".join(pieces_of(await speak(stream, f"turn {turn}."))) == f"turn {turn}."
+            await stream.aclose()
+        session = tts._shared._session
+        assert len(connections) == 1
+        while session._awaited or session._live:  # answers to the cancels, and what is still being heard
+            await asyncio.sleep(0.01)
+        assert session._protocol._contexts == {}
+
+
+@pytest.mark.slow
+async def test_a_language_model_may_think_for_twenty_seconds(make_tts: Any, fake_gateway: str) -> None:
+    stream = make_tts(fake_gateway).stream(conn_options=ONCE)
+    stream.push_text("Let me think about that, ")
+    heard = asyncio.create_task(frames_of(stream))
+    await asyncio.sleep(20)
+    assert not heard.done()
+    stream.push_text("and here is the answer.")
+    stream.end_input()
+    events = await asyncio.wait_for(heard, 20)
+    await stream.aclose()
+    assert "".join(pieces_of(events)) == "Let me think about that, and here is the answer."
+
+
 # ---- interruption ----------------------------------------------------------------------------------------------------
 
 
@@ -311,6 +343,27 @@ async def test_a_piece_that_is_refused_ends_the_turn_with_the_reason(make_tts: A
         with pytest.raises(APIStatusError) as caught:
             await anext(stream)
         assert caught.value.status_code == 413
+        await stream.aclose()
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+async def test_a_turn_that_the_server_ends_early_is_a_connection_error(make_tts: Any, has_ended: bool) -> None:
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        context_id = (await connection.read("text"))["context_id"]
+        await connection.accept(context_id)
+        if has_ended:
+            await connection.read("end")
+        await connection.audio(1, 0)
+        await connection.cancelled(context_id, 2)
+
+    async with scripted(script) as (url, _):
+        stream = make_tts(url).stream(conn_options=ONCE)
+        stream.push_text("Hello there. ")
+        if has_ended:
+            stream.end_input()
+        with pytest.raises(APIConnectionError, match="ended the turn"):
+            await asyncio.wait_for(frames_of(stream), 10)
         await stream.aclose()
 
 

@@ -189,8 +189,8 @@ class SynthesizeStream(tts.SynthesizeStream):
             sending.add_done_callback(lambda task: _stop_if_failed(task, context))
             try:
                 await _forward(context, output_emitter, self._speech._audio.frame_samples)
-                if not sending.done():
-                    raise APIConnectionError("the server ended the turn before its text had ended")
+                if context.done is None and not (sending.done() and sending.exception() is not None):
+                    raise APIConnectionError("the server ended the turn before it was spoken")
                 await sending
             finally:
                 if context.done is None:
@@ -246,6 +246,8 @@ class ChunkedStream(tts.ChunkedStream):
             )
             try:
                 await _forward(context, output_emitter, self._speech._audio.frame_samples)
+                if context.done is None:
+                    raise APIConnectionError("the server ended the text before it was spoken")
             finally:
                 if context.done is None:
                     context.cancel_nowait()
