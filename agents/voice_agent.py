@@ -31,6 +31,7 @@ from livekit.agents import (
     room_io,
 )
 from livekit.agents.types import NOT_GIVEN, TimedString
+from livekit.agents.voice.io import PlaybackProgressedEvent
 from livekit.plugins import realtime_tts
 from script import TOKENS_PER_SECOND
 from scripted import LoudnessVAD, ScriptedLLM, UncomprehendingSTT
@@ -53,6 +54,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--instructions", default=INSTRUCTIONS, help="for the language model")
     made.add_argument("--greeting", default=GREETING, help="said first; empty for none")
     made.add_argument("--tokens-per-second", type=float, default=TOKENS_PER_SECOND, help="of the scripted answers")
+    made.add_argument(
+        "--history",
+        choices=["heard", "shown"],
+        default="heard",
+        help="of an interrupted turn: the words that were heard, or what LiveKit's transcript had shown",
+    )
     made.add_argument("--health-port", type=int, default=8081, help="where the worker says over HTTP that it is well")
     made.add_argument("--load-threshold", type=float, default=0.7, help="of the machine, above which no room is taken")
     made.add_argument("--journal", help="a file that gets a line of JSON for all that happens")
@@ -182,6 +189,10 @@ async def converse(job: JobContext) -> None:
     def note_user(event: Any) -> None:
         journal.note("user", state=event.new_state)
 
+    def note_played(event: PlaybackProgressedEvent) -> None:
+        """A stretch without a gap; where the next one begins later, there was one."""
+        journal.note("played", began_at=event.started_at, offset_s=event.offset, duration_s=event.duration)
+
     @session.on("close")
     def end_job(event: Any) -> None:
         job.shutdown("the conversation is over")  # rather than when the server gives the empty room up
@@ -193,7 +204,10 @@ async def converse(job: JobContext) -> None:
     job.add_shutdown_callback(close_tts)
     options = room_io.RoomOptions(text_input=room_io.TextInputOptions(text_input_cb=take_text))
     await session.start(agent=Assistant(journal), room=job.room, room_options=options)
-    realtime_tts.keep_what_was_heard(session)
+    if OPTIONS.history == "heard":
+        realtime_tts.keep_what_was_heard(session)
+    if session.output.audio is not None:
+        session.output.audio.on("playback_progressed", note_played)
     journal.note("started")
 
 

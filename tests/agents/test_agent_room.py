@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from agent_worker import AgentWorker
 from conftest import ROOT, server_python
-from livekit_room import (
+from realtime_tts_client import AudioFormat, Word, connect
+
+from benchmarks.agent_worker import AgentWorker
+from benchmarks.livekit_room import (
     RATE_HZ,
     Caller,
     LiveKitServer,
@@ -26,7 +28,7 @@ from livekit_room import (
     running_livekit,
     wait_for_http,
 )
-from realtime_tts_client import AudioFormat, Word, connect
+from benchmarks.sound_match import decimated, find, last_sounds
 
 pytestmark = pytest.mark.skipif(
     livekit_server_path() is None,
@@ -39,7 +41,6 @@ STORY = (
     "and every evening he came home with a basket full of fish. One day he found a bottle in the sand."
 )
 SEED = 7
-MATCH_RATE_HZ = 8_000  # is enough to know a sound again
 WITHIN_S = 0.08  # what a word's time, an Opus frame and the listener's buffer may be off
 
 
@@ -165,27 +166,6 @@ async def reference(speech_url: str, text: str) -> tuple[np.ndarray, list[Word]]
         context = session.speak(text)
         samples = np.concatenate([chunk async for chunk in context.pcm("int16")])
         return decimated(samples, 24_000), context.words
-
-
-def decimated(samples: np.ndarray, rate_hz: int) -> np.ndarray:
-    step = rate_hz // MATCH_RATE_HZ
-    return samples[: len(samples) // step * step].reshape(-1, step).mean(axis=1)
-
-
-def find(piece: np.ndarray, spoken: np.ndarray) -> tuple[float, float]:
-    """Where a piece of sound ends in `spoken`, in seconds, and how well it fits there: 1 is the same sound."""
-    score = np.correlate(spoken, piece, mode="valid")
-    energy = np.convolve(np.square(spoken), np.ones(len(piece)), mode="valid") * np.sum(np.square(piece))
-    fits = score / np.sqrt(energy + 1.0)
-    best = int(np.argmax(fits))
-    return (best + len(piece)) / MATCH_RATE_HZ, float(fits[best])
-
-
-def last_sounds(hearing: np.ndarray) -> np.ndarray:
-    """The last third of a second: what came before may have gaps on a busy machine."""
-    heard = decimated(hearing, RATE_HZ)
-    end = int(np.flatnonzero(np.abs(heard) > 300)[-1]) + 1
-    return heard[max(0, end - MATCH_RATE_HZ // 3) : end]
 
 
 async def test_three_rooms_at_once_hear_their_own(

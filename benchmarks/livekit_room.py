@@ -154,7 +154,7 @@ class Caller:
         """When the first sound since then came."""
 
         async def poll() -> float:
-            while not (found := self.hearing.audible(since)):
+            while not (found := self.hearing.audible(since)):  # noqa: ASYNC110 - frames come by themselves
                 await asyncio.sleep(0.005)
             return found[0]
 
