@@ -11,6 +11,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -73,27 +74,46 @@ def speech_url() -> Iterator[str]:
                 process.wait(20)
 
 
+class OneWorker:
+    """The worker that is registered: were there two, LiveKit would share the rooms among them."""
+
+    def __init__(self, livekit: LiveKitServer, speech_url: str, make_directory: Callable[[], Path]) -> None:
+        self._livekit, self._speech_url, self._make_directory = livekit, speech_url, make_directory
+        self._flags: tuple[str, ...] = ()
+        self._worker: AgentWorker | None = None
+
+    def with_flags(self, *flags: str) -> AgentWorker:
+        """The same again if it has these flags and lives."""
+        if self._worker is None or self._worker.process.poll() is not None or flags != self._flags:
+            self.end()
+            worker = AgentWorker(self._livekit.environment(), self._speech_url, self._make_directory(), *flags)
+            self._worker, self._flags = worker.__enter__(), flags
+        return self._worker
+
+    def end(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
+
+
 @pytest.fixture(scope="module")
-def start_worker(
+def one_worker(
     livekit: LiveKitServer, speech_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., AgentWorker]:
-    def start(*flags: str) -> AgentWorker:
-        return AgentWorker(livekit.environment(), speech_url, tmp_path_factory.mktemp("worker"), *flags)
-
-    return start
-
-
-@pytest.fixture(scope="module")
-def worker(start_worker: Callable[..., AgentWorker]) -> Iterator[AgentWorker]:
-    with start_worker() as running:
-        yield running
+) -> Iterator[OneWorker]:
+    one = OneWorker(livekit, speech_url, lambda: tmp_path_factory.mktemp("worker"))
+    yield one
+    one.end()
 
 
-@pytest.fixture(scope="module")
-def steady_worker(start_worker: Callable[..., AgentWorker]) -> Iterator[AgentWorker]:
+@pytest.fixture
+def worker(one_worker: OneWorker) -> AgentWorker:
+    return one_worker.with_flags()
+
+
+@pytest.fixture
+def steady_worker(one_worker: OneWorker) -> AgentWorker:
     """Makes the same samples of a text every time."""
-    with start_worker("--mode", "clause", "--seed", str(SEED)) as running:
-        yield running
+    return one_worker.with_flags("--mode", "clause", "--seed", str(SEED))
 
 
 def plain(text: str) -> list[str]:
@@ -229,30 +249,31 @@ def num_sessions(speech_url: str) -> float:
 
 
 async def test_an_agent_that_is_killed_frees_the_server_and_another_one_takes_over(
-    livekit: LiveKitServer, speech_url: str, start_worker: Callable[..., AgentWorker]
+    livekit: LiveKitServer, speech_url: str, one_worker: OneWorker
 ) -> None:
     """And that one, asked to end, lets its conversation end first."""
+    one_worker.end()
     before = await asyncio.to_thread(num_sessions, speech_url)
-    with start_worker() as first:
-        async with calling(livekit, "killed") as caller:
-            await caller.agent_is_here()
-            asked_at = await ask(caller, STORY)
-            await caller.until_audible(asked_at)
-            first.kill()
-            await caller.until_silent(asked_at)
-    with start_worker() as second:
-        async with calling(livekit, "again") as caller:
-            await caller.agent_is_here()
-            asked_at = await ask(caller, "Here I am again.")
-            await second.until("said", "again", asked_at, role="assistant", text="Here I am again.")
-            assert caller.hearing.audible(asked_at)
-            second.ask_to_end()
-            asked_at = await ask(caller, "And I am still here.")
-            said = await second.until("said", "again", asked_at, role="assistant")
-            assert (said["text"], said["interrupted"]) == ("And I am still here.", False)
-            assert second.process.poll() is None
-        await asyncio.to_thread(second.process.wait, 60)
-        assert second.events("closed", "again") != []
+    first = await asyncio.to_thread(one_worker.with_flags)
+    async with calling(livekit, "killed") as caller:
+        await caller.agent_is_here()
+        asked_at = await ask(caller, STORY)
+        await caller.until_audible(asked_at)
+        first.kill()
+        await caller.until_silent(asked_at)
+    second = await asyncio.to_thread(one_worker.with_flags)
+    async with calling(livekit, "again") as caller:
+        await caller.agent_is_here()
+        asked_at = await ask(caller, "Here I am again.")
+        await second.until("said", "again", asked_at, role="assistant", text="Here I am again.")
+        assert caller.hearing.audible(asked_at)
+        second.ask_to_end()
+        asked_at = await ask(caller, "And I am still here.")
+        said = await second.until("said", "again", asked_at, role="assistant")
+        assert (said["text"], said["interrupted"]) == ("And I am still here.", False)
+        assert second.process.poll() is None
+    await asyncio.to_thread(second.process.wait, 60)
+    assert second.events("closed", "again") != []
 
     async def until_freed() -> None:
         while await asyncio.to_thread(num_sessions, speech_url) > before:
