@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -232,7 +233,7 @@ def capacity(
     with _Bar(None) as bar:
         bar.next("warming up")
         driver = InProcess(subject, patches or (12 if is_cpu else 40), steps, cfg)
-        result = measure_capacity(driver, plan, bar.next)
+        result = measure_capacity(driver, plan, bar.next, driver.steps)
     click.echo(capacity_table(result))
     _keep("capacity", plan, subject.describe(), result, json_path, plot)
 
@@ -323,7 +324,11 @@ def _load(options: dict[str, Any], batches: tuple[int, ...] | None) -> Subject:
 
     click.echo(f"Loading {options['model']} …", err=True)
     wanted = max(batches or default_batches(choose_device(options["device"])))
-    return Subject.load(EngineOptions(**options, max_streams=wanted))
+    subject = Subject.load(EngineOptions(**options, max_streams=wanted))
+    gc.collect()
+    gc.freeze()  # as a worker does
+    click.get_current_context().call_on_close(gc.unfreeze)
+    return subject
 
 
 def _keep(
