@@ -72,6 +72,7 @@ def measure_capacity(
         load = OpenLoad(rate_per_s, turn_s, window_s, min(_RAMP_S, turn_s), min(_SETTLE_S, turn_s))
         progress(f"{streams:.3g} streams, arrivals {seed + 1}")
         heard = driver.open_loop(load.arrivals(seed), plan.bar, load.expected)
+        told = extra()
         held = plan.bar.holds([stream for stream in heard if stream.judged])
         whole = [stream for stream in heard if stream.error != GAVE_UP]
         trials.append(
@@ -82,7 +83,7 @@ def measure_capacity(
                 "held": held,
                 "gave_up": any(stream.judged and stream.error == GAVE_UP for stream in heard),
                 **summary(whole, load.window),
-                **extra(),
+                **told,
                 "raw": [_raw(stream) for stream in whole if stream.judged],
             }
         )

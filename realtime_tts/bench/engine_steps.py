@@ -116,7 +116,9 @@ def measure_steps(
     for run in range(plan.runs):
         for row in rows:
             progress(f"{row['streams']} streams, run {run + 1}")
+            subject.forget_peak()
             row["runs"].append(_times_ms(streams, row["streams"], plan))
+            row["memory"] = subject.memory()
     for row in rows:
         _summarise(row, subject)
     if plan.split:
@@ -148,7 +150,6 @@ def _summarise(row: dict[str, Any], subject: Subject) -> None:
     row["step_ms"] = dataclasses.asdict(Spread.of(times_ms))
     row["p50_ms_of_runs"] = [percentile(run, 50) for run in row["runs"]]
     row["times_real_time"] = row["streams"] * 1000 * subject.patch_s / row["step_ms"]["p50"]
-    row["memory"] = subject.memory()
 
 
 def _split(streams: SteadyStreams, clock: SplittingClock, batch: int, plan: StepPlan) -> dict[str, Any]:

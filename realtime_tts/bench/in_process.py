@@ -5,13 +5,16 @@ the engine sends it. What a worker does, without sockets and a gateway.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import random
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from realtime_tts.bench.arrivals import Arrival
+from realtime_tts.bench.figures import Spread
 from realtime_tts.bench.streams import GAVE_UP, Bar, Heard, Watch
 from realtime_tts.bench.subject import Subject
 from realtime_tts.bench.texts import turn
@@ -39,6 +42,7 @@ class InProcess:
         self._running: dict[str, Heard] = {}
         self._ended: list[Heard] = []
         self._number = 0
+        self._step_times_s: list[float] = []
         self._began_s = time.monotonic()
         self.engine: Engine = subject.engine(self._receive, max_waiting=_MAX_WAITING)
 
@@ -102,8 +106,7 @@ class InProcess:
             while waiting and waiting[0].at_s <= now_s:
                 arrival = waiting.popleft()
                 self._ask(arrival.at_s, arrival.share, arrival.judged, paced=True)
-            if not self.engine.step():
-                self._sleep(waiting[0].at_s if waiting else None)
+            self._step(waiting[0].at_s if waiting else None)
             for stream in self._take_ended():
                 heard.append(stream)
                 num_judged -= stream.judged
@@ -167,6 +170,21 @@ class InProcess:
 
     def _begin(self) -> None:
         self._began_s = time.monotonic()
+        self._step_times_s = []
+
+    def _step(self, next_s: float | None) -> None:
+        """A step, or, if there is nothing to do, the wait until there may be something."""
+        started_s = time.perf_counter()
+        if self.engine.step():
+            self._step_times_s.append(time.perf_counter() - started_s)
+        else:
+            self._sleep(next_s)
+
+    def steps(self) -> dict[str, Any]:
+        """Of the last load: how long its steps took, ms, and which share of its time they filled."""
+        elapsed_s = max(1e-9, self._now_s())
+        times_ms = [1000 * seconds for seconds in self._step_times_s]
+        return {"step_ms": dataclasses.asdict(Spread.of(times_ms)), "busy": sum(self._step_times_s) / elapsed_s}
 
     def _now_s(self) -> float:
         return time.monotonic() - self._began_s

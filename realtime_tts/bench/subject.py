@@ -46,6 +46,11 @@ class Subject:
         """A warm one; arguments as `make_engine`'s."""
         return make_engine(self.loaded, self.device, self.options, emit, stages, **limits)
 
+    def forget_peak(self) -> None:
+        """Let `memory` tell the peak from here on."""
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+
     def memory(self) -> dict[str, float]:
         """MiB: of the device what tensors held at most and what is reserved for them; of the process on the CPU."""
         if self.device.type != "cuda":

@@ -62,7 +62,16 @@ def capacity_table(result: Row) -> str:
     outcome = f"Nothing holds: {failed} streams at once are too many."
     if result["streams"]:
         outcome = f"{held} streams at once hold, {failed} do not: {rate} a second of {turn} s each."
-    return "\n".join([table(header, lines), "", outcome])
+    steps = [_steps(trial) for trial in result["trials"] if trial["held"] and trial["offered"] == result["streams"]]
+    return "\n".join([table(header, lines), "", *filter(None, steps[-1:]), outcome])
+
+
+def _steps(trial: Row) -> str:
+    """How long the engine's steps took, where that is known."""
+    if "busy" not in trial:
+        return ""
+    p50, p99 = (figure(trial["step_ms"][name]) for name in ("p50", "p99"))
+    return f"Steps then: p50 {p50} ms, p99 {p99} ms, {percent(trial['busy'])} of the time."
 
 
 def server_table(result: Row) -> str:
