@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -183,3 +184,38 @@ def test_a_text_that_may_still_grow_is_not_used_up(tiny: LoadedModel, monkeypatc
     done = harness.end("x")
     assert isinstance(done, frames.Done)
     assert (done.num_patches, done.ends_cut) == (num_open + 4, 1)
+
+
+def held_out(count: int) -> list[str]:
+    lines = (Path(__file__).parents[2] / "training/texts/evaluation_sentences.txt").read_text().splitlines()
+    sentences = [line for line in lines if line and not line.startswith("#")]
+    return sentences[:: len(sentences) // count][:count]
+
+
+def speak_all(texts: list[str]) -> list[frames.Done]:
+    """Each in each voice."""
+    harness = EngineHarness(starter(), num_blocks=2048, max_positions=512)
+    names = [f"{voice} {text}" for voice in starter().policy.voices for text in texts]
+    for seed, name in enumerate(names):
+        voice, text = name.split(" ", 1)
+        harness.say(name, text, voice=voice, seed=seed, max_patches=None)
+    harness.run(10_000)
+    ends = [harness.end(name) for name in names]
+    return [end for end in ends if isinstance(end, frames.Done)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_of_many_sentences_none_is_put_right_and_none_babbles_if_the_stop_head_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = held_out(20)
+    right = speak_all(texts)
+    assert len(right) == 60
+    assert all(corrections(done) == CLEAN for done in right)
+    let_stop(monkeypatch, starter(), lambda step: False)
+    cut = speak_all(texts)
+    later = [done.num_patches - other.num_patches for done, other in zip(cut, right, strict=True)]
+    assert sum(done.finish_reason == "stop" and done.ends_cut for done in cut) >= 58
+    assert sorted(later)[len(later) // 2] <= 5
+    assert sorted(later)[int(0.98 * len(later))] <= 12

@@ -36,7 +36,7 @@ def test_it_survives_the_trip_as_a_plain_map():
         voices={"a": VoicePolicy("<a>")},
         default_voice="a",
         charset="ab",
-        text_head=TextHead(3, 1, -20.5),
+        text_head=TextHead(3, 1, -20.5, 0.9),
     )
     assert ServingPolicy.from_map(json.loads(json.dumps(policy.to_map()))) == policy
 
@@ -64,6 +64,9 @@ def test_it_survives_the_trip_as_a_plain_map():
         ({"text_head": {"layer": 3, "head": -1}}, "text_head"),
         ({"text_head": {"layer": 3, "head": 1.0}}, "head"),
         ({"text_head": {"layer": 3, "head": 1, "lag_ms": float("nan")}}, "lag_ms"),
+        ({"text_head": {"layer": 3, "head": 1, "reach": 0.0}}, "reach"),
+        ({"text_head": {"layer": 3, "head": 1, "reach": 1.01}}, "reach"),
+        ({"text_head": {"layer": 3, "head": 1, "reach": float("nan")}}, "reach"),
         ({"text_head": {"layer": 3, "head": 1, "tail": 2}}, "'tail'"),
         ({"voices": []}, "voices"),
         ({"voices": {"a": {"prefix": "<a>"}}}, "'prefix'"),
