@@ -215,7 +215,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    rates = list(dict.fromkeys(row["rate"] for row in rows))
+    rates = sorted({row["rate"] for row in rows})
     figure, panels = pyplot.subplots(len(rates), 1, figsize=(8, 1 + 1.6 * len(rates)), sharex=True, squeeze=False)
     bins = np.geomspace(30, max(4000.0, *(row["first_packet_ms_max"] for row in rows)), 50)
     for axes, rate in zip(panels[:, 0], rates, strict=True):
