@@ -81,7 +81,7 @@ async def test_a_sentence_is_begun_before_it_is_written_and_spoken_to_its_end(
             starts = [word["start_ms"] for word in log.words]
             assert starts == sorted(starts)
             assert starts[-1] < log.terminal["audio_ms"]  # type: ignore[index]
-    assert word_error_rate(SENTENCES, heard) <= 0.35, heard
+    assert word_error_rate(SENTENCES, heard) <= 0.2, heard
 
 
 @pytest.mark.parametrize("end", [True, False], ids=["ended", "stalled"])
