@@ -148,4 +148,4 @@ def fuse(model: VoxCPM) -> None:
 
 def _fits(stack: MiniCPM) -> bool:
     head_dim = stack.layers[0].self_attn.head_dim
-    return bool(head_dim >= 16 and head_dim & (head_dim - 1) == 0)
+    return bool(head_dim >= 32 and head_dim & (head_dim - 1) == 0)

@@ -83,7 +83,7 @@ def test_swiglu(rows: int, size: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("rotates", [True, False])
 @pytest.mark.parametrize(
     ("sequences", "length", "queries", "heads", "kv_heads", "head_dim"),
-    [(1, 11, 11, 16, 2, 128), (3, 11, 4, 16, 2, 128), (5, 5, 5, 6, 2, 64), (2, 9, 4, 4, 4, 16), (130, 16, 2, 8, 1, 32)],
+    [(1, 11, 11, 16, 2, 128), (3, 11, 4, 16, 2, 128), (5, 5, 5, 6, 2, 64), (2, 9, 4, 4, 4, 32), (130, 16, 2, 8, 1, 32)],
 )
 def test_local_attention(
     sequences: int,

@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 MAX_LOCAL_LENGTH = 16
+_MANY, _MEMBERS = 32, 4
 _MIN_TILE = 16  # what a matrix product takes at least
 
 
@@ -25,39 +26,45 @@ def _rotated(values, cos, sin, first, second, dim: tl.constexpr, mask):
 
 @triton.jit
 def _local(
-    qkv, cos, sin, out, length, first_query,
-    heads: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr, group: tl.constexpr,
-    group_tile: tl.constexpr, query_tile: tl.constexpr, rotates: tl.constexpr, precision: tl.constexpr, scale,
+    qkv, cos, sin, out, length, first_query, width, kv_offset, value_offset, heads,
+    half: tl.constexpr, group: tl.constexpr, members: tl.constexpr, rotates: tl.constexpr, precision: tl.constexpr,
+    scale,
 ):  # fmt: skip
-    sequence, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    width: tl.constexpr = (heads + 2 * kv_heads) * head_dim
-    base = qkv + sequence * length * width
-    row = tl.arange(0, group_tile * query_tile)
-    query, member = row % query_tile + first_query, row // query_tile
-    dim = tl.arange(0, head_dim)[None, :]
-    partner = (dim + head_dim // 2) % head_dim
-    is_query = ((query < length) & (member < group))[:, None]
-    q_row = query[:, None] * width + (kv_head * group + member)[:, None] * head_dim
-    key = tl.arange(0, 16)
-    is_key = (key < length)[:, None]
-    k_row = key[:, None] * width + (heads + kv_head) * head_dim
+    """`members` heads that share a KV head, of one sequence: sixteen rows of each at most, in halves of a head, so that
+    rotation needs no exchange."""
+    sequence, first_head = tl.program_id(0).to(tl.int64), tl.program_id(1) * members
+    place = tl.arange(0, 16 * members)[:, None]
+    row, head = place % 16, first_head + place // 16
+    key_row = tl.arange(0, 16)[:, None]
+    dim = tl.arange(0, half)[None, :]
+    inside, is_key = row < length, key_row < length
+    base = qkv + sequence * length * width + dim
+    query = base + row * width + head * 2 * half
+    key = base + key_row * width + kv_offset + first_head // group * 2 * half
+    value = key + value_offset
+    q1 = tl.load(query, mask=inside, other=0.0)
+    q2 = tl.load(query + half, mask=inside, other=0.0)
+    k1 = tl.load(key, mask=is_key, other=0.0)
+    k2 = tl.load(key + half, mask=is_key, other=0.0)
+    v1 = tl.load(value, mask=is_key, other=0.0)
+    v2 = tl.load(value + half, mask=is_key, other=0.0)
     if rotates:
-        q = _rotated(base, cos + query[:, None] * head_dim, sin + query[:, None] * head_dim, q_row + dim,
-                     q_row + partner, dim, is_query)  # fmt: skip
-        k = _rotated(base, cos + key[:, None] * head_dim, sin + key[:, None] * head_dim, k_row + dim,
-                     k_row + partner, dim, is_key)  # fmt: skip
-    else:
-        q = tl.load(base + q_row + dim, mask=is_query, other=0.0).to(tl.float32)
-        k = tl.load(base + k_row + dim, mask=is_key, other=0.0).to(tl.float32)
-    v = tl.load(base + k_row + kv_heads * head_dim + dim, mask=is_key, other=0.0)
-    scores = tl.dot(q.to(v.dtype), tl.trans(k.to(v.dtype)), input_precision=precision) * scale
-    scores = tl.where((key < length)[None, :], scores, -1e30)
+        table, key_table = row * 2 * half + dim, key_row * 2 * half + dim
+        c, s = tl.load(cos + table, mask=inside, other=0.0), tl.load(sin + table + half, mask=inside, other=0.0)
+        qa, qb = q1.to(tl.float32), q2.to(tl.float32)
+        q1, q2 = (qa * c - qb * s).to(v1.dtype), (qb * c + qa * s).to(v1.dtype)
+        c, s = tl.load(cos + key_table, mask=is_key, other=0.0), tl.load(sin + key_table + half, mask=is_key, other=0.0)
+        ka, kb = k1.to(tl.float32), k2.to(tl.float32)
+        k1, k2 = (ka * c - kb * s).to(v1.dtype), (kb * c + ka * s).to(v1.dtype)
+    scores = tl.dot(q1, tl.trans(k1), input_precision=precision)
+    scores = tl.dot(q2, tl.trans(k2), scores, input_precision=precision) * scale
+    scores = tl.where((tl.arange(0, 16) < length)[None, :], scores, -1e30)
     weights = tl.exp(scores - tl.max(scores, 1)[:, None])
-    total = tl.sum(weights, 1)
-    result = tl.dot(weights.to(v.dtype), v, input_precision=precision) / total[:, None]
-    num_queries = length - first_query
-    place = (sequence * num_queries + query[:, None] - first_query) * heads + (kv_head * group + member)[:, None]
-    tl.store(out + place * head_dim + dim, result.to(out.dtype.element_ty), mask=is_query)
+    weights = (weights / tl.sum(weights, 1)[:, None]).to(v1.dtype)
+    wanted = inside & (row >= first_query)
+    target = out + ((sequence * (length - first_query) + row - first_query) * heads + head) * 2 * half + dim
+    tl.store(target, tl.dot(weights, v1, input_precision=precision).to(out.dtype.element_ty), mask=wanted)
+    tl.store(target + half, tl.dot(weights, v2, input_precision=precision).to(out.dtype.element_ty), mask=wanted)
 
 
 def local_attention(
@@ -68,15 +75,16 @@ def local_attention(
     qkv [N * length, width]; rope: cosine and signed sine [length, 1, head_dim] float32 → of each sequence's last
     `num_queries` positions, [N * num_queries, heads * head_dim].
     """
-    head_dim = qkv.shape[1] // (heads + 2 * kv_heads)
+    width = qkv.shape[1]
+    head_dim = width // (heads + 2 * kv_heads)
     num_sequences, group = qkv.shape[0] // length, heads // kv_heads
     out = torch.empty(num_sequences * num_queries, heads * head_dim, device=qkv.device, dtype=qkv.dtype)
-    group_tile = triton.next_power_of_2(group)
-    query_tile = max(triton.next_power_of_2(num_queries), _MIN_TILE // group_tile)
     cos, sin = rope if rope is not None else (qkv, qkv)
-    _local[(num_sequences, kv_heads)](
-        qkv, cos, sin, out, length, length - num_queries, heads, kv_heads, head_dim, group, group_tile, query_tile,
-        rope is not None, _precision(qkv), head_dim**-0.5, num_warps=4,
+    # Few sequences: many small programs, for latency. Many: each key is read by several heads at once.
+    members = 1 if num_sequences < _MANY or group % _MEMBERS else _MEMBERS
+    _local[(num_sequences, heads // members)](
+        qkv, cos, sin, out, length, length - num_queries, width, heads * head_dim, kv_heads * head_dim, heads,
+        head_dim // 2, group, members, rope is not None, _precision(qkv), head_dim**-0.5, num_warps=members,
     )  # fmt: skip
     return out
 
