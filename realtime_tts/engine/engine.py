@@ -9,8 +9,6 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from realtime_tts.engine.continuity import Continuity
 from realtime_tts.engine.core.block_pool import chain_hashes, prefix_root
 from realtime_tts.engine.core.request import Finished, FinishReason, Request, StepFlags, StepPlan
@@ -255,12 +253,12 @@ class Engine:
             utterance = self._utterances[name]
             position, mass = self._text_position(utterance, result.text.get(name))
             if position is not None and mass is not None:
-                stop = self._ends(utterance, mass, float(np.vdot(pcm, pcm)) / pcm.size, flags[name].stop)
+                stop = self._ends(utterance, mass, result.power[name], flags[name].stop)
                 if stop is not flags[name].stop:
                     flags[name] = dataclasses.replace(flags[name], stop=stop)
                 if utterance.opinion.is_cut:
                     pcm = faded_out(pcm, self.loaded.config.sample_rate)
-            payload = encode_pcm(pcm, utterance.message.encoding)
+            payload = encode_pcm(pcm)
             self.emit(frames.Audio(name, len(utterance.patches), position, mass, payload=payload))
             utterance.patches.append(result.patches[name].copy())  # of one step's buffer, which it would keep alive
             utterance.num_samples += pcm.size

@@ -162,16 +162,14 @@ def content_of(source: Sequence) -> list[bytes]:
     return content
 
 
-def faded_out(pcm: np.ndarray[Any, np.dtype[np.float32]], sample_rate: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+def faded_out(pcm: np.ndarray[Any, np.dtype[Any]], sample_rate: int) -> np.ndarray[Any, np.dtype[Any]]:
     """Samples that go to silence at their beginning, fast, and without a click."""
     fade = np.zeros(pcm.size, np.float32)
     num_audible = min(pcm.size, round(_FADE_S * sample_rate))
     fade[:num_audible] = np.linspace(1.0, 0.0, num_audible, dtype=np.float32)
-    return pcm * fade
+    return (pcm * fade).astype(pcm.dtype)
 
 
-def encode_pcm(pcm: np.ndarray[Any, np.dtype[np.float32]], encoding: str) -> bytes:
-    """[samples] float32 in −1…1 → little-endian bytes."""
-    if encoding == "f32le":
-        return bytes(pcm.astype("<f4").tobytes())
-    return bytes((np.clip(pcm, -1.0, 1.0) * 32767.0).round().astype("<i2").tobytes())
+def encode_pcm(pcm: np.ndarray[Any, np.dtype[Any]]) -> bytes:
+    """[samples] int16, or float32 in −1…1 → little-endian bytes."""
+    return bytes(pcm.astype(pcm.dtype.newbyteorder("<"), copy=False).tobytes())

@@ -19,11 +19,12 @@ TEXTS = ["hello", "theweatherisnicetoday", "yes", "abcdefghij" * 5, "quick", "br
 HEAD = {"text_head": TextHead(1, 2, 40.0)}
 
 
-def speak(loaded: LoadedModel, padding: int) -> EngineHarness:
+def speak(loaded: LoadedModel, padding: int, advances: bool = False) -> EngineHarness:
     """Streams that join and leave, prefills in parts, two numbers of flow steps, a cached prefix, readings."""
     harness = EngineHarness(loaded, HEAD, max_prefill_positions=16, max_streams=5)
     programs = harness.engine.runner.programs
-    for program in (programs.encode, programs.base, programs.residual, programs.flow, programs.vae):
+    harness.engine.runner.advances = advances
+    for program in (value for value in vars(programs).values() if isinstance(value, Program)):
         program.padded = lambda size: size + padding if size else 0  # type: ignore[method-assign]
     for number, text in enumerate([*TEXTS, TEXTS[3]]):
         steps = 3 if number % 3 == 1 else loaded.policy.default_steps
@@ -34,8 +35,9 @@ def speak(loaded: LoadedModel, padding: int) -> EngineHarness:
     return harness
 
 
-def test_padded_rows_change_nothing(tiny: LoadedModel) -> None:
-    plain, padded = speak(tiny, 0), speak(tiny, 3)
+@pytest.mark.parametrize(("padding", "advances"), [(3, False), (0, True), (2, True)])
+def test_padded_rows_change_nothing_nor_does_advancing(tiny: LoadedModel, padding: int, advances: bool) -> None:
+    plain, padded = speak(tiny, 0), speak(tiny, padding, advances)
     for number in range(len(TEXTS) + 1):
         expected = plain.pcm(f"r{number}")
         assert expected.size
@@ -43,6 +45,26 @@ def test_padded_rows_change_nothing(tiny: LoadedModel) -> None:
     positions = [[m.text_position for m in h.sent if isinstance(m, frames.Audio)] for h in (plain, padded)]
     assert positions[0] == pytest.approx(positions[1], abs=1e-3)
     assert any(positions[0])
+
+
+def test_who_is_ahead_has_no_rows(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The LMs run once for each patch, with the step before it; not for one that cannot come."""
+    harness = EngineHarness(tiny, num_blocks=2)
+    runner, calls = harness.engine.runner, []
+    runner.advances = True
+    base, advance = runner.programs.base, runner.programs.advance
+    monkeypatch.setattr(base, "_body", lambda size, body=base._body: (calls.append(("base", size)), body(size)))
+    monkeypatch.setattr(advance, "_body", lambda size, body=advance._body: (calls.append(("next", size)), body(size)))
+    num_text = len(tiny.tokenizer.encode("hello")) + 1
+    harness.say("x", "hello", max_patches=32 - num_text + 1)  # as long as its blocks
+    harness.run()
+    done = harness.end("x")
+    assert isinstance(done, frames.Done)
+    assert calls == [("base", num_text)] + [("next", 1)] * done.num_patches
+    assert runner._ahead == ({} if done.finish_reason == "length" else runner._ahead)
+    harness.say("y", "hello", max_patches=3)  # the same slot, from its beginning
+    harness.run()
+    np.testing.assert_allclose(harness.pcm("y"), harness.pcm("x")[: harness.pcm("y").size], atol=1e-4)
 
 
 def test_the_programs_wait_for_nothing_and_grow_nothing(tiny: LoadedModel) -> None:

@@ -19,9 +19,11 @@ class StepInputs:
     padding that harms nobody: token 0 at position 0 of the scratch slot.
 
     token_ids, positions, slots [T]: of each row. audio_index [T]: which of the A patches it holds; −1: it is text.
-    patch_slots [A]: whose last patch it is; the scratch slot: it is the next one of `patches`.
-    spoken_rows, spoken_starts, spoken_lens [S]: as `SpokenText` has them.
-    speech_rows, speech_slots, noise_keys, patch_index [S] int64, cfg [S] float32: of each stream that speaks.
+    hidden_slots [T]: whose flow will read it, if it is a sequence's last. patch_slots [A]: whose last patch it is; the
+    scratch slot: it is the next one of `patches`.
+    spoken_rows, spoken_starts, spoken_lens [S]: as `SpokenText` has them, of the rows; spoken_slots: whose they are.
+    speech_slots, noise_keys, patch_index [S] int64, cfg [S] float32: of each stream that speaks. next_positions,
+    next_slots, next_starts, next_lens [S]: likewise of the position behind; the scratch slot: there is none.
     starting_slots [S]: of those that begin. patches: [any number, patch_size, latent_dim] float32, what LocEnc is to
     encode, then what the starting streams' flow and decoder begin with.
     """
@@ -30,14 +32,19 @@ class StepInputs:
     positions: Tensor
     slots: Tensor
     audio_index: Tensor
+    hidden_slots: Tensor
     patch_slots: Tensor
     spoken_rows: Tensor
     spoken_starts: Tensor
     spoken_lens: Tensor
-    speech_rows: Tensor
+    spoken_slots: Tensor
     speech_slots: Tensor
     noise_keys: Tensor
     patch_index: Tensor
+    next_positions: Tensor
+    next_slots: Tensor
+    next_starts: Tensor
+    next_lens: Tensor
     starting_slots: Tensor
     cfg: Tensor
     patches: Tensor
@@ -51,13 +58,14 @@ class StepInputs:
         scratch_slot: int,
         device: torch.device,
     ) -> None:
-        sizes = dict.fromkeys(("token_ids", "positions", "slots", "audio_index", "patch_slots"), num_rows)
-        sizes |= dict.fromkeys(
-            ("spoken_rows", "spoken_starts", "spoken_lens", "speech_rows", "speech_slots"), num_streams
-        )
-        sizes |= dict.fromkeys(("noise_keys", "patch_index", "starting_slots", "cfg"), num_streams)
-        self._padding = {"slots": scratch_slot, "patch_slots": scratch_slot, "speech_slots": scratch_slot}
-        self._padding["audio_index"] = -1
+        by_row = ("token_ids", "positions", "slots", "audio_index", "hidden_slots", "patch_slots")
+        by_stream = [
+            *("spoken_rows", "spoken_slots", "spoken_starts", "spoken_lens"),
+            *("speech_slots", "noise_keys", "patch_index", "cfg"),
+            *("next_positions", "next_slots", "next_starts", "next_lens", "starting_slots"),
+        ]
+        sizes = dict.fromkeys(by_row, num_rows) | dict.fromkeys(by_stream, num_streams)
+        self._padding = {name: scratch_slot for name in sizes if name.endswith("slots")} | {"audio_index": -1}
         self._head = sum(sizes.values())
         self._patch_words = patch_shape[0] * patch_shape[1]  # float32
         total = self._head + -(-num_patches * self._patch_words // 2)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from realtime_tts.engine.core.request import DecodeItem, PrefillItem, StepPlan
 from realtime_tts.engine.runtime.noise import noise_key
@@ -13,31 +15,34 @@ from realtime_tts.engine.utterance import Utterance
 from realtime_tts.model.sequence import Patches, Rows
 
 Item = PrefillItem | DecodeItem
+_NO_ROWS = Rows([], [], np.zeros((0, 1, 1), np.float32))
 Values = dict[str, list[int] | list[float]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepLayout:
-    """One step. Sequences with several new positions come first (the attention's rule); the streams that speak are
-    grouped by their number of flow steps, the usual number first.
+    """One step. Rows are computed of who has new positions; of these, sequences with several come first (the
+    attention's rule). The streams that speak are grouped by their number of flow steps, the usual number first.
 
-    names, last_rows: of each sequence, the row of its last new position. query_lens, context_lens: likewise.
-    tables: slot and blocks of each.
-    speaking: names; speech: where each is among the rows of flow and VAE, which may have gaps between the groups.
-    flow_groups: (steps, first row, number of rows).
+    last_rows: of each sequence that is computed, by name, the row of its last new position. query_lens, context_lens:
+    of these sequences. tables: slot and blocks of everybody.
+    speaking: names; wants_float: whose audio is to be float32, of them; speech: where each is among the rows of flow
+    and VAE, which may have gaps between the groups. flow_groups: (steps, first row, number of rows).
+    following: of each that speaks, its slot and the position behind, if it has room for one.
     num_rows, num_audio, num_speech: of what is computed, without padding at the end.
     starting: how many streams begin. context_groups: (context patches, number of streams) of those.
     values: of the fields of `StepInputs`. patches: for `StepInputs.send`; the first `num_features` are LocEnc's.
     """
 
-    names: tuple[str, ...]
-    last_rows: tuple[int, ...]
+    last_rows: dict[str, int]
     query_lens: tuple[int, ...]
     context_lens: tuple[int, ...]
     tables: tuple[tuple[int, tuple[int, ...]], ...]
     speaking: tuple[str, ...]
+    wants_float: tuple[bool, ...]
     speech: tuple[int, ...]
     flow_groups: tuple[tuple[int, int, int], ...]
+    following: tuple[tuple[int, int | None], ...]
     num_rows: int
     num_audio: int
     num_speech: int
@@ -48,53 +53,66 @@ class StepLayout:
     patches: tuple[Patches, ...]
 
 
+class LayoutRules(NamedTuple):
+    """padded: how many rows the flow computes for so many streams with the usual number of steps."""
+
+    scratch_slot: int
+    block_size: int
+    usual_steps: int
+    padded: Callable[[int], int]
+
+
 def lay_out(
     plan: StepPlan,
     utterances: Mapping[str, Utterance],
-    scratch_slot: int,
-    usual_steps: int,
-    padded: Callable[[int], int],
+    rules: LayoutRules,
+    ahead: Mapping[int, tuple[str, int]],
 ) -> StepLayout:
-    """`utterances` holds every request of the plan. padded: how many rows the flow computes for so many streams with
-    the usual number of steps."""
+    """`utterances` holds every request of the plan. ahead: by slot, whose position the LMs have computed already."""
     items = _ordered(plan)
-    lens = [_num_positions(item) for item in items]
-    ends = [_start(item) + num for item, num in zip(items, lens, strict=True)]
-    inputs = [utterances[item.request_id].input for item in items]
+    computed = [item for item in items if not _is_ahead(item, ahead)]
+    ends = [_end(item) for item in computed]
+    lens = [_num_positions(item) for item in computed]
     starts = [end - num for end, num in zip(ends, lens, strict=True)]
-    rows = Rows.of(list(zip(inputs, starts, ends, strict=True)))
-    last_rows = [last - 1 for last in itertools.accumulate(lens)]
+    inputs = [utterances[item.request_id].input for item in computed]
+    rows = (
+        Rows.of(list(zip(inputs, starts, ends, strict=True)))
+        if computed
+        else Rows([], [], np.zeros((0, 1, 1), np.float32))
+    )
+    last_rows = {item.request_id: last - 1 for item, last in zip(computed, itertools.accumulate(lens), strict=True)}
 
-    speakers = [row for row, item in enumerate(items) if isinstance(item, DecodeItem) or item.is_last]
-    steps = {row: utterances[items[row].request_id].steps for row in speakers}
-    speakers.sort(key=lambda row: (steps[row] != usual_steps, steps[row]))
-    flow_groups, speech = _flow_groups([steps[row] for row in speakers], usual_steps, padded)
-    speaking = [items[row] for row in speakers]
+    speaking = [item for item in items if isinstance(item, DecodeItem) or item.is_last]
+    steps = {item.request_id: utterances[item.request_id].steps for item in speaking}
+    speaking.sort(key=lambda item: (steps[item.request_id] != rules.usual_steps, steps[item.request_id]))
+    flow_groups, speech = _flow_groups([steps[item.request_id] for item in speaking], rules)
     starting = [item for item in speaking if isinstance(item, PrefillItem) and item.patch_index == 0]
     starting.sort(key=lambda item: len(utterances[item.request_id].input.context))
     beginnings = [utterances[item.request_id].input for item in starting]
 
     num_features = len(rows.features)
-    fed_back = [item.slot for item in plan.decode]
+    fed_back = [item.slot for item in computed if isinstance(item, DecodeItem)]
     values: Values = {
         "token_ids": rows.token_ids,
         "positions": [position for start, end in zip(starts, ends, strict=True) for position in range(start, end)],
-        "slots": [item.slot for item, num in zip(items, lens, strict=True) for _ in range(num)],
+        "slots": [item.slot for item, num in zip(computed, lens, strict=True) for _ in range(num)],
         "audio_index": _inverse(rows.audio_index, len(rows.token_ids)),
-        "patch_slots": [scratch_slot] * num_features + fed_back,
+        "patch_slots": [rules.scratch_slot] * num_features + fed_back,
         "starting_slots": [item.slot for item in starting],
     }
-    values |= _spoken(speaking, [last_rows[row] for row in speakers], utterances)
-    values |= _speech(speaking, speech, [last_rows[row] for row in speakers], utterances, scratch_slot)
+    values |= _spoken([item for item in speaking if item.request_id in last_rows], last_rows, utterances, rules)
+    following = [_following(item, rules.block_size) for item in speaking]
+    values |= _speech(speaking, speech, following, utterances, rules.scratch_slot)
     return StepLayout(
-        names=tuple(item.request_id for item in items),
-        last_rows=tuple(last_rows),
+        last_rows=last_rows,
         query_lens=tuple(lens),
         context_lens=tuple(ends),
         tables=tuple((item.slot, item.blocks) for item in items),
         speaking=tuple(item.request_id for item in speaking),
+        wants_float=tuple(utterances[item.request_id].message.encoding == "f32le" for item in speaking),
         speech=tuple(speech),
         flow_groups=flow_groups,
+        following=tuple((item.slot, position) for item, position in zip(speaking, following, strict=True)),
         num_rows=len(rows.token_ids),
         num_audio=num_features + len(fed_back),
         num_speech=speech[-1] + 1 if speech else 0,
@@ -110,20 +128,31 @@ def lay_out(
     )
 
 
-def _spoken(speaking: Sequence[Item], rows: list[int], utterances: Mapping[str, Utterance]) -> Values:
-    """Per stream that speaks: where its text lies."""
+def _spoken(
+    speaking: Sequence[Item], last_rows: Mapping[str, int], utterances: Mapping[str, Utterance], rules: LayoutRules
+) -> Values:
+    """Per stream that speaks and is computed: its row, its slot, and where its text lies."""
     inputs = [utterances[item.request_id].input for item in speaking]
+    hidden_slots = [rules.scratch_slot] * (max(last_rows.values(), default=-1) + 1)
+    for item in speaking:
+        hidden_slots[last_rows[item.request_id]] = item.slot
     return {
-        "spoken_rows": rows,
+        "hidden_slots": hidden_slots,
+        "spoken_rows": [last_rows[item.request_id] for item in speaking],
+        "spoken_slots": [item.slot for item in speaking],
         "spoken_starts": [source.spoken_start for source in inputs],
         "spoken_lens": [len(source.spoken_chars) for source in inputs],
     }
 
 
 def _speech(
-    speaking: Sequence[Item], places: list[int], rows: list[int], utterances: Mapping[str, Utterance], scratch_slot: int
+    speaking: Sequence[Item],
+    places: list[int],
+    following: Sequence[int | None],
+    utterances: Mapping[str, Utterance],
+    scratch_slot: int,
 ) -> Values:
-    """Per row of flow and VAE: its hidden state, slot, noise and guidance."""
+    """Per row of flow and VAE: its slot, noise and guidance, and what comes behind."""
     spoken = [utterances[item.request_id] for item in speaking]
 
     def spread(values: Sequence[Any], padding: Any = 0) -> list[Any]:
@@ -132,18 +161,33 @@ def _speech(
             spread_out[place] = value
         return spread_out
 
+    slots = [item.slot for item in speaking]
+    has_next = [position is not None for position in following]
     return {
-        "speech_rows": spread(rows),
-        "speech_slots": spread([item.slot for item in speaking], scratch_slot),
+        "speech_slots": spread(slots, scratch_slot),
         "noise_keys": spread([noise_key(u.message.seed, u.message.segment) for u in spoken]),
         "patch_index": spread([item.patch_index for item in speaking]),
         "cfg": spread([u.cfg for u in spoken]),
+        "next_positions": spread([position or 0 for position in following]),
+        "next_slots": spread(
+            [slot if room else scratch_slot for slot, room in zip(slots, has_next, strict=True)], scratch_slot
+        ),
+        "next_starts": spread([u.input.spoken_start for u in spoken]),
+        "next_lens": spread([len(u.input.spoken_chars) for u in spoken]),
     }
 
 
-def _flow_groups(
-    steps: Sequence[int], usual_steps: int, padded: Callable[[int], int]
-) -> tuple[tuple[tuple[int, int, int], ...], list[int]]:
+def _is_ahead(item: Item, ahead: Mapping[int, tuple[str, int]]) -> bool:
+    return isinstance(item, DecodeItem) and ahead.get(item.slot) == (item.request_id, item.position)
+
+
+def _following(item: Item, block_size: int) -> int | None:
+    """The position behind an item's; None: its blocks end there, so that its stream does, too."""
+    position = _end(item)
+    return position if position < len(item.blocks) * block_size else None
+
+
+def _flow_groups(steps: Sequence[int], rules: LayoutRules) -> tuple[tuple[tuple[int, int, int], ...], list[int]]:
     """Sorted numbers of steps → their groups, and the row of each stream."""
     groups: list[tuple[int, int, int]] = []
     places: list[int] = []
@@ -151,7 +195,7 @@ def _flow_groups(
     for value, count in _runs(steps):
         groups.append((value, first, count))
         places += range(first, first + count)
-        first += padded(count) if value == usual_steps else count
+        first += rules.padded(count) if value == rules.usual_steps else count
     return tuple(groups), places
 
 
@@ -173,8 +217,8 @@ def _num_positions(item: Item) -> int:
     return 1 if isinstance(item, DecodeItem) else item.num_positions
 
 
-def _start(item: Item) -> int:
-    return item.position if isinstance(item, DecodeItem) else item.start
+def _end(item: Item) -> int:
+    return item.position + 1 if isinstance(item, DecodeItem) else item.start + item.num_positions
 
 
 def _runs(values: Sequence[int]) -> tuple[tuple[int, int], ...]:

@@ -12,18 +12,18 @@ import torch
 from realtime_tts.engine.core.request import StepFlags, StepPlan
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.runtime.inputs import StepInputs
-from realtime_tts.engine.runtime.layout import StepLayout, lay_out
+from realtime_tts.engine.runtime.layout import LayoutRules, StepLayout, lay_out
 from realtime_tts.engine.runtime.outputs import StepOutputs
 from realtime_tts.engine.runtime.stages import BASE, FLOW, LOC_ENC, RESIDUAL, REST, VAE, NoClock, StageClock
 from realtime_tts.engine.runtime.state import DeviceState
-from realtime_tts.engine.runtime.step import StepPrograms
+from realtime_tts.engine.runtime.step import StepPrograms, stream_sizes
 from realtime_tts.engine.utterance import Utterance
 from realtime_tts.errors import EngineOutOfMemory
 from realtime_tts.model.attention import AttentionBackend, SDPABackend, host_lens
 from realtime_tts.model.voxcpm import VoxCPM
 from realtime_tts.workers.policy import TextHead
 
-Array = np.ndarray[Any, np.dtype[np.float32]]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,14 +37,16 @@ class TextReading:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepResult:
-    """Of every request in the plan its flags; of those that spoke, by name, PCM and patch.
+    """Of every request in the plan its flags; of those that spoke, by name, their audio and patch. Arrays are views of
+    what the next step will write over.
 
-    pcm: [patch_samples] float32 in −1…1. patches: [patch_size, latent_dim], what continuity is made from.
-    text: what the text head read; empty without one.
+    pcm: [patch_samples] int16, or float32 in −1…1 for whom wants that. power: its mean square. patches: [patch_size,
+    latent_dim], what continuity is made from. text: what the text head read; empty without one.
     """
 
     flags: dict[str, StepFlags]
     pcm: dict[str, Array]
+    power: dict[str, float]
     patches: dict[str, Array]
     text: dict[str, TextReading]
 
@@ -57,6 +59,8 @@ class ModelRunner:
         usual_steps: the number of flow steps that most requests have.
         text_head: what tells where in its text a stream is; None: nobody is asked.
         stages: is told of each step's stages, as they are given to the device.
+        advances: whether a step goes on with LocEnc and LMs for the next one, while its audio is decoded and sent.
+            None: on CUDA, where both go on at a time; elsewhere a stream that stops would pay for nothing.
     """
 
     def __init__(
@@ -67,12 +71,18 @@ class ModelRunner:
         backend: AttentionBackend | None = None,
         text_head: TextHead | None = None,
         stages: StageClock | None = None,
+        advances: bool | None = None,
     ) -> None:
         config = model.config
         self.model, self.usual_steps = model, usual_steps
         self.stages = stages or NoClock()
         self.device = model.stop_proj.weight.device
         self.backend = backend or SDPABackend()
+        self.advances = self.device.type == "cuda" if advances is None else advances
+        self._ahead: dict[int, tuple[str, int]] = {}  # by slot, whose position `advance` has computed
+        # Beside the rest of a step; a clock that measures its parts wants them one after the other.
+        is_beside = self.device.type == "cuda" and stages is None
+        self._beside = torch.cuda.Stream(self.device, priority=-1) if is_beside else None  # type: ignore[no-untyped-call]
         num_slots, max_blocks = limits.max_streams, -(-limits.max_request_positions // limits.block_size)
         self.state = DeviceState(
             model, limits.num_blocks, limits.block_size, num_slots, max_blocks, self.device, model.dtype
@@ -93,13 +103,16 @@ class ModelRunner:
         """
         if self.device.type != "cuda" or not self.backend.is_static:
             return 0
-        parts = self.programs.sizes(self.state.scratch_slot)
-        pool = torch.cuda.graph_pool_handle()
+        programs, num_slots = self.programs, self.state.scratch_slot
+        # The decoder is replayed beside the others, so it has memory of its own.
+        pool, own = torch.cuda.graph_pool_handle(), torch.cuda.graph_pool_handle()
+        parts = [(program, size, pool) for program, size in programs.sizes(num_slots)]
+        parts += [(programs.vae, size, own) for size in reversed(stream_sizes(num_slots))]
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.device(self.device), torch.cuda.stream(stream):
-            for done, (program, size) in enumerate(parts, 1):
-                program.capture(size, pool)
+            for done, (program, size, memory) in enumerate(parts, 1):
+                program.capture(size, memory)
                 progress(done, len(parts))
         torch.cuda.synchronize(self.device)
         torch.cuda.empty_cache()  # of what ran before the captures; the graphs have their own
@@ -112,7 +125,8 @@ class ModelRunner:
         Raises:
             EngineOutOfMemory: nothing of the step counts; the requests in it must end.
         """
-        layout = lay_out(plan, utterances, self.state.scratch_slot, self.usual_steps, self.programs.flow.padded)
+        rules = LayoutRules(self.state.scratch_slot, self.state.kv.block_size, self.usual_steps, self._padded)
+        layout = lay_out(plan, utterances, rules, self._ahead)
         try:
             self._step(layout)
             self.outputs.wait()
@@ -124,21 +138,27 @@ class ModelRunner:
             raise EngineOutOfMemory("the device had no memory for a step") from error
         return self._unpack(layout)
 
+    def _padded(self, count: int) -> int:
+        return self.programs.flow.padded(count)
+
     def _step(self, layout: StepLayout) -> None:
         """The whole step, given to the device."""
         programs, stages = self.programs, self.stages
         stages.begin(None)
         stages.mark(LOC_ENC)
+        for slot, _ in layout.tables:
+            self._ahead.pop(slot, None)
         self.inputs.put(**layout.values)
         self.inputs.send(layout.patches)
         self.state.set_blocks(layout.tables)
-        programs.lens = host_lens(layout.query_lens, layout.context_lens)
-        programs.encode(programs.encode.padded(layout.num_audio))
-        stages.mark(BASE)
-        programs.base(programs.base.padded(layout.num_rows))
-        stages.mark(RESIDUAL)
-        programs.residual(programs.residual.padded(layout.num_rows))
-        stages.mark(REST)
+        if layout.num_rows:
+            programs.lens = host_lens(layout.query_lens, layout.context_lens)
+            programs.encode(programs.encode.padded(layout.num_audio))
+            stages.mark(BASE)
+            programs.base(programs.base.padded(layout.num_rows))
+            stages.mark(RESIDUAL)
+            programs.residual(programs.residual.padded(layout.num_rows))
+            stages.mark(REST)
         if layout.speaking:
             self._start_streams(layout)
             stages.mark(FLOW)
@@ -147,11 +167,30 @@ class ModelRunner:
                     programs.flow(programs.flow.padded(count))
                 else:
                     programs.solve(steps, first, count)
-            stages.mark(VAE)
-            programs.vae(programs.vae.padded(layout.num_speech))
-            stages.mark(REST)
-        self.outputs.send(layout.num_speech)
+        self._finish(layout)
         stages.end()
+
+    def _finish(self, layout: StepLayout) -> None:
+        """The audio of the patches, on its way to the host; and what the next step will begin with."""
+        if self._beside is not None:
+            self._beside.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._beside):
+            if layout.speaking:
+                self.stages.mark(VAE)
+                self.programs.vae(self.programs.vae.padded(layout.num_speech))
+            self.outputs.send(layout.num_speech, with_pcm=any(layout.wants_float))
+        if self.advances and layout.speaking:
+            self.stages.mark(BASE)
+            positions = [position for _, position in layout.following if position is not None]
+            self.programs.next_lens = (), max(positions, default=0) + 1
+            self.programs.advance(self.programs.advance.padded(layout.num_speech))
+            self._ahead |= {
+                slot: (name, position)
+                for name, (slot, position) in zip(layout.speaking, layout.following, strict=True)
+                if position is not None
+            }
+        if layout.speaking:
+            self.stages.mark(REST)
 
     def _start_streams(self, layout: StepLayout) -> None:
         """Fresh slots; a continued prompt's last patches go through the VAE first, their audio is dropped."""
@@ -172,22 +211,23 @@ class ModelRunner:
                 self.model.vae.decode_stream(frames, self.state.vae, own_slots)
 
     def _unpack(self, layout: StepLayout) -> StepResult:
-        host, speech = self.outputs.host, list(layout.speech)
-        finite_rows, finite = host["finite_rows"][list(layout.last_rows)], host["finite"][speech]
-        flags = {name: StepFlags(finite=bool(ok)) for name, ok in zip(layout.names, finite_rows.tolist(), strict=True)}
-        stop = host["stop"][speech].tolist()
-        for name, stops, ok in zip(layout.speaking, stop, finite.tolist(), strict=True):
-            flags[name] = StepFlags(stop=bool(stops), finite=bool(ok) and flags[name].finite)
-        # By a list, so all of it is copied: the next step writes over what is here.
-        pcm, patches = host["pcm"][speech], host["patches"][speech]
+        host, rows = self.outputs.host, layout.speech
+        finite_rows = host["finite_rows"].tolist()
+        flags = {name: StepFlags(finite=bool(finite_rows[row])) for name, row in layout.last_rows.items()}
+        finite, stop, power = (host[name][: layout.num_speech].tolist() for name in ("finite", "stop", "power"))
+        for name, row in zip(layout.speaking, rows, strict=True):
+            is_sound = name not in flags or flags[name].finite
+            flags[name] = StepFlags(stop=bool(stop[row]), finite=bool(finite[row]) and is_sound)
         text: dict[str, TextReading] = {}
         if self.programs.text_head is not None:
-            readings = host["readings"][: len(speech)].tolist()
-            text = {name: TextReading(*reading) for name, reading in zip(layout.speaking, readings, strict=True)}
+            readings = host["readings"][: layout.num_speech].tolist()
+            text = {name: TextReading(*readings[row]) for name, row in zip(layout.speaking, rows, strict=True)}
+        audio = [host["pcm" if wanted else "samples"] for wanted in layout.wants_float]
         return StepResult(
             flags,
-            dict(zip(layout.speaking, pcm, strict=True)),
-            dict(zip(layout.speaking, patches, strict=True)),
+            {name: kind[row] for name, kind, row in zip(layout.speaking, audio, rows, strict=True)},
+            {name: power[row] for name, row in zip(layout.speaking, rows, strict=True)},
+            {name: host["patches"][row] for name, row in zip(layout.speaking, rows, strict=True)},
             text,
         )
 

@@ -18,6 +18,8 @@ class DeviceState:
     block_tables: [num_slots + 1, max_blocks] int64, the blocks of each slot's stream, the first of them again behind
     the last. The last slot is for padded rows, here and elsewhere.
     last_patch: [num_slots + 1, patch_size, latent_dim] float32.
+    lm_hidden, residual_hidden: [num_slots + 1, hidden], what the slot's next patch is made from; readings:
+    [num_slots + 1, 2] float32, what the text head saw there.
     vae: the decoder's left contexts, per slot.
     """
 
@@ -36,6 +38,9 @@ class DeviceState:
         self.kv = KVCache.allocate(config, num_blocks + 1, block_size, device, dtype)
         self.block_tables = torch.full((num_slots + 1, max_blocks), num_blocks, device=device)
         self.last_patch = torch.zeros(num_slots + 1, config.patch_size, config.latent_dim, device=device)
+        shape = (num_slots + 1, config.base.hidden_size)
+        self.lm_hidden, self.residual_hidden = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
+        self.readings = torch.zeros(num_slots + 1, 2, device=device)
         self.vae = model.vae.new_state(num_slots + 1, device)
         self._tables: dict[int, tuple[int, ...]] = {}  # what the device holds, by slot
 

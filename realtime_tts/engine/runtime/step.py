@@ -23,10 +23,11 @@ class StepPrograms:
     """The parts of a step, in their order. Each reads what the one before it left.
 
     encode(A): LocEnc of patches, from the host or fed back. base(T), residual(T): both LMs over T rows; prefill and
-    decode are one. flow(S): from S rows' hidden states to patches, which become the slots' last ones, and the stop
-    flags. vae(S): the patches' audio.
+    decode are one. Each sequence's last hidden states stay in its slot. flow(S): from there to patches, which become
+    the slots' last ones, and the stop flags. vae(S): the patches' audio. advance(S): the patches through LocEnc and
+    LMs, to the hidden states of the next step, which then has no rows of these streams.
 
-    lens: what a backend that is not static must know of the step's sequences, set before each step.
+    lens, next_lens: what a backend that is not static must know of the rows, and of those of `advance`, set before.
     """
 
     def __init__(
@@ -42,12 +43,14 @@ class StepPrograms:
         self.model, self.state, self.inputs, self.outputs = model, state, inputs, outputs
         self.backend, self.text_head = backend, text_head
         self.lens: Lens = ((), 0)
+        self.next_lens: Lens = ((), 0)
         num_rows, hidden = inputs.token_ids.shape[0], model.config.base.hidden_size
         shape, device = (num_rows, hidden), inputs.token_ids.device
-        self._audio, self._embeddings, self._lm_hidden, self._residual_hidden = (
-            torch.zeros(shape, dtype=model.dtype, device=device) for _ in range(4)
+        self._audio, self._embeddings, self._hidden = (
+            torch.zeros(shape, dtype=model.dtype, device=device) for _ in range(3)
         )
         self._slot_mapping = torch.zeros(num_rows, dtype=torch.int64, device=device)
+        self._order = torch.arange(inputs.next_slots.shape[0], device=device)
         self._schedules: dict[int, FlowSchedule] = {}
         self._schedule(usual_steps)
         self.encode = Program(self._encode)
@@ -55,16 +58,16 @@ class StepPrograms:
         self.residual = Program(self._residual)
         self.flow = Program(lambda size: self.solve(usual_steps, 0, size))
         self.vae = Program(self._vae)
+        self.advance = Program(self._advance)
 
     def sizes(self, max_streams: int) -> list[tuple[Program, int]]:
-        """What is worth a graph, the largest first: those after it find its memory and need no more.
+        """What is worth a graph, the largest first: those after it find its memory and need no more. Without `vae`.
 
         max_streams: that speak in one step.
         """
         by_rows = sizes_up_to(self.inputs.token_ids.shape[0], fine=False)
-        by_streams = sizes_up_to(max_streams, fine=True)
         rows = [(program, size) for program in (self.encode, self.base, self.residual) for size in by_rows]
-        streams = [(program, size) for program in (self.flow, self.vae) for size in by_streams]
+        streams = [(program, size) for program in (self.flow, self.advance) for size in stream_sizes(max_streams)]
         return sorted(rows + streams, key=lambda part: -part[1])
 
     def _encode(self, num_audio: int) -> None:
@@ -75,36 +78,36 @@ class StepPrograms:
         self._audio[:num_audio] = self.model.embed_patches(patches)
 
     def _base(self, num_rows: int) -> None:
-        model, index = self.model, self.inputs.audio_index[:num_rows]
-        text = model.embed_text(self.inputs.token_ids[:num_rows])
+        model, inputs, index = self.model, self.inputs, self.inputs.audio_index[:num_rows]
+        text = model.embed_text(inputs.token_ids[:num_rows])
         is_audio = (index >= 0)[:, None]
         embeddings = torch.where(is_audio, self._audio.index_select(0, index.clamp(min=0)), text)
         self._embeddings[:num_rows] = embeddings
-        probe = self._probe(num_rows)
-        positions, slots = self.inputs.positions[:num_rows], self.inputs.slots[:num_rows]
+        positions, slots = inputs.positions[:num_rows], inputs.slots[:num_rows]
         self._slot_mapping[:num_rows] = self.state.slot_mapping(positions, slots)
+        spoken = SpokenText(
+            inputs.spoken_rows[:num_rows], inputs.spoken_starts[:num_rows], inputs.spoken_lens[:num_rows]
+        )
         meta = self._metadata(num_rows)
-        hidden = model.base_forward(embeddings, is_audio, meta, self.state.kv, self.backend, probe)
-        self._lm_hidden[:num_rows] = hidden
-        if probe is not None:
-            self.outputs.readings[: probe.readings.shape[0]] = probe.readings
+        self._hidden[:num_rows] = self._read(embeddings, is_audio, meta, spoken, inputs.spoken_slots[:num_rows])
 
     def _residual(self, num_rows: int) -> None:
-        hidden, embeddings = self._lm_hidden[:num_rows], self._embeddings[:num_rows]
+        hidden, embeddings = self._hidden[:num_rows], self._embeddings[:num_rows]
         embeddings = embeddings * (self.inputs.audio_index[:num_rows] >= 0)[:, None]
-        meta = self._metadata(num_rows)
+        meta, slots = self._metadata(num_rows), self.inputs.hidden_slots[:num_rows]
         residual = self.model.residual_forward(hidden, embeddings, None, meta, self.state.kv, self.backend)
-        self._residual_hidden[:num_rows] = residual
         self.outputs.finite_rows[:num_rows] = (torch.isfinite(hidden) & torch.isfinite(residual)).all(dim=1)
+        self.state.lm_hidden.index_copy_(0, slots, hidden)
+        self.state.residual_hidden.index_copy_(0, slots, residual)
 
     def solve(self, steps: int, first: int, count: int) -> None:
         """The flow of some of the step's streams: `count` from `first` on, with so many steps."""
         model, state, rows = self.model, self.state, slice(first, first + count)
         inputs, config = self.inputs, self.model.config
-        lm_hidden = self._lm_hidden.index_select(0, inputs.speech_rows[rows])
-        residual = self._residual_hidden.index_select(0, inputs.speech_rows[rows])
-        self.outputs.stop[rows] = model.stop_flags(lm_hidden)
         slots = inputs.speech_slots[rows]
+        lm_hidden, residual = state.lm_hidden.index_select(0, slots), state.residual_hidden.index_select(0, slots)
+        self.outputs.stop[rows] = model.stop_flags(lm_hidden)
+        self.outputs.readings[rows] = state.readings.index_select(0, slots)
         noise = patch_noise(inputs.noise_keys[rows], inputs.patch_index[rows], config.patch_size, config.latent_dim)
         previous, mu = state.last_patch.index_select(0, slots), model.condition(lm_hidden, residual)
         patches = model.flow(mu, previous, noise, self._schedule(steps), inputs.cfg[rows])
@@ -116,27 +119,50 @@ class StepPrograms:
         patches = outputs.patches[:count]
         pcm = self.model.vae.decode_stream(patches, self.state.vae, self.inputs.speech_slots[:count])
         outputs.pcm[:count] = pcm
+        outputs.samples[:count] = pcm.clamp(-1.0, 1.0).mul_(32767.0).round_()
+        outputs.power[:count] = pcm.square().mean(dim=1)
         outputs.finite[:count] = torch.isfinite(patches).all(dim=(1, 2)) & torch.isfinite(pcm).all(dim=1)
+
+    def _advance(self, count: int) -> None:
+        inputs, state, model = self.inputs, self.state, self.model
+        audio = model.embed_patches(self.outputs.patches[:count])
+        positions, slots = inputs.next_positions[:count], inputs.next_slots[:count]
+        mapping = state.slot_mapping(positions, slots)
+        meta = AttentionMetadata(positions, mapping, slots, self._tables(self.next_lens), *self.next_lens)
+        spoken = SpokenText(self._order[:count], inputs.next_starts[:count], inputs.next_lens[:count])
+        hidden = self._read(audio, None, meta, spoken, slots)
+        residual = model.residual_forward(hidden, audio, None, meta, state.kv, self.backend)
+        state.lm_hidden.index_copy_(0, slots, hidden)
+        state.residual_hidden.index_copy_(0, slots, residual)
+
+    def _read(
+        self, embeddings: Tensor, is_audio: Tensor | None, meta: AttentionMetadata, spoken: SpokenText, slots: Tensor
+    ) -> Tensor:
+        """The base LM; what its text head reads stays in `slots` [of `spoken`]."""
+        head = self.text_head
+        probe = HeadProbe(head.layer, head.head, spoken) if head is not None else None
+        hidden = self.model.base_forward(embeddings, is_audio, meta, self.state.kv, self.backend, probe)
+        if probe is not None:
+            self.state.readings.index_copy_(0, slots, probe.readings)
+        return hidden
 
     def _metadata(self, num_rows: int) -> AttentionMetadata:
         positions, slots = self.inputs.positions[:num_rows], self.inputs.slots[:num_rows]
-        return AttentionMetadata(positions, self._slot_mapping[:num_rows], slots, self._tables(), *self.lens)
+        return AttentionMetadata(positions, self._slot_mapping[:num_rows], slots, self._tables(self.lens), *self.lens)
 
-    def _tables(self) -> Tensor:
+    def _tables(self, lens: Lens) -> Tensor:
         """All block tables; for a backend whose work has their width, no more of it than the step needs."""
         if self.backend.is_static:
             return self.state.block_tables
-        longest = max([self.lens[1], *(context for _, context in self.lens[0])])
+        longest = max([lens[1], *(context for _, context in lens[0])])
         return self.state.block_tables[:, : -(-longest // self.state.kv.block_size)]
-
-    def _probe(self, num_rows: int) -> HeadProbe | None:
-        if self.text_head is None:
-            return None
-        inputs = self.inputs
-        fields = (inputs.spoken_rows, inputs.spoken_starts, inputs.spoken_lens)
-        return HeadProbe(self.text_head.layer, self.text_head.head, SpokenText(*(field[:num_rows] for field in fields)))
 
     def _schedule(self, steps: int) -> FlowSchedule:
         if steps not in self._schedules:
             self._schedules[steps] = self.model.flow_schedule(steps)
         return self._schedules[steps]
+
+
+def stream_sizes(max_streams: int) -> list[int]:
+    """Of the programs whose rows are streams that speak."""
+    return sizes_up_to(max_streams, fine=True)
