@@ -12,7 +12,6 @@ import realtime_tts
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.program import Program
 from realtime_tts.engine.setup import EngineOptions, make_engine
-from realtime_tts.errors import ConfigError
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.workers import frames
 
@@ -154,9 +153,3 @@ def test_nothing_grows_after_warm_up(starter: LoadedModel) -> None:
     assert torch.cuda.memory_reserved() == before
     after = [program.sizes for program in vars(voices.engine.runner.programs).values() if hasattr(program, "sizes")]
     assert after == sizes
-
-
-def test_no_triton_on_a_cpu() -> None:
-    loaded = load_model(STARTER, "cpu")
-    with pytest.raises(ConfigError, match="cpu"):
-        make_engine(loaded, torch.device("cpu"), EngineOptions(attention="triton"))

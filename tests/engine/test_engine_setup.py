@@ -8,15 +8,19 @@ import pytest
 import torch
 
 from realtime_tts.engine.engine import Engine
+from realtime_tts.engine.runtime.program import Program
 from realtime_tts.engine.setup import (
     EngineOptions,
+    choose_block_size,
     choose_config,
     choose_device,
     choose_threads,
+    make_engine,
     ready_message,
     warm_up,
 )
 from realtime_tts.errors import ConfigError
+from realtime_tts.model.attention import SDPABackend
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.workers import frames
 
@@ -61,3 +65,22 @@ def test_warming_up_leaves_no_trace_but_knowledge_of_the_cost(tiny: LoadedModel)
     ready = ready_message(engine, CPU, 1.0, 2.0)
     assert dataclasses.asdict(ready)["policy"] == tiny.policy.to_map()
     assert frames.Decoder().feed(frames.encode(ready)) == [ready]
+
+
+def test_the_attention_is_chosen_by_what_there_is(tiny: LoadedModel) -> None:
+    engine = make_engine(tiny, CPU, EngineOptions(max_streams=2))
+    assert engine.runner.backend.name == "sdpa"
+    assert not any(program.sizes for program in vars(engine.runner.programs).values() if isinstance(program, Program))
+    for name, problem in (("triton", "the device is cpu"), ("flash", "auto, sdpa, triton")):
+        with pytest.raises(ConfigError, match=problem) as caught:
+            make_engine(tiny, CPU, EngineOptions(attention=name))
+        assert caught.value.field == "attention"
+
+
+@pytest.mark.parametrize(("reads", "size"), [((), 16), ((16, 256), 16), ((256,), 256)])
+def test_blocks_are_as_small_as_the_backend_reads_them(tiny: LoadedModel, reads: tuple[int, ...], size: int) -> None:
+    backend = SDPABackend()
+    backend.block_sizes = reads
+    config = choose_config(tiny, CPU, EngineOptions(max_streams=3), choose_block_size(backend))
+    assert config.block_size == size
+    assert config.num_blocks * size >= 3 * tiny.config.max_length
