@@ -50,7 +50,7 @@ def run(options: Options) -> Result:
     ):
 
         def progress(phase: str, seconds: float) -> None:
-            bar.set_description(phase)
+            bar.set_description(phase, refresh=False)
             done[phase] = min(max(done[phase], seconds), totals[phase])
             bar.update(round(sum(done.values())) - bar.n)
 

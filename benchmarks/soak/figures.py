@@ -57,14 +57,11 @@ def memory_slope(samples: Sequence[Sample]) -> Estimate | None:
 
 
 def _blocks(samples: Sequence[Sample]) -> list[tuple[float, float]]:
-    """Mean time and median memory of each full block."""
+    """Mean time and least memory of each block: what is left right after a collection, whatever was under way."""
     blocks: dict[int, list[Sample]] = defaultdict(list)
     for sample in samples:
         blocks[int((sample.at_s - samples[0].at_s) / BLOCK_S)].append(sample)
-    return [
-        (float(np.mean([s.at_s for s in block])), float(np.median([s.anonymous_mib for s in block])))
-        for block in blocks.values()
-    ]
+    return [(float(np.mean([s.at_s for s in block])), min(s.anonymous_mib for s in block)) for block in blocks.values()]
 
 
 def _student_95(degrees: int) -> float:

@@ -8,6 +8,9 @@ SIGUSR1 writes the census: tasks, sessions, requests and the engine's figures at
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
+import gc
 import json
 import os
 import signal
@@ -23,6 +26,7 @@ from realtime_tts.server.run import GatewayServer, serve
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 
+GIVE_BACK_EVERY_S = 15.0  # less than a block of the slope's
 _FAKE_WORKER = Path(__file__).resolve().parents[2] / "tests" / "support" / "fake_worker.py"
 
 
@@ -44,6 +48,19 @@ def census(gateway: Gateway) -> dict[str, float]:
     }
 
 
+def give_back() -> None:
+    """Collect garbage and have the C library return what is free, so that growth is growth."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+async def give_back_for_ever() -> None:
+    while True:
+        await asyncio.sleep(GIVE_BACK_EVERY_S)
+        await asyncio.to_thread(give_back)
+
+
 def main() -> None:
     options: dict[str, Any] = json.loads(sys.argv[1])
     settings = load_settings(options["settings"], {})
@@ -53,6 +70,7 @@ def main() -> None:
     else:
         engine = make_engine(settings.engine)
     path = Path(options["census"])
+    kept: list[asyncio.Task[None]] = []  # the loop holds tasks weakly
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is something to count
 
     def write_census(gateway: Gateway) -> None:
@@ -61,7 +79,9 @@ def main() -> None:
         os.replace(unfinished, path)
 
     def on_ready(server: GatewayServer, url: str) -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, write_census, server.gateway)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, write_census, server.gateway)
+        kept.append(loop.create_task(give_back_for_ever()))
 
     asyncio.run(serve(settings, engine, on_ready))
 
