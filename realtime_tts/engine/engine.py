@@ -7,13 +7,15 @@ import dataclasses
 import logging
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from realtime_tts.engine.continuity import Continuity
 from realtime_tts.engine.core.block_pool import chain_hashes, prefix_root
 from realtime_tts.engine.core.request import Finished, FinishReason, Request, StepFlags, StepPlan
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
+from realtime_tts.engine.runtime.layout import StepLayout
+from realtime_tts.engine.runtime.outputs import SentOutputs
 from realtime_tts.engine.runtime.runner import ModelRunner, StepResult, TextReading
 from realtime_tts.engine.runtime.stages import StageClock
 from realtime_tts.engine.second_opinion import Heard, SecondOpinion
@@ -36,6 +38,17 @@ from realtime_tts.workers import frames
 logger = logging.getLogger(__name__)
 
 _OOM_LIMIT, _OOM_WINDOW_S = 3, 60.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Flight:
+    """A step that the device has been given."""
+
+    plan: StepPlan
+    layout: StepLayout
+    utterances: dict[str, Utterance]
+    sent: SentOutputs
+    started_s: float
 
 
 class Engine:
@@ -78,6 +91,7 @@ class Engine:
         self.emit, self._clock = emit, clock
         self._inbox: queue.SimpleQueue[frames.Message] = queue.SimpleQueue()
         self._utterances: dict[str, Utterance] = {}
+        self._flight: _Flight | None = None  # a step that was launched before the one in front of it was accounted for
         self._step_times_s: collections.deque[float] = collections.deque(maxlen=256)
         self._out_of_memory_s: collections.deque[float] = collections.deque(maxlen=_OOM_LIMIT)
 
@@ -96,21 +110,43 @@ class Engine:
             EngineOutOfMemory: for the third time within a minute; the worker must be restarted.
         """
         self._take_messages()
-        plan = self.scheduler.schedule(self._clock())
-        if not plan:
-            return False
-        started_s = self._clock()
+        flight, self._flight = self._flight, None
+        if flight is None:
+            plan = self.scheduler.schedule(self._clock())
+            if not plan:
+                return False
+            flight = self._launch(plan, self._prepared(plan))
+        if flight is None:
+            return True
+        # While the device works: the step behind this one, as far as it can be known.
+        following = self.scheduler.following(flight.plan, self._clock()) if self.runner.works_alone else StepPlan()
+        layout = self._prepared(following) if following else None
         try:
-            result = self.runner.run(plan, self._utterances)
+            result = self.runner.result(flight.layout, flight.sent)
         except EngineOutOfMemory as error:
-            self._fail_step(plan, error)
+            self._fail_step(flight.plan, error)
             return True
         now = self._clock()
-        self._count_step(plan, now - started_s)
-        flags = self._send_audio(result)
-        for finished in self.scheduler.finish_step(plan, flags, now, now - started_s):
+        if layout is not None and not self._take_messages():
+            self._flight = self._launch(following, layout)
+        self._count_step(flight.plan, now - flight.started_s)
+        flags = self._send_audio(result, flight.utterances)
+        for finished in self.scheduler.finish_step(flight.plan, flags, now, now - flight.started_s):
             self._end(finished)
         return True
+
+    def _prepared(self, plan: StepPlan) -> StepLayout:
+        return self.runner.prepare(plan, self._utterances)
+
+    def _launch(self, plan: StepPlan, layout: StepLayout) -> _Flight | None:
+        """None: there was no memory for it."""
+        started_s = self._clock()
+        utterances = {name: self._utterances[name] for name in plan.request_ids if name in self._utterances}
+        try:
+            return _Flight(plan, layout, utterances, self.runner.launch(layout), started_s)
+        except EngineOutOfMemory as error:
+            self._fail_step(plan, error)
+            return None
 
     def _count_opinion(self, opinion: SecondOpinion) -> None:
         self.num_ends_cut += opinion.is_cut
@@ -132,16 +168,19 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         """Nothing is running, waiting or unread."""
-        return not self._utterances and self._inbox.empty()
+        return not self._utterances and self._flight is None and self._inbox.empty()
 
     # ---- messages in ---------------------------------------------------------------------------------------------
 
-    def _take_messages(self) -> None:
+    def _take_messages(self) -> bool:
+        """Whether any was more than a report."""
+        is_news = False
         while True:
             try:
                 message = self._inbox.get_nowait()
             except queue.Empty:
-                return
+                return is_news
+            is_news |= not isinstance(message, frames.Playback)
             self._take(message)
 
     def _take(self, message: frames.Message) -> None:
@@ -244,13 +283,14 @@ class Engine:
 
     # ---- messages out --------------------------------------------------------------------------------------------
 
-    def _send_audio(self, result: StepResult) -> dict[str, StepFlags]:
-        """→ the step's flags, each stop as the place in the text makes it."""
+    def _send_audio(self, result: StepResult, utterances: Mapping[str, Utterance]) -> dict[str, StepFlags]:
+        """→ the step's flags, each stop as the place in the text makes it. utterances: those of the step, of which some
+        may have ended since."""
         flags = dict(result.flags)
         for name, pcm in result.pcm.items():
-            if not flags[name].finite:
+            utterance = self._utterances.get(name)
+            if utterance is None or utterance is not utterances[name] or not flags[name].finite:
                 continue
-            utterance = self._utterances[name]
             position, mass = self._text_position(utterance, result.text.get(name))
             if position is not None and mass is not None:
                 stop = self._ends(utterance, mass, result.power[name], flags[name].stop)

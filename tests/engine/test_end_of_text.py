@@ -96,15 +96,15 @@ def read(
     monkeypatch: pytest.MonkeyPatch, harness: EngineHarness, track: Callable[[int], TextReading], stops: bool = False
 ) -> None:
     """Let the text head of a random model read what it shall, patch by patch; its stop head never stops of itself."""
-    runner, run = harness.engine.runner, harness.engine.runner.run
+    runner, result_of = harness.engine.runner, harness.engine.runner.result
 
-    def made_up(plan: Any, utterances: Any) -> Any:
-        result = run(plan, utterances)
-        text = {name: track(len(utterances[name].patches)) for name in result.pcm}
+    def made_up(*step: Any) -> Any:
+        result = result_of(*step)
+        text = {name: track(len(harness.engine._utterances[name].patches)) for name in result.pcm}
         flags = {name: dataclasses.replace(flag, stop=stops) for name, flag in result.flags.items()}
         return dataclasses.replace(result, flags=flags, text=text)
 
-    monkeypatch.setattr(runner, "run", made_up)
+    monkeypatch.setattr(runner, "result", made_up)
 
 
 def random_voice(loaded: LoadedModel, **limits: Any) -> EngineHarness:

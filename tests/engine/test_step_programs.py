@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from engine_harness import EngineHarness
 
+from realtime_tts.engine.core.request import FinishReason
 from realtime_tts.engine.runtime.inputs import StepInputs
 from realtime_tts.engine.runtime.program import Program, sizes_up_to
 from realtime_tts.model.checkpoint import LoadedModel
@@ -19,11 +21,11 @@ TEXTS = ["hello", "theweatherisnicetoday", "yes", "abcdefghij" * 5, "quick", "br
 HEAD = {"text_head": TextHead(1, 2, 40.0)}
 
 
-def speak(loaded: LoadedModel, padding: int, advances: bool = False) -> EngineHarness:
+def speak(loaded: LoadedModel, padding: int, advances: bool = False, looks_ahead: bool = False) -> EngineHarness:
     """Streams that join and leave, prefills in parts, two numbers of flow steps, a cached prefix, readings."""
     harness = EngineHarness(loaded, HEAD, max_prefill_positions=16, max_streams=5)
     programs = harness.engine.runner.programs
-    harness.engine.runner.advances = advances
+    harness.engine.runner.advances, harness.engine.runner.works_alone = advances, looks_ahead
     for program in (value for value in vars(programs).values() if isinstance(value, Program)):
         program.padded = lambda size: size + padding if size else 0  # type: ignore[method-assign]
     for number, text in enumerate([*TEXTS, TEXTS[3]]):
@@ -45,6 +47,49 @@ def test_padded_rows_change_nothing_nor_does_advancing(tiny: LoadedModel, paddin
     positions = [[m.text_position for m in h.sent if isinstance(m, frames.Audio)] for h in (plain, padded)]
     assert positions[0] == pytest.approx(positions[1], abs=1e-3)
     assert any(positions[0])
+
+
+@pytest.mark.parametrize("advances", [False, True])
+def test_looking_ahead_changes_nothing(tiny: LoadedModel, advances: bool) -> None:
+    plain, ahead = speak(tiny, 0), speak(tiny, 0, advances, looks_ahead=True)
+    for number in range(len(TEXTS) + 1):
+        expected = plain.pcm(f"r{number}")
+        np.testing.assert_allclose(ahead.pcm(f"r{number}"), expected, atol=1e-4 * np.abs(expected).max())
+        ends = [dataclasses.asdict(h.end(f"r{number}")) for h in (plain, ahead)]
+        for end in ends:
+            del end["queue_ms"], end["first_audio_ms"]
+        assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("end", ["stop", "cancel", "close", "nan"])
+def test_who_ends_while_the_next_step_is_on_its_way_is_heard_no_more(tiny: LoadedModel, end: str) -> None:
+    """A step ahead was launched with the stream in it: its result is dropped, and what it held goes to others."""
+    harness = EngineHarness(tiny, num_blocks=24)
+    engine, runner = harness.engine, harness.engine.runner
+    runner.works_alone = runner.advances = True
+    for name in ("x", "y"):
+        harness.say(name, "hello", seed=1, max_patches=20)
+    while len([m for m in harness.sent if isinstance(m, frames.Audio)]) < 8:
+        engine.step()
+    assert engine._flight is not None
+    assert engine._flight.layout.speaking == ("x", "y")
+    num_before = len(harness.sent)
+    if end == "stop":
+        finished = engine.scheduler.end("x", FinishReason.STOP)
+        engine._end(finished)
+    elif end == "nan":
+        runner.state.last_patch[engine._utterances["x"].request.slot] = float("nan")
+        runner.state.lm_hidden[engine._utterances["x"].request.slot] = float("nan")
+    else:
+        engine.post(frames.Cancel("x") if end == "cancel" else frames.CloseContext("x"))
+    harness.say("z", "hello", seed=1, max_patches=20)
+    harness.run()
+    assert isinstance(harness.end("x"), frames.Failed if end == "nan" else frames.Done)
+    audio = [m for m in harness.sent[num_before:] if isinstance(m, frames.Audio) and m.request_id == "x"]
+    assert len(audio) == (1 if end == "nan" else 0)  # a step that was on its way when the values broke is sound
+    np.testing.assert_allclose(harness.pcm("z"), harness.pcm("y"), atol=1e-4)
+    harness.assert_nothing_leaked()
+    assert torch.isfinite(runner.state.kv.pool).all()
 
 
 def test_who_is_ahead_has_no_rows(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:

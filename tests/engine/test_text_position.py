@@ -207,16 +207,16 @@ def test_a_reading_that_is_no_number_is_none_and_speech_goes_on(
 ) -> None:
     watched = Watched(tiny)
     runner, num_steps = watched.harness.engine.runner, 0
-    run = runner.run
+    result_of = runner.result
 
     def sometimes_nothing(*args: Any) -> Any:
         nonlocal num_steps
         num_steps += 1
-        result = run(*args)
+        result = result_of(*args)
         broken = {name: TextReading(math.nan, math.nan) for name in result.text}
         return dataclasses.replace(result, text=broken) if num_steps in (1, 3) else result
 
-    monkeypatch.setattr(runner, "run", sometimes_nothing)
+    monkeypatch.setattr(runner, "result", sometimes_nothing)
     watched.harness.say("x", TEXT, seed=1)
     watched.run()
     positions = watched.positions("x")

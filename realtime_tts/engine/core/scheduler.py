@@ -13,6 +13,7 @@ prefilled like that of a new request.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
 
@@ -177,6 +178,33 @@ class Scheduler:
         if refused and not draft.plan():
             raise AssertionError("a step without progress")
         return draft.plan()
+
+    def following(self, plan: StepPlan, now: float) -> StepPlan:
+        """The step behind one that is being computed, if everybody in it goes on and nobody else has a part in it.
+
+        Empty where `schedule` may find more to do. Who turns out to have ended is in it in vain.
+        """
+        requests = [self._active.get(item.request_id) for item in plan.decode]
+        if plan.prefill or len(requests) + self.num_parked < len(self._active):
+            return StepPlan()
+        if any(context.requests and self._is_news(context, now) for context in self._contexts.values()):
+            return StepPlan()
+        items = []
+        for item, request in zip(plan.decode, requests, strict=True):
+            if request is None or not request.supply.is_final or item.patch_index + 1 >= request.max_patches:
+                return StepPlan()
+            items.append(dataclasses.replace(item, position=item.position + 1, patch_index=item.patch_index + 1))
+        return StepPlan((), tuple(items))
+
+    def _is_news(self, context: ContextQueue, now: float) -> bool:
+        """Whether the head of a context waits to be taken in, or its lead is beyond its marks by more than a patch."""
+        head, patch_s = context.requests[0], self.config.patch_s
+        if head.status is Status.WAITING:
+            return not self._is_parked(head)
+        lead_s = context.lead.ahead_s(now)
+        if self._is_parked(head):
+            return lead_s < context.resume_s - patch_s
+        return head.paced and lead_s > self.config.park_high_s + patch_s
 
     def _admit(self, now: float) -> None:
         """Give blocks and slots to the heads of contexts, in turn; the first that does not fit keeps its place."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -44,32 +45,43 @@ class StepOutputs:
         total = sum(int(np.prod(shape)) for shape in shapes.values())
         self._device = torch.zeros(total, device=device)
         is_cpu = device.type == "cpu"
-        self._host = self._device if is_cpu else torch.zeros(total, pin_memory=True)
-        self._copied = None if is_cpu else torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self.host: dict[str, Array] = {}
+        # Two in turn: the next step may be given to the device before this one's results are read.
+        self._hosts = [torch.zeros(total, pin_memory=not is_cpu) for _ in range(2)]
+        self._sent = [SentOutputs({}, None if is_cpu else torch.cuda.Event()) for _ in self._hosts]  # type: ignore[no-untyped-call]
         start = 0
         for name, shape in shapes.items():
             size = int(np.prod(shape))
-            sides = [side[start : start + size].view(shape) for side in (self._device, self._host)]
+            sides = [side[start : start + size].view(shape) for side in (self._device, *self._hosts)]
             if name == "samples":
                 sides = [side.view(torch.int16)[:, :num_samples] for side in sides]
                 self._head, self._row = start, shape[1]
             setattr(self, name, sides[0])
-            self.host[name] = sides[1].numpy()
+            for sent, side in zip(self._sent, sides[1:], strict=True):
+                sent.host[name] = side.numpy()
             start += size
 
-    def send(self, num_streams: int, *, with_pcm: bool) -> None:
-        """Begin to copy everything of a step with so many streams; `wait` for it before reading `host`."""
-        if self._copied is None:
-            return
+    def send(self, num_streams: int, *, with_pcm: bool) -> SentOutputs:
+        """Begin to copy everything of a step with so many streams. Valid until the step after the next is sent."""
+        self._hosts.append(host := self._hosts.pop(0))
+        self._sent.append(sent := self._sent.pop(0))
         used = self._head + num_streams * self._row
-        self._host[:used].copy_(self._device[:used], non_blocking=True)
+        host[:used].copy_(self._device[:used], non_blocking=True)
         if with_pcm:
             start = self._device.shape[0] - self.pcm.numel()
             end = start + num_streams * self.pcm.shape[1]
-            self._host[start:end].copy_(self._device[start:end], non_blocking=True)
-        self._copied.record()
+            host[start:end].copy_(self._device[start:end], non_blocking=True)
+        if sent.copied is not None:
+            sent.copied.record()
+        return sent
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SentOutputs:
+    """One step's results by field, once they have been waited for."""
+
+    host: dict[str, Array]
+    copied: torch.cuda.Event | None  # None: a copy is over when it was made
 
     def wait(self) -> None:
-        if self._copied is not None:
-            self._copied.synchronize()
+        if self.copied is not None:
+            self.copied.synchronize()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from realtime_tts.engine.core.request import StepFlags, StepPlan
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.runtime.inputs import StepInputs
 from realtime_tts.engine.runtime.layout import LayoutRules, StepLayout, lay_out
-from realtime_tts.engine.runtime.outputs import StepOutputs
+from realtime_tts.engine.runtime.outputs import SentOutputs, StepOutputs
 from realtime_tts.engine.runtime.stages import BASE, FLOW, LOC_ENC, RESIDUAL, REST, VAE, NoClock, StageClock
 from realtime_tts.engine.runtime.state import DeviceState
 from realtime_tts.engine.runtime.step import StepPrograms, stream_sizes
@@ -38,7 +39,7 @@ class TextReading:
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepResult:
     """Of every request in the plan its flags; of those that spoke, by name, their audio and patch. Arrays are views of
-    what the next step will write over.
+    what the step after the next will write over.
 
     pcm: [patch_samples] int16, or float32 in −1…1 for whom wants that. power: its mean square. patches: [patch_size,
     latent_dim], what continuity is made from. text: what the text head read; empty without one.
@@ -80,6 +81,7 @@ class ModelRunner:
         self.backend = backend or SDPABackend()
         self.advances = self.device.type == "cuda" if advances is None else advances
         self._ahead: dict[int, tuple[str, int]] = {}  # by slot, whose position `advance` has computed
+        self.works_alone = self.device.type == "cuda"  # while the host does something else
         # Beside the rest of a step; a clock that measures its parts wants them one after the other.
         is_beside = self.device.type == "cuda" and stages is None
         self._beside = torch.cuda.Stream(self.device, priority=-1) if is_beside else None  # type: ignore[no-untyped-call]
@@ -118,30 +120,42 @@ class ModelRunner:
         torch.cuda.empty_cache()  # of what ran before the captures; the graphs have their own
         return len(parts)
 
+    def prepare(self, plan: StepPlan, utterances: Mapping[str, Utterance]) -> StepLayout:
+        """What `launch` takes. `utterances` holds every request of the plan; what was launched before may still run."""
+        rules = LayoutRules(self.state.scratch_slot, self.state.kv.block_size, self.usual_steps, self._padded)
+        return lay_out(plan, utterances, rules, self._ahead)
+
     @torch.inference_mode()
-    def run(self, plan: StepPlan, utterances: Mapping[str, Utterance]) -> StepResult:
-        """Advance every request of the plan.
+    def launch(self, layout: StepLayout) -> SentOutputs:
+        """Advance everybody in a step. On CUDA this returns while the device works.
 
         Raises:
             EngineOutOfMemory: nothing of the step counts; the requests in it must end.
         """
-        rules = LayoutRules(self.state.scratch_slot, self.state.kv.block_size, self.usual_steps, self._padded)
-        layout = lay_out(plan, utterances, rules, self._ahead)
+        with self._typed_errors():
+            return self._step(layout)
+
+    def result(self, layout: StepLayout, sent: SentOutputs) -> StepResult:
+        """Wait for a step that was launched. Raises as `launch`."""
+        with self._typed_errors():
+            sent.wait()
+        return self._unpack(layout, sent.host)
+
+    @contextlib.contextmanager
+    def _typed_errors(self) -> Iterator[None]:
         try:
-            self._step(layout)
-            self.outputs.wait()
+            yield
         except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError, the CPU's has no class
             if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and "can't allocate" not in str(error):
                 raise
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
             raise EngineOutOfMemory("the device had no memory for a step") from error
-        return self._unpack(layout)
 
     def _padded(self, count: int) -> int:
         return self.programs.flow.padded(count)
 
-    def _step(self, layout: StepLayout) -> None:
+    def _step(self, layout: StepLayout) -> SentOutputs:
         """The whole step, given to the device."""
         programs, stages = self.programs, self.stages
         stages.begin(None)
@@ -167,10 +181,11 @@ class ModelRunner:
                     programs.flow(programs.flow.padded(count))
                 else:
                     programs.solve(steps, first, count)
-        self._finish(layout)
+        sent = self._finish(layout)
         stages.end()
+        return sent
 
-    def _finish(self, layout: StepLayout) -> None:
+    def _finish(self, layout: StepLayout) -> SentOutputs:
         """The audio of the patches, on its way to the host; and what the next step will begin with."""
         if self._beside is not None:
             self._beside.wait_stream(torch.cuda.current_stream(self.device))
@@ -178,7 +193,7 @@ class ModelRunner:
             if layout.speaking:
                 self.stages.mark(VAE)
                 self.programs.vae(self.programs.vae.padded(layout.num_speech))
-            self.outputs.send(layout.num_speech, with_pcm=any(layout.wants_float))
+            sent = self.outputs.send(layout.num_speech, with_pcm=any(layout.wants_float))
         if self.advances and layout.speaking:
             self.stages.mark(BASE)
             positions = [position for _, position in layout.following if position is not None]
@@ -191,6 +206,7 @@ class ModelRunner:
             }
         if layout.speaking:
             self.stages.mark(REST)
+        return sent
 
     def _start_streams(self, layout: StepLayout) -> None:
         """Fresh slots; a continued prompt's last patches go through the VAE first, their audio is dropped."""
@@ -210,8 +226,8 @@ class ModelRunner:
                 frames = context.reshape(num_streams, -1, context.shape[-1])
                 self.model.vae.decode_stream(frames, self.state.vae, own_slots)
 
-    def _unpack(self, layout: StepLayout) -> StepResult:
-        host, rows = self.outputs.host, layout.speech
+    def _unpack(self, layout: StepLayout, host: dict[str, Array]) -> StepResult:
+        rows = layout.speech
         finite_rows = host["finite_rows"].tolist()
         flags = {name: StepFlags(finite=bool(finite_rows[row])) for name, row in layout.last_rows.items()}
         finite, stop, power = (host[name][: layout.num_speech].tolist() for name in ("finite", "stop", "power"))
