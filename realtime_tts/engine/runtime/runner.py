@@ -112,7 +112,7 @@ class ModelRunner:
         parts += [(programs.vae, size, own) for size in reversed(stream_sizes(num_slots))]
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.device(self.device), torch.cuda.stream(stream):
+        with self._on_device(), torch.cuda.stream(stream):
             for done, (program, size, memory) in enumerate(parts, 1):
                 program.capture(size, memory)
                 progress(done, len(parts))
@@ -132,7 +132,7 @@ class ModelRunner:
         Raises:
             EngineOutOfMemory: nothing of the step counts; the requests in it must end.
         """
-        with self._typed_errors():
+        with self._typed_errors(), self._on_device():
             return self._step(layout)
 
     def result(self, layout: StepLayout, sent: SentOutputs) -> StepResult:
@@ -140,6 +140,10 @@ class ModelRunner:
         with self._typed_errors():
             sent.wait()
         return self._unpack(layout, sent.host)
+
+    def _on_device(self) -> contextlib.AbstractContextManager[Any]:
+        """Kernels that are not torch's run on the thread's device, whatever their tensors are on."""
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def _typed_errors(self) -> Iterator[None]:
