@@ -1,0 +1,110 @@
+"""The step behind the one that is being computed: what may be launched before that one is accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from test_scheduler import PATCH_S, add, finish, make
+
+from realtime_tts.engine.core.request import StepPlan
+from realtime_tts.engine.core.scheduler import Scheduler
+from realtime_tts.engine.core.text_supply import TextSupply
+
+
+def speaking(paced: bool = False, **fields: object) -> tuple[Scheduler, StepPlan]:
+    """Two streams in mid-speech, and the step that both are in."""
+    scheduler = make()
+    for name in "ab":
+        add(scheduler, name, paced=paced, **fields)
+    for _ in range(3):
+        plan = scheduler.schedule(0.0)
+        finish(scheduler, plan, 0.0)
+    return scheduler, scheduler.schedule(0.0)
+
+
+def test_everybody_goes_on_by_one_as_the_scheduler_itself_would_say() -> None:
+    scheduler, plan = speaking()
+    for _ in range(6):  # one after the other, each accounted for when the next is on its way
+        following = scheduler.following(plan, 0.0)
+        assert [(item.request_id, item.position, item.patch_index) for item in following.decode] == [
+            (item.request_id, item.position + 1, item.patch_index + 1) for item in plan.decode
+        ]
+        assert not finish(scheduler, plan, 0.0)
+        assert set(following.decode) == set(scheduler.schedule(0.0).decode)
+        plan = following
+
+
+def test_who_ended_is_in_it_in_vain() -> None:
+    scheduler, plan = speaking()
+    following = scheduler.following(plan, 0.0)
+    assert len(finish(scheduler, plan, 0.0, stop=("a",))) == 1
+    free = scheduler.pool.num_available
+    assert not finish(scheduler, following, 0.0, stop=("a",), bad=("a",))
+    assert (scheduler.pool.num_available, scheduler.num_active) == (free, 1)
+    (item,) = scheduler.schedule(0.0).decode
+    assert item.position == following.decode[1].position + 1
+
+
+def test_no_step_follows_one_that_prefills() -> None:
+    scheduler = make()
+    add(scheduler, "a")
+    assert not scheduler.following(scheduler.schedule(0.0), 0.0)
+
+
+def test_no_step_follows_the_last_patch_of_anybody() -> None:
+    scheduler, plan = speaking(max_patches=5)
+    assert scheduler.following(plan, 0.0)  # its patches are the fourth ones
+    finish(scheduler, plan, 0.0)
+    plan = scheduler.schedule(0.0)
+    assert not scheduler.following(plan, 0.0)
+    assert len(finish(scheduler, plan, 0.0)) == 2
+
+
+def newcomer(scheduler: Scheduler) -> None:
+    add(scheduler, "c")
+
+
+def behind_another(scheduler: Scheduler) -> None:
+    add(scheduler, "a2", context="a")
+
+
+def cancelled(scheduler: Scheduler) -> None:
+    scheduler.cancel("a")
+
+
+def open_text(scheduler: Scheduler) -> None:
+    scheduler._requests["a"].supply = TextSupply(200.0, is_final=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "follows"), [(newcomer, False), (behind_another, True), (cancelled, False), (open_text, False)]
+)
+def test_it_is_left_to_the_scheduler_where_there_may_be_more_to_do(
+    change: Callable[[Scheduler], None], follows: bool
+) -> None:
+    scheduler, plan = speaking()
+    change(scheduler)
+    assert bool(scheduler.following(plan, 0.0)) is follows
+
+
+def test_a_stream_that_the_step_has_newcomer_for_is_not_passed_over_twice() -> None:
+    scheduler, plan = speaking()
+    assert not scheduler.following(StepPlan((), plan.decode[:1]), 0.0)
+
+
+def test_listeners_may_be_a_patch_beyond_their_marks_and_no_more() -> None:
+    scheduler, plan = speaking(paced=True)
+    config = scheduler.config
+    lead = scheduler._contexts["a"].lead
+    for produced_s, follows in (
+        (config.park_high_s + 0.9 * PATCH_S, True),
+        (config.park_high_s + 1.1 * PATCH_S, False),
+    ):
+        lead.produced_s = lead.played_s + produced_s
+        assert bool(scheduler.following(plan, 0.0)) is follows
+    scheduler._contexts["a"].parked = True
+    alone = StepPlan((), plan.decode[1:])
+    for num_patches, follows in ((0.9, True), (1.1, False)):
+        lead.produced_s = lead.played_s + config.park_low_s - num_patches * PATCH_S
+        assert bool(scheduler.following(alone, 0.0)) is follows
