@@ -8,11 +8,9 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from server_environment import ROOT, server_python
 
 if importlib.util.find_spec("livekit") is None or importlib.util.find_spec("pipecat") is None:
     collect_ignore_glob = ["test_*.py"]
@@ -25,11 +23,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if "collect_ignore_glob" not in globals():
         for warning in THEIR_WARNINGS:
             config.addinivalue_line("filterwarnings", warning)
-
-
-def server_python() -> str:
-    """Of the environment that the server is installed in; ours has no torch."""
-    return os.environ.get("SERVER_PYTHON") or str(ROOT / ".venv/bin/python")
 
 
 @pytest.fixture(scope="session")

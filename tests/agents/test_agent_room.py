@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, server_python
 from realtime_tts_client import AudioFormat, Word, connect
+from server_environment import ROOT, server_python
 
 from benchmarks.agent_worker import AgentWorker
 from benchmarks.livekit_room import (

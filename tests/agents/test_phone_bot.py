@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from client_fake_server import Connection, scripted
-from conftest import ROOT
+from server_environment import ROOT
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 

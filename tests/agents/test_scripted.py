@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT
 from livekit import rtc
 from livekit.agents import llm, vad
+from server_environment import ROOT
 
 sys.path.insert(0, str(ROOT / "agents"))
 

@@ -6,9 +6,9 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
+from server_environment import ROOT
 
 sys.path.insert(0, str(ROOT / "agents"))
 
