@@ -127,7 +127,11 @@ def make_engine(
 
 
 def capture(engine: Engine) -> None:
-    """Capture the engine's programs into CUDA graphs, where they can be; with a progress bar at a terminal."""
+    """Capture the engine's programs into CUDA graphs, where they can be; with a progress bar at a terminal.
+
+    Raises:
+        EngineStartError: a kernel could not be built or captured, or there is no memory for it.
+    """
     bar = None
 
     def progress(done: int, total: int) -> None:
@@ -136,7 +140,10 @@ def capture(engine: Engine) -> None:
         bar.update(done - bar.n)
 
     started_s = time.monotonic()
-    num_graphs = engine.runner.capture(progress)
+    try:
+        num_graphs = engine.runner.capture(progress)
+    except RuntimeError as error:
+        raise EngineStartError(f"no CUDA graphs could be captured, --eager goes without: {error}") from error
     if bar is not None:
         bar.close()
         logger.info("captured %d CUDA graphs in %.1f s", num_graphs, time.monotonic() - started_s)

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from realtime_tts.engine.engine import Engine
+from realtime_tts.engine.runtime.backends import what_is_missing
 from realtime_tts.engine.runtime.program import Program
+from realtime_tts.engine.runtime.runner import ModelRunner
 from realtime_tts.engine.setup import (
     EngineOptions,
     choose_block_size,
@@ -19,7 +21,7 @@ from realtime_tts.engine.setup import (
     ready_message,
     warm_up,
 )
-from realtime_tts.errors import ConfigError
+from realtime_tts.errors import ConfigError, EngineStartError
 from realtime_tts.model.attention import SDPABackend
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.workers import frames
@@ -84,3 +86,31 @@ def test_blocks_are_as_small_as_the_backend_reads_them(tiny: LoadedModel, reads:
     config = choose_config(tiny, CPU, EngineOptions(max_streams=3), choose_block_size(backend))
     assert config.block_size == size
     assert config.num_blocks * size >= 3 * tiny.config.max_length
+
+
+def test_what_the_kernels_need_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/gcc" if name == "gcc" else None)
+    monkeypatch.delenv("CC", raising=False)
+    cuda = torch.device("cuda")
+    assert what_is_missing(cuda, 128) is None
+    for head_dim in (8, 96):
+        assert str(head_dim) in str(what_is_missing(cuda, head_dim))
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert "compiler" in str(what_is_missing(cuda, 128))
+    monkeypatch.setenv("CC", "/opt/bin/cc")
+    assert what_is_missing(cuda, 128) is None
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "triton" in str(what_is_missing(cuda, 128))
+
+
+def test_what_cannot_be_captured_ends_the_start_with_a_way_out(
+    tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: ModelRunner, progress: object) -> int:
+        raise RuntimeError("no kernel image")
+
+    monkeypatch.setattr(ModelRunner, "capture", broken)
+    with pytest.raises(EngineStartError, match=r"--eager.*no kernel image"):
+        make_engine(tiny, CPU, EngineOptions(max_streams=2))
+    assert make_engine(tiny, CPU, EngineOptions(max_streams=2, eager=True)).num_steps == 0

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
+import os
+import shutil
 from typing import Final
+
+import torch
 
 from realtime_tts.errors import ConfigError
 from realtime_tts.model.attention import AttentionBackend, SDPABackend
 from realtime_tts.model.voxcpm import VoxCPM
+
+logger = logging.getLogger(__name__)
 
 BACKENDS: Final = ("auto", "sdpa", "triton")
 
@@ -20,9 +27,12 @@ def choose_backend(name: str, model: VoxCPM) -> AttentionBackend:
     Raises:
         ConfigError: it cannot be used here.
     """
-    missing = _missing(model)
+    device = model.stop_proj.weight.device
+    missing = what_is_missing(device, model.config.head_dim)
     if name == "auto":
         name = "sdpa" if missing else "triton"
+        if missing and device.type == "cuda":
+            logger.warning("no fused kernels, steps take several times as long: %s", missing)
     if name == "sdpa":
         model.unfuse()
         return SDPABackend()
@@ -36,14 +46,14 @@ def choose_backend(name: str, model: VoxCPM) -> AttentionBackend:
     return TritonBackend()
 
 
-def _missing(model: VoxCPM) -> str | None:
-    """What the fused kernels lack here."""
-    device = model.stop_proj.weight.device
+def what_is_missing(device: torch.device, head_dim: int) -> str | None:
+    """Why the fused kernels cannot be used; None: they can."""
     if device.type != "cuda":
         return f"the device is {device}"
     if importlib.util.find_spec("triton") is None:
         return "the package triton is not installed"
-    head_dim = model.config.head_dim
+    if not os.environ.get("CC") and not any(shutil.which(name) for name in ("cc", "gcc", "clang")):
+        return "triton finds no C compiler, with which it builds what launches its kernels"
     if head_dim < 16 or head_dim & (head_dim - 1):
         return f"heads of {head_dim} values are no power of two from 16 on"
     return None
