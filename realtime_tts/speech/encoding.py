@@ -61,13 +61,14 @@ class ContextEncoder:
         return await self._run((await self._ready()).finish)
 
     def close(self) -> None:
-        """Nothing is pushed any more. The codec's memory is free at once, whoever still holds this."""
+        """Nothing is encoded any more: later calls are cancelled. The codec's memory is free at once, whoever holds this."""
         if self._pipeline is not None:
             self._pipeline.cancel()
             self._pipeline = None
 
     async def _ready(self) -> pipeline.AudioPipeline:
-        assert self._pipeline is not None, "it is closed"
+        if self._pipeline is None:  # whoever closed this has cancelled our caller, who would learn of it a little later
+            raise asyncio.CancelledError("the encoder is closed")
         return await self._pipeline
 
     def slices(self, pcm: bytes) -> list[bytes]:
