@@ -61,7 +61,7 @@ class ContextEncoder:
         return await self._run((await self._ready()).finish)
 
     def close(self) -> None:
-        """Nothing is encoded any more: later calls are cancelled. The codec's memory is free at once, whoever holds this."""
+        """Later calls are cancelled. The codec's memory is free at once, whoever still holds this."""
         if self._pipeline is not None:
             self._pipeline.cancel()
             self._pipeline = None
