@@ -47,9 +47,7 @@ class SteadyStreams:
     def __init__(self, subject: Subject, plan: StepPlan, stages: SplittingClock | None = None) -> None:
         self._num_audio = 0
         self._plan = plan
-        self.engine: Engine = subject.engine(
-            self._receive, stages, unpaced_slack_s=_NEVER_S, first_audio_s=_NEVER_S, max_waiting=max(plan.batches)
-        )
+        self.engine: Engine = subject.engine(self._receive, stages, unpaced_slack_s=_NEVER_S, first_audio_s=_NEVER_S)
         self._contexts: list[str] = []
 
     def start(self, num_streams: int, num_steps: int) -> None:

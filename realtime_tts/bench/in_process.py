@@ -22,7 +22,6 @@ from realtime_tts.engine.engine import Engine
 from realtime_tts.workers import frames
 
 _LOUD = 10 ** (-50 / 20)  # −50 dBFS
-_MAX_WAITING = 1_000_000  # nobody is turned away: who waits is counted as waiting
 _MAX_SLEEP_S = 0.05
 _LOOK_S = 0.25
 
@@ -44,7 +43,7 @@ class InProcess:
         self._number = 0
         self._step_times_s: list[float] = []
         self._began_s = time.monotonic()
-        self.engine: Engine = subject.engine(self._receive, max_waiting=_MAX_WAITING)
+        self.engine: Engine = subject.engine(self._receive)
 
     @property
     def turn_s(self) -> float:

@@ -16,6 +16,8 @@ from realtime_tts.engine.worker import load_checkpoint, rss_bytes
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.workers import frames
 
+_MAX_WAITING = 1_000_000  # nobody is turned away: who waits is counted as waiting
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subject:
@@ -44,7 +46,7 @@ class Subject:
 
     def engine(self, emit: Callable[[frames.Message], None], stages: StageClock | None = None, **limits: Any) -> Engine:
         """A warm one; arguments as `make_engine`'s."""
-        return make_engine(self.loaded, self.device, self.options, emit, stages, **limits)
+        return make_engine(self.loaded, self.device, self.options, emit, stages, max_waiting=_MAX_WAITING, **limits)
 
     def forget_peak(self) -> None:
         """Let `memory` tell the peak from here on."""

@@ -57,6 +57,14 @@ def test_streams_stay_together_for_as_long_as_was_asked(subject: Subject) -> Non
         streams.step()
 
 
+def test_more_may_wait_than_the_largest_batch_has(subject: Subject) -> None:
+    """A warm-up on a GPU goes to 256 streams, whatever is measured after it."""
+    streams = SteadyStreams(subject, StepPlan((1,), num_steps=1, num_warm=0, runs=1, steps=2))
+    with pytest.raises(EngineError, match="never came into one step"):  # there are four slots; nobody was refused
+        streams.start(20, 200)
+    assert streams.engine.scheduler.num_waiting == 16
+
+
 def test_a_step_without_all_of_them_is_an_error(subject: Subject) -> None:
     plan = StepPlan((5,), num_steps=1, num_warm=0, runs=1, steps=2)
     streams = SteadyStreams(subject, plan)
