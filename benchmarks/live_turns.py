@@ -67,7 +67,10 @@ class TurnSpeaker:
         self._now = self._begun_s = 0.0
         config = choose_config(loaded, torch.device("cpu"), EngineOptions(max_streams=2))
         self._engine = Engine(loaded, config, self._take, clock=lambda: self._now)
-        self._run, self._engine.runner.run = self._engine.runner.run, self._timed_run  # type: ignore[method-assign]
+        runner = self._engine.runner
+        self._plan = StepPlan()
+        self._prepare, runner.prepare = runner.prepare, self._noted_prepare  # type: ignore[method-assign]
+        self._launch, runner.launch = runner.launch, self._timed_launch  # type: ignore[method-assign]
         policy = loaded.policy
         self._planners = PlannerFactory(policy.charset, policy.max_segment_chars, STALL_FLUSH_S)
         self._audio: list[frames.Audio] = []
@@ -138,13 +141,17 @@ class TurnSpeaker:
             raise RuntimeError("the engine waits for nothing")
         self._now = max(self._now, min(times_s))
 
-    def _timed_run(self, plan: StepPlan, utterances: Any) -> Any:
-        result = self._run(plan, utterances)
+    def _noted_prepare(self, plan: StepPlan, utterances: Any) -> Any:
+        self._plan = plan
+        return self._prepare(plan, utterances)
+
+    def _timed_launch(self, layout: Any) -> Any:
+        sent, plan = self._launch(layout), self._plan
         elapsed_s = self._time.of(plan)
         self._now += elapsed_s
         self._busy_s += elapsed_s
         self._extended_s += self._time.position_s * plan.num_extended_positions
-        return result
+        return sent
 
     def _take(self, message: frames.Message) -> None:
         if isinstance(message, frames.Audio):
