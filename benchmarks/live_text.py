@@ -33,6 +33,7 @@ AHEAD_CHARS = 24  # two words to begin with, or fourteen characters and the word
 MAKING_S = 0.15  # from text that has come to a packet made of it
 AUDIBLE_S = 0.06  # a gap that a listener may notice
 LISTEN_S = 2.0  # after the last token
+STAGGER_S = 0.7  # between listeners who are there at the same time
 REPLIES = (
     "Sure, I can help you with that. What is the number on your order?",
     "Your table is booked for four people at half past seven, and they will keep it for fifteen minutes.",
@@ -154,18 +155,26 @@ async def _write(socket: ClientConnection, name: str, turn: Turn, begun: float) 
     await socket.send(json.dumps({"type": "cancel", "context_id": name}))
 
 
-async def measure(url: str, rates: list[float], num_texts: int) -> list[Turn]:
-    socket = await open_stream(url)
-    await speak(socket, "warm", REPLIES[0], "live", 60)
-    turns = []
+async def measure(url: str, rates: list[float], num_texts: int, num_streams: int = 1) -> list[Turn]:
+    """`num_streams` listeners at a time share the texts; all of them hear one mode while the turns go in step."""
+    sockets = [await open_stream(url) for _ in range(num_streams)]
+    for socket in sockets:
+        await speak(socket, "warm", REPLIES[0], "live", 60)
+    turns: list[Turn] = []
     with tqdm(total=len(rates) * num_texts * len(MODES)) as bar:
-        for rate in rates:
-            for number in range(num_texts):
-                for mode in MODES if number % 2 else reversed(MODES):
+
+        async def listen(place: int, rate: float) -> None:
+            await asyncio.sleep(place * STAGGER_S)
+            for turn, number in enumerate(range(place, num_texts, num_streams)):
+                for mode in MODES if turn % 2 else reversed(MODES):
                     text = REPLIES[number % len(REPLIES)]
-                    turns.append(await speak(socket, f"{rate:g}-{number}-{mode}", text, mode, rate))
+                    turns.append(await speak(sockets[place], f"{rate:g}-{number}-{mode}", text, mode, rate))
                     bar.update()
-    await socket.close()
+
+        for rate in rates:
+            await asyncio.gather(*(listen(place, rate) for place in range(num_streams)))
+    for socket in sockets:
+        await socket.close()
     return turns
 
 
@@ -235,6 +244,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rates", nargs="+", type=float, default=list(RATES), help="tokens a second")
     parser.add_argument("--texts", type=int, default=len(REPLIES), help=f"at each rate (default {len(REPLIES)})")
+    parser.add_argument("--streams", type=int, default=1, help="listeners at the same time (default 1)")
     parser.add_argument("--url", help="of a running server's /v1/stream; without it one is started, with --serve")
     parser.add_argument(
         "--serve", nargs=argparse.REMAINDER, default=[], help="flags for the server that is started; last"
@@ -243,10 +253,10 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="draw how the first packets are distributed")
     arguments = parser.parse_args()
     if arguments.url:
-        turns = asyncio.run(measure(arguments.url, arguments.rates, arguments.texts))
+        turns = asyncio.run(measure(arguments.url, arguments.rates, arguments.texts, arguments.streams))
     else:
         with running_server(*arguments.serve) as server:
-            turns = asyncio.run(measure(server.stream_url, arguments.rates, arguments.texts))
+            turns = asyncio.run(measure(server.stream_url, arguments.rates, arguments.texts, arguments.streams))
     rows = summary(turns)
     print_report(rows)
     if arguments.json:
