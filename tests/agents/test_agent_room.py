@@ -137,18 +137,19 @@ async def ask(caller: Caller, text: str) -> float:
 
 
 async def test_speech_arrives_while_it_is_still_being_written(livekit: LiveKitServer, worker: AgentWorker) -> None:
+    text = f"{SENTENCE} {SENTENCE}"  # two seconds of writing; the first words take 0.3 here
     async with calling(livekit, "one") as caller:
         await caller.agent_is_here()
-        asked_at = await ask(caller, SENTENCE)
+        asked_at = await ask(caller, text)
         audible_at = await caller.until_audible(asked_at)
         said = await worker.until("said", "one", asked_at, role="assistant")
         first_token = await worker.until("first_token", "one", asked_at)
         await caller.until_silent(audible_at)
-        written_s = len(SENTENCE) / 4 / 20  # more than the scripted model takes at 20 tokens a second
+        written_s = len(text) / 4 / 20  # more than the scripted model takes at 20 tokens a second
         assert first_token["token_at"] < audible_at < first_token["token_at"] + written_s
-        assert (said["text"], said["interrupted"]) == (SENTENCE, False)
+        assert (said["text"], said["interrupted"]) == (text, False)
         words = worker.events("word", "one", asked_at)
-        assert "".join(word["text"] for word in words) == SENTENCE
+        assert "".join(word["text"] for word in words) == text
         heard = await recognised(caller.hearing.samples(asked_at))
         common = len(set(heard) & set(plain(SENTENCE)))
         assert common >= 0.6 * len(set(plain(SENTENCE))), heard
@@ -167,7 +168,6 @@ async def test_speech_of_the_caller_interrupts(livekit: LiveKitServer, worker: A
         assert said["interrupted"]
         assert STORY.startswith(said["text"])
         assert 0 < len(said["text"]) < len(STORY)
-        assert time.time() - said["at"] < 5
         await speaking
         # and what was said is answered
         await worker.until("said", "barge-in", said["at"], role="user")
