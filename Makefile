@@ -2,11 +2,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 AGENTS_VENV ?= .venv-agents
+CLIENTS_VENV ?= .venv-clients
 BIN := $(VENV)/bin
+VENDORS := tests/clients/vendors
 ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help serve test test-slow test-agents lint format bench lock clean
+.PHONY: help serve test test-slow test-agents test-clients lint format bench lock lock-clients clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -26,6 +28,9 @@ test-agents: $(VENV)/.dev $(AGENTS_VENV)/.agents ## plugins for LiveKit and Pipe
 	$(AGENTS_VENV)/bin/python -m mypy --config-file agents/mypy.ini
 	SERVER_PYTHON=$(abspath $(BIN)/python) $(AGENTS_VENV)/bin/python -m pytest tests/agents -m "not slow" $(ARGS)
 
+test-clients: $(VENV)/.dev $(CLIENTS_VENV)/.clients ## other services' own clients against this server, in an environment of their own
+	SERVER_PYTHON=$(abspath $(BIN)/python) $(CLIENTS_VENV)/bin/python -m pytest tests/clients/vendors -m "not slow" $(ARGS)
+
 lint: $(VENV)/.dev ## format check, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -44,8 +49,13 @@ lock: ## resolve requirements*.lock anew (needs uv)
 	uv pip compile --universal --python-version 3.10 --no-header --no-annotate --no-emit-index-url \
 	  --config-file lock.toml --upgrade --extra speaker --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 
+lock-clients: ## resolve the versions of other services' clients anew (needs uv and npm)
+	uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
+	  --upgrade $(VENDORS)/requirements.in -o $(VENDORS)/requirements.lock
+	cd $(VENDORS) && npm update --package-lock-only --omit-lockfile-registry-resolved
+
 clean: ## remove the environments and caches
-	rm -rf $(VENV) $(AGENTS_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(AGENTS_VENV) $(CLIENTS_VENV) $(VENDORS)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' \
@@ -67,4 +77,12 @@ $(AGENTS_VENV)/.agents: agents/requirements.lock clients/python/pyproject.toml $
 	$(PYTHON) -m venv $(AGENTS_VENV)
 	$(AGENTS_VENV)/bin/python -m pip install -r agents/requirements.lock
 	$(AGENTS_VENV)/bin/python -m pip install --no-deps -e clients/python $(addprefix -e ,$(dir $(wildcard agents/*/pyproject.toml)))
+	@touch $@
+
+$(CLIENTS_VENV)/.clients: $(VENDORS)/requirements.lock $(VENDORS)/package-lock.json
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+	  || { echo "The clients need Python 3.11 to 3.13; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(CLIENTS_VENV)
+	$(CLIENTS_VENV)/bin/python -m pip install -r $(VENDORS)/requirements.lock
+	cd $(VENDORS) && npm ci --no-audit --no-fund
 	@touch $@
