@@ -53,6 +53,7 @@ class RealtimeTTSError(Exception):
     http_status: int = 500
     retryable: bool = False
     retry_after_s: float | None = None  # where it is known
+    context_id: str | None = None  # what the message at fault was about, where that could be read
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)

@@ -339,10 +339,10 @@ class ContextTable:
         late = [context.outflow for context in self.finished.values() if context.outflow.has_ready]
         return [*(context.outflow for context in reversed(self.open.values())), *late]
 
-    def rerank(self) -> list[Context]:
-        """The newest open context goes first. Returns those whose priority changes."""
+    def rerank(self, in_turn: bool) -> list[Context]:
+        """The newest open context goes first, or `in_turn` the oldest. Returns those whose priority changes."""
         changed = []
-        for rank, context in enumerate(reversed(self.open.values())):
+        for rank, context in enumerate(self.open.values() if in_turn else reversed(self.open.values())):
             priority = min(rank, 1)
             if context.priority != priority:
                 context.priority = priority

@@ -86,7 +86,14 @@ class Ping:
     id: str | None = None
 
 
-ClientMessage = StartSession | Text | Flush | End | Cancel | Playback | Resume | Ping
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Open no more contexts, and close the socket when those that are open are over; `at_once`: cancel them."""
+
+    at_once: bool = False
+
+
+ClientMessage = StartSession | Text | Flush | End | Cancel | Playback | Resume | Ping | Leave
 
 # ---- server → client ---------------------------------------------------------------------------------------------
 
@@ -343,7 +350,7 @@ class ParkContext:
 
 @dataclass(frozen=True, slots=True)
 class PriorityChanged:
-    """0: the newest open context of the session; 1: an older one."""
+    """0: the newest open context of the session, or where they are spoken in turn the oldest one; 1: another one."""
 
     context_id: str
     priority: int

@@ -44,6 +44,7 @@ from realtime_tts.session.messages import (
     ExtendSpeech,
     Flush,
     KeepAlive,
+    Leave,
     ParkContext,
     Ping,
     Playback,
@@ -69,6 +70,7 @@ NORMAL_CLOSURE = 1000
 GOING_AWAY = 1001
 POLICY_VIOLATION = 1008
 INTERNAL_ERROR = 1011
+LEFT = "client_left"  # reason of a close that the client asked for
 
 PLAN_CHARS = 32  # of work that planning is before others get their turn: one stretch
 
@@ -112,7 +114,7 @@ class Session:
         self._now = now
         self._defaults = Choices()
         self._announced = False  # the client was told what holds
-        self._draining = False
+        self._closes_as: tuple[int, str] | None = None  # once nothing is open any more
         self._num_bad = 0  # mistakes of the client in a row
         self._liveness = Liveness(config, now)
         self._contexts = ContextTable()
@@ -139,11 +141,11 @@ class Session:
         """A frame that could not be parsed, or a message that has to wait."""
         if self._advance(now) is SessionState.CONNECTED:
             self._liveness.active(self._now)
-            self._refuse(error, None if message is None else self._named(message))
+            self._refuse(error, self._named(error if message is None else message))
             self._relieve()
 
-    def _named(self, message: ClientMessage) -> str | None:
-        """The context that a message is about, unless the name is nonsense."""
+    def _named(self, message: ClientMessage | RealtimeTTSError) -> str | None:
+        """The context that a message is about, or an error in one, unless the name is nonsense."""
         context_id = getattr(message, "context_id", None)
         return context_id if context_id and len(context_id) <= self.config.max_id_chars else None
 
@@ -202,6 +204,8 @@ class Session:
             self._on_start(message)
         elif isinstance(message, Ping):
             self._outbox.post(Pong(message.id))
+        elif isinstance(message, Leave):
+            self._on_leave(message)
         else:
             raise InvalidMessage("session.resume must be the first message of a connection", field="type")
 
@@ -275,8 +279,9 @@ class Session:
 
     def _check_new(self, message: Text) -> None:
         self._check_unused(message.context_id)
-        if self._draining:
-            raise Draining("the server is shutting down")
+        if self._closes_as is not None:
+            reason = self._closes_as[1]
+            raise ContextClosed("the client leaves") if reason == LEFT else Draining("the server is shutting down")
         if len(self._contexts.open) >= self.config.max_contexts:
             raise TooManyContexts(f"at most {self.config.max_contexts} contexts at a time", field="context_id")
         if len(message.text) > self.config.max_text_chars:
@@ -313,6 +318,13 @@ class Session:
         played_samples = clock.position_ms(self._now) * context.settings.audio.sample_rate / 1000
         self._outbox.retained.acknowledge(context.id, played_samples)
         self._report_playback(context)
+
+    def _on_leave(self, message: Leave) -> None:
+        if message.at_once:
+            self._close(NORMAL_CLOSURE, LEFT)
+        else:
+            self._closes_as = self._closes_as or (NORMAL_CLOSURE, LEFT)
+            self._close_if_done()
 
     def _require(self, context_id: str) -> Context:
         if (context := self._contexts.open.get(context_id)) is not None:
@@ -411,7 +423,8 @@ class Session:
             return None
         due = [self._liveness.expires_at, self._liveness.too_slow_at, self._liveness.idle_at]
         for context in self._contexts.open.values():
-            due += [context.text_due_at(self._now), context.outflow.clock.pause_due_at()]
+            text_due_at = None if self._waits(context) else context.text_due_at(self._now)
+            due += [text_due_at, context.outflow.clock.pause_due_at()]
         if self._contexts.open:
             due.append(self._liveness.keepalive_at)
         if self._is_flowing:
@@ -438,7 +451,7 @@ class Session:
         if sent:
             self._liveness.sent(self._now)
             self._relieve()
-        self._close_if_drained()
+        self._close_if_done()
         return sent
 
     def _sent(self, message: ServerMessage) -> None:
@@ -564,8 +577,8 @@ class Session:
     def drain(self, now: float) -> None:
         """The server shuts down: no new contexts; the session closes when the open ones are over."""
         self._advance(now)
-        self._draining = True
-        self._close_if_drained()
+        self._closes_as = (GOING_AWAY, "draining")
+        self._close_if_done()
 
     def close(self, now: float, code: int, reason: str, error: RealtimeTTSError | None = None) -> None:
         """End the session and all of its contexts: they fail with `error`, or without one are cancelled.
@@ -575,9 +588,9 @@ class Session:
         self._advance(now)
         self._close(code, reason, error)
 
-    def _close_if_drained(self) -> None:
-        if self._draining and not self._contexts.open and not self._outbox.has_waiting:
-            self._close(GOING_AWAY, "draining")
+    def _close_if_done(self) -> None:
+        if self._closes_as is not None and not self._contexts.open and not self._outbox.has_waiting:
+            self._close(*self._closes_as)
 
     def _close_slow(self) -> None:
         error = SlowConsumer("messages are not read")
@@ -602,6 +615,8 @@ class Session:
 
         What `max_chars` leave is due at the next tick: others get their turn in between.
         """
+        if self._waits(context):
+            return 0
         try:
             was_planned, num_known = context.is_planned, context.num_segments
             segments, num_chars = context.plan(max_chars, self._now)
@@ -622,6 +637,10 @@ class Session:
             message = "parts of the text cannot be spoken and are left out"
             self._outbox.post(WarningMessage(context.id, "unspeakable_text", message, spans))
         return num_chars
+
+    def _waits(self, context: Context) -> bool:
+        """Its turn has not come."""
+        return self.config.in_turn and context is not next(iter(self._contexts.open.values()), context)
 
     def _cancel(self, context: Context, by_client: bool = False) -> None:
         try:
@@ -648,7 +667,7 @@ class Session:
         self._rerank()
 
     def _rerank(self) -> None:
-        for context in self._contexts.rerank():
+        for context in self._contexts.rerank(self.config.in_turn):
             if context.engine_works:
                 self._events.append(PriorityChanged(context.id, context.priority))
 

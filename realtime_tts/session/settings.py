@@ -67,6 +67,7 @@ class SessionConfig:
 
     Attributes:
         max_contexts: open at one time.
+        in_turn: contexts are spoken one after the other, in the order in which they were opened.
         max_lead_s: audio is sent at most so far ahead of playback.
         keepalive_s: longest silence while a context is open.
         resume_window_s: how long a lost connection is waited for; 0 switches resuming off.
@@ -84,6 +85,7 @@ class SessionConfig:
     max_id_chars: int = 128
     max_message_bytes: int = 64 * 1024
     max_consecutive_errors: int = 20
+    in_turn: bool = False
     max_lead_s: float = 3.0
     keepalive_s: float = 3.0
     idle_timeout_s: float = 300.0

@@ -28,6 +28,7 @@ from realtime_tts.session.messages import (
     Flush,
     Flushed,
     KeepAlive,
+    Leave,
     Ping,
     Playback,
     Pong,
@@ -537,3 +538,71 @@ def test_contexts_that_are_refused_are_forgotten_in_the_end() -> None:
         driver.say("n" * 100 + str(number), "Hello. ")
     assert driver.session.state is SessionState.CONNECTED
     assert driver.session.held_bytes <= MAX_REMEMBERED * 500
+
+
+# ---- what a dialect may need ---------------------------------------------------------------------------------------
+
+
+def test_a_client_that_leaves_hears_the_end_first(driver: Driver) -> None:
+    driver.say("c", "Hello. ")
+    driver.receive(End("c"), Leave(), Text("d", "Late."))
+    assert [(m.code, m.context_id) for m in driver.of(ErrorMessage)] == [("context_closed", "d")]
+    driver.speak("c", 0, 4000)
+    driver.finish("c")
+    assert driver.done(CloseSession) == []  # the last second waits until it may be sent
+    driver.wait(2)
+    assert isinstance(driver.sent[-1], ContextDone)
+    assert driver.done(CloseSession) == [CloseSession(1000, "client_left")]
+
+
+def test_a_client_may_leave_at_once_or_with_nothing_open(make_driver: Callable[..., Driver]) -> None:
+    busy, idle = make_driver(), make_driver()
+    busy.say("c", "Hello. ")
+    busy.receive(Leave(at_once=True))
+    assert [m.by_client for m in busy.of(ContextCancelled)] == [False]
+    assert busy.did[-2:] == [CancelContext("c"), CloseSession(1000, "client_left")]
+    idle.receive(Leave())
+    assert idle.did == [CloseSession(1000, "client_left")]
+
+
+def test_a_server_that_shuts_down_says_so_to_a_client_that_leaves(driver: Driver) -> None:
+    driver.say("c", "Hello. ")
+    driver.receive(Leave())
+    driver.session.drain(driver.now)
+    driver.receive(Text("d", "Late."), Cancel("c"))
+    assert [m.code for m in driver.of(ErrorMessage)] == ["draining"]
+    assert driver.done(CloseSession) == [CloseSession(1001, "draining")]
+
+
+def test_a_frame_that_cannot_be_read_may_still_name_its_context(driver: Driver) -> None:
+    for context_id, told in (("c", "c"), ("x" * 500, None), (None, None)):
+        error = InvalidMessage("no")
+        error.context_id = context_id
+        driver.session.reject(error, driver.now)
+        assert driver.drain()[-1].context_id == told
+
+
+def test_contexts_may_be_spoken_in_turn(make_driver: Callable[..., Driver]) -> None:
+    driver = make_driver(in_turn=True)
+    driver.receive(Text("a", "One. "), End("a"), Text("b", "Two. "), End("b"), Text("c", "Three. "), End("c"))
+    assert [(e.context_id, e.priority) for e in driver.done(StartSpeech)] == [("a", 0)]
+    assert driver.done(PriorityChanged) == []
+    driver.speak("a", 0, 20)
+    driver.finish("a")
+    driver.wait(0)
+    assert [(e.context_id, e.priority) for e in driver.done(StartSpeech)] == [("a", 0), ("b", 0)]
+    driver.receive(Cancel("b"))
+    driver.wait(0)
+    driver.speak("c", 0, 20)
+    driver.finish("c")
+    ends = [m.context_id for m in driver.sent if isinstance(m, ContextDone | ContextCancelled)]
+    assert ends == ["a", "b", "c"]
+
+
+def test_a_context_whose_turn_has_not_come_wakes_nobody(make_driver: Callable[..., Driver]) -> None:
+    driver = make_driver(in_turn=True, stall_s=0.5)
+    driver.receive(Text("a", "One. "), Text("b", "Two. More"))
+    driver.wait(0)
+    assert driver.session.next_deadline() > driver.now
+    driver.receive(Cancel("a"))
+    assert driver.session.next_deadline() <= driver.now

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -37,6 +37,7 @@ from realtime_tts.session.messages import (
     ExtendSpeech,
     Flush,
     Flushed,
+    Leave,
     ParkContext,
     Ping,
     Playback,
@@ -180,6 +181,8 @@ class BrittlePlanner(FakePlanner):
 
 
 class SessionMachine(RuleBasedStateMachine):
+    config = CONFIG
+
     def __init__(self) -> None:
         super().__init__()
         self.now = 50_000.0
@@ -187,7 +190,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.num_faults = self.num_crashes = 0
         self.session = Session(
             "s",
-            CONFIG,
+            self.config,
             resolve=resolve,
             make_planner=lambda settings: BrittlePlanner(self.faults, settings.mode == "live"),
             now=self.now,
@@ -249,6 +252,7 @@ class SessionMachine(RuleBasedStateMachine):
         if isinstance(event, StartSpeech):
             speech = self.engine.setdefault(event.context_id, Speech())
             assert event.segment.index == speech.num_started
+            assert not self.config.in_turn or event.context_id == next(iter(self.session._contexts.open))
             assert not speech.ended
             assert not speech.is_open
             speech.num_started += 1
@@ -298,7 +302,7 @@ class SessionMachine(RuleBasedStateMachine):
         new = f"c{int(youngest[0][1:]) + 1 if youngest else 0}"
         return [new, *youngest][pick % (len(youngest[:4]) + 1)]
 
-    def say(self, *messages: Text | Flush | End | Cancel | Playback | Ping) -> None:
+    def say(self, *messages: Text | Flush | End | Cancel | Playback | Ping | Leave) -> None:
         for message in messages:
             self.session.receive(message, self.now)
         self.drain()
@@ -536,7 +540,7 @@ class SessionMachine(RuleBasedStateMachine):
             if not self.connected:
                 self.reconnect()
             self.block_or_unblock(True)
-            self.say(*[End(name) for name in self.session._contexts.open])
+            self.say(*[End(name) for name in self.session._contexts.open], Leave())
             while self.session.num_open_contexts:
                 before = self.now
                 self.run_clock(0)
@@ -553,7 +557,14 @@ class SessionMachine(RuleBasedStateMachine):
             self.run_clock(30)
             self.deliver()
             assert all(heard.terminal is not None or heard.lost for heard in self.client.values())
+            assert self.closed == CloseSession(1000, "client_left")
         assert all(speech.over for speech in self.engine.values())
+
+
+class InTurnMachine(SessionMachine):
+    """One context is spoken after the other."""
+
+    config = replace(CONFIG, in_turn=True)
 
 
 SessionMachine.TestCase.settings = settings(
@@ -562,11 +573,19 @@ SessionMachine.TestCase.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+InTurnMachine.TestCase.settings = settings(SessionMachine.TestCase.settings, max_examples=40)
+
+
+@pytest.fixture(autouse=True)
+def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes several turns of planning is seldom written by chance."""
+    for name, value in SMALL_STEPS.items():
+        monkeypatch.setattr(name, value)
 
 
 class TestSessionMachine(SessionMachine.TestCase):  # type: ignore[name-defined,misc]
-    @pytest.fixture(autouse=True)
-    def _small_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What takes several turns of planning is seldom written by chance."""
-        for name, value in SMALL_STEPS.items():
-            monkeypatch.setattr(name, value)
+    pass
+
+
+class TestInTurnMachine(InTurnMachine.TestCase):  # type: ignore[name-defined,misc]
+    pass
