@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from realtime_tts.session.messages import ClientMessage, ServerMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What the clients of a dialect expect of any server, beyond its messages.
+
+    Attributes:
+        accepts_any_voice: they name voices of another service, and are given the default one (not if ids are strict).
+        resumes: they may come back after a lost connection; else what a lost connection leaves is ended at once.
+        in_turn: nothing on the wire tells contexts apart, so they are spoken one after the other.
+        min_idle_s: they keep a silent connection for so long; the server's own timeout counts if it is longer.
+    """
+
+    accepts_any_voice: bool = True
+    resumes: bool = False
+    in_turn: bool = False
+    min_idle_s: float = 0.0
 
 
 class Dialect(Protocol):
@@ -17,15 +35,14 @@ class Dialect(Protocol):
         ...
 
     @property
-    def accepts_any_voice(self) -> bool:
-        """Stock clients of another service name that service's voices: they are given the default one."""
-        ...
+    def habits(self) -> Habits: ...
 
     def parse(self, frame: str | bytes, max_bytes: int) -> Sequence[ClientMessage]:
         """What a frame of the client says, in order; a frame may say nothing.
 
         Raises:
-            InvalidRequest: the frame is refused as a whole, by one `ErrorMessage`.
+            InvalidRequest: the frame is refused as a whole, by one `ErrorMessage`; of the error's `context_id` if the
+                frame named one.
         """
         ...
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidMessage
 from realtime_tts.session.messages import (
@@ -54,7 +55,7 @@ class NativeDialect:
     """A frame is a message and a message is a frame; nothing is remembered."""
 
     subprotocol = SUBPROTOCOL
-    accepts_any_voice = False
+    habits = Habits(accepts_any_voice=False, resumes=True)
 
     def parse(self, frame: str | bytes, max_bytes: int) -> tuple[ClientMessage]:
         """One message. A binary frame is read as UTF-8 JSON too: some libraries send nothing else.

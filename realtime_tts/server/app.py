@@ -86,7 +86,7 @@ def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
 
     @app.websocket("/v1/stream")
     async def stream(websocket: WebSocket) -> None:
-        await serve_stream(websocket, gateway, NativeDialect())
+        await serve_stream(websocket, gateway, NativeDialect)
 
     @app.websocket("/{path:path}")
     async def elsewhere(websocket: WebSocket) -> None:

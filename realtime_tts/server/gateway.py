@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from realtime_tts.config import Settings
+from realtime_tts.dialects.base import Habits
 from realtime_tts.errors import (
     Draining,
     EngineLost,
@@ -274,8 +275,8 @@ class Gateway:
         finally:
             self._newcomers.discard(newcomer)
 
-    def open_session(self, place: Place, accepts_any_voice: bool) -> LiveSession:
-        """A new session, not attached to a socket yet. `accepts_any_voice`: unless the server is strict about ids.
+    def open_session(self, place: Place, habits: Habits) -> LiveSession:
+        """A new session, not attached to a socket yet.
 
         Raises:
             Draining: the server is shutting down.
@@ -289,10 +290,10 @@ class Gateway:
         if (lost := self._places.to_give_up(caller.tenant, self.sessions.values(), self._max_sessions)) is not None:
             lost.close(GOING_AWAY, "given_up")
         defaults = self.catalogue.defaults
-        permissive = accepts_any_voice and not self.settings.server.strict_ids
+        permissive = habits.accepts_any_voice and not self.settings.server.strict_ids
         session = Session(
             "s_" + secrets.token_urlsafe(16),  # not to be guessed: whoever knows it can resume the session
-            self._session_config(self.catalogue),
+            self._session_config(self.catalogue, habits),
             resolve=functools.partial(
                 defaults.resolve, tenant=caller.tenant, permissive=permissive, only_voices=caller.voices
             ),
@@ -309,6 +310,10 @@ class Gateway:
         ids = {"session": session.session_id, "key": caller.tenant or None, "token": caller.token or None}
         log_event(logger, logging.INFO, "session_opened", **ids)
         return live
+
+    def idle_timeout_s(self, habits: Habits) -> float:
+        """After how long a socket is closed on which nothing is said or spoken."""
+        return max(self.settings.server.idle_timeout_s, habits.min_idle_s)
 
     def resume_session(self, place: Place, message: Resume, outlet: Outlet) -> LiveSession:
         """The session that a client comes back to; its place is enough.
@@ -341,7 +346,7 @@ class Gateway:
         )
         return Catalogue(ready, defaults, config.max_text_chars)
 
-    def _session_config(self, catalogue: Catalogue) -> SessionConfig:
+    def _session_config(self, catalogue: Catalogue, habits: Habits) -> SessionConfig:
         limits = self.settings.server
         return SessionConfig(
             model=catalogue.ready.model,
@@ -350,9 +355,10 @@ class Gateway:
             max_message_bytes=limits.max_message_bytes,
             max_session_bytes=limits.max_session_bytes,
             max_consecutive_errors=limits.max_bad_messages,
+            in_turn=habits.in_turn,
             max_lead_s=limits.max_lead_s,
-            idle_timeout_s=limits.idle_timeout_s,
-            resume_window_s=limits.resume_window_s,
+            idle_timeout_s=self.idle_timeout_s(habits),
+            resume_window_s=limits.resume_window_s if habits.resumes else 0.0,
             slow_consumer_s=limits.slow_consumer_timeout_s,
         )
 

@@ -11,9 +11,9 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
-from fastapi import WebSocket
+from fastapi import Response, WebSocket
 from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
@@ -46,19 +46,35 @@ _WRITE_BATCH_BYTES = 16 * 1024
 _READ_SLICE_S = 0.002  # so long a flood of messages may hold the loop
 
 
-async def serve_stream(websocket: WebSocket, gateway: Gateway, dialect: Dialect) -> None:
-    """The whole life of one WebSocket, from its handshake on. `dialect` is this connection's own."""
+async def serve_stream(
+    websocket: WebSocket,
+    gateway: Gateway,
+    make_dialect: Callable[[], Dialect],
+    *,
+    refuse: Callable[[RealtimeTTSError], Response] = problem_response,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """The whole life of one WebSocket, from its handshake on.
+
+    Args:
+        make_dialect: makes this connection's own; called once the caller is known, it raises a typed error for a
+            request that cannot be, of which its query may be the reason.
+        refuse: the answer to a handshake that is refused.
+        headers: of the answer to one that is not.
+    """
     with contextlib.ExitStack() as stack:
         try:
             gateway.authenticator.check_origin(websocket.headers)
             caller = gateway.authenticator.authenticate(websocket.headers, websocket.query_params)
+            dialect = make_dialect()
             subprotocol = choose_subprotocol(websocket.scope.get("subprotocols", []), dialect.subprotocol)
             place = stack.enter_context(gateway.admission(caller))
         except RealtimeTTSError as error:
             gateway.note_refusal(error)
-            await websocket.send_denial_response(problem_response(error))
+            await websocket.send_denial_response(refuse(error))
             return
-        await websocket.accept(subprotocol)
+        answered = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()]
+        await websocket.accept(subprotocol, answered)
         await Connection(websocket, gateway, place, dialect).run()
 
 
@@ -148,7 +164,8 @@ class Connection:
         """Without a session there is nobody else to notice a silent client."""
         try:
             with self._gateway.newcomer(self):
-                return await asyncio.wait_for(self._websocket.receive(), self._gateway.settings.server.idle_timeout_s)
+                timeout_s = self._gateway.idle_timeout_s(self._dialect.habits)
+                return await asyncio.wait_for(self._websocket.receive(), timeout_s)
         except asyncio.TimeoutError:
             self._close_now(1000, "idle_timeout")
             return {"type": "websocket.disconnect", "code": 1000}
@@ -171,7 +188,7 @@ class Connection:
 
     def _session(self) -> LiveSession:
         if self._live is None:
-            self._live = self._gateway.open_session(self._place, self._dialect.accepts_any_voice)
+            self._live = self._gateway.open_session(self._place, self._dialect.habits)
             self._live.attach(self)
         return self._live
 

@@ -9,6 +9,7 @@ import pytest
 from gateway_harness import GatewayHarness
 from toy_dialect import mount_toy
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosedOK, InvalidStatus
 
 
 def with_toy(harness: GatewayHarness) -> str:
@@ -55,3 +56,40 @@ async def test_voices_of_another_service_are_spoken_unless_ids_are_strict(
     async with connect(url + "?voice=alloy", proxy=None) as socket:
         await socket.send("Hello.\n.")
         assert (await read_until(socket, last))[-1] == last
+
+
+async def test_a_dialect_that_cannot_be_made_refuses_the_handshake_in_its_own_words(
+    make_gateway: Callable[..., GatewayHarness],
+) -> None:
+    url = with_toy(make_gateway())
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(url + "?voice=", proxy=None)
+    assert refused.value.response.status_code == 400
+    assert refused.value.response.body == b"no: an empty voice"
+    async with connect(url, proxy=None) as socket:
+        assert socket.response is not None
+        assert socket.response.headers["x-toy"] == "yes"
+
+
+async def test_a_toy_client_leaves_when_it_has_heard_all(make_gateway: Callable[..., GatewayHarness]) -> None:
+    url = with_toy(make_gateway())
+    async with connect(url, proxy=None) as socket:
+        await socket.send("Hello.\n.\nbye")
+        assert (await read_until(socket, "done"))[-1] == "done"
+        with pytest.raises(ConnectionClosedOK):
+            await asyncio.wait_for(socket.recv(), 5)
+
+
+async def test_what_a_lost_connection_leaves_is_not_kept_where_nobody_can_come_back(
+    make_gateway: Callable[..., GatewayHarness],
+) -> None:
+    harness = make_gateway()
+    url = with_toy(harness)
+    baseline = harness.usage()
+    async with connect(url, proxy=None) as socket:
+        await socket.send("command never.")
+        while not isinstance(await socket.recv(), bytes):
+            pass
+        assert harness.usage().sessions == 1
+        socket.transport.abort()
+    assert harness.settle(baseline) == baseline

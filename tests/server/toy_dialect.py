@@ -1,18 +1,20 @@
 """A dialect that nobody speaks: no ids on the wire but a state, several messages in a frame, several frames for one.
 
-A client sends lines: ``.`` ends the turn, ``!`` interrupts it, anything else is text of it. It gets a frame for each
-word, bare packets, and learns nothing of starts and keep-alives.
+A client sends lines: ``.`` ends the turn, ``!`` interrupts it, ``bye`` leaves, anything else is text of the turn. It
+gets a frame for each word, bare packets, and learns nothing of starts and keep-alives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fastapi import FastAPI, WebSocket
+from fastapi import FastAPI, Response, WebSocket
+from fastapi.responses import PlainTextResponse
 from starlette.routing import WebSocketRoute
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.errors import InvalidMessage
+from realtime_tts.dialects.base import Habits
+from realtime_tts.errors import InvalidMessage, RealtimeTTSError
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.websocket import serve_stream
 from realtime_tts.session.messages import (
@@ -23,6 +25,7 @@ from realtime_tts.session.messages import (
     ContextDone,
     End,
     ErrorMessage,
+    Leave,
     ServerMessage,
     Text,
     Words,
@@ -31,9 +34,11 @@ from realtime_tts.session.messages import (
 
 class ToyDialect:
     subprotocol = None
-    accepts_any_voice = True
+    habits = Habits()
 
     def __init__(self, voice: str | None) -> None:
+        if voice == "":
+            raise InvalidMessage("an empty voice")
         self._voice = voice
         self._num_turns = 0
 
@@ -48,6 +53,8 @@ class ToyDialect:
             if line in (".", "!"):
                 self._num_turns += 1
                 yield End(context_id) if line == "." else Cancel(context_id)
+            elif line == "bye":
+                yield Leave()
             else:
                 yield Text(context_id, line + " ", self._voice, AudioFormat("pcm_s16le", 16_000))
 
@@ -63,10 +70,15 @@ class ToyDialect:
         return [f"error {message.code}"] if isinstance(message, ErrorMessage) else []
 
 
+def refuse(error: RealtimeTTSError) -> Response:
+    return PlainTextResponse(f"no: {error.message}", error.http_status)
+
+
 def mount_toy(app: FastAPI, gateway: Gateway) -> None:
     """The route ``/toy``, before those that take whatever is left."""
 
     async def toy(websocket: WebSocket) -> None:
-        await serve_stream(websocket, gateway, ToyDialect(websocket.query_params.get("voice")))
+        voice = websocket.query_params.get("voice")
+        await serve_stream(websocket, gateway, lambda: ToyDialect(voice), refuse=refuse, headers={"x-toy": "yes"})
 
     app.router.routes.insert(0, WebSocketRoute("/toy", toy))
