@@ -16,6 +16,9 @@ ENV_PREFIX = "REALTIME_TTS_"
 
 T = TypeVar("T")
 
+# Wire formats of other services that are spoken beside the native one.
+DIALECTS = ("openai", "cartesia", "elevenlabs", "deepgram")
+
 
 def setting(
     default: T,
@@ -93,7 +96,16 @@ class ServerConfig:
         "if the model tells which word it speaks.",
         choices=("auto", "live", "clause"),
     )
-    strict_ids: bool = setting(False, "Refuse unknown voice names in the dialects of other services too.")
+    dialects: tuple[str, ...] = setting(
+        DIALECTS, "Dialects of other services that are spoken beside the native one, comma separated.", choices=DIALECTS
+    )
+    strict_ids: bool = setting(
+        False, "Refuse unknown names of voices and models in the dialects of other services too."
+    )
+    voice_aliases: tuple[tuple[str, str], ...] = setting(
+        (), "Other names for voices, as rachel=slt,adam=rms; in the file a table [server.voice_aliases]."
+    )
+    model_aliases: tuple[str, ...] = setting((), "Other names for the model, comma separated; see --strict-ids.")
 
     max_connections: int = setting(
         0, "Open connections in all; 0: as many as the process has descriptors for, less a reserve.", minimum=0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import sys
-import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -86,10 +85,10 @@ def _suggestion(name: str, table: Mapping[str, Setting]) -> str:
 
 def _convert(row: Setting, raw: Any, source: str) -> Any:
     try:
-        value = _PARSERS[typing.get_origin(row.type) or row.type](raw)
+        value = _PARSERS[row.type](raw)
     except (TypeError, ValueError, KeyError) as error:
         raise ConfigError(f"{source}: {raw!r} is not {_TYPE_NAMES[row.type]}", field=row.name) from error
-    if row.choices and value not in row.choices:
+    if row.choices and not set(value if isinstance(value, tuple) else (value,)) <= set(row.choices):
         raise ConfigError(f"{source}: {raw!r} is none of {', '.join(row.choices)}", field=row.name)
     # NaN compares false with everything, so ask for what must hold.
     if row.minimum is not None and not value >= row.minimum:
@@ -132,12 +131,26 @@ def _parse_strings(raw: Any) -> tuple[str, ...]:
     return tuple(stripped for item in items if (stripped := item.strip()))
 
 
+def _parse_pairs(raw: Any) -> tuple[tuple[str, str], ...]:
+    """A table of strings, or strings ``name=value``; a name comes once."""
+    if isinstance(raw, dict):
+        pairs = [(name, _parse_str(value)) for name, value in raw.items()]
+    elif isinstance(raw, tuple) and all(isinstance(item, tuple) for item in raw):
+        pairs = [(_parse_str(name), _parse_str(value)) for name, value in raw]
+    else:
+        pairs = [(name.strip(), value.strip()) for name, value in (item.split("=") for item in _parse_strings(raw))]
+    if not all(name and value for name, value in pairs) or len(dict(pairs)) < len(pairs):
+        raise ValueError
+    return tuple(pairs)
+
+
 _PARSERS: dict[Any, Any] = {
     str: _parse_str,
     int: _parse_int,
     float: _parse_float,
     bool: _parse_bool,
-    tuple: _parse_strings,
+    tuple[str, ...]: _parse_strings,
+    tuple[tuple[str, str], ...]: _parse_pairs,
 }
 _TYPE_NAMES: dict[Any, str] = {
     str: "text",
@@ -145,4 +158,5 @@ _TYPE_NAMES: dict[Any, str] = {
     float: "a number",
     bool: "true or false",
     tuple[str, ...]: "a list of text",
+    tuple[tuple[str, str], ...]: "a table of names",
 }

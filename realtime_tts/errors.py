@@ -4,6 +4,7 @@ RealtimeTTSError
 ├── InvalidRequest                 the caller can mend it
 │   ├── InvalidMessage             not JSON, not an object, an unknown type, a field of the wrong shape
 │   ├── VoiceNotFound
+│   ├── ModelNotFound
 │   ├── VoiceExists                the name is taken by another voice
 │   ├── TextTooLong
 │   ├── RequestTooLarge            would not fit into the KV cache even alone
@@ -71,6 +72,10 @@ class InvalidMessage(InvalidRequest):
 
 class VoiceNotFound(InvalidRequest):
     code, http_status = "voice_not_found", 404
+
+
+class ModelNotFound(InvalidRequest):
+    code, http_status = "model_not_found", 404
 
 
 class VoiceExists(InvalidRequest):

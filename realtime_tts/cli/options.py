@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import typing
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -40,15 +39,17 @@ def _option(row: Setting, hidden: bool) -> Callable[[Command], Command]:
 
 
 def _click_type(row: Setting) -> Any:
-    if row.choices:
+    if row.choices and row.type is str:
         return click.Choice(row.choices)
     # Numbers are parsed by the loader, which knows the bounds and says where a value came from.
     return bool if row.type is bool else click.UNPROCESSED
 
 
 def _metavar(row: Setting) -> str | None:
-    kind = typing.get_origin(row.type) or row.type
-    return None if row.choices else {str: "TEXT", int: "N", float: "X", bool: None, tuple: "A,B"}[kind]
+    if row.choices and row.type is str:
+        return None
+    names = {str: "TEXT", int: "N", float: "X", bool: None, tuple[str, ...]: "A,B"}
+    return names.get(row.type, "A=B,C=D")
 
 
 def config_option(command: Command) -> Command:

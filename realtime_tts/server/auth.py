@@ -21,6 +21,11 @@ from realtime_tts.server.tokens import Tokens, load_secret
 
 KEY_PREFIX = "rtts_"
 _KEY_SUBPROTOCOL = "realtime-tts.key."  # and the key: how a browser's socket brings it
+# Where clients of other services put a key: OpenAI's and Deepgram's schemes (the latter also as a pair of subprotocols),
+# Cartesia's and ElevenLabs' headers, and what their sockets write into an address.
+_SCHEMES = ("bearer", "token")
+_KEY_HEADERS = ("x-api-key", "xi-api-key")
+_KEY_QUERIES = ("api_key", "xi_api_key", "access_token", "single_use_token")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 # A name, an IPv4 address or an IPv6 one in brackets, then perhaps a port: no user, no path, no blank.
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?", re.IGNORECASE)
@@ -204,12 +209,23 @@ def _key_id(key_hash: str) -> str:
 
 
 def _presented_key(headers: Mapping[str, str], query: Mapping[str, str]) -> str:
-    """The key of a request, "" if it has none. A browser's socket has no header of its own but its subprotocols, and
-    unlike an address these are written into no proxy's log."""
+    """The key of a request, "" if it has none; where this server's own clients put it, and those of other services."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
+    if scheme.lower() in _SCHEMES:
         return token.strip()
-    for offered in headers.get("sec-websocket-protocol", "").split(","):
-        if offered.strip().startswith(_KEY_SUBPROTOCOL):
-            return offered.strip().removeprefix(_KEY_SUBPROTOCOL)
-    return query.get("api_key", "")
+    places = (
+        *(headers.get(name, "").strip() for name in _KEY_HEADERS),
+        _key_of_subprotocols(headers),
+        *(query.get(name, "") for name in _KEY_QUERIES),
+    )
+    return next(filter(None, places), "")
+
+
+def _key_of_subprotocols(headers: Mapping[str, str]) -> str:
+    """A browser's socket has no header of its own but its subprotocols, and unlike an address these are written into no
+    proxy's log."""
+    offered = [item.strip() for item in headers.get("sec-websocket-protocol", "").split(",")]
+    for item in offered:
+        if item.startswith(_KEY_SUBPROTOCOL):
+            return item.removeprefix(_KEY_SUBPROTOCOL)
+    return offered[1] if len(offered) == 2 and offered[0].lower() in _SCHEMES else ""

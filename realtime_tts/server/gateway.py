@@ -19,6 +19,7 @@ from realtime_tts.errors import (
     Draining,
     EngineLost,
     EngineStartError,
+    ModelNotFound,
     RealtimeTTSError,
     SessionNotFound,
 )
@@ -208,6 +209,17 @@ class Gateway:
         if self.engine.state is not EngineState.READY:
             raise EngineLost("no engine worker is ready; one is being started")
 
+    def check_model(self, name: str | None) -> None:
+        """For a client that names a model, of another service perhaps.
+
+        Raises:
+            ModelNotFound: it is not the one that speaks, and this server is strict about ids.
+            EngineLost: no worker has been ready yet.
+        """
+        config = self.settings.server
+        if config.strict_ids and name not in (None, model := self.catalogue.ready.model, *config.model_aliases):
+            raise ModelNotFound(f"there is no such model; the model is {model}", field="model")
+
     @property
     def num_connections(self) -> int:
         """Sockets that are open, with a session or without."""
@@ -343,6 +355,7 @@ class Gateway:
             mode=None if config.mode == "auto" else config.mode,
             stall_flush_s=config.stall_flush_s or None,
             draw_seed=lambda: secrets.randbelow(2**31),
+            voice_aliases=dict(config.voice_aliases),
         )
         return Catalogue(ready, defaults, config.max_text_chars)
 

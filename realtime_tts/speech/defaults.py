@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.errors import InvalidRequest, UnsupportedLanguage, VoiceNotFound
@@ -32,6 +32,7 @@ class SpeechDefaults:
             else by clauses.
         stall_flush_s: see `SpeechPlanner`.
         draw_seed: a seed for a caller who leaves it open.
+        voice_aliases: other names for voices; a voice of that name comes first.
     """
 
     def __init__(
@@ -43,10 +44,12 @@ class SpeechDefaults:
         mode: str | None = None,
         stall_flush_s: float | None,
         draw_seed: Callable[[], int],
+        voice_aliases: Mapping[str, str] | None = None,
     ) -> None:
         self.policy = ServingPolicy.from_map(ready.policy)
         self.default_voice: str = ready.default_voice or ZERO_SHOT_VOICE
         self._voices = voices
+        self._voice_aliases = voice_aliases or {}
         self._language = _base_of(language)
         self.default_mode = mode or ("live" if ready.text_timing == "measured" else "clause")
         self._draw_seed = draw_seed
@@ -94,8 +97,9 @@ class SpeechDefaults:
         if name is None:
             return default
         voices = [voice for voice in self._voices(tenant) if not only or voice in only]
-        if name in voices:
-            return name
+        for known in (name, self._voice_aliases.get(name)):
+            if known in voices:
+                return known
         if permissive:
             return default
         raise VoiceNotFound(f"there is no such voice; the voices are {', '.join(voices)}", field="voice")

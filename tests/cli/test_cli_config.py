@@ -34,6 +34,23 @@ def test_lists_come_as_lists_or_with_commas() -> None:
         assert load_settings(flags, {}, toml).engine.devices == expected
 
 
+@pytest.mark.parametrize(
+    ("flags", "toml"),
+    [
+        ({"voice_aliases": "rachel=slt, adam = rms,"}, ""),
+        ({}, '[server.voice_aliases]\nrachel = "slt"\nadam = "rms"'),
+        ({}, '[server]\nvoice_aliases = ["rachel=slt", "adam=rms"]'),
+    ],
+)
+def test_aliases_come_as_a_table_or_with_equal_signs(flags: dict[str, object], toml: str) -> None:
+    assert load_settings(flags, {}, toml).server.voice_aliases == (("rachel", "slt"), ("adam", "rms"))
+
+
+def test_dialects_can_all_be_left_out() -> None:
+    assert load_settings({"dialects": ""}).server.dialects == ()
+    assert load_settings({"dialects": "openai,deepgram"}).server.dialects == ("openai", "deepgram")
+
+
 @pytest.mark.parametrize("word", ["1", "true", "YES", "on"])
 def test_words_for_true(word: str) -> None:
     assert load_settings({}, {"REALTIME_TTS_STRICT_IDS": word}).server.strict_ids is True
@@ -72,6 +89,13 @@ def test_environment_names_of_others_are_ignored() -> None:
         ({"devices": [5]}, {}, "", "is not a list of text"),
         ({"devices": 5}, {}, "", "is not a list of text"),
         ({"strict_ids": "maybe"}, {}, "", "is not true or false"),
+        ({"dialects": "openai,klingon"}, {}, "", "is none of openai, cartesia, elevenlabs, deepgram"),
+        ({"voice_aliases": "rachel"}, {}, "", "is not a table of names"),
+        ({"voice_aliases": "rachel=slt=rms"}, {}, "", "is not a table of names"),
+        ({"voice_aliases": "rachel=slt,rachel=rms"}, {}, "", "is not a table of names"),
+        ({"voice_aliases": "=slt"}, {}, "", "is not a table of names"),
+        ({"voice_aliases": 5}, {}, "", "is not a table of names"),
+        ({}, {}, "[server.voice_aliases]\nrachel = 5", "is not a table of names"),
         ({"log_level": "loud"}, {}, "", "is none of debug, info, warning, error"),
     ],
 )

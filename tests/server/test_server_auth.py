@@ -52,6 +52,46 @@ def test_anything_but_the_key_is_refused(header: str) -> None:
         authenticator.authenticate({"authorization": header}, {})
 
 
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("authorization", "Bearer {}"),
+        ("authorization", "Token {}"),
+        ("authorization", "token  {}"),
+        ("x-api-key", "{}"),
+        ("xi-api-key", "{}"),
+        ("sec-websocket-protocol", "realtime-tts.v1, realtime-tts.key.{}"),
+        ("sec-websocket-protocol", "token, {}"),
+        ("sec-websocket-protocol", "bearer,{}"),
+    ],
+)
+def test_a_key_is_found_where_other_services_clients_put_it(name: str, form: str) -> None:
+    key, key_hash = create_key()
+    authenticator = Authenticator(ServerConfig(api_key_hashes=(key_hash,)))
+    assert authenticator.authenticate({name: form.format(key)}, {}).tenant
+    for wrong in (form.format(create_key()[0]), form.format(""), key[:-1]):
+        with pytest.raises(Unauthorized):
+            authenticator.authenticate({name: wrong}, {})
+
+
+@pytest.mark.parametrize("name", ["api_key", "xi_api_key", "access_token", "single_use_token"])
+def test_a_key_is_found_in_an_address(name: str) -> None:
+    key, key_hash = create_key()
+    authenticator = Authenticator(ServerConfig(api_key_hashes=(key_hash,)))
+    assert authenticator.authenticate({}, {name: key}).tenant
+    assert authenticator.authenticate({"authorization": "Basic abc"}, {name: key}).tenant
+    for query in ({name: create_key()[0]}, {name: ""}, {"key": key}):
+        with pytest.raises(Unauthorized):
+            authenticator.authenticate({}, query)
+
+
+def test_a_wrong_key_in_one_place_is_not_made_good_by_another() -> None:
+    key, key_hash = create_key()
+    authenticator = Authenticator(ServerConfig(api_key_hashes=(key_hash,)))
+    with pytest.raises(Unauthorized):
+        authenticator.authenticate({"authorization": "Bearer wrong", "x-api-key": key}, {})
+
+
 def test_keys_are_told_apart_by_ids_that_do_not_reveal_them() -> None:
     keys = [create_key() for _ in range(2)]
     authenticator = Authenticator(ServerConfig(api_key_hashes=tuple(key_hash for _, key_hash in keys)))

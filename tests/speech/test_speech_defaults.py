@@ -30,6 +30,7 @@ def make_defaults() -> Callable[..., SpeechDefaults]:
             language=language,
             stall_flush_s=None,
             draw_seed=lambda: 99,
+            voice_aliases={"rachel": "rms", "slt": "rms", "gone": "none", "own": "mine"},
         )
 
     return make
@@ -121,3 +122,20 @@ def test_the_bounds_themselves_are_within(defaults: SpeechDefaults) -> None:
     for params in (SpeechParams(0.0, 2, 0), SpeechParams(10.0, 64, 2**53 - 1, instructions="x" * 500)):
         settled = defaults.resolve(OPEN, Choices(params=params))
         assert (settled.cfg, settled.steps, settled.seed) == (params.cfg, params.steps, params.seed)
+
+
+@pytest.mark.parametrize(("name", "voice"), [("rachel", "rms"), ("slt", "slt"), ("own", "mine")])
+def test_an_alias_means_its_voice_and_hides_none(defaults: SpeechDefaults, name: str, voice: str) -> None:
+    assert defaults.resolve(OPEN, Choices(name), tenant="owner").voice == voice
+
+
+@pytest.mark.parametrize("name", ["gone", "own"])
+def test_an_alias_of_a_voice_that_is_not_there_is_unknown(defaults: SpeechDefaults, name: str) -> None:
+    with pytest.raises(VoiceNotFound):
+        defaults.resolve(OPEN, Choices(name))
+    assert defaults.resolve(OPEN, Choices(name), permissive=True).voice == "slt"
+
+
+def test_an_alias_leads_to_no_voice_that_a_token_may_not_use(defaults: SpeechDefaults) -> None:
+    with pytest.raises(VoiceNotFound):
+        defaults.resolve(OPEN, Choices("rachel"), only_voices=("slt",))
