@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from realtime_tts.errors import UnsupportedAudioFormat
 
-CODECS = ("opus", "pcm_s16le", "mulaw", "alaw", "pcm_f32le")
+PACKET_CODECS = ("opus", "pcm_s16le", "mulaw", "alaw", "pcm_f32le")  # a packet is heard as it is
+STREAM_CODECS = ("mp3", "ogg_opus")  # packets are pieces of one file, which has to be read from its beginning
+CODECS = PACKET_CODECS + STREAM_CODECS
 OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
 PCM_RATES_HZ = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 FRAMES_MS = (10, 20, 40, 60)
@@ -18,8 +20,10 @@ BYTES_PER_SAMPLE = {"pcm_s16le": 2, "mulaw": 1, "alaw": 1, "pcm_f32le": 4}
 class AudioFormat:
     """Packets of one context: mono, `sample_rate` Hz, `frame_ms` ms each.
 
-    `bitrate` (bits per second), `dtx` (packets of one or two bytes in silence) and `fec` (each packet carries a coarse
-    copy of the one before) concern Opus and are ignored by the other codecs.
+    `bitrate` (bits per second) concerns the codecs that compress, `dtx` (packets of one or two bytes in silence) and
+    `fec` (each packet carries a coarse copy of the one before) Opus alone; the others ignore them.
+
+    A packet of `STREAM_CODECS` has the bytes that its samples brought out of the encoder, which may be none.
 
     Raises:
         UnsupportedAudioFormat: a value out of the lists above or of another type; `field` names it.
@@ -34,7 +38,7 @@ class AudioFormat:
 
     def __post_init__(self) -> None:
         _check_choice("codec", self.codec, str, CODECS)
-        _check_choice("sample_rate", self.sample_rate, int, OPUS_RATES_HZ if self.codec == "opus" else PCM_RATES_HZ)
+        _check_choice("sample_rate", self.sample_rate, int, OPUS_RATES_HZ if "opus" in self.codec else PCM_RATES_HZ)
         _check_choice("frame_ms", self.frame_ms, int, FRAMES_MS)
         low, high = OPUS_BITRATES
         if type(self.bitrate) is not int or not low <= self.bitrate <= high:

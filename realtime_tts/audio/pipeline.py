@@ -6,9 +6,9 @@ PyAV is imported when the first pipeline that needs it is made; call `warm_up` b
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from realtime_tts.audio import g711
+from realtime_tts.audio import containers, g711
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packetizer import Packet, Packetizer
 
@@ -21,6 +21,8 @@ FrameEncoder = Callable[[bytes], bytes]
 class AudioPipeline:
     """Gapless: segments of a context are pushed one after the other, and state runs on between them.
 
+    Packets of a stream codec count the samples that went in; the encoder may give their bytes a little later.
+
     Not thread-safe, but may move between threads from call to call. Output bytes and pts depend on the samples alone,
     never on how they were split.
 
@@ -31,10 +33,12 @@ class AudioPipeline:
 
     def __init__(self, input_rate_hz: int, fmt: AudioFormat) -> None:
         self.format = fmt
-        self._encode, delay_samples = _frame_encoder(fmt)
+        self._stream = _stream(fmt)
+        self._encode, delay_samples = (self._stream.push, 0) if self._stream else _frame_encoder(fmt)
         self._resampler = _resampler(input_rate_hz, fmt.sample_rate)
         self._packetizer = Packetizer(fmt.sample_rate, fmt.frame_samples, lookahead_samples=delay_samples)
         self._delay_samples = delay_samples
+        self._num_samples = 0  # in packets
 
     @property
     def delay_samples(self) -> int:
@@ -46,11 +50,16 @@ class AudioPipeline:
         return self._encoded(self._packetizer.push(self._resampler.push(pcm_s16le) if self._resampler else pcm_s16le))
 
     def finish(self) -> list[Packet]:
-        """The rest, the last packet padded with silence. Nothing can be pushed after it."""
+        """The rest, the last packet padded with silence; after it, of a stream, what its encoder held back, in a packet
+        without samples. Nothing can be pushed after it."""
         tail = self._packetizer.push(self._resampler.finish()) if self._resampler else []
-        return self._encoded(tail + self._packetizer.finish())
+        packets = self._encoded(tail + self._packetizer.finish())
+        if self._stream is not None and self._num_samples:
+            packets.append(Packet(self._stream.finish(), self._num_samples, 0))
+        return packets
 
     def _encoded(self, frames: list[Packet]) -> list[Packet]:
+        self._num_samples += sum(frame.num_samples for frame in frames)
         return [Packet(self._encode(frame.payload), frame.pts_samples, frame.num_samples) for frame in frames]
 
 
@@ -70,6 +79,21 @@ def _resampler(input_rate_hz: int, output_rate_hz: int) -> StreamResampler | Non
     from realtime_tts.audio.resample import StreamResampler
 
     return StreamResampler(input_rate_hz, output_rate_hz)
+
+
+class _Stream(Protocol):
+    """A file that is made as its samples come (`containers`)."""
+
+    def push(self, pcm: bytes) -> bytes: ...
+
+    def finish(self) -> bytes: ...
+
+
+def _stream(fmt: AudioFormat) -> _Stream | None:
+    """None: packets stand alone."""
+    if fmt.codec == "ogg_opus":
+        return containers.OggOpusStream(fmt.sample_rate, fmt.bitrate)
+    return None
 
 
 def _frame_encoder(fmt: AudioFormat) -> tuple[FrameEncoder, int]:

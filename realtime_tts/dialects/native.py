@@ -11,10 +11,10 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.codecs import PACKET_CODECS, STREAM_CODECS, AudioFormat
 from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.json_input import Fields, load_object
-from realtime_tts.errors import InvalidMessage
+from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
     AudioPacket,
     Cancel,
@@ -125,6 +125,8 @@ def _parse_audio(fields: Fields) -> AudioFormat | None:
     given = {name: value for name, value in read.items() if value is not None}
     if given.get("codec") in ("mulaw", "alaw"):
         given.setdefault("sample_rate", 8_000)  # what G.711 means wherever it is used
+    if given.get("codec") in STREAM_CODECS:  # a frame of this protocol holds a packet that can be decoded
+        raise UnsupportedAudioFormat(f"codec must be one of {', '.join(PACKET_CODECS)}", field="audio.codec")
     return AudioFormat(**given)
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from realtime_tts.audio import pipeline
-from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.codecs import BYTES_PER_SAMPLE, AudioFormat
 from realtime_tts.audio.packetizer import Packet
 from realtime_tts.errors import InternalError, RealtimeTTSError
 from realtime_tts.speech.speaker import Piece, Speaker
@@ -81,7 +81,7 @@ class ContextEncoder:
 
     async def _run(self, job: Callable[[], list[Packet]]) -> list[Packet]:
         # PCM and mu-law cost less than the way to a thread and back.
-        return await self._encoders.run(job) if self._format.codec == "opus" else job()
+        return await self._encoders.run(job) if self._format.codec not in BYTES_PER_SAMPLE else job()
 
 
 class SpeechListener(Protocol):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import subprocess
 import sys
 
+import av
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -26,10 +28,23 @@ FORMATS = [
     AudioFormat(codec="alaw", sample_rate=8_000, frame_ms=40),
 ]
 
+STREAMS = [
+    AudioFormat("ogg_opus", 48_000, frame_ms=40, bitrate=64_000),
+]
+MOST_PADDING = {"ogg_opus": 0}  # samples that a decoder gives beyond those that went in
+
 
 def run(fmt: AudioFormat, chunks: list[bytes], input_rate_hz: int = 16_000) -> list[Packet]:
     pipeline = AudioPipeline(input_rate_hz, fmt)
     return [packet for chunk in chunks for packet in pipeline.push(chunk)] + pipeline.finish()
+
+
+def decoded(pieces: list[Packet]) -> np.ndarray:
+    """[n] float64 in -1…1, as FFmpeg reads the file."""
+    with av.open(io.BytesIO(b"".join(piece.payload for piece in pieces))) as container:
+        frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
+    samples = np.concatenate(frames)
+    return samples / 32_768 if samples.dtype == np.int16 else samples.astype(float)
 
 
 def tone(num_samples: int, hz: float = 220.0, rate: int = 16_000) -> bytes:
@@ -53,6 +68,53 @@ def test_packets_cover_the_sound_contiguously(fmt: AudioFormat, num_samples: int
     assert {packet.num_samples for packet in packets} == {fmt.frame_samples}
     total_s = len(packets) * fmt.frame_samples / fmt.sample_rate
     assert num_samples / 16_000 - 1e-4 <= total_s < num_samples / 16_000 + 2 * fmt.frame_ms / 1000 + 0.007
+
+
+@pytest.mark.parametrize("fmt", STREAMS, ids=lambda f: f"{f.codec}-{f.sample_rate}-{f.bitrate}")
+@settings(max_examples=10, deadline=None)
+@given(cuts=st.lists(st.integers(0, 2 * 9_999), max_size=8))
+def test_any_chunking_gives_the_same_file(fmt: AudioFormat, cuts: list[int]) -> None:
+    pcm = tone(9_999)
+    edges = [0, *sorted(cuts), len(pcm)]
+    pieces = run(fmt, [pcm[a:b] for a, b in itertools.pairwise(edges)])
+    assert [(p.pts_samples, p.num_samples) for p in pieces] == [(p.pts_samples, p.num_samples) for p in run(fmt, [pcm])]
+    assert np.array_equal(decoded(pieces), decoded(run(fmt, [pcm])))
+
+
+@pytest.mark.parametrize("fmt", STREAMS, ids=lambda f: f"{f.codec}-{f.sample_rate}-{f.bitrate}")
+@pytest.mark.parametrize("num_samples", [1, 2_560, 9_999])
+def test_pieces_of_a_file_count_the_samples_that_are_heard(fmt: AudioFormat, num_samples: int) -> None:
+    pieces = run(fmt, [tone(num_samples)])
+    *counted, rest = pieces
+    assert [p.pts_samples for p in pieces] == [i * fmt.frame_samples for i in range(len(pieces))]
+    assert {p.num_samples for p in counted} == {fmt.frame_samples}
+    assert rest.num_samples == 0
+    num_heard = len(counted) * fmt.frame_samples
+    assert num_heard <= len(decoded(pieces)) <= num_heard + MOST_PADDING[fmt.codec]
+
+
+@pytest.mark.parametrize("fmt", STREAMS, ids=lambda f: f"{f.codec}-{f.sample_rate}-{f.bitrate}")
+def test_a_file_sounds_like_the_samples(fmt: AudioFormat) -> None:
+    seconds = np.arange(16_000) / 16_000
+    sweep = np.rint(9_000 * np.sin(2 * np.pi * (100 * seconds + 400 * seconds**2))).astype("<i2").tobytes()
+    plain = AudioFormat("pcm_s16le", fmt.sample_rate, frame_ms=40)
+    expected = np.frombuffer(b"".join(p.payload for p in run(plain, [sweep])), "<i2") / 32_768
+    heard = decoded(run(fmt, [sweep]))
+    span = heard[: fmt.sample_rate // 2 + MOST_PADDING[fmt.codec]]
+    delay = int(np.argmax(np.correlate(span, expected[: fmt.sample_rate // 2], "valid")))
+    inner = slice(2_000, fmt.sample_rate - 4_000)
+    assert np.sqrt(np.mean((heard[delay:][inner] - expected[inner]) ** 2)) < 0.02
+
+
+@pytest.mark.parametrize("fmt", STREAMS, ids=lambda f: f"{f.codec}-{f.sample_rate}-{f.bitrate}")
+def test_a_file_begins_with_the_first_patch(fmt: AudioFormat) -> None:
+    pieces = AudioPipeline(16_000, fmt).push(tone(2_560))
+    assert sum(len(piece.payload) for piece in pieces) > 0
+
+
+@pytest.mark.parametrize("fmt", STREAMS, ids=lambda f: f"{f.codec}-{f.sample_rate}-{f.bitrate}")
+def test_without_sound_there_is_no_file(fmt: AudioFormat) -> None:
+    assert AudioPipeline(16_000, fmt).finish() == []
 
 
 def test_a_ramp_passes_through_untouched_where_nothing_is_to_be_done() -> None:

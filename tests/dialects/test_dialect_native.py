@@ -201,6 +201,12 @@ def test_an_audio_format_that_does_not_exist_is_named() -> None:
     assert caught.value.field == "audio.sample_rate"
 
 
+def test_pieces_of_a_file_are_no_packets() -> None:
+    with pytest.raises(UnsupportedAudioFormat) as caught:
+        parse('{"type":"session.start","audio":{"codec":"ogg_opus"}}')
+    assert caught.value.field == "audio.codec"
+
+
 def test_an_audio_frame_is_a_header_and_the_packet() -> None:
     frame = serialize(AudioPacket("c", 7, 3, 2**40, 960, b"opus"))
     assert frame == bytes.fromhex("0101000000000003000000070000010000000000") + b"opus"
