@@ -21,7 +21,7 @@ from realtime_tts.server.tokens import Tokens, load_secret
 
 KEY_PREFIX = "rtts_"
 _KEY_SUBPROTOCOL = "realtime-tts.key."  # and the key: how a browser's socket brings it
-# Where clients of other services put a key: OpenAI's and Deepgram's schemes (the latter also as a pair of subprotocols),
+# Where clients of other services put a key: OpenAI's and Deepgram's schemes (the latter also as two subprotocols),
 # Cartesia's and ElevenLabs' headers, and what their sockets write into an address.
 _SCHEMES = ("bearer", "token")
 _KEY_HEADERS = ("x-api-key", "xi-api-key")
