@@ -37,6 +37,11 @@ class Dialect(Protocol):
     @property
     def habits(self) -> Habits: ...
 
+    @property
+    def welcome(self) -> Sequence[str | bytes]:
+        """Frames that a client is sent before it has said anything."""
+        ...
+
     def parse(self, frame: str | bytes, max_bytes: int) -> Sequence[ClientMessage]:
         """What a frame of the client says, in order; a frame may say nothing.
 

@@ -56,6 +56,7 @@ class NativeDialect:
 
     subprotocol = SUBPROTOCOL
     habits = Habits(accepts_any_voice=False, resumes=True)
+    welcome = ()
 
     def parse(self, frame: str | bytes, max_bytes: int) -> tuple[ClientMessage]:
         """One message. A binary frame is read as UTF-8 JSON too: some libraries send nothing else.

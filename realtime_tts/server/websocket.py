@@ -99,11 +99,12 @@ class Connection:
         self._socket: StreamProtocol | None = websocket.scope["extensions"].get(SOCKET_EXTENSION)
         self._live: LiveSession | None = None
         self._wake = asyncio.Event()
-        self._unsent: deque[str | bytes] = deque()  # frames of messages that count as sent
+        self._unsent: deque[str | bytes] = deque(dialect.welcome)  # and frames of messages that count as sent
         self._can_write = True
         self._over = False
 
     async def run(self) -> None:
+        self._wake.set()  # there may be a welcome
         writer = watch(self._write(), "write socket", lambda: self._close_now(_INTERNAL_ERROR, "internal_error"))
         if self._socket is not None:
             self._socket.on_writable = self._on_writable

@@ -31,7 +31,7 @@ async def test_a_toy_dialect_speaks(make_gateway: Callable[..., GatewayHarness])
         frames = await read_until(socket, "done")
         await socket.send("Again.\n.")  # the next turn
         again = await read_until(socket, "done")
-    assert [frame for frame in frames if isinstance(frame, str)] == ["word Hello", "word there.", "done"]
+    assert [frame for frame in frames if isinstance(frame, str)] == ["hello", "word Hello", "word there.", "done"]
     assert {len(frame) for frame in frames if isinstance(frame, bytes)} == {640}
     assert "word Again." in again
 
@@ -46,6 +46,13 @@ async def test_a_toy_dialect_is_interrupted_and_refused(make_gateway: Callable[.
         await read_until(socket, "heard")
         await socket.send(b"\x00")
         assert await read_until(socket, "error") == ["error invalid_message"]
+
+
+async def test_a_client_is_welcomed_before_it_says_anything(make_gateway: Callable[..., GatewayHarness]) -> None:
+    harness = make_gateway()
+    async with connect(with_toy(harness), proxy=None) as socket:
+        assert await asyncio.wait_for(socket.recv(), 5) == "hello"
+        assert harness.usage().sessions == 0
 
 
 @pytest.mark.parametrize(("strict", "last"), [(False, "done"), (True, "error voice_not_found")])

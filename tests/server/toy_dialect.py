@@ -35,6 +35,7 @@ from realtime_tts.session.messages import (
 class ToyDialect:
     subprotocol = None
     habits = Habits()
+    welcome = ("hello",)
 
     def __init__(self, voice: str | None) -> None:
         if voice == "":
