@@ -11,6 +11,7 @@ import torch
 from engine_harness import EngineHarness
 
 from realtime_tts.engine.continuity import join_text
+from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.engine.runtime.noise import noise_key, patch_noise
 from realtime_tts.engine.utterance import Utterance, spoken_chars
 from realtime_tts.engine.voices import encode_voice
@@ -418,6 +419,7 @@ def test_a_paced_open_text_stays_two_patches_ahead_of_its_listener(
     never_stop(monkeypatch, tiny)
     patch_s = tiny.config.patch_samples / tiny.config.sample_rate
     harness = live(tiny, begin_chars=1, look_ahead_chars=1)
+    harness.engine.scheduler.cost = StepCost(1e-6, 1e-6, 1e-6)  # next to a patch of the random model
     utterance = begin(harness, paced=True)
     assert len(utterance.patches) == 2
     idle_s = harness.engine.idle_s()

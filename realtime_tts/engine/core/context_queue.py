@@ -65,17 +65,21 @@ class ContextQueue:
         self.priority: int | None = None
         self._config = config
 
-    def update_parking(self, now: float) -> None:
+    def update_parking(self, now: float, turn_s: float) -> None:
         """Park when far ahead of the listener; go on when the lead has shrunk to the low mark.
 
         Who speaks a text that is still being written stays close: the later a patch is made, the more text it knows.
+        But not so close that it runs dry before its turn has come and gone.
+
+        Args:
+            turn_s: how long it may take from here until a patch is made.
         """
         config = self._config
         limit_s = config.park_low_s if self.parked else config.park_high_s
         self.resume_s = config.park_low_s
         if self.requests and not self.requests[0].supply.is_final:
             num_patches = config.open_lead_patches - self.requests[0].has_spoken  # a first one takes longer
-            limit_s = self.resume_s = num_patches * config.patch_s + _ROUNDING_S
+            limit_s = self.resume_s = max(num_patches * config.patch_s, turn_s) + _ROUNDING_S
         self.parked = self.lead.ahead_s(now) > limit_s
 
     def deadline_s(self, request: Request, now: float) -> float:

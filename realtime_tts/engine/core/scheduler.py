@@ -153,8 +153,9 @@ class Scheduler:
 
     def schedule(self, now: float) -> StepPlan:
         """The next step; empty if nobody has anything to do yet."""
+        turn_s = self._turn_s()
         for context in self._contexts.values():
-            context.update_parking(now)
+            context.update_parking(now, turn_s)
         self._admit(now)
         parked = [request for request in self._active.values() if self._is_parked(request)]
         ready = [request for request in self._active.values() if not self._is_parked(request)]
@@ -174,7 +175,9 @@ class Scheduler:
         )
         draft = StepDraft(self.config, self.cost, now, prefill_reach_s=first_dry_s - all_s)
         ready.sort(key=lambda request: (request.request_id not in tight, deadlines[request.request_id]))
-        refused = [request for request in ready if not draft.offer(request, deadlines[request.request_id])]
+        patient = {request.request_id for request in can_wait}
+        offers = ((request, deadlines[request.request_id], request.request_id in patient) for request in ready)
+        refused = [request for request, deadline_s, waits in offers if not draft.offer(request, deadline_s, waits)]
         if refused and not draft.plan():
             raise AssertionError("a step without progress")
         return draft.plan()
@@ -195,6 +198,13 @@ class Scheduler:
                 return StepPlan()
             items.append(dataclasses.replace(item, position=item.position + 1, patch_index=item.patch_index + 1))
         return StepPlan((), tuple(items))
+
+    def _turn_s(self) -> float:
+        """How long a stream may wait for its patch: a step that has just begun without it, and its own.
+
+        Steps that are longer than a patch carry too many; a lead would only be taken from the others.
+        """
+        return 2 * min(self.cost.cautious_s(len(self._active), 0), self.config.patch_s)
 
     def _is_news(self, context: ContextQueue, now: float) -> bool:
         """Whether the head of a context waits to be taken in, or its lead is beyond its marks by more than a patch."""

@@ -19,7 +19,7 @@ class SchedulerConfig:
 
     Of a text that is still being written: a first patch is made of begin_chars, others while look_ahead_chars lie in
     front of the speech; chars_per_s: how fast speech is where its position is not measured; open_lead_patches: how far
-    it may be ahead of its listener.
+    it may be ahead of its listener, if it need not be more to be on time.
     """
 
     num_blocks: int

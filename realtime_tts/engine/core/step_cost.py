@@ -1,4 +1,7 @@
-"""How long a step will take: a line over streams and prefill positions, learned from the steps that were run. Pure."""
+"""How long a step will take: a line over streams and prefill positions, learned from the steps that were run. Pure.
+
+How far steps stray from that line is learned, too: on a machine that has other work they do.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import math
 
 _RATE = 0.1  # of each error that is corrected
 _MAX_ERROR = 1.0  # times the estimate; a page fault or a collection must not teach more than that
+_STRAY_RATE = 1 / 32
+_CAUTION = 4.0  # mean errors that are allowed for, as by the timers of TCP
 
 
 class StepCost:
@@ -13,11 +18,16 @@ class StepCost:
 
     def __init__(self, fixed_s: float = 0.005, per_stream_s: float = 0.0005, per_position_s: float = 0.00002) -> None:
         self._weights = [fixed_s, per_stream_s, per_position_s]
+        self._stray = 0.0  # mean error of the estimate, a share of it
 
     def step_s(self, num_streams: int, num_positions: int) -> float:
         """The estimate for a step."""
         fixed_s, per_stream_s, per_position_s = self._weights
         return fixed_s + per_stream_s * num_streams + per_position_s * num_positions
+
+    def cautious_s(self, num_streams: int, num_positions: int) -> float:
+        """What a step will hardly take longer than."""
+        return self.step_s(num_streams, num_positions) * (1 + _CAUTION * self._stray)
 
     def affordable_streams(self, time_s: float) -> int:
         """How many streams a step without prefill can advance within `time_s`."""
@@ -40,6 +50,7 @@ class StepCost:
         estimate_s = self.step_s(num_streams, num_positions)
         bound_s = _MAX_ERROR * estimate_s
         error_s = max(-bound_s, min(bound_s, elapsed_s - estimate_s))
+        self._stray += _STRAY_RATE * (abs(error_s) / estimate_s - self._stray)
         inputs = (1.0, float(num_streams), float(num_positions))
         norm = sum(value * value for value in inputs)
         self._weights = [

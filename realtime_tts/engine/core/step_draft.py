@@ -28,15 +28,17 @@ class StepDraft:
         """What was chosen."""
         return StepPlan(tuple(self._prefill), tuple(self._decode))
 
-    def offer(self, request: Request, deadline_s: float) -> bool:
+    def offer(self, request: Request, deadline_s: float, can_wait: bool = False) -> bool:
         """Choose the request, a prefill perhaps in part, unless that makes somebody late who is on time.
 
-        Those later than `max_late_s` are always chosen, so that nobody starves.
+        Those later than `max_late_s` are always chosen, so that nobody starves. Who can wait joins where even a slow
+        step is over in time.
         """
         must = self._num_streams == 0 or self._now - deadline_s > self._config.max_late_s
         slack_s = self._reach_s - self._now
         if request.status is Status.DECODE:
-            if not must and self._cost.step_s(self._num_streams + 1, self._num_positions) > slack_s:
+            step_s = self._cost.cautious_s if can_wait else self._cost.step_s
+            if not must and step_s(self._num_streams + 1, self._num_positions) > slack_s:
                 return False
             item = DecodeItem(
                 request.request_id, request.slot, request.blocks, request.num_computed, request.num_patches
