@@ -11,6 +11,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+_VALUES, _TILE = 1024, 128  # of a program at a time; channels of one where it need not have all
+_FILLED = 600  # programs that keep the device busy: with fewer frames each has fewer to go along
+_LONGEST_RUN = 16
+
 
 @triton.jit
 def _snake(x, alpha):
@@ -77,80 +81,111 @@ def _before_upsample(
 
 
 @triton.jit
+def _input(own, old, pending, frame, channel, length, context: tl.constexpr, channels: tl.constexpr):
+    """Frames [rows] of the patch, or before it of the old context, [rows, tile] float32; behind the patch: zeros."""
+    place = frame[:, None] * channels + channel[None, :]
+    is_new, is_old = ((frame >= 0) & (frame < length))[:, None], (frame < 0)[:, None]
+    value = tl.load(own + place, mask=is_new, other=0.0).to(tl.float32) + pending
+    before = tl.load(old + place + context * channels, mask=is_old, other=0.0).to(tl.float32)
+    return tl.where(is_old, before, value)
+
+
+@triton.jit(do_not_specialize=["run"])
 def _unit(
-    x, pending, state, slots, new, alpha, weight, bias, alpha_out, product, product_bias, out, total, offset,
-    length: tl.constexpr, dilation: tl.constexpr, channels: tl.constexpr, tile: tl.constexpr, frames: tl.constexpr,
+    x, pending, state, slots, new, alpha, weight, bias, alpha_out, product, product_bias, out, total, offset, run,
+    length: tl.constexpr, dilation: tl.constexpr, channels: tl.constexpr, tile: tl.constexpr, rows: tl.constexpr,
     whole: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Snake, depthwise convolution of 7 taps, snake; `whole`: the 1 × 1 convolution and the residual as well."""
+    """Snake, depthwise convolution of 7 taps, snake; `whole`: the 1 × 1 convolution and the residual as well.
+
+    Each row goes along `run` frames that lie `dilation` apart, and keeps the seven that the convolution needs.
+    """
     context: tl.constexpr = 6 * dilation
     stream = tl.program_id(0).to(tl.int64)
-    frame = tl.program_id(1) * frames + tl.arange(0, frames)
+    row = tl.program_id(1) * rows + tl.arange(0, rows)
+    frame = row // dilation * (run * dilation) + row % dilation
     channel = tl.program_id(2) * tile + tl.arange(0, tile)
     own = x + stream * length * channels
     old = state + tl.load(slots + stream) * total + offset
-    p, a = tl.load(pending + channel)[None, :], tl.load(alpha + channel)[None, :]
-    result = tl.zeros([frames, tile], tl.float32) + tl.load(bias + channel)[None, :]
-    for tap in tl.static_range(7):
-        source = frame - (6 - tap) * dilation
-        is_new = ((source >= 0) & (source < length))[:, None]
-        value = tl.load(own + source[:, None] * channels + channel[None, :], mask=is_new, other=0.0).to(tl.float32) + p
-        if tap < 6:
-            is_old = (source < 0)[:, None]
-            before = tl.load(old + (source + context)[:, None] * channels + channel[None, :], mask=is_old, other=0.0)
-            value = tl.where(is_old, before.to(tl.float32), value)
-        result += _snake(value, a) * tl.load(weight + tap * channels + channel)[None, :]
-    result = _snake(result, tl.load(alpha_out + channel)[None, :])
-    is_frame = (frame < length)[:, None]
-    place = frame[:, None] * channels + channel[None, :]
-    value = tl.load(own + place, mask=is_frame, other=0.0).to(tl.float32) + p
-    if whole:
-        w = tl.load(product + channel[:, None] * channels + channel[None, :])
-        result = tl.dot(result.to(w.dtype), tl.trans(w), input_precision=precision)
-        result += tl.load(product_bias + channel)[None, :] + value
-    tl.store(out + stream * length * channels + place, result.to(out.dtype.element_ty), mask=is_frame)
-    # The new context: the last inputs, and of the old one what a short patch has not pushed out.
     after = new + stream * total + offset
-    entry = frame - (length - context)
-    is_kept = ((entry >= 0) & (frame < length))[:, None]
-    tl.store(after + entry[:, None] * channels + channel[None, :], value.to(new.dtype.element_ty), mask=is_kept)
-    if length < context and tl.program_id(1) == 0:
-        for start in range(0, context - length, frames):
-            entry = start + tl.arange(0, frames)
+    target = out + stream * length * channels
+    p, a = tl.load(pending + channel)[None, :], tl.load(alpha + channel)[None, :]
+    b, a_out = tl.load(bias + channel)[None, :], tl.load(alpha_out + channel)[None, :]
+    taps = weight + channel[None, :]
+    w0, w1, w2 = tl.load(taps), tl.load(taps + channels), tl.load(taps + 2 * channels)
+    w3, w4, w5 = tl.load(taps + 3 * channels), tl.load(taps + 4 * channels), tl.load(taps + 5 * channels)
+    w6 = tl.load(taps + 6 * channels)
+    if whole:
+        matrix = tl.trans(tl.load(product + channel[:, None] * channels + channel[None, :]))
+        b_out = tl.load(product_bias + channel)[None, :]
+    s0 = _snake(_input(own, old, p, frame - 6 * dilation, channel, length, context, channels), a)
+    s1 = _snake(_input(own, old, p, frame - 5 * dilation, channel, length, context, channels), a)
+    s2 = _snake(_input(own, old, p, frame - 4 * dilation, channel, length, context, channels), a)
+    s3 = _snake(_input(own, old, p, frame - 3 * dilation, channel, length, context, channels), a)
+    s4 = _snake(_input(own, old, p, frame - 2 * dilation, channel, length, context, channels), a)
+    s5 = _snake(_input(own, old, p, frame - dilation, channel, length, context, channels), a)
+    place = frame[:, None] * channels + channel[None, :]
+    raw = tl.load(own + place, mask=(frame < length)[:, None], other=0.0)
+    for _ in range(run):
+        is_frame = (frame < length)[:, None]
+        value = raw.to(tl.float32) + p
+        following = place + dilation * channels
+        raw = tl.load(own + following, mask=(frame + dilation < length)[:, None], other=0.0)  # while this is computed
+        s6 = _snake(value, a)
+        result = b + s0 * w0 + s1 * w1 + s2 * w2 + s3 * w3 + s4 * w4 + s5 * w5 + s6 * w6
+        result = _snake(result, a_out)
+        if whole:
+            result = tl.dot(result.to(matrix.dtype), matrix, input_precision=precision) + b_out + value
+        tl.store(target + place, result.to(out.dtype.element_ty), mask=is_frame)
+        # The new context: the last inputs.
+        is_kept = (frame >= length - context)[:, None] & is_frame
+        tl.store(after + place - (length - context) * channels, value.to(new.dtype.element_ty), mask=is_kept)
+        s0, s1, s2, s3, s4, s5 = s1, s2, s3, s4, s5, s6
+        frame, place = frame + dilation, following
+    if length < context and tl.program_id(1) == 0:  # what a short patch has not pushed out of the old context
+        for start in range(0, context - length, rows):
+            entry = start + tl.arange(0, rows)
             is_kept = (entry < context - length)[:, None]
             kept = tl.load(old + (entry + length)[:, None] * channels + channel[None, :], mask=is_kept, other=0.0)
             tl.store(after + entry[:, None] * channels + channel[None, :], kept, mask=is_kept)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["run"])
 def _last(
-    x, state, slots, new, alpha, weight, bias, out, total, offset,
-    length: tl.constexpr, channels: tl.constexpr, frames: tl.constexpr,
+    x, state, slots, new, alpha, weight, bias, out, total, offset, run,
+    length: tl.constexpr, channels: tl.constexpr, rows: tl.constexpr,
 ):  # fmt: skip
-    """Snake, convolution of 7 taps to one channel, tanh."""
+    """Snake, convolution of 7 taps to one channel, tanh; by rows as in `_unit`."""
     stream = tl.program_id(0).to(tl.int64)
-    frame = tl.program_id(1) * frames + tl.arange(0, frames)
+    frame = (tl.program_id(1) * rows + tl.arange(0, rows)) * run
     channel = tl.arange(0, channels)
     own = x + stream * length * channels
     old = state + tl.load(slots + stream) * total + offset
     a = tl.load(alpha + channel)[None, :]
-    result = tl.zeros([frames], tl.float32) + tl.load(bias)
-    for tap in tl.static_range(7):
-        source = frame - (6 - tap)
-        is_new = ((source >= 0) & (source < length))[:, None]
-        value = tl.load(own + source[:, None] * channels + channel[None, :], mask=is_new, other=0.0).to(tl.float32)
-        is_old = (source < 0)[:, None]
-        before = tl.load(old + (source + 6)[:, None] * channels + channel[None, :], mask=is_old, other=0.0)
-        value = tl.where(is_old, before.to(tl.float32), value)
-        result += tl.sum(_snake(value, a) * tl.load(weight + tap * channels + channel)[None, :], 1)
-    fade = tl.exp(-2.0 * tl.abs(result))
-    size = (1.0 - fade) / (1.0 + fade)
-    tl.store(out + stream * length + frame, tl.where(result < 0, -size, size), mask=frame < length)
-    entry = frame - (length - 6)
-    is_kept = ((entry >= 0) & (frame < length))[:, None]
-    value = tl.load(own + frame[:, None] * channels + channel[None, :], mask=is_kept, other=0.0)
-    place = new + stream * total + offset + entry[:, None] * channels + channel[None, :]
-    tl.store(place, value.to(new.dtype.element_ty), mask=is_kept)
+    b = tl.load(bias)
+    taps = weight + channel[None, :]
+    w0, w1, w2 = tl.load(taps), tl.load(taps + channels), tl.load(taps + 2 * channels)
+    w3, w4, w5 = tl.load(taps + 3 * channels), tl.load(taps + 4 * channels), tl.load(taps + 5 * channels)
+    w6 = tl.load(taps + 6 * channels)
+    s0 = _snake(_input(own, old, 0.0, frame - 6, channel, length, 6, channels), a)
+    s1 = _snake(_input(own, old, 0.0, frame - 5, channel, length, 6, channels), a)
+    s2 = _snake(_input(own, old, 0.0, frame - 4, channel, length, 6, channels), a)
+    s3 = _snake(_input(own, old, 0.0, frame - 3, channel, length, 6, channels), a)
+    s4 = _snake(_input(own, old, 0.0, frame - 2, channel, length, 6, channels), a)
+    s5 = _snake(_input(own, old, 0.0, frame - 1, channel, length, 6, channels), a)
+    for _ in range(run):
+        is_frame = frame < length
+        place = frame[:, None] * channels + channel[None, :]
+        value = tl.load(own + place, mask=is_frame[:, None], other=0.0).to(tl.float32)
+        s6 = _snake(value, a)
+        result = tl.sum(s0 * w0 + s1 * w1 + s2 * w2 + s3 * w3 + s4 * w4 + s5 * w5 + s6 * w6, 1) + b
+        fade = tl.exp(-2.0 * tl.abs(result))
+        size = (1.0 - fade) / (1.0 + fade)
+        tl.store(out + stream * length + frame, tl.where(result < 0, -size, size), mask=is_frame)
+        kept = new + stream * total + offset + place - (length - 6) * channels
+        tl.store(kept, value.to(new.dtype.element_ty), mask=((frame >= length - 6) & is_frame)[:, None])
+        s0, s1, s2, s3, s4, s5 = s1, s2, s3, s4, s5, s6
+        frame += 1
 
 
 @triton.jit
@@ -159,6 +194,11 @@ def _commit(new, state, slots, total, tile: tl.constexpr):
     index = tl.program_id(1) * tile + tl.arange(0, tile)
     value = tl.load(new + stream * total + index, mask=index < total)
     tl.store(state + tl.load(slots + stream) * total + index, value, mask=index < total)
+
+
+def _run(num_values: int) -> int:
+    """How many frames a row goes along: each run begins with six that it must load, and their snakes."""
+    return max(1, min(_LONGEST_RUN, num_values // (_VALUES * _FILLED)))
 
 
 class StreamRows:
@@ -198,15 +238,15 @@ class StreamRows:
         """x [S * length, channels] → the same shape. parts: alpha, weight [7, channels], bias, alpha_out, product
         [channels, channels], product_bias."""
         channels = x.shape[1]
+        num_streams = x.shape[0] // length
         out = torch.empty_like(x)
-        if whole:
-            tile, frames = channels, max(16, 4096 // channels)
-        else:
-            tile, frames = 64, 32 if length <= 32 else 64
-        grid = (x.shape[0] // length, triton.cdiv(length, frames), channels // tile)
-        _unit[grid](
-            x, pending, self.state, self.slots, self.new, *parts, out, self.total, offset, length, dilation, channels,
-            tile, frames, whole, "ieee" if x.dtype == torch.float32 else "tf32", num_warps=4,
+        # A matrix product takes sixteen rows at least.
+        tile, rows = (channels, max(16, _VALUES // channels)) if whole else (_TILE, _VALUES // _TILE)
+        run = _run(num_streams * length * channels)
+        num_rows = triton.cdiv(length, run * dilation) * dilation
+        _unit[(num_streams, triton.cdiv(num_rows, rows), channels // tile)](
+            x, pending, self.state, self.slots, self.new, *parts, out, self.total, offset, run, length, dilation,
+            channels, tile, rows, whole, "ieee" if x.dtype == torch.float32 else "tf32", num_warps=rows * tile // 256,
         )  # fmt: skip
         return out
 
@@ -214,9 +254,10 @@ class StreamRows:
         """x [S * length, channels], weight [7, channels], bias [1] → [S, length] float32."""
         num_streams, channels = x.shape[0] // length, x.shape[1]
         out = torch.empty(num_streams, length, device=x.device)
-        _last[(num_streams, triton.cdiv(length, 128))](
-            x, self.state, self.slots, self.new, alpha, weight, bias, out, self.total, offset, length, channels, 128,
-            num_warps=4,
+        rows, run = _VALUES // channels, _run(num_streams * length * channels)
+        _last[(num_streams, triton.cdiv(length, rows * run))](
+            x, self.state, self.slots, self.new, alpha, weight, bias, out, self.total, offset, run, length, channels,
+            rows, num_warps=rows * channels // 256,
         )  # fmt: skip
         return out
 
