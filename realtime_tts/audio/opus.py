@@ -10,9 +10,6 @@ not: 6.5 ms of near silence are only a little latency.
 from __future__ import annotations
 
 import contextlib
-import os
-import random
-from collections.abc import Iterator
 from fractions import Fraction
 
 import av
@@ -20,6 +17,7 @@ import numpy as np
 from av.audio.codeccontext import AudioCodecContext
 from av.codec import CodecContext
 
+from realtime_tts.audio.av_threads import one_processor
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.dtx import SilenceGate
 
@@ -65,7 +63,7 @@ class OpusEncoder:
         frame.time_base = self._time_base
         frame.pts = self._pts_samples
         self._pts_samples += num_samples
-        with contextlib.nullcontext() if self._has_encoded else _one_processor():
+        with contextlib.nullcontext() if self._has_encoded else one_processor():
             packets = self._context.encode(frame)
         self._has_encoded = True
         if len(packets) != 1:
@@ -92,24 +90,6 @@ def _open_encoder(audio_format: AudioFormat, complexity: int) -> AudioCodecConte
     }
     context.open()
     return context
-
-
-@contextlib.contextmanager
-def _one_processor() -> Iterator[None]:
-    """Let this thread see one processor only.
-
-    With an encoder's first frame PyAV makes a filter graph that cuts frames to length, as ours are already. libav gives
-    it a thread for each processor, and one more, for nothing; how many can be set for graphs of one's own only.
-    """
-    if not hasattr(os, "sched_setaffinity"):  # elsewhere than on Linux the threads are there, and sleep
-        yield
-        return
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {random.choice(tuple(allowed))})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, allowed)
 
 
 class OpusDecoder:

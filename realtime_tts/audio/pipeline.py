@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 from realtime_tts.audio import containers, g711
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packetizer import Packet, Packetizer
+from realtime_tts.audio.samples import PLAIN_ENCODERS, as_f32le
 
 if TYPE_CHECKING:
     from realtime_tts.audio.resample import StreamResampler
 
 FrameEncoder = Callable[[bytes], bytes]
+_STREAMED = {"mp3": "mp3", "ogg_opus": "opus"}
 
 
 class AudioPipeline:
@@ -70,7 +72,7 @@ def warm_up() -> None:
     pipeline.finish()
     g711.mulaw_table()
     g711.alaw_table()
-    _encode_f32(bytes(2))
+    as_f32le(bytes(2))
 
 
 def _resampler(input_rate_hz: int, output_rate_hz: int) -> StreamResampler | None:
@@ -91,9 +93,8 @@ class _Stream(Protocol):
 
 def _stream(fmt: AudioFormat) -> _Stream | None:
     """None: packets stand alone."""
-    if fmt.codec == "ogg_opus":
-        return containers.OggOpusStream(fmt.sample_rate, fmt.bitrate)
-    return None
+    codec = _STREAMED.get(fmt.codec)
+    return containers.EncodedStream(codec, fmt.sample_rate, fmt.bitrate) if codec else None
 
 
 def _frame_encoder(fmt: AudioFormat) -> tuple[FrameEncoder, int]:
@@ -103,19 +104,4 @@ def _frame_encoder(fmt: AudioFormat) -> tuple[FrameEncoder, int]:
 
         encoder = OpusEncoder(fmt)
         return encoder.encode, encoder.delay_samples
-    return _PLAIN_ENCODERS[fmt.codec], 0
-
-
-def _encode_f32(pcm: bytes) -> bytes:
-    import numpy as np  # resampling has loaded it, and a gateway's import has not
-
-    scaled = np.frombuffer(pcm, dtype="<i2").astype("<f4") / 32_768
-    return bytes(scaled.tobytes())
-
-
-_PLAIN_ENCODERS: dict[str, FrameEncoder] = {
-    "pcm_s16le": bytes,
-    "pcm_f32le": _encode_f32,
-    "mulaw": g711.encode_mulaw,
-    "alaw": g711.encode_alaw,
-}
+    return PLAIN_ENCODERS[fmt.codec], 0

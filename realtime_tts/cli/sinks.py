@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from realtime_tts.audio.codecs import OPUS_RATES_HZ
-from realtime_tts.audio.containers import OggOpusStream, wav_header
+from realtime_tts.audio.containers import wav_header
+from realtime_tts.audio.speech_stream import SpeechStream
+from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.errors import ConfigError
 
 FORMATS = ("wav", "ogg", "raw")
@@ -136,19 +137,12 @@ class OggSink(RawSink):
 
     def __init__(self, file: BinaryIO, sample_rate_hz: int) -> None:
         super().__init__(file)
-        self._resampler: Any = None
-        if sample_rate_hz not in OPUS_RATES_HZ:
-            from realtime_tts.audio.resample import StreamResampler
-
-            self._resampler = StreamResampler(sample_rate_hz, _OGG_RATE_HZ)
-        self._stream = OggOpusStream(_OGG_RATE_HZ if self._resampler else sample_rate_hz)
+        self._stream = SpeechStream(sample_rate_hz, StreamFormat("ogg", "opus", _OGG_RATE_HZ))
 
     def write(self, pcm: bytes) -> None:
-        super().write(self._stream.push(self._resampler.push(pcm) if self._resampler else pcm))
+        super().write(self._stream.push(pcm))
 
     def close(self) -> None:
-        if self._resampler:
-            super().write(self._stream.push(self._resampler.finish()))
         super().write(self._stream.finish())
         super().close()
 

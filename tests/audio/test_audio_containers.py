@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from realtime_tts.audio import g711
-from realtime_tts.audio.containers import OggOpusStream, wav_header, write_wav
+from realtime_tts.audio.containers import EncodedStream, wav_header, write_wav
 
 RAMP = np.arange(-8_000, 8_001).astype("<i2")
 
@@ -68,7 +68,7 @@ def test_write_wav(tmp_path) -> None:
 def test_ogg_opus_has_exactly_the_samples_that_went_in(rate: int, num_samples: int) -> None:
     tone = 0.3 * np.sin(2 * np.pi * 300 * np.arange(num_samples) / rate)
     pcm = np.rint(tone * 32_767).astype("<i2").tobytes()
-    stream = OggOpusStream(rate, bitrate=96_000)
+    stream = EncodedStream("opus", rate, 96_000)
     data = b"".join([stream.push(pcm[i : i + 999]) for i in range(0, len(pcm), 999)]) + stream.finish()
     samples, out_rate = read_with_ffmpeg(data)
     assert out_rate == 48_000
@@ -79,7 +79,7 @@ def test_ogg_opus_has_exactly_the_samples_that_went_in(rate: int, num_samples: i
 
 
 def test_ogg_pages_leave_as_they_fill() -> None:
-    stream = OggOpusStream(48_000)
+    stream = EncodedStream("opus", 48_000)
     sizes = [len(stream.push(bytes(2 * 960))) for _ in range(20)]
     assert sum(size > 0 for size in sizes) >= 17  # the header and the encoder's look-ahead take the first
     assert stream.finish()

@@ -1,0 +1,83 @@
+"""From the model's PCM to the bytes of one stream, in whatever container a listener asked for: resample → encode → mux.
+
+PyAV is imported when the first stream that needs it is made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from realtime_tts.audio.codecs import OPUS_RATES_HZ
+from realtime_tts.audio.containers import EncodedStream, wav_header
+from realtime_tts.audio.samples import PLAIN_ENCODERS
+from realtime_tts.audio.stream_format import StreamFormat
+
+if TYPE_CHECKING:
+    from realtime_tts.audio.resample import StreamResampler
+
+_OPUS_RATE_HZ = 48_000
+
+
+class _Encoder(Protocol):
+    def push(self, pcm: bytes) -> bytes: ...
+
+    def finish(self) -> bytes: ...
+
+
+class SpeechStream:
+    """mono s16le PCM → the stream's next bytes. Not thread-safe, but may move between threads from call to call.
+
+    Args:
+        input_rate_hz: of the PCM that is pushed.
+        fmt: of the stream.
+    """
+
+    def __init__(self, input_rate_hz: int, fmt: StreamFormat) -> None:
+        rate_hz = fmt.sample_rate
+        if fmt.codec == "opus" and rate_hz not in OPUS_RATES_HZ:
+            rate_hz = _OPUS_RATE_HZ
+        self.format = fmt
+        self._resampler = _resampler(input_rate_hz, rate_hz)
+        self._encoder: _Encoder = _PlainStream(fmt) if fmt.is_plain else EncodedStream(fmt.codec, rate_hz, fmt.bitrate)
+        self._finished = False
+
+    def push(self, pcm: bytes) -> bytes:
+        """Samples in (a chunk may end within one), the stream's next bytes out; its header comes with the first."""
+        if self._finished:
+            raise ValueError("push after finish")
+        return self._encoder.push(self._resampler.push(pcm) if self._resampler else pcm)
+
+    def finish(self) -> bytes:
+        """The rest of the stream; of one without samples, what stands before them. Nothing can be pushed after it."""
+        if self._finished:
+            return b""
+        self._finished = True
+        rest = self._encoder.push(self._resampler.finish()) if self._resampler else b""
+        return rest + self._encoder.finish()
+
+
+def _resampler(input_rate_hz: int, output_rate_hz: int) -> StreamResampler | None:
+    if input_rate_hz == output_rate_hz:
+        return None
+    from realtime_tts.audio.resample import StreamResampler
+
+    return StreamResampler(input_rate_hz, output_rate_hz)
+
+
+class _PlainStream:
+    """Samples that stay samples, behind a header if the container has one."""
+
+    def __init__(self, fmt: StreamFormat) -> None:
+        self._encode = PLAIN_ENCODERS[fmt.codec]
+        self._header = wav_header(fmt.sample_rate, fmt.codec) if fmt.container == "wav" else b""
+        self._half_sample = b""
+
+    def push(self, pcm: bytes) -> bytes:
+        pcm = self._half_sample + pcm
+        whole = len(pcm) & ~1
+        self._half_sample = pcm[whole:]
+        return self.finish() + self._encode(pcm[:whole])
+
+    def finish(self) -> bytes:
+        header, self._header = self._header, b""
+        return header

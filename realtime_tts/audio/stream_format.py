@@ -1,0 +1,101 @@
+"""What a stream of bytes with speech in it looks like: container, codec, rate, bit rate; validated. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from realtime_tts.audio.codecs import OPUS_BITRATES, PCM_RATES_HZ
+from realtime_tts.errors import UnsupportedAudioFormat
+
+PLAIN_CODECS = ("pcm_s16le", "pcm_f32le", "mulaw", "alaw")
+CODECS_OF = {
+    "raw": PLAIN_CODECS,
+    "wav": PLAIN_CODECS,
+    "mp3": ("mp3",),
+    "ogg": ("opus",),
+    "flac": ("flac",),
+    "adts": ("aac",),
+}
+_CONTENT_TYPES = {
+    "wav": "audio/wav",
+    "mp3": "audio/mpeg",
+    "ogg": "audio/ogg; codecs=opus",
+    "flac": "audio/flac",
+    "adts": "audio/aac",
+    "pcm_s16le": "audio/pcm",
+    "pcm_f32le": "audio/pcm",
+    "mulaw": "audio/basic",
+    "alaw": "audio/x-alaw-basic",
+}
+# Layer III knows so many kbit/s, at rates from 32 kHz on and below.
+_MP3_KBPS = (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
+_MP3_LOW_RATE_KBPS = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
+_MP3_LOWEST_RATE_KBPS = (8, 16, 24, 32, 40, 48, 56, 64)
+_DEFAULT_BITRATES = {"mp3": 96_000, "opus": 32_000, "aac": 64_000}
+_AAC_MIN_BITRATE = 8_000
+_AAC_BITS_PER_SAMPLE = 6  # at most 6144 bits in a frame of 1024 samples
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFormat:
+    """One mono stream.
+
+    `bitrate` (bits per second, constant for mp3) concerns mp3, opus and aac; 0: what suits speech. Opus takes any of
+    the rates, and is heard at 48 kHz.
+
+    Raises:
+        UnsupportedAudioFormat: what does not go together, or is not known; `field` names it.
+    """
+
+    container: str
+    codec: str
+    sample_rate: int
+    bitrate: int = 0
+
+    def __post_init__(self) -> None:
+        if self.container not in CODECS_OF:
+            raise UnsupportedAudioFormat(f"the container must be one of {', '.join(CODECS_OF)}", field="container")
+        if self.codec not in CODECS_OF[self.container]:
+            known = ", ".join(CODECS_OF[self.container])
+            raise UnsupportedAudioFormat(f"in {self.container} there may be {known}", field="encoding")
+        if type(self.sample_rate) is not int or self.sample_rate not in PCM_RATES_HZ:
+            known = ", ".join(map(str, PCM_RATES_HZ))
+            raise UnsupportedAudioFormat(f"the sample rate must be one of {known}", field="sample_rate")
+        if self.codec in _DEFAULT_BITRATES:
+            if self.bitrate == 0:
+                object.__setattr__(self, "bitrate", self._default_bitrate())
+            self._check_bitrate()
+
+    @property
+    def content_type(self) -> str:
+        return _CONTENT_TYPES.get(self.container) or _CONTENT_TYPES[self.codec]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether samples stay samples: to make them costs next to nothing."""
+        return self.codec in PLAIN_CODECS
+
+    def _mp3_bitrates(self) -> list[int]:
+        low = _MP3_LOW_RATE_KBPS if self.sample_rate >= 16_000 else _MP3_LOWEST_RATE_KBPS
+        return [1000 * kbps for kbps in (_MP3_KBPS if self.sample_rate >= 32_000 else low)]
+
+    def _default_bitrate(self) -> int:
+        if self.codec == "mp3":
+            return min(_DEFAULT_BITRATES["mp3"], self._mp3_bitrates()[-1])
+        if self.codec == "aac":
+            return min(_DEFAULT_BITRATES["aac"], _AAC_BITS_PER_SAMPLE * self.sample_rate // 2)
+        return _DEFAULT_BITRATES[self.codec]
+
+    def _check_bitrate(self) -> None:
+        if self.codec == "mp3":
+            known = self._mp3_bitrates()
+            if self.bitrate not in known:
+                listed = ", ".join(map(str, known))
+                raise UnsupportedAudioFormat(f"at {self.sample_rate} Hz MP3 has bit rates of {listed}", field="bitrate")
+            return
+        low, high = OPUS_BITRATES if self.codec == "opus" else self._aac_bounds()
+        if type(self.bitrate) is not int or not low <= self.bitrate <= high:
+            raise UnsupportedAudioFormat(f"the bit rate must be within {low} and {high}", field="bitrate")
+
+    def _aac_bounds(self) -> tuple[int, int]:
+        return _AAC_MIN_BITRATE, _AAC_BITS_PER_SAMPLE * self.sample_rate
