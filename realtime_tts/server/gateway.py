@@ -31,7 +31,7 @@ from realtime_tts.server.lateness import PROBE_EVERY_S, Lateness, Pace
 from realtime_tts.server.live_session import LiveSession, Outlet, Services
 from realtime_tts.server.logs import Throttle, log_crash, log_event
 from realtime_tts.server.metrics import Metrics
-from realtime_tts.server.places import Place, Places
+from realtime_tts.server.places import Holder, Place, Places
 from realtime_tts.server.quota import Quotas
 from realtime_tts.server.room import Load, refusal
 from realtime_tts.session.messages import Resume
@@ -94,6 +94,7 @@ class Gateway:
         self.on_failed: Callable[[], None] = lambda: None
         engine.on_failed = self.fail
         self.sessions: dict[str, LiveSession] = {}
+        self._speeches: set[Holder] = set()  # over plain HTTP
         self._newcomers: set[Newcomer] = set()
         self._catalogue: Catalogue | None = None
         self._places = Places(self._quotas.max_sessions)
@@ -143,28 +144,28 @@ class Gateway:
         self.state = GatewayState.DRAINING
         log_event(logger, logging.INFO, "draining", sessions=len(self.sessions))
         self._send_newcomers_away()
-        for live in list(self.sessions.values()):
-            live.drain()
+        for holder in self._holders():
+            holder.drain()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._until_empty(), timeout_s)
         self._send_newcomers_away()
-        for live in list(self.sessions.values()):
-            live.close(GOING_AWAY, "draining")
+        for holder in self._holders():
+            holder.close(GOING_AWAY, "draining")
 
     def _send_newcomers_away(self) -> None:
         for newcomer in list(self._newcomers):
             newcomer.go_away()
 
     async def _until_empty(self) -> None:
-        while self.sessions:
+        while self._holders():
             self._changed.clear()
             await self._changed.wait()
 
     async def close(self) -> None:
         """End the engine and all that runs. Idempotent."""
         self.state = GatewayState.CLOSED
-        for live in list(self.sessions.values()):
-            live.close(GOING_AWAY, "draining")
+        for holder in self._holders():
+            holder.close(GOING_AWAY, "draining")
         tasks = [*self._upkeep, *([self._start_task] if self._start_task is not None else [])]
         for task in tasks:
             task.cancel()
@@ -227,9 +228,18 @@ class Gateway:
 
     # ---- sessions ------------------------------------------------------------------------------------------------
 
+    def _holders(self) -> list[Holder]:
+        """Who holds a place."""
+        return [*self.sessions.values(), *self._speeches]
+
+    @property
+    def num_speeches(self) -> int:
+        """What is being spoken over plain HTTP."""
+        return len(self._speeches)
+
     @contextlib.contextmanager
-    def admission(self, caller: Caller) -> Iterator[Place]:
-        """Holds a new connection's place; refuses it where there is none.
+    def admission(self, caller: Caller, may_resume: bool = True) -> Iterator[Place]:
+        """Holds a new connection's place; refuses it where there is none. `may_resume`: it can be a lost session's.
 
         Raises:
             Draining, EngineLost, Overloaded, TooManySessions, RateLimited
@@ -238,7 +248,7 @@ class Gateway:
             self.check_ready()
         self._quotas.check_token(caller)
         refusal = self._refusal(caller.tenant) or self._quotas.refusal(caller, time.monotonic())
-        place = self._places.take(caller, self.sessions.values(), self._max_sessions, refusal)
+        place = self._places.take(caller, self._holders(), self._max_sessions, refusal, may_resume)
         self._num_connections += 1
         try:
             with self._quotas.token_place(caller):
@@ -246,6 +256,26 @@ class Gateway:
         finally:
             self._num_connections -= 1
             self._places.give_back(place)
+
+    @contextlib.contextmanager
+    def speech(self, caller: Caller, num_chars: int, holder: Holder) -> Iterator[None]:
+        """Holds the place of speech over plain HTTP, which counts as a session with one context; refuses it where there
+        is none, or its characters are too many.
+
+        Raises:
+            Draining, EngineLost, Overloaded, TooManySessions, RateLimited
+        """
+        with self.admission(caller, may_resume=False) as place:
+            if (too_many := self._quotas.charge_text(caller, num_chars, time.monotonic())) is not None:
+                raise too_many
+            self.lateness.begin()
+            self._speeches.add(holder)
+            self._places.give_back(place)
+            try:
+                yield
+            finally:
+                self._speeches.discard(holder)
+                self._changed.set()
 
     @property
     def _max_sessions(self) -> int:
@@ -268,8 +298,8 @@ class Gateway:
 
     def _load(self) -> Load:
         speaking: Counter[str] = Counter()
-        for live in self.sessions.values():
-            speaking[live.tenant] += live.num_speaking
+        for holder in self._holders():
+            speaking[holder.tenant] += holder.num_speaking
         return Load(speaking, self.engine.num_streams, is_late=not self.lateness.may_begin)
 
     def note_refusal(self, error: RealtimeTTSError) -> None:
@@ -299,7 +329,7 @@ class Gateway:
             raise refusal
         caller = place.caller
         self._places.give_back(place)
-        if (lost := self._places.to_give_up(caller.tenant, self.sessions.values(), self._max_sessions)) is not None:
+        if (lost := self._places.to_give_up(caller.tenant, self._holders(), self._max_sessions)) is not None:
             lost.close(GOING_AWAY, "given_up")
         defaults = self.catalogue.defaults
         permissive = habits.accepts_any_voice and not self.settings.server.strict_ids

@@ -9,10 +9,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from realtime_tts.errors import Overloaded, RealtimeTTSError, TooManySessions
 from realtime_tts.server.caller import Caller
-from realtime_tts.server.live_session import LiveSession
+
+
+class Holder(Protocol):
+    """Who holds a place: a session, or speech over plain HTTP."""
+
+    @property
+    def tenant(self) -> str: ...
+
+    @property
+    def num_speaking(self) -> int:
+        """Contexts that have work at the engine."""
+        ...
+
+    @property
+    def lost_at(self) -> float | None:
+        """Since when its client is waited for."""
+        ...
+
+    def drain(self) -> None:
+        """Let what is being spoken end, and begin nothing more."""
+        ...
+
+    def close(self, code: int, reason: str) -> None:
+        """End at once; the code is a socket's."""
+        ...
 
 
 class Place:
@@ -39,9 +64,18 @@ class Places:
         self._held: set[Place] = set()
 
     def take(
-        self, caller: Caller, sessions: Iterable[LiveSession], max_sessions: int, refusal: RealtimeTTSError | None
+        self,
+        caller: Caller,
+        sessions: Iterable[Holder],
+        max_sessions: int,
+        refusal: RealtimeTTSError | None,
+        may_resume: bool = True,
     ) -> Place:
-        """For a new socket of this caller. `refusal`: why no new session is wanted now though there were places.
+        """For a new socket of this caller.
+
+        Args:
+            refusal: why no new session is wanted now though there were places.
+            may_resume: it may be that of a lost session; a request over plain HTTP never is.
 
         Raises:
             Overloaded, TooManySessions: there is none.
@@ -53,7 +87,7 @@ class Places:
             refusal = refusal or Overloaded("all sessions of this server are taken")
         elif held[tenant] >= self._max_of_key(tenant, held, max_sessions):
             refusal = refusal or TooManySessions("this API key has as many sessions as it may have now")
-        if refusal is not None and self._waiting[tenant] >= _lost(sessions)[tenant]:
+        if refusal is not None and not (may_resume and self._waiting[tenant] < _lost(sessions)[tenant]):
             raise refusal
         place = Place(caller, is_lent=refusal is not None)
         self._held.add(place)
@@ -66,7 +100,7 @@ class Places:
             self._held.remove(place)
             self._waiting[place.caller.tenant] -= 1
 
-    def to_give_up(self, tenant: str, sessions: Iterable[LiveSession], max_sessions: int) -> LiveSession | None:
+    def to_give_up(self, tenant: str, sessions: Iterable[Holder], max_sessions: int) -> Holder | None:
         """The lost session that has to go for a new one of this key, if there are too many."""
         sessions = list(sessions)
         held = self._held_by_key(sessions)
@@ -74,11 +108,11 @@ class Places:
         lost = [live for live in sessions if live.tenant == tenant and live.lost_at is not None]
         return min(lost, key=lambda live: live.lost_at or 0.0, default=None) if is_full else None
 
-    def _held_by_key(self, sessions: list[LiveSession]) -> Counter[str]:
+    def _held_by_key(self, sessions: list[Holder]) -> Counter[str]:
         """Sessions, and sockets that are more than a lost session waits for."""
         return Counter(live.tenant for live in sessions) + (self._waiting - _lost(sessions))
 
 
-def _lost(sessions: list[LiveSession]) -> Counter[str]:
+def _lost(sessions: list[Holder]) -> Counter[str]:
     """Sessions that wait for their clients, by key."""
     return Counter(live.tenant for live in sessions if live.lost_at is not None)

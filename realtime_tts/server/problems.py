@@ -1,14 +1,17 @@
-"""Errors on HTTP: ``{"code", "message", "retryable"}`` and the right status, whatever went wrong."""
+"""Errors on HTTP: ``{"code", "message", "retryable"}`` and the right status, whatever went wrong.
+
+A router of another service's dialect says so with `speaks`; then all that goes wrong in it is told in that shape.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeAlias
 
-from fastapi import FastAPI, Request, WebSocket
+from fastapi import Depends, FastAPI, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -25,17 +28,40 @@ logger = logging.getLogger(__name__)
 RETRY_AFTER_S = 1
 
 
-def problem_response(error: RealtimeTTSError) -> JSONResponse:
+# Status and JSON body of an error; a dialect's is pure.
+ProblemShape: TypeAlias = Callable[[RealtimeTTSError], tuple[int, Mapping[str, Any]]]
+_SHAPE = "realtime_tts.problem_shape"  # in a request's scope
+
+
+def native_problem(error: RealtimeTTSError) -> tuple[int, dict[str, Any]]:
+    """The shape of this server's own interface."""
+    content = {"code": error.code, "message": error.message, "retryable": error.retryable}
+    return error.http_status, content if error.field is None else {**content, "field": error.field}
+
+
+def problem_response(error: RealtimeTTSError, shape: ProblemShape = native_problem) -> JSONResponse:
     """An error of ours as a response. One that can be retried says when."""
     headers: dict[str, str] = {}
     if error.retryable or error.http_status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
         headers["retry-after"] = str(math.ceil(error.retry_after_s or RETRY_AFTER_S))
     if isinstance(error, Unauthorized):
         headers["www-authenticate"] = "Bearer"
-    content = {"code": error.code, "message": error.message, "retryable": error.retryable}
-    if error.field is not None:
-        content["field"] = error.field
-    return JSONResponse(content, error.http_status, headers)
+    status, content = shape(error)
+    return JSONResponse(content, status, headers)
+
+
+def speaks(shape: ProblemShape) -> Any:
+    """A router's first dependency: what goes wrong from here on is told in this shape."""
+
+    def choose(request: Request) -> None:
+        request.scope[_SHAPE] = shape
+
+    return Depends(choose)
+
+
+def shape_of(scope: Scope) -> ProblemShape:
+    shape: ProblemShape = scope.get(_SHAPE, native_problem)
+    return shape
 
 
 def error_code(status: int) -> str:
@@ -79,7 +105,7 @@ class Containment:
             if scope["type"] == "lifespan":
                 raise
             log_crash(logger, "request_crashed", error)
-            answer = problem_response(InternalError("the request failed on our side"))
+            answer = problem_response(InternalError("the request failed on our side"), shape_of(scope))
             if not begun and scope["type"] == "websocket":
                 await WebSocket(scope, receive, send).send_denial_response(answer)
             elif not begun:
@@ -91,17 +117,19 @@ def install_problem_handlers(app: FastAPI) -> None:
 
     async def ours(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RealtimeTTSError)
-        return problem_response(error)
+        return problem_response(error, shape_of(request.scope))
 
     async def http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
-        content = {"code": error_code(error.status_code), "message": str(error.detail), "retryable": False}
-        return JSONResponse(content, error.status_code, error.headers)
+        named = RealtimeTTSError(str(error.detail))
+        named.code, named.http_status = error_code(error.status_code), error.status_code
+        status, content = shape_of(request.scope)(named)
+        return JSONResponse(content, status, error.headers)
 
     async def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
-        return problem_response(invalid_body({**first, "loc": first["loc"][1:]}))
+        return problem_response(invalid_body({**first, "loc": first["loc"][1:]}), shape_of(request.scope))
 
     app.add_exception_handler(RealtimeTTSError, ours)
     app.add_exception_handler(HTTPException, http)

@@ -111,12 +111,14 @@ class Quotas:
 
     def charge(self, caller: Caller, message: messages.ClientMessage, now: float) -> RateLimited | None:
         """Enter a message's characters, or say why it must wait."""
-        if not isinstance(message, messages.Text):
-            return None
-        if (wait_s := self._wait_s(caller, len(message.text), now)) > 0:
+        return self.charge_text(caller, len(message.text), now) if isinstance(message, messages.Text) else None
+
+    def charge_text(self, caller: Caller, num_chars: int, now: float) -> RateLimited | None:
+        """Enter so many characters, or say why they must wait."""
+        if (wait_s := self._wait_s(caller, num_chars, now)) > 0:
             return _rate_limited(wait_s)
         for budget in self._budgets_of(caller, now):
-            budget.take(len(message.text), now)
+            budget.take(num_chars, now)
         return None
 
     def _wait_s(self, caller: Caller, num_chars: int, now: float) -> float:

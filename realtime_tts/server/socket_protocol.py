@@ -8,10 +8,11 @@ extension `SOCKET_EXTENSION`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 from asyncio.transports import BaseTransport
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any
 
@@ -32,6 +33,15 @@ READ_BYTES = 4 * 1024
 _GOING_AWAY = 1001
 _INVALID_DATA = 1007
 _PONG = b"\x8a"  # first byte of such a frame
+
+
+def _keep_little(transport: asyncio.Transport) -> None:
+    """Hold no more than a little for the peer, and hold nothing back."""
+    transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+    sock: socket.socket | None = transport.get_extra_info("socket")
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 
 
 class StreamProtocol(WebSocketsSansIOProtocol):
@@ -56,13 +66,9 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
-        self.transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        _keep_little(self.transport)
         if hasattr(self.transport, "max_size"):
             self.transport.max_size = READ_BYTES
-        sock: socket.socket | None = transport.get_extra_info("socket")
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
@@ -183,6 +189,10 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
+def _ignore(writable: bool) -> None:
+    """Nobody asks whether the peer keeps up."""
+
+
 class RequestProtocol(H11Protocol):
     """HTTP/1.1 with a limit on each wait for the peer: for a whole request, and for it to take an answer."""
 
@@ -190,11 +200,19 @@ class RequestProtocol(H11Protocol):
     close_timeout_s: float = 2.0
 
     cycle: Any  # None until a request has begun
+    scope: Any
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._request_timer: asyncio.TimerHandle | None = self.loop.call_later(self.handshake_timeout_s, self._late)
         self._end_timer: asyncio.TimerHandle | None = None
+        self._on_writable: Callable[[bool], None] = _ignore
+        self._write_timeout_s = self.handshake_timeout_s
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.scope is not None:  # the application starts with the next turn of the loop
+            self.scope.setdefault("extensions", {})[SOCKET_EXTENSION] = self
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -212,13 +230,32 @@ class RequestProtocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._abort_after(self.handshake_timeout_s)
+        self._abort_after(self._write_timeout_s)
+        self._on_writable(False)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if self._end_timer is not None and not self.transport.is_closing():
             self._end_timer.cancel()
             self._end_timer = None
+        self._on_writable(True)
+
+    @contextlib.contextmanager
+    def streaming(self, on_writable: Callable[[bool], None], timeout_s: float) -> Iterator[None]:
+        """While an answer is made as it is read: `on_writable` is told when the peer is behind (False) and when it has
+        caught up (True); one that does not catch up within `timeout_s` is cut off."""
+        _keep_little(self.transport)
+        self._on_writable, self._write_timeout_s = on_writable, timeout_s
+        try:
+            yield
+        finally:
+            self._on_writable, self._write_timeout_s = _ignore, self.handshake_timeout_s
+
+    def cut_off(self) -> None:
+        """Drop the connection in the midst of an answer, which the peer so learns not to be whole."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+        self.transport.abort()
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
