@@ -57,12 +57,13 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.on_writable: Callable[[bool], None] = lambda writable: None
-        self.on_failing: Callable[[int, str], None] = lambda code, reason: None
+        self.on_writable: Callable[[bool], None] = _ignore
+        self.on_failing: Callable[[int, str], None] = _ignore
         self._held_pong = b""
         self._fragments = bytearray()  # of the message that is arriving, if it comes in parts
         self._abort_timer: asyncio.TimerHandle | None = None
         self._told_end = False
+        self._runs_app = False
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
@@ -75,6 +76,14 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         if hasattr(self, "scope"):  # the application starts with the next turn of the loop
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[SOCKET_EXTENSION] = self
+            self._runs_app = True
+
+    async def run_asgi(self) -> None:
+        try:
+            await super().run_asgi()
+        finally:
+            self._runs_app = False
+            self._let_go()
 
     async def send(self, message: Any) -> None:
         await super().send(message)
@@ -91,6 +100,15 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self._abort_timer.cancel()
         self._tell_end()
         super().connection_lost(exc)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Once all is over: without circles memory is free at once; a collection may be many sockets away."""
+        if self.disconnected and not self._runs_app:
+            self.on_writable = self.on_failing = _ignore
+            self.conn.parser.close()
+            if hasattr(self, "scope"):
+                self.scope["extensions"].pop(SOCKET_EXTENSION, None)
 
     def handle_close(self, event: Any) -> None:
         self._told_end = True
@@ -181,6 +199,10 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self.queue.put_nowait({"type": "websocket.disconnect", "code": 1006, "reason": "connection lost"})
 
 
+def _ignore(*news: object) -> None:
+    """Nobody is there to be told."""
+
+
 def _is_utf8(data: bytes) -> bool:
     try:
         data.decode()
@@ -217,6 +239,10 @@ class RequestProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._watch_request()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        super().handle_websocket_upgrade(event)
+        self._stop_watching()  # the timer would keep all of this alive long after a short WebSocket
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -271,17 +297,22 @@ class RequestProtocol(H11Protocol):
 
     def _watch_request(self) -> None:
         """The clock of a request starts with its first byte and stops with its last one, however they drip."""
+        if self.transport.get_protocol() is not self:  # the socket became a WebSocket
+            return
         state = self.conn.their_state
         is_arriving = state is h11.SEND_BODY or (state is h11.IDLE and bool(self.conn.trailing_data[0]))
         if is_arriving and self._request_timer is None:
             self._request_timer = self.loop.call_later(self.handshake_timeout_s, self._late)
-        elif not is_arriving and self._request_timer is not None:
+        elif not is_arriving:
+            self._stop_watching()
+
+    def _stop_watching(self) -> None:
+        if self._request_timer is not None:
             self._request_timer.cancel()
             self._request_timer = None
 
     def _late(self) -> None:
-        if self.transport.get_protocol() is not self:  # the socket became a WebSocket
-            return
+        self._request_timer = None
         if self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request took too long to arrive")
         else:
