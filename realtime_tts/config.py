@@ -123,7 +123,7 @@ class ServerConfig:
     max_text_chars: int = setting(20_000, "Text of one context, characters.", minimum=1)
     max_message_bytes: int = setting(65_536, "One message of a client, bytes.", minimum=1024, maximum=16 * 1024 * 1024)
     max_session_bytes: int = setting(
-        1_048_576,
+        524_288,
         "Memory held for one client: its texts, what it has not read, what it may ask for again. Bytes, roughly.",
         minimum=65_536,
     )

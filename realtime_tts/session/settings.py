@@ -91,7 +91,7 @@ class SessionConfig:
     idle_timeout_s: float = 300.0
     resume_window_s: float = 10.0
     retain_s: float = 30.0
-    max_session_bytes: int = 1024 * 1024
+    max_session_bytes: int = 512 * 1024
     slow_consumer_s: float = 10.0
     max_queued_s: float = 120.0
 

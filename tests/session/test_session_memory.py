@@ -9,7 +9,10 @@ from itertools import count
 import pytest
 from session_driver import Driver
 
+from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.packetizer import Packet
 from realtime_tts.session.messages import (
+    AudioPacket,
     Cancel,
     ClientMessage,
     CloseSession,
@@ -145,3 +148,28 @@ def test_a_blocked_socket_parks_the_engine_when_a_quarter_of_its_memory_is_used(
     driver.drain()
     assert driver.done(PlaybackChanged)[-1].context_id == "c"
     assert driver.session.state is SessionState.CONNECTED
+
+
+def test_what_loud_audio_has_under_way_is_held_for_a_resume(make_driver: Callable[..., Driver]) -> None:
+    """A lead of 48 kHz PCM, more than any socket's buffers: all of it may be missing on the other side."""
+    driver = make_driver()
+    driver.receive(Text("c", "One two three. ", audio=AudioFormat("pcm_s16le", 48_000)))
+    for number in range(8 * 50):
+        driver.session.audio("c", Packet(bytes(2 * 960), 960 * number, 960), driver.now)
+        if number % 50 == 49 and number > 150:
+            driver.wait(1)
+    sent = driver.of(AudioPacket)
+    assert len(sent) == 8 * 50
+    driver.session.connection_lost(driver.now)
+    driver.session.resume(Resume("s1", {"c": sent[-151].sequence}), driver.now)
+    again = [message for message in driver.drain() + driver.wait(5) if isinstance(message, AudioPacket)]
+    assert again == sent[-150:]
+
+
+def test_a_session_may_have_all_of_its_text(make_driver: Callable[..., Driver]) -> None:
+    driver = make_driver()
+    sentence = "It takes a while until all of this has been said. "
+    for number in range(driver.session.config.max_contexts):
+        driver.receive(Text(f"c{number}", sentence * (driver.session.config.max_text_chars // len(sentence))))
+    assert not driver.done(CloseSession)
+    assert driver.session.num_open_contexts == driver.session.config.max_contexts
