@@ -211,10 +211,6 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _ignore(writable: bool) -> None:
-    """Nobody asks whether the peer keeps up."""
-
-
 class RequestProtocol(H11Protocol):
     """HTTP/1.1 with a limit on each wait for the peer: for a whole request, and for it to take an answer."""
 
