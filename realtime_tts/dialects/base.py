@@ -17,12 +17,16 @@ class Habits:
         accepts_any_voice: they name voices of another service, and are given the default one (not if ids are strict).
         resumes: they may come back after a lost connection; else what a lost connection leaves is ended at once.
         in_turn: nothing on the wire tells contexts apart, so they are spoken one after the other.
+        refusals_are_final: they know no error that a context outlives: one whose message is refused has failed.
+        forgives_mistakes: a message that cannot be is refused, and the connection goes on; else it is closed.
         min_idle_s: they keep a silent connection for so long; the server's own timeout counts if it is longer.
     """
 
     accepts_any_voice: bool = True
     resumes: bool = False
     in_turn: bool = False
+    refusals_are_final: bool = False
+    forgives_mistakes: bool = True
     min_idle_s: float = 0.0
 
 

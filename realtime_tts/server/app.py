@@ -19,11 +19,13 @@ from realtime_tts.server.auth import is_loopback
 from realtime_tts.server.docs_page import mount_docs
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.problems import install_problem_handlers, not_found_response
+from realtime_tts.server.vendors import elevenlabs
 from realtime_tts.server.websocket import serve_stream
 from realtime_tts.workers.client import EngineClient
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _RESPONSE_STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
+_DIALECTS = {"elevenlabs": elevenlabs.router}
 _DESCRIPTION = "Text deltas in, speech out. Speech itself goes over the WebSocket `/v1/stream`; see docs/protocol.md."
 
 
@@ -87,6 +89,10 @@ def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
     @app.websocket("/v1/stream")
     async def stream(websocket: WebSocket) -> None:
         await serve_stream(websocket, gateway, NativeDialect)
+
+    for name, router in _DIALECTS.items():
+        if name in settings.server.dialects:
+            app.include_router(router)
 
     @app.websocket("/{path:path}")
     async def elsewhere(websocket: WebSocket) -> None:

@@ -159,8 +159,9 @@ class Session:
             self._refuse(failure, context_id)
 
     def _refuse(self, error: RealtimeTTSError, context_id: str | None) -> None:
-        refusal = ErrorMessage(error.code, error.message, error.retryable, context_id, error.field, error.retry_after_s)
-        self._outbox.post(refusal)
+        if not self._is_failed_by(error, context_id):
+            fields = (error.field, error.retry_after_s)
+            self._outbox.post(ErrorMessage(error.code, error.message, error.retryable, context_id, *fields))
         # Limits are no mistakes, and a message for a closed context is a race that a correct client can lose.
         if isinstance(error, InvalidRequest) and not isinstance(error, ContextClosed):
             self._num_bad += 1
@@ -168,6 +169,16 @@ class Session:
             too_many = TooManyErrors(f"{self._num_bad} bad messages in a row")
             self._outbox.post(ErrorMessage(too_many.code, too_many.message, too_many.retryable))
             self._close(POLICY_VIOLATION, too_many.code, too_many)
+
+    def _is_failed_by(self, error: RealtimeTTSError, context_id: str | None) -> bool:
+        """Where refusals are final: has the context that a message was for fail, or never open."""
+        if not self.config.refusals_are_final or context_id is None or isinstance(error, ContextClosed):
+            return False
+        if (context := self._contexts.open.get(context_id)) is not None:
+            self._fail(context, error)
+        elif self._contexts.ended_as(context_id) is None:
+            self._contexts.refuse(context_id)
+        return context is not None
 
     def _relieve(self) -> None:
         """Keep to the memory of one client: forget what may be forgotten, and if that is not enough, close."""

@@ -68,6 +68,8 @@ class SessionConfig:
     Attributes:
         max_contexts: open at one time.
         in_turn: contexts are spoken one after the other, in the order in which they were opened.
+        max_consecutive_errors: mistakes of the client in a row, the last of which closes the session.
+        refusals_are_final: a context whose message is refused has failed.
         max_lead_s: audio is sent at most so far ahead of playback.
         keepalive_s: longest silence while a context is open.
         resume_window_s: how long a lost connection is waited for; 0 switches resuming off.
@@ -85,6 +87,7 @@ class SessionConfig:
     max_id_chars: int = 128
     max_message_bytes: int = 64 * 1024
     max_consecutive_errors: int = 20
+    refusals_are_final: bool = False
     in_turn: bool = False
     max_lead_s: float = 3.0
     keepalive_s: float = 3.0

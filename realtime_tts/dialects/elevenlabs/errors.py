@@ -1,0 +1,30 @@
+"""What ElevenLabs calls our errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from realtime_tts.errors import RealtimeTTSError
+
+_STATUSES = {
+    "unauthorized": "invalid_api_key",
+    "forbidden": "missing_permissions",
+    "limit_exceeded": "too_many_concurrent_requests",
+    "too_many_sessions": "too_many_concurrent_requests",
+    "too_many_contexts": "max_active_conversations",
+    "rate_limited": "quota_exceeded",
+    "overloaded": "system_busy",
+    "draining": "system_busy",
+    "unsupported_audio_format": "invalid_output_format",
+    "text_too_long": "max_character_limit_exceeded",
+}
+
+
+def error_status(code: str) -> str:
+    """The `status` of an error of ours, by its code; ours where there is none of theirs."""
+    return _STATUSES.get(code, code)
+
+
+def error_body(error: RealtimeTTSError) -> dict[str, Any]:
+    """The body of a response."""
+    return {"detail": {"status": error_status(error.code), "message": error.message}}

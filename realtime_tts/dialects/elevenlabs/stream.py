@@ -1,0 +1,290 @@
+"""ElevenLabs' two WebSockets, `multi-stream-input` with many contexts and `stream-input` with one.
+
+A client names contexts as it likes and may use a name again, so the session gets keys of our own. The single space that
+opens a context is no text. A flush without text says that a turn's text has ended, yet more may follow: the context
+is over when the client closes it, which lets flushed text be spoken and cuts off any other.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from realtime_tts.dialects.base import Habits
+from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
+from realtime_tts.dialects.elevenlabs.errors import error_status
+from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_format
+from realtime_tts.dialects.json_input import Fields, load_object
+from realtime_tts.errors import InvalidRequest
+from realtime_tts.session.messages import (
+    AudioPacket,
+    Cancel,
+    ClientMessage,
+    ContextCancelled,
+    ContextDone,
+    ContextFailed,
+    ContextMessage,
+    End,
+    ErrorMessage,
+    Flush,
+    Flushed,
+    KeepAlive,
+    Leave,
+    Ping,
+    ServerMessage,
+    Text,
+    Words,
+)
+from realtime_tts.session.settings import SpeechParams
+
+MAX_INACTIVITY_S = 180.0  # so long a client may ask that a silent connection be kept
+_DEFAULT_CONTEXT = "default"
+_OPENER = " "
+_MAX_DEAD = 64
+_WIDE = "\u2e80"  # from here on scripts write no spaces between sentences
+_POLICY_VIOLATION = 1008
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One context, from its first message to its last answer.
+
+    Attributes:
+        key: what the session calls it.
+        name: what the client calls it.
+        known: characters whose times are known and not told.
+        origin_ms: what their times are told from.
+        ends_blank: no boundary is needed behind the text so far.
+        is_flushed: a flush without text was the last thing said of it.
+        num_flushes: that are not answered.
+    """
+
+    key: str
+    name: str
+    times: CharacterTimes = field(default_factory=CharacterTimes)
+    known: Characters = field(default_factory=Characters)
+    origin_ms: int = 0
+    ends_blank: bool = True
+    is_flushed: bool = False
+    num_flushes: int = 0
+
+    @property
+    def is_spoken(self) -> bool:
+        """All that it was given, as far as the client has said that it was all."""
+        return self.is_flushed and self.num_flushes == 0
+
+
+class ElevenLabsDialect:
+    """One connection.
+
+    Args:
+        voice: from the address.
+        query: of the address. `output_format`, `auto_mode` (each message is spoken as it is), `sync_alignment` (times
+            count from the context's start; else from the end of what was told before), `language_code`, `seed`.
+        multi: many contexts, each named in what is said of it; else one, after which the connection closes.
+
+    Raises:
+        InvalidRequest: a query that cannot be.
+    """
+
+    subprotocol = None
+    habits = Habits(min_idle_s=MAX_INACTIVITY_S, refusals_are_final=True, forgives_mistakes=False)
+
+    def __init__(self, voice: str, query: Mapping[str, str], multi: bool) -> None:
+        self._voice, self._multi = voice, multi
+        self._audio = parse_format(query.get("output_format", DEFAULT_FORMAT))
+        self._speaks_units = _flag(query, "auto_mode")
+        self._absolute = _flag(query, "sync_alignment")
+        self._language = query.get("language_code") or None
+        self._seed = _whole(query, "seed")
+        self._num_turns = 0
+        self._turns: dict[str, _Turn] = {}  # by key, until they are over
+        self._open: dict[str, _Turn] = {}  # by name, until the client closes them
+        self._draining: dict[str, _Turn] = {}  # by name: closed, and spoken to their end
+        self._dead: dict[str, None] = {}  # names of failed contexts, whose text is not to open new ones
+        self._has_left = False
+
+    # ---- from the client -----------------------------------------------------------------------------------------
+
+    def parse(self, frame: str | bytes, max_bytes: int) -> Sequence[ClientMessage]:
+        """What a message asks for; one that asks for nothing shows that the client lives.
+
+        Raises:
+            InvalidMessage: see `json_input`; or a field of another type.
+        """
+        fields = load_object(frame, max_bytes)
+        messages = [] if self._has_left else self._read(fields)
+        return messages or [Ping()]
+
+    def _read(self, fields: Fields) -> list[ClientMessage]:
+        name = fields.optional_text("context_id") or fields.optional_text("contextId") or _DEFAULT_CONTEXT
+        text, flush = fields.optional_text("text"), fields.optional_boolean("flush") or False
+        params = self._params(fields)
+        if self._multi:
+            if fields.optional_boolean("close_socket"):
+                return self._leave()
+            if fields.optional_boolean("close_context"):
+                return self._close(name)
+        elif text == "":
+            return [*([] if self._open else self._begin(_DEFAULT_CONTEXT, params)), *self._leave()]
+        else:
+            name = _DEFAULT_CONTEXT
+        return self._speak(name, text or "", flush, params)
+
+    def _speak(self, name: str, text: str, flush: bool, params: SpeechParams) -> list[ClientMessage]:
+        messages: list[ClientMessage] = []
+        if text == _OPENER:
+            self._dead.pop(name, None)
+        if name not in self._open:
+            if not text or name in self._dead:
+                return []
+            messages += self._begin(name, params)
+        turn = self._open[name]
+        if text and not (text == _OPENER and turn.ends_blank):
+            messages.append(self._text(turn, _bounded(text) if self._speaks_units else text))
+        if flush and not text and not turn.ends_blank:
+            messages.append(self._text(turn, " "))  # so that clients see the last word end
+        turn.is_flushed = not text and (flush or turn.is_flushed)
+        if flush or (self._speaks_units and text.strip()):
+            turn.num_flushes += 1
+            messages.append(Flush(turn.key))
+        return messages
+
+    def _begin(self, name: str, params: SpeechParams) -> list[ClientMessage]:
+        """Open a context; others, of which nothing more was said and all is spoken, have been forgotten open."""
+        over = [turn for turn in self._open.values() if turn.is_spoken]
+        for turn in over:
+            del self._open[turn.name]
+        self._num_turns += 1
+        turn = _Turn(str(self._num_turns), name)
+        self._turns[turn.key] = self._open[name] = turn
+        ends: list[ClientMessage] = [End(turn.key) for turn in over]
+        return [*ends, Text(turn.key, "", self._voice, self._audio, params)]
+
+    def _text(self, turn: _Turn, text: str) -> Text:
+        turn.times.push(text)
+        turn.ends_blank = text[-1].isspace()
+        return Text(turn.key, text)
+
+    def _close(self, name: str) -> list[ClientMessage]:
+        self._dead.pop(name, None)
+        turn = self._open.pop(name, None)
+        if turn is not None and turn.is_flushed:
+            self._draining[name] = turn
+            return [End(turn.key)]
+        turn = turn or self._draining.pop(name, None)
+        return [] if turn is None else [Cancel(turn.key)]
+
+    def _leave(self) -> list[ClientMessage]:
+        """Everything is spoken to its end, then the connection closes."""
+        self._has_left = True
+        ends: list[ClientMessage] = [End(turn.key) for turn in self._open.values()]
+        self._open.clear()
+        return [*ends, Leave()]
+
+    def _params(self, fields: Fields) -> SpeechParams:
+        (fields.optional_object("voice_settings") or Fields({})).optional_number("speed")
+        return SpeechParams(seed=self._seed, language=self._language)
+
+    # ---- to the client -------------------------------------------------------------------------------------------
+
+    def serialize(self, message: ServerMessage) -> Sequence[str]:
+        if isinstance(message, KeepAlive):
+            return [self._rendered(self._turns[key], b"") for key in message.context_ids if key in self._turns]
+        if isinstance(message, ErrorMessage):
+            return self._refusal(message)
+        turn = self._turns.get(message.context_id) if isinstance(message, ContextMessage) else None
+        if turn is None:
+            return []
+        if isinstance(message, AudioPacket):
+            return [self._rendered(turn, message.payload)] if message.payload else []
+        if isinstance(message, Words):
+            turn.known.extend(turn.times.place(message.words))
+        elif isinstance(message, Flushed):
+            turn.num_flushes -= 1
+        elif isinstance(message, ContextDone):
+            turn.known.extend(turn.times.finish(message.audio_ms))
+            last = [self._rendered(turn, b"")] if turn.known.chars else []
+            return [*last, self._over(turn)]
+        elif isinstance(message, ContextCancelled):
+            return [self._over(turn)]
+        elif isinstance(message, ContextFailed):
+            return self._failure(turn, message.code, message.message)
+        return []
+
+    def _rendered(self, turn: _Turn, audio: bytes) -> str:
+        """One message of sound; with it the times of the characters that came to be known before."""
+        alignment = None
+        if turn.known.chars:
+            origin_ms = 0 if self._absolute else turn.origin_ms
+            spans = list(zip(turn.known.starts_ms, turn.known.ends_ms, strict=True))
+            alignment = {
+                "chars": turn.known.chars,
+                "charStartTimesMs": [start - origin_ms for start, _ in spans],
+                "charDurationsMs": [end - start for start, end in spans],
+            }
+            turn.origin_ms = spans[-1][1]
+            turn.known = Characters()
+        answer = {
+            "audio": base64.b64encode(audio).decode(),
+            "isFinal": False,
+            "alignment": alignment,
+            "normalizedAlignment": alignment,
+        }
+        return self._told(turn, answer)
+
+    def _over(self, turn: _Turn) -> str:
+        del self._turns[turn.key]
+        for names in (self._open, self._draining):
+            if names.get(turn.name) is turn:
+                del names[turn.name]
+        return self._told(turn, {"audio": None, "isFinal": True})
+
+    def _failure(self, turn: _Turn, code: str, text: str) -> list[str]:
+        error = self._told(turn, _error(code, text))
+        if self._open.get(turn.name) is turn:
+            self._dead[turn.name] = None
+            if len(self._dead) > _MAX_DEAD:
+                del self._dead[next(iter(self._dead))]
+        return [error, self._over(turn)]
+
+    def _refusal(self, message: ErrorMessage) -> list[str]:
+        """Of a message that no context is known for, or of one that could not open its context."""
+        turn = self._turns.get(message.context_id or "")
+        if turn is not None:
+            return self._failure(turn, message.code, message.message)
+        # What the session closes for has been told before, and late messages for what is over are no fault.
+        is_told = message.code in ("too_many_errors", "context_closed")
+        return [] if is_told else [_dumped(_error(message.code, message.message))]
+
+    def _told(self, turn: _Turn, answer: dict[str, Any]) -> str:
+        return _dumped({**answer, "contextId": turn.name} if self._multi else answer)
+
+
+def _error(code: str, text: str) -> dict[str, Any]:
+    return {"message": text, "error": error_status(code), "code": _POLICY_VIOLATION}
+
+
+def _dumped(answer: dict[str, Any]) -> str:
+    return json.dumps(answer, separators=(",", ":"), allow_nan=False)
+
+
+def _bounded(text: str) -> str:
+    """A unit that what follows does not run into."""
+    return text if text[-1].isspace() or text[-1] >= _WIDE else text + " "
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool:
+    return query.get(name, "").lower() in ("true", "1")
+
+
+def _whole(query: Mapping[str, str], name: str) -> int | None:
+    digits = query.get(name, "")
+    if not digits:
+        return None
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
+        raise InvalidRequest(f"{name} must be a whole number", field=name)
+    return int(digits)
