@@ -606,3 +606,32 @@ def test_a_context_whose_turn_has_not_come_wakes_nobody(make_driver: Callable[..
     assert driver.session.next_deadline() > driver.now
     driver.receive(Cancel("a"))
     assert driver.session.next_deadline() <= driver.now
+
+
+def test_where_refusals_are_final_a_refused_message_fails_its_context() -> None:
+    driver = Driver(SessionConfig(refusals_are_final=True, max_text_chars=9))
+    driver.receive(Text("a", "Hello. "), Text("b", "Yes. "))
+    [failed] = driver.receive(Text("a", "there. "))
+    assert (type(failed), failed.context_id, failed.code) == (ContextFailed, "a", "text_too_long")
+    assert [event.context_id for event in driver.done(CancelContext)] == ["a"]
+    [late] = driver.receive(Text("a", "x"))
+    assert (type(late), late.code) == (ErrorMessage, "context_closed")
+    assert driver.session.num_open_contexts == 1
+
+
+def test_where_refusals_are_final_a_context_that_could_not_open_never_does() -> None:
+    driver = Driver(SessionConfig(refusals_are_final=True, max_contexts=1))
+    driver.receive(Text("a", "Hello. "))
+    [full] = driver.receive(Text("b", "there. "))
+    assert (type(full), full.code) == (ErrorMessage, "too_many_contexts")
+    driver.receive(Cancel("a"))
+    [late] = driver.receive(Text("b", "more. "))
+    assert late.code == "context_closed"
+
+
+def test_where_refusals_are_final_text_after_the_end_is_only_refused() -> None:
+    driver = Driver(SessionConfig(refusals_are_final=True))
+    driver.receive(Text("a", "Hello. "), End("a"))
+    [refused] = driver.receive(Text("a", "more"))
+    assert (type(refused), refused.code) == (ErrorMessage, "context_closed")
+    assert driver.session.num_open_contexts == 1

@@ -567,6 +567,12 @@ class InTurnMachine(SessionMachine):
     config = replace(CONFIG, in_turn=True)
 
 
+class FinalRefusalsMachine(SessionMachine):
+    """A context whose message is refused has failed."""
+
+    config = replace(CONFIG, refusals_are_final=True)
+
+
 SessionMachine.TestCase.settings = settings(
     max_examples=120,
     stateful_step_count=40,
@@ -574,6 +580,7 @@ SessionMachine.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 InTurnMachine.TestCase.settings = settings(SessionMachine.TestCase.settings, max_examples=40)
+FinalRefusalsMachine.TestCase.settings = settings(SessionMachine.TestCase.settings, max_examples=30)
 
 
 @pytest.fixture(autouse=True)
@@ -584,6 +591,10 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestSessionMachine(SessionMachine.TestCase):  # type: ignore[name-defined,misc]
+    pass
+
+
+class TestFinalRefusalsMachine(FinalRefusalsMachine.TestCase):  # type: ignore[name-defined,misc]
     pass
 
 
