@@ -6,7 +6,7 @@ PyAV is imported when the first pipeline that needs it is made; call `warm_up` b
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from realtime_tts.audio import containers, g711
 from realtime_tts.audio.codecs import AudioFormat
@@ -83,15 +83,7 @@ def _resampler(input_rate_hz: int, output_rate_hz: int) -> StreamResampler | Non
     return StreamResampler(input_rate_hz, output_rate_hz)
 
 
-class _Stream(Protocol):
-    """A file that is made as its samples come (`containers`)."""
-
-    def push(self, pcm: bytes) -> bytes: ...
-
-    def finish(self) -> bytes: ...
-
-
-def _stream(fmt: AudioFormat) -> _Stream | None:
+def _stream(fmt: AudioFormat) -> containers.EncodedStream | None:
     """None: packets stand alone."""
     codec = _STREAMED.get(fmt.codec)
     return containers.EncodedStream(codec, fmt.sample_rate, fmt.bitrate) if codec else None

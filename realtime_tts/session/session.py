@@ -166,7 +166,7 @@ class Session:
         if isinstance(error, InvalidRequest) and not isinstance(error, ContextClosed):
             self._num_bad += 1
         if self._num_bad >= self.config.max_consecutive_errors:
-            too_many = TooManyErrors(f"{self._num_bad} bad messages in a row")
+            too_many = TooManyErrors(f"bad messages in a row: {self._num_bad}")
             self._outbox.post(ErrorMessage(too_many.code, too_many.message, too_many.retryable))
             self._close(POLICY_VIOLATION, too_many.code, too_many)
 

@@ -30,8 +30,10 @@ FORMATS = [
 
 STREAMS = [
     AudioFormat("ogg_opus", 48_000, frame_ms=40, bitrate=64_000),
+    AudioFormat("mp3", 22_050, frame_ms=40, bitrate=32_000),
+    AudioFormat("mp3", 44_100, frame_ms=40, bitrate=128_000),
 ]
-MOST_PADDING = {"ogg_opus": 0}  # samples that a decoder gives beyond those that went in
+MOST_PADDING = {"ogg_opus": 0, "mp3": 3 * 1152}  # samples that a decoder gives beyond those that went in
 
 
 def run(fmt: AudioFormat, chunks: list[bytes], input_rate_hz: int = 16_000) -> list[Packet]:

@@ -1,4 +1,4 @@
-"""ElevenLabs' WebSockets: what a client's messages ask of a session, and what it is told, in the words of its service."""
+"""ElevenLabs' WebSockets: what a client's messages ask of a session, and what it is told, in its service's words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from session_driver import Driver
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.dialects.base import Dialect
-from realtime_tts.dialects.elevenlabs.errors import error_body
+from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.formats import parse_format
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect
 from realtime_tts.errors import InvalidMessage, InvalidRequest, Overloaded, Unauthorized, UnsupportedAudioFormat
@@ -209,7 +209,8 @@ def test_a_turn_is_heard_with_all_of_its_characters_and_ends_once() -> None:
     answers = talk.speak()
     assert text_of(answers) == text_of(answers, "normalizedAlignment") == "Hello there. How are you? "
     assert {answer["contextId"] for answer in answers} == {"a"}
-    assert finals(answers) == ["a"] and answers[-1]["isFinal"]
+    assert finals(answers) == ["a"]
+    assert answers[-1]["isFinal"]
     assert b"".join(base64.b64decode(answer["audio"] or "") for answer in answers) == b"".join(
         index.to_bytes(4, "big") for index in range(20)
     )
@@ -322,8 +323,22 @@ def test_formats_have_names(name: str, expected: tuple[str, int, int | None]) ->
 
 @pytest.mark.parametrize(
     "name",
-    ["", "mp3", "mp3_22050_192", "mp3_44100_33", "mp3_96000_128", "opus_44100_64", "opus_48000_999", "pcm_24000_16"]
-    + ["pcm_7", "pcm_2400٠", "flac_44100", "mp3_44100_128_1", "pcm_-8000", "ulaw_" + "8" * 5000],
+    [
+        "",
+        "mp3",
+        "mp3_22050_192",
+        "mp3_44100_33",
+        "mp3_96000_128",
+        "mp3_44100_128_1",
+        "opus_44100_64",
+        "opus_48000_999",
+        "pcm_24000_16",
+        "pcm_7",
+        "pcm_-8000",
+        "pcm_2400٠",
+        "flac_44100",
+        "ulaw_" + "8" * 5000,
+    ],
 )
 def test_other_names_are_none(name: str) -> None:
     with pytest.raises(UnsupportedAudioFormat) as caught:
@@ -337,4 +352,5 @@ def test_a_seed_is_a_number() -> None:
 
 
 def test_errors_are_details() -> None:
-    assert error_body(Unauthorized("no key")) == {"detail": {"status": "invalid_api_key", "message": "no key"}}
+    body = {"detail": {"status": "invalid_api_key", "message": "no key"}}
+    assert elevenlabs_problem(Unauthorized("no key")) == (401, body)

@@ -136,7 +136,7 @@ class Connection:
         self.driver.session.connection_lost(self.driver.now, clean=True)
         self._told(self.driver.drain())
         self._follow()
-        assert not self.dialect._turns and not self.dialect._open and not self.dialect._draining
+        assert [*self.dialect._turns, *self.dialect._open, *self.dialect._draining] == []
         assert not any(self.engine.values())
         assert len(self.dialect._dead) <= 64
 

@@ -25,6 +25,6 @@ def error_status(code: str) -> str:
     return _STATUSES.get(code, code)
 
 
-def error_body(error: RealtimeTTSError) -> dict[str, Any]:
-    """The body of a response."""
-    return {"detail": {"status": error_status(error.code), "message": error.message}}
+def elevenlabs_problem(error: RealtimeTTSError) -> tuple[int, dict[str, Any]]:
+    """Status and body of a response."""
+    return error.http_status, {"detail": {"status": error_status(error.code), "message": error.message}}

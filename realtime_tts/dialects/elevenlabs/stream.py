@@ -91,6 +91,7 @@ class ElevenLabsDialect:
     """
 
     subprotocol = None
+    welcome = ()
     habits = Habits(min_idle_s=MAX_INACTIVITY_S, refusals_are_final=True, forgives_mistakes=False)
 
     def __init__(self, voice: str, query: Mapping[str, str], multi: bool) -> None:
