@@ -58,26 +58,28 @@ def _first(
             tl.store(place, value.to(new.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _before_upsample(
-    x, pending, state, slots, new, scale, bias, alpha, out, total, offset,
-    length: tl.constexpr, channels: tl.constexpr, tile: tl.constexpr,
+    x, pending, state, slots, new, scale, bias, alpha, out, total, offset, num_rows,
+    length: tl.constexpr, channels: tl.constexpr, tile: tl.constexpr, rows: tl.constexpr,
 ):  # fmt: skip
     """Each frame after its condition and snake, beside the frame before it."""
-    stream, frame = (tl.program_id(0) // length).to(tl.int64), tl.program_id(0) % length
-    channel = tl.program_id(1) * tile + tl.arange(0, tile)
+    row = (tl.program_id(0) * rows + tl.arange(0, rows)).to(tl.int64)[:, None]
+    channel = tl.program_id(1) * tile + tl.arange(0, tile)[None, :]
+    stream, frame = row // length, row % length
+    inside, is_first = row < num_rows, frame == 0
     p, s = tl.load(pending + channel), tl.load(scale + channel)
     b, a = tl.load(bias + channel), tl.load(alpha + channel)
-    row = (stream * length + frame) * channels
-    current = _snake((tl.load(x + row + channel).to(tl.float32) + p) * s + b, a).to(out.dtype.element_ty)
-    if frame == 0:
-        before = tl.load(state + tl.load(slots + stream) * total + offset + channel)
-    else:
-        before = _snake((tl.load(x + row - channels + channel).to(tl.float32) + p) * s + b, a).to(out.dtype.element_ty)
-    tl.store(out + 2 * row + channel, before)
-    tl.store(out + 2 * row + channels + channel, current)
-    if frame == length - 1:
-        tl.store(new + stream * total + offset + channel, current)
+    place = row * channels + channel
+    value, last = tl.load(x + place, mask=inside), tl.load(x + place - channels, mask=inside & ~is_first)
+    current = _snake((value.to(tl.float32) + p) * s + b, a).to(out.dtype.element_ty)
+    before = _snake((last.to(tl.float32) + p) * s + b, a).to(out.dtype.element_ty)
+    slot = tl.load(slots + stream, mask=inside)
+    kept = tl.load(state + slot * total + offset + channel, mask=inside & is_first)
+    double = out + 2 * row * channels + channel
+    tl.store(double, tl.where(is_first, kept, before), mask=inside)
+    tl.store(double + channels, current, mask=inside)
+    tl.store(new + stream * total + offset + channel, current, mask=inside & (frame == length - 1))
 
 
 @triton.jit
@@ -224,10 +226,11 @@ class StreamRows:
         """x [S * length, channels] → [S * length, 2 * channels]: the frame before, then the frame itself."""
         num_rows, channels = x.shape
         out = torch.empty(num_rows, 2 * channels, device=x.device, dtype=x.dtype)
-        tile = min(channels, 1024)
-        _before_upsample[(num_rows, channels // tile)](
-            x, pending, self.state, self.slots, self.new, scale, bias, alpha, out, self.total, offset, length,
-            channels, tile, num_warps=4,
+        tile = min(channels, _VALUES)
+        rows = _VALUES // tile
+        _before_upsample[(triton.cdiv(num_rows, rows), channels // tile)](
+            x, pending, self.state, self.slots, self.new, scale, bias, alpha, out, self.total, offset, num_rows,
+            length, channels, tile, rows, num_warps=4,
         )  # fmt: skip
         return out
 
