@@ -84,7 +84,7 @@ class ModelRunner:
         self.works_alone = self.device.type == "cuda"  # while the host does something else
         # Beside the rest of a step; a clock that measures its parts wants them one after the other.
         is_beside = self.device.type == "cuda" and stages is None
-        self._beside = torch.cuda.Stream(self.device, priority=-1) if is_beside else None  # type: ignore[no-untyped-call]
+        self._beside = torch.cuda.Stream(self.device) if is_beside else None  # type: ignore[no-untyped-call]
         num_slots, max_blocks = limits.max_streams, -(-limits.max_request_positions // limits.block_size)
         self.state = DeviceState(
             model, limits.num_blocks, limits.block_size, num_slots, max_blocks, self.device, model.dtype
@@ -106,15 +106,18 @@ class ModelRunner:
         if self.device.type != "cuda" or not self.backend.is_static:
             return 0
         programs, num_slots = self.programs, self.state.scratch_slot
-        # The decoder is replayed beside the others, so it has memory of its own.
+        # The decoder is replayed beside the others, so it has memory of its own, the products' included, which each
+        # stream has for itself. Theirs is a chain of small kernels, which its many blocks would keep waiting: a graph's
+        # kernels have the priority of the stream that they were captured on.
+        first, last = (torch.cuda.Stream(self.device, priority=priority) for priority in (-1, 0))  # type: ignore[no-untyped-call]
         pool, own = torch.cuda.graph_pool_handle(), torch.cuda.graph_pool_handle()
-        parts = [(program, size, pool) for program, size in programs.sizes(num_slots)]
-        parts += [(programs.vae, size, own) for size in reversed(stream_sizes(num_slots))]
-        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with self._on_device(), torch.cuda.stream(stream):
-            for done, (program, size, memory) in enumerate(parts, 1):
-                program.capture(size, memory)
+        parts = [(program, size, pool, first) for program, size in programs.sizes(num_slots)]
+        parts += [(programs.vae, size, own, last) for size in reversed(stream_sizes(num_slots))]
+        torch.cuda.synchronize(self.device)
+        with self._on_device():
+            for done, (program, size, memory, stream) in enumerate(parts, 1):
+                with torch.cuda.stream(stream):
+                    program.capture(size, memory)
                 progress(done, len(parts))
         torch.cuda.synchronize(self.device)
         torch.cuda.empty_cache()  # of what ran before the captures; the graphs have their own
