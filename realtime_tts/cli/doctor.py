@@ -134,6 +134,7 @@ def packages() -> dict[str, str]:
     rows = {
         "sounddevice": _package("sounddevice", "`say` to the speaker: pip install 'realtime-tts[speaker]'"),
         "flash-attn": _package("flash_attn", "optional on CUDA, not needed"),
+        "quack-kernels": _package("quack", "optional on Hopper GPUs, faster from 32 streams on", "quack-kernels"),
     }
     import av
 
@@ -146,11 +147,11 @@ def packages() -> dict[str, str]:
     return rows
 
 
-def _package(module: str, purpose: str) -> str:
+def _package(module: str, purpose: str, name: str = "") -> str:
     if importlib.util.find_spec(module) is None:
         return f"not installed ({purpose})"
     try:
-        version = importlib.metadata.version(module.replace("_", "-"))
+        version = importlib.metadata.version(name or module.replace("_", "-"))
         importlib.import_module(module)
     except (ImportError, OSError) as error:
         return f"installed but unusable: {error}"

@@ -16,6 +16,7 @@ from realtime_tts.model.flow_matching import FlowMatching, FlowSchedule
 from realtime_tts.model.fused_vae import FusedDecoder, can_fuse
 from realtime_tts.model.kernels.attention import MAX_LOCAL_LENGTH, head_reading, local_attention, paged_attention
 from realtime_tts.model.kernels.flow import flow_tokens, guided_euler_step
+from realtime_tts.model.kernels.gated import MIN_ROWS, GatedProduct, has_gated_product
 from realtime_tts.model.kernels.rows import rms_norm, swiglu
 from realtime_tts.model.minicpm import Attention, DecoderLayer, MiniCPM, Rope, rotate
 from realtime_tts.model.text_head import HeadProbe
@@ -44,11 +45,17 @@ class TritonBackend:
 
 
 class FusedStack:
-    """A `MiniCPM` of which residual additions are part of the products, and everything else is a kernel."""
+    """A `MiniCPM` of which residual additions are part of the products, and everything else is a kernel.
 
-    def __init__(self, stack: MiniCPM) -> None:
+    many_rows: it is worth having SwiGLU in the product before it, where that can be.
+    """
+
+    def __init__(self, stack: MiniCPM, *, many_rows: bool = False) -> None:
         self._layers: list[DecoderLayer] = list(stack.layers)  # type: ignore[arg-type]
         self._norm = stack.norm
+        self._gated: dict[DecoderLayer, GatedProduct] = {}
+        if many_rows and has_gated_product(self._layers[0].mlp.gate_up_proj.weight):
+            self._gated = {layer: GatedProduct(layer.mlp.gate_up_proj.weight) for layer in self._layers}
 
     def forward(self, x: Tensor, rope: Rope | None, attend: Any) -> Tensor:
         """As `MiniCPM.forward`."""
@@ -77,8 +84,10 @@ class FusedStack:
         scale, mlp = layer.residual_scale, layer.mlp
         weight = layer.self_attn.o_proj.weight.t()
         rows = rows.addmm_(heads, weight, alpha=scale) if owned else torch.addmm(rows, heads, weight, alpha=scale)
-        gate_up = F.linear(self._normed(layer.post_attention_layernorm, rows), mlp.gate_up_proj.weight)
-        return rows.addmm_(swiglu(gate_up), mlp.down_proj.weight.t(), alpha=scale)
+        normed = self._normed(layer.post_attention_layernorm, rows)
+        gated = self._gated.get(layer) if rows.shape[0] >= MIN_ROWS else None
+        wide = gated(normed) if gated is not None else swiglu(F.linear(normed, mlp.gate_up_proj.weight))
+        return rows.addmm_(wide, mlp.down_proj.weight.t(), alpha=scale)
 
     @staticmethod
     def _normed(norm: Any, rows: Tensor) -> Tensor:
@@ -141,7 +150,7 @@ def fuse(model: VoxCPM) -> None:
     flow = model.feat_decoder
     length = 3 + 2 * model.config.patch_size
     if flow.fused is None and _fits(flow.estimator.decoder) and length <= MAX_LOCAL_LENGTH:
-        flow.fused = FusedFlow(flow, FusedStack(flow.estimator.decoder))
+        flow.fused = FusedFlow(flow, FusedStack(flow.estimator.decoder, many_rows=True))
     if model.vae.fused is None and can_fuse(model.vae):
         model.vae.fused = FusedDecoder(model.vae, model.config.patch_size)
 

@@ -22,10 +22,13 @@ if not torch.cuda.is_available():
 from realtime_tts.model.fused_vae import FusedDecoder
 from realtime_tts.model.kernels.attention import head_reading, local_attention, paged_attention
 from realtime_tts.model.kernels.flow import flow_tokens, guided_euler_step
+from realtime_tts.model.kernels.gated import GatedProduct, has_gated_product
 from realtime_tts.model.kernels.rows import rms_norm, swiglu
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda_context")]
 
+# Once here: what it compiles with keeps files open from its first use on.
+HAS_GATED = has_gated_product(torch.empty(512, 128, dtype=torch.bfloat16, device="cuda"))
 DTYPES = [torch.float32, torch.bfloat16]
 # What rounding alone may make of a result, relative, per dtype.
 BOUND = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 1.5e-3}
@@ -77,6 +80,15 @@ def test_swiglu(rows: int, size: int, dtype: torch.dtype) -> None:
     x = draw(rows, 2 * size, dtype=dtype, scale=4.0)
     gate, up = x.double().chunk(2, dim=1)
     check(lambda: swiglu(x), F.silu(gate) * up, dtype)
+
+
+@pytest.mark.skipif(not HAS_GATED, reason="needs quack-kernels and a Hopper GPU")
+@pytest.mark.parametrize(("rows", "hidden", "size"), [(704, 1024, 4096), (1409, 320, 640), (2817, 1024, 4096)])
+def test_the_gated_product(rows: int, hidden: int, size: int) -> None:
+    dtype = torch.bfloat16
+    x, weight = draw(rows, hidden, dtype=dtype), draw(2 * size, hidden, dtype=dtype, scale=hidden**-0.5)
+    gate, up = (x.double() @ weight.double().t()).chunk(2, dim=1)
+    check(lambda: GatedProduct(weight)(x), F.silu(gate) * up, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -1,0 +1,71 @@
+"""SwiGLU in the epilogue of the product before it: QuACK's GEMM for Hopper, which is optional (`quack-kernels`)."""
+
+from __future__ import annotations
+
+import functools
+import logging
+
+import torch
+from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+_HOPPER = (9, 0)
+# From so many rows on, by what was fastest for the DiT's shape on an H200: rows and columns of a tile, blocks of a
+# cluster along them. With fewer rows the library's product and a kernel of its own are faster.
+_TILES = ((700, (128, 192, 2, 1)), (1050, (128, 128, 1, 2)), (1750, (128, 128, 1, 1)))
+MIN_ROWS = _TILES[0][0]
+
+
+class GatedProduct:
+    """silu(x · gateᵀ) * (x · upᵀ). weight [2 * size, hidden] as `swiglu` takes its product: the gates first."""
+
+    def __init__(self, weight: Tensor) -> None:
+        size = weight.shape[0] // 2
+        # Row by row a gate and its value: an epilogue has both at hand.
+        self._weight = torch.stack((weight[:size], weight[size:]), dim=1).view(2 * size, -1).contiguous().t()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [M, hidden] contiguous → [M, size]."""
+        from quack.gemm_config import GemmConfig
+        from quack.gemm_interface import gemm_act
+
+        rows, columns, cluster_rows, cluster_columns = next(
+            tile for least, tile in reversed(_TILES) if x.shape[0] >= least or least == MIN_ROWS
+        )
+        config = GemmConfig(
+            tile_m=rows,
+            tile_n=columns,
+            pingpong=True,
+            is_dynamic_persistent=False,
+            cluster_m=cluster_rows,
+            cluster_n=cluster_columns,
+        )
+        out = torch.empty(x.shape[0], self._weight.shape[1] // 2, device=x.device, dtype=x.dtype)
+        gemm_act(x, self._weight, activation="swiglu", store_preact=False, postact_out=out, config=config)
+        return out
+
+
+def has_gated_product(weight: Tensor) -> bool:
+    """Whether `GatedProduct` is there for such weights."""
+    fits = weight.dtype == torch.bfloat16 and weight.shape[1] % 64 == 0 and weight.shape[0] % 256 == 0
+    return bool(fits and weight.is_cuda and torch.cuda.get_device_capability(weight.device) == _HOPPER and _works())
+
+
+@functools.cache
+def _works() -> bool:
+    """Once tried, since what is installed may not fit the driver or the rest of what is installed."""
+    try:
+        import quack.gemm_interface  # noqa: F401
+    except ImportError:
+        return False
+    try:
+        weight = torch.randn(512, 128, device="cuda").to(torch.bfloat16)
+        x = torch.randn(256, 128, device="cuda").to(torch.bfloat16)
+        gate, up = (x.double() @ weight.double().t()).chunk(2, dim=1)
+        expected = torch.nn.functional.silu(gate) * up
+        error = (GatedProduct(weight)(x).double() - expected).norm() / expected.norm()
+    except Exception as error:
+        logger.warning("quack-kernels is installed but does not work: %s", error)
+        return False
+    return bool(error < 0.01)
