@@ -39,6 +39,7 @@ def serving_map() -> dict[str, Any]:
         "charset": "".join(LETTER_IDS),
         "max_patches_per_char": 1.0,
         "max_prompt_patches": 20,
+        "onset_db": -50.0,
         "default_voice": "slt",
         "voices": {
             voice: {"text_prefix": f"<{voice}>", "description": description, "language": "en"}

@@ -24,6 +24,7 @@ from realtime_tts.engine.utterance import (
     content_of,
     encode_pcm,
     faded_out,
+    from_onset,
     make_utterance,
     spoken_chars,
     spoken_position,
@@ -298,6 +299,10 @@ class Engine:
                     flags[name] = dataclasses.replace(flags[name], stop=stop)
                 if utterance.opinion.is_cut:
                     pcm = faded_out(pcm, self.loaded.config.sample_rate)
+            if (onset_db := self.loaded.policy.onset_db) is not None and utterance.begins_context:
+                num_made, pcm = pcm.size, from_onset(pcm, self.loaded.config.sample_rate, onset_db)
+                left_out_s = (num_made - pcm.size) / self.loaded.config.sample_rate
+                flags[name] = dataclasses.replace(flags[name], left_out_s=left_out_s)
             payload = encode_pcm(pcm)
             self.emit(frames.Audio(name, len(utterance.patches), position, mass, payload=payload))
             utterance.patches.append(result.patches[name].copy())  # of one step's buffer, which it would keep alive

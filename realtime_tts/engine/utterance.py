@@ -22,6 +22,8 @@ from realtime_tts.workers.policy import MAX_CFG, MAX_INSTRUCTION_CHARS, MAX_STEP
 
 _WIDE_CHARS = 3
 _FADE_S = 0.03
+_ONSET_WINDOW_S = 0.005
+_LEAD_IN_S = 0.01
 _BRACKETS = str.maketrans("()（）", "    ")
 
 
@@ -48,6 +50,11 @@ class Utterance:
     patches: list[Patches] = dataclasses.field(default_factory=list)
     num_samples: int = 0
     track: TextTrack = dataclasses.field(default_factory=TextTrack)
+
+    @property
+    def begins_context(self) -> bool:
+        """Whether the next patch is the first that a listener hears."""
+        return self.message.segment == 0 and not self.patches
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -168,6 +175,24 @@ def faded_out(pcm: np.ndarray[Any, np.dtype[Any]], sample_rate: int) -> np.ndarr
     num_audible = min(pcm.size, round(_FADE_S * sample_rate))
     fade[:num_audible] = np.linspace(1.0, 0.0, num_audible, dtype=np.float32)
     return (pcm * fade).astype(pcm.dtype)
+
+
+def from_onset(
+    pcm: np.ndarray[Any, np.dtype[Any]], sample_rate: int, onset_db: float
+) -> np.ndarray[Any, np.dtype[Any]]:
+    """The first patch of some speech from shortly before it is louder than `onset_db`, faded in; half of it is kept, as
+    the listener is to have something until the next one is made."""
+    window, lead_in = round(_ONSET_WINDOW_S * sample_rate), round(_LEAD_IN_S * sample_rate)
+    full_scale = 1.0 if pcm.dtype.kind == "f" else 32768.0
+    windows = pcm[: pcm.size // window * window].reshape(-1, window) / full_scale
+    loud = np.flatnonzero(np.mean(np.square(windows), axis=1) > 10 ** (onset_db / 10))
+    onset = int(loud[0]) * window if loud.size else pcm.size
+    start = min(onset - lead_in, pcm.size // 2)
+    if start <= 0:
+        return pcm
+    fade = np.ones(pcm.size - start, np.float32)
+    fade[:lead_in] = np.linspace(0.0, 1.0, fade[:lead_in].size, dtype=np.float32)
+    return (pcm[start:] * fade).astype(pcm.dtype)
 
 
 def encode_pcm(pcm: np.ndarray[Any, np.dtype[Any]]) -> bytes:

@@ -14,7 +14,7 @@ from realtime_tts.session.planning import Segment
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, RequestStream
-from realtime_tts.workers.policy import ZERO_SHOT_VOICE
+from realtime_tts.workers.policy import ZERO_SHOT_VOICE, ServingPolicy
 
 # The engine holds the segment that it speaks and the next one, which is enough to join them without a gap. A long
 # text handed over whole would stand in its queue and look like load.
@@ -82,6 +82,8 @@ class Speaker:
         if max_length_s is not None:
             num_samples = round(max_length_s * self.sample_rate_hz)
             self._max_patches = max(1, -(-num_samples // engine.ready.patch_samples))
+            if ServingPolicy.from_map(engine.ready.policy).onset_db is not None:
+                self._max_patches += 1  # some of the first one is left out
             self._bytes_left = SAMPLE_BYTES[encoding] * num_samples
         self._waiting: collections.deque[tuple[Segment, int]] = collections.deque()
         self._submitted: collections.deque[tuple[Segment, RequestStream]] = collections.deque()

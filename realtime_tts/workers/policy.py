@@ -74,6 +74,8 @@ class ServingPolicy:
     max_patches_per_char: a tighter length guard than the model's own.
     max_prompt_patches: the audio that continuity may carry over.
     text_head: None if it is not known; it is looked for then when the checkpoint is first loaded.
+    onset_db: where the checkpoint begins with silence: a context's speech is sent from where it is louder than that, dB
+        of full scale. None: as it was made.
     """
 
     name: str = ""
@@ -88,6 +90,7 @@ class ServingPolicy:
     default_voice: str | None = None
     voices: Mapping[str, VoicePolicy] = dataclasses.field(default_factory=dict)
     text_head: TextHead | None = None
+    onset_db: float | None = None
 
     @classmethod
     def load(cls, directory: str | Path) -> ServingPolicy:
@@ -165,6 +168,7 @@ def _check(policy: ServingPolicy) -> None:
         "max_segment_chars must be positive": policy.max_segment_chars > 0,
         "max_prompt_patches must not be negative": policy.max_prompt_patches >= 0,
         "max_patches_per_char must be positive": policy.max_patches_per_char is None or policy.max_patches_per_char > 0,
+        "onset_db must be negative": policy.onset_db is None or policy.onset_db < 0,
         "default_voice must be one of voices": policy.default_voice is None or policy.default_voice in policy.voices,
     }
     for rule, holds in rules.items():

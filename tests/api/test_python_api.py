@@ -115,9 +115,11 @@ async def test_cancelling_the_task_cancels_the_speech(tts: AsyncTTS) -> None:
     assert tts._client.num_requests == 0
 
 
-async def test_max_length_is_exact(tts: AsyncTTS) -> None:
-    samples = await speak(tts, "This is a sentence. And this is another one, which is longer. " * 3, max_length_s=1.5)
-    assert samples.size == 24000
+@pytest.mark.parametrize("length_s", [1.5, 1.6])  # the second: ten patches, if nothing of the first were left out
+async def test_max_length_is_exact(tts: AsyncTTS, length_s: float) -> None:
+    text = "This is a sentence. And this is another one, which is longer. " * 3
+    samples = await speak(tts, text, max_length_s=length_s)
+    assert samples.size == 16000 * length_s
 
 
 async def test_errors_are_typed_and_leave_nothing_behind(tts: AsyncTTS) -> None:

@@ -50,6 +50,8 @@ def test_it_survives_the_trip_as_a_plain_map():
         ({"default_steps": True}, "default_steps"),
         ({"default_steps": 1}, "default_steps"),
         ({"default_steps": 65}, "default_steps"),
+        ({"onset_db": 0}, "onset_db"),
+        ({"onset_db": "-50"}, "onset_db"),
         ({"default_cfg": -1.0}, "default_cfg"),
         ({"default_cfg": 10.5}, "default_cfg"),
         ({"continuity": "none"}, "continuity"),

@@ -137,10 +137,12 @@ class StepPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepFlags:
-    """What a step says of one request: the stop head's choice, and whether its numbers are finite."""
+    """What a step says of one request: the stop head's choice, whether its numbers are finite, and how much of its
+    patch is not sent."""
 
     stop: bool = False
     finite: bool = True
+    left_out_s: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

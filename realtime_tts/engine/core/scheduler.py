@@ -325,18 +325,18 @@ class Scheduler:
             return self._fail(request, "numerical_error", "the model gave a value that is not finite")
         if request.status is Status.PREFILL:
             self.pool.remember(request.blocks, request.hashes[: request.num_computed // self.config.block_size])
-        reason = self._speak(request, flags[item.request_id].stop, now) if speaks else None
+        reason = self._speak(request, flags[item.request_id], now) if speaks else None
         return self._finish(request, reason) if reason else None
 
-    def _speak(self, request: Request, stop: bool, now: float) -> FinishReason | None:
+    def _speak(self, request: Request, flags: StepFlags, now: float) -> FinishReason | None:
         """Count one patch; says whether it was the last."""
         may_stop = request.may_stop(self.config.min_patches)
         request.status = Status.DECODE
         request.num_patches += 1
         if request.first_audio_s is None:
             request.first_audio_s = now
-        self._contexts[request.context_id].lead.produce(self.config.patch_s, now)
-        if stop and may_stop:
+        self._contexts[request.context_id].lead.produce(self.config.patch_s - flags.left_out_s, now)
+        if flags.stop and may_stop:
             return FinishReason.STOP
         return FinishReason.LENGTH if request.num_patches >= request.max_patches else None
 
