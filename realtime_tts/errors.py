@@ -12,6 +12,7 @@ RealtimeTTSError
 │   ├── UnsupportedLanguage
 │   ├── ContextClosed              text after `end` or after the context's terminal event
 │   ├── AudioDecodeError           a reference or prompt recording that cannot be decoded
+│   │   └── RecordingUnsuitable    … or heard: TooShort, Silent, TooQuiet, Clipped, WithoutSpeech
 │   └── ConfigError                a flag, environment variable or config file entry
 ├── Unauthorized
 ├── Forbidden                      an origin that is not allowed
@@ -104,6 +105,30 @@ class ContextClosed(InvalidRequest):
 
 class AudioDecodeError(InvalidRequest):
     code = "audio_decode_error"
+
+
+class RecordingUnsuitable(AudioDecodeError):
+    code, http_status = "recording_unsuitable", 422
+
+
+class RecordingTooShort(RecordingUnsuitable):
+    code = "recording_too_short"
+
+
+class RecordingSilent(RecordingUnsuitable):
+    code = "recording_silent"
+
+
+class RecordingTooQuiet(RecordingUnsuitable):
+    code = "recording_too_quiet"
+
+
+class RecordingClipped(RecordingUnsuitable):
+    code = "recording_clipped"
+
+
+class RecordingWithoutSpeech(RecordingUnsuitable):
+    code = "recording_without_speech"
 
 
 class ConfigError(InvalidRequest):

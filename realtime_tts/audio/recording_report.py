@@ -1,0 +1,132 @@
+"""Whether a recording will do for a voice: what is measured of it, and what that means.
+
+A faulty recording makes a faulty voice for as long as the voice is kept, so it is refused with a reason, or kept with a
+warning, when it comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from realtime_tts.errors import (
+    InternalError,
+    RecordingClipped,
+    RecordingSilent,
+    RecordingTooQuiet,
+    RecordingTooShort,
+    RecordingUnsuitable,
+    RecordingWithoutSpeech,
+)
+
+REPORT_RATE_HZ = 48_000
+MIN_DURATION_S = 2.0
+MIN_SPEECH_S = 1.0
+SILENT_DBFS = -60.0  # peak
+TOO_QUIET_DBFS, QUIET_DBFS = -50.0, -35.0  # of the speech
+TOO_CLIPPED, CLIPPED = 0.01, 0.001  # share of the samples
+MAX_DC = 0.05
+MIN_SNR_DB = 12.0
+_WALL_S = 30.0
+_WORKER = Path(__file__).with_name("recording_report_worker.py")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingReport:
+    """What was measured of a recording.
+
+    Attributes:
+        peak_dbfs: of the loudest sample. speech_dbfs, noise_dbfs: mean level of speech, typical level of the rest; None
+            where there is none of it.
+        clipped_share: of the samples, those that lie side by side at the limit. dc_offset: of full scale.
+        two_pitches: its speech has two groups of pitches far apart, as of two speakers.
+    """
+
+    duration_s: float
+    peak_dbfs: float
+    clipped_share: float
+    dc_offset: float
+    speech_s: float
+    speech_dbfs: float | None
+    noise_dbfs: float | None
+    two_pitches: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingWarning:
+    """Something that will be heard in the voice; `code` is for programs."""
+
+    code: str
+    message: str
+
+
+async def report_on(pcm: bytes) -> RecordingReport:
+    """Measure s16le mono PCM at `REPORT_RATE_HZ`, in a process of its own. Cancelled, it ends the process.
+
+    Raises:
+        InternalError: the process failed.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", str(_WORKER)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        stdout, _ = await asyncio.wait_for(process.communicate(pcm), _WALL_S)
+    except asyncio.TimeoutError:
+        raise InternalError("the recording could not be checked in time") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        raise InternalError("the recording could not be checked")
+    return RecordingReport(**json.loads(stdout))
+
+
+def check(report: RecordingReport, field: str) -> list[RecordingWarning]:
+    """What to tell about a recording that will do.
+
+    Raises:
+        RecordingUnsuitable: it will not do; `field` names it.
+    """
+    refusal = _refusal(report, field)
+    if refusal is not None:
+        raise refusal
+    assert report.speech_dbfs is not None
+    found = []
+    if report.clipped_share > CLIPPED:
+        found.append(RecordingWarning("clipped", f"{report.clipped_share:.1%} of the samples are clipped"))
+    if report.speech_dbfs < QUIET_DBFS:
+        found.append(RecordingWarning("quiet", f"the speech is quiet ({report.speech_dbfs:.0f} dBFS)"))
+    if abs(report.dc_offset) > MAX_DC:
+        found.append(RecordingWarning("dc_offset", f"the signal is off centre by {report.dc_offset:.0%} of full scale"))
+    if report.noise_dbfs is not None and report.speech_dbfs - report.noise_dbfs < MIN_SNR_DB:
+        above = report.speech_dbfs - report.noise_dbfs
+        found.append(RecordingWarning("noisy", f"the speech is only {above:.0f} dB above the noise"))
+    if report.two_pitches:
+        found.append(
+            RecordingWarning("several_speakers", "there seem to be several speakers; the voice will be a blend")
+        )
+    return found
+
+
+def _refusal(report: RecordingReport, field: str) -> RecordingUnsuitable | None:
+    if report.duration_s < MIN_DURATION_S:
+        message = f"the recording lasts {report.duration_s:.1f} s; a voice needs {MIN_DURATION_S:g} s or more"
+        return RecordingTooShort(message, field=field)
+    if report.peak_dbfs < SILENT_DBFS:
+        return RecordingSilent("the recording is silent", field=field)
+    if report.speech_s < MIN_SPEECH_S or report.speech_dbfs is None:
+        message = f"there are {report.speech_s:.1f} s of speech in the recording; a voice needs {MIN_SPEECH_S:g} s"
+        return RecordingWithoutSpeech(message, field=field)
+    if report.speech_dbfs < TOO_QUIET_DBFS:
+        return RecordingTooQuiet(f"the speech is too quiet ({report.speech_dbfs:.0f} dBFS)", field=field)
+    if report.clipped_share > TOO_CLIPPED:
+        message = f"{report.clipped_share:.0%} of the samples are clipped: it was recorded too loud"
+        return RecordingClipped(message, field=field)
+    return None

