@@ -21,7 +21,7 @@ from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.recordings import RecordingLike, VoiceRecordings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.text_source import TextLike, TextSource, speak_text
-from realtime_tts.speech.voices import VoiceRegistry
+from realtime_tts.speech.voices import VoiceLabels, VoiceRegistry
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.policy import ServingPolicy
@@ -162,7 +162,7 @@ class AsyncTTS:
             VoiceExists: the name is taken. AudioDecodeError, InvalidRequest: the recordings cannot be used.
         """
         with self._while_open():
-            await self._voices.add(name, VoiceRecordings(reference_audio, prompt_audio, prompt_text))
+            await self._voices.add(VoiceLabels(name), VoiceRecordings(reference_audio, prompt_audio, prompt_text))
 
     def remove_voice(self, name: str) -> None:
         """Forget an added voice."""

@@ -2,34 +2,75 @@
 
 A name is a tenant's label. The engine knows an added voice by an id that is drawn at random, so that two tenants can
 use one name, and nobody can hear or replace the other's voice. The latents are held by `EngineClient`, which gives them
-to every worker; here is held what they are called.
+to every worker; here is held what they are called. With a `VoiceStore` they outlive the process.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import dataclasses
 import secrets
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
 
 from realtime_tts.errors import EngineStartError, InvalidRequest, VoiceExists, VoiceNotFound
 from realtime_tts.speech.recordings import VoiceRecordings, encoding_request
+from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord, VoiceStore
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.policy import ZERO_SHOT_VOICE
 
+T = TypeVar("T")
+
 MAX_NAME_CHARS = 128
+MAX_DESCRIPTION_CHARS = 1000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VoiceLabels:
+    """What people call a voice: 1 to `MAX_NAME_CHARS` characters, unique among its owner's; a description of at most
+    `MAX_DESCRIPTION_CHARS`; the code of a language or nothing.
+
+    Raises:
+        InvalidRequest: a label that cannot be; `field` names it.
+    """
+
+    name: str
+    description: str = ""
+    language: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name.strip() or len(self.name) > MAX_NAME_CHARS:
+            raise InvalidRequest(f"a voice's name must have 1 to {MAX_NAME_CHARS} characters", field="name")
+        if len(self.description) > MAX_DESCRIPTION_CHARS:
+            raise InvalidRequest(f"a description has at most {MAX_DESCRIPTION_CHARS} characters", field="description")
+        if len(self.language) > 16:
+            raise InvalidRequest("a language is a code such as en or de-AT", field="language")
 
 
 class VoiceRegistry:
     """The voices of one engine. Every door asks here; belongs to the event loop.
 
     What is in `_adding` has a name but cannot be spoken with yet.
+
+    Args:
+        store: where added voices are kept; None: they end with the process.
+
+    Attributes:
+        on_removed: called with the id of a voice that is gone, whoever removed it.
     """
 
-    def __init__(self, engine: EngineClient) -> None:
-        self._engine = engine
-        self._added: dict[tuple[str, str], str] = {}  # (tenant, name) → engine id
+    def __init__(self, engine: EngineClient, store: VoiceStore | None = None) -> None:
+        self.on_removed: Callable[[str], None] = lambda voice_id: None
+        self._engine, self._store = engine, store
+        self._records: dict[str, VoiceRecord] = {}  # added voices by id
+        self._added: dict[tuple[str, str], str] = {}  # (tenant, name) → id
         self._adding: dict[tuple[str, str], str] = {}
+        self._storing = asyncio.Lock()  # what is on disk and what is known here change together
+
+    # ---- questions -----------------------------------------------------------------------------------------------
 
     def names(self, tenant: str = "") -> list[str]:
         """What a tenant can speak with: the model's voices, its own, and ``zero-shot``, which is always one.
@@ -39,6 +80,26 @@ class VoiceRegistry:
         """
         own = [name for owner, name in self._added if owner == tenant]
         return [*self._model_voices(), *own, ZERO_SHOT_VOICE]
+
+    def name_of(self, voice_id: str, tenant: str = "") -> str | None:
+        """The name of an added voice of the tenant's by its id."""
+        record = self._records.get(voice_id)
+        return record.name if record is not None and record.tenant == tenant else None
+
+    def added(self, tenant: str = "") -> list[VoiceRecord]:
+        """The voices that a tenant has added, oldest first."""
+        return [record for record in self._records.values() if record.tenant == tenant]
+
+    def get(self, name: str, tenant: str = "") -> VoiceRecord:
+        """An added voice by its id or its name.
+
+        Raises:
+            VoiceNotFound: unknown, or another tenant's.
+        """
+        record = self._records.get(self._added.get((tenant, name), name))
+        if record is None or record.tenant != tenant:
+            raise VoiceNotFound("there is no such voice among those that were added", field="voice")
+        return record
 
     def engine_id(self, name: str, tenant: str = "") -> str:
         """What the engine calls a voice. Ask once per context: a name can be given to another voice.
@@ -53,68 +114,196 @@ class VoiceRegistry:
             raise VoiceNotFound(f"there is no voice {name!r}", field="voice")
         return voice_id
 
-    async def add(self, name: str, recordings: VoiceRecordings, tenant: str = "") -> None:
-        """Make a voice of recordings and keep it until `remove`. Cancelled, it leaves nothing behind.
+    # ---- changes -------------------------------------------------------------------------------------------------
+
+    async def add(
+        self,
+        labels: VoiceLabels,
+        recordings: VoiceRecordings,
+        tenant: str = "",
+        *,
+        instructions: str | None = None,
+        consent: Consent | None = None,
+    ) -> VoiceRecord:
+        """Make a voice of recordings and keep it until it is removed. Cancelled, it leaves nothing behind.
+
+        Args:
+            instructions: what the recordings were designed by.
 
         Raises:
             VoiceExists: the name is taken by a voice of the model or of this tenant, if only by one being added.
-            InvalidRequest: a name that is empty or too long, or recordings that this model cannot use.
+            InvalidRequest: recordings that this model cannot use.
             AudioDecodeError: a recording that cannot be read. VoiceNotFound: removed before it was made.
-            EngineLost, Draining: no worker could encode it.
+            EngineLost, Draining: no worker could encode it. InternalError: it could not be stored.
         """
-        if not name.strip() or len(name) > MAX_NAME_CHARS:
-            raise InvalidRequest(f"a voice's name must have 1 to {MAX_NAME_CHARS} characters", field="name")
-        key = (tenant, name)
-        if self._is_common(name) or key in self._added or key in self._adding:
-            raise VoiceExists(f"there is a voice {name!r} already", field="name")
+        key = (tenant, labels.name)
+        if self._is_common(labels.name) or key in self._added or key in self._adding:
+            raise VoiceExists(f"there is a voice {labels.name!r} already", field="name")
         voice_id = self._adding[key] = _new_id()
         try:
-            voice = await self._encode(voice_id, recordings, tenant)
-            if self._adding.get(key) != voice_id:
-                raise VoiceNotFound(f"the voice {name!r} was removed while it was being added", field="name")
-            self._engine.add_voice(voice)  # no await from here on: it is added altogether or not at all
-            self._added[key] = voice_id
+            record = VoiceRecord(
+                voice_id,
+                tenant,
+                labels.name,
+                self._model,
+                time.time(),
+                await self._encode(voice_id, recordings),
+                labels.description,
+                labels.language,
+                instructions,
+                consent,
+            )
+            async with self._storing:
+                self._check_wanted(key, voice_id)
+                await self._keep(record)
+                if self._adding.get(key) != voice_id:
+                    await self._on_disk(lambda store: store.remove(voice_id))
+                self._check_wanted(key, voice_id)
+                self._know(record)  # no await from here on: it is added altogether or not at all
+                return record
         finally:
             if self._adding.get(key) == voice_id:
                 del self._adding[key]
 
+    def _check_wanted(self, key: tuple[str, str], voice_id: str) -> None:
+        if self._adding.get(key) != voice_id:
+            raise VoiceNotFound(f"the voice {key[1]!r} was removed while it was being added", field="name")
+
+    async def relabel(self, voice_id: str, labels: VoiceLabels, tenant: str = "") -> VoiceRecord:
+        """Call an added voice something else. What is being spoken in it goes on.
+
+        Raises:
+            VoiceNotFound: unknown, or another tenant's. VoiceExists: the name is taken.
+            InternalError: it could not be stored.
+        """
+        async with self._storing:
+            record, key = self.get(voice_id, tenant), (tenant, labels.name)
+            taken = self._added.get(key, self._adding.get(key, record.voice_id)) != record.voice_id
+            if taken or self._is_common(labels.name):
+                raise VoiceExists(f"there is a voice {labels.name!r} already", field="name")
+            changed = dataclasses.replace(record, **dataclasses.asdict(labels))
+            await self._on_disk(lambda store: store.describe(record.voice_id, **dataclasses.asdict(labels)))
+            self._rename(changed)
+            return changed
+
+    async def delete(self, voice_id: str, tenant: str = "") -> None:
+        """Remove an added voice here, at the engine and on disk.
+
+        Raises:
+            VoiceNotFound: unknown, or another tenant's. InternalError: it is still on disk, and goes on.
+        """
+        async with self._storing:
+            record = self.get(voice_id, tenant)
+            await self._on_disk(lambda store: store.remove(record.voice_id))
+            self._forget(record.voice_id)
+
     def remove(self, name: str, tenant: str = "") -> None:
-        """Forget an added voice and all that is cached of it, or stop adding it. Unknown names are ignored."""
-        for voices in (self._added, self._adding):
-            if voice_id := voices.pop((tenant, name), None):
-                self._engine.remove_voice(voice_id)
+        """Forget an added voice and all that is cached of it, or stop adding it; for voices that no store keeps.
+        Unknown names are ignored."""
+        if (voice_id := self._added.get((tenant, name))) is not None:
+            self._forget(voice_id)
+        if (voice_id := self._adding.pop((tenant, name), None)) is not None:
+            self._engine.remove_voice(voice_id)
+
+    async def refresh(self) -> None:
+        """Take over what is on disk: all of it at first, later what other processes have changed.
+
+        Raises:
+            InternalError: the store cannot be read.
+        """
+        if self._store is None:
+            return
+        async with self._storing:
+            if not await self._on_disk(VoiceStore.has_changed):
+                return
+            kept = await self._on_disk(lambda store: store.voices(self._model)) or []
+            for voice_id in self._records.keys() - {record.voice_id for record in kept}:
+                self._forget(voice_id)
+            for record in kept:
+                self._rename(record) if record.voice_id in self._records else self._know(record)
 
     @contextlib.asynccontextmanager
     async def lend(self, recordings: VoiceRecordings, tenant: str = "") -> AsyncIterator[str]:
         """A voice without a name, by its engine id, until the block is left. Raises as `add`."""
-        voice = await self._encode(_new_id(), recordings, tenant)
-        self._engine.add_voice(voice)
+        voice_id = _new_id()
+        self._engine.add_voice(_frame(voice_id, tenant, await self._encode(voice_id, recordings)))
         try:
-            yield voice.voice_id
+            yield voice_id
         finally:
-            self._engine.remove_voice(voice.voice_id)
+            self._engine.remove_voice(voice_id)
 
-    async def _encode(self, voice_id: str, recordings: VoiceRecordings, tenant: str) -> frames.AddVoice:
+    # ---- between them --------------------------------------------------------------------------------------------
+
+    def _know(self, record: VoiceRecord) -> None:
+        self._records[record.voice_id] = record
+        self._added[record.tenant, record.name] = record.voice_id
+        self._engine.add_voice(_frame(record.voice_id, record.tenant, record.latents))
+
+    def _rename(self, record: VoiceRecord) -> None:
+        self._records[record.voice_id] = record
+        # Anew: names may have been exchanged.
+        self._added = {(known.tenant, known.name): voice_id for voice_id, known in self._records.items()}
+
+    def _forget(self, voice_id: str) -> None:
+        record = self._records.pop(voice_id)
+        self._added.pop((record.tenant, record.name), None)
+        self._engine.remove_voice(voice_id)
+        self.on_removed(voice_id)
+
+    async def _keep(self, record: VoiceRecord) -> None:
+        """Cancelled, it undoes what its thread has done."""
+        keeping = asyncio.ensure_future(self._on_disk(lambda store: store.add(record)))
+        try:
+            await asyncio.shield(keeping)
+        except asyncio.CancelledError:
+            await asyncio.wait([keeping])
+            if keeping.exception() is None:
+                await self._on_disk(lambda store: store.remove(record.voice_id))
+            raise
+
+    async def _on_disk(self, job: Callable[[VoiceStore], T]) -> T | None:
+        store = self._store
+        return None if store is None else await asyncio.to_thread(lambda: job(store))
+
+    async def _encode(self, voice_id: str, recordings: VoiceRecordings) -> Latents:
         encoded = await self._engine.encode_voice(await encoding_request(voice_id, recordings))
-        return frames.AddVoice(
-            voice_id,
+        return Latents(
             encoded.num_reference_patches,
             encoded.num_prompt_patches,
             encoded.patch_size,
             encoded.latent_dim,
-            prompt_text=recordings.prompt_text,
-            tenant=tenant,
-            payload=encoded.payload,
+            encoded.payload,
+            recordings.prompt_text,
         )
 
     def _is_common(self, name: str) -> bool:
         return name == ZERO_SHOT_VOICE or name in self._model_voices()
 
     def _model_voices(self) -> list[str]:
-        ready = self._engine.ready
-        if ready is None:
+        return [voice["id"] for voice in self._ready.voices]
+
+    @property
+    def _model(self) -> str:
+        return self._ready.model
+
+    @property
+    def _ready(self) -> frames.Ready:
+        if self._engine.ready is None:
             raise EngineStartError("the model is not loaded; start the engine first")
-        return [voice["id"] for voice in ready.voices]
+        return self._engine.ready
+
+
+def _frame(voice_id: str, tenant: str, latents: Latents) -> frames.AddVoice:
+    return frames.AddVoice(
+        voice_id,
+        latents.num_reference_patches,
+        latents.num_prompt_patches,
+        latents.patch_size,
+        latents.latent_dim,
+        prompt_text=latents.prompt_text,
+        tenant=tenant,
+        payload=latents.payload,
+    )
 
 
 def _new_id() -> str:

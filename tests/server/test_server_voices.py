@@ -11,12 +11,13 @@ from stream_client import StreamClient, open_stream
 
 from realtime_tts.server.auth import create_key
 from realtime_tts.speech.recordings import VoiceRecordings
+from realtime_tts.speech.voices import VoiceLabels
 
 TONE = VoiceRecordings(reference=((0.3 * np.sin(np.arange(16000) * 0.1)).astype(np.float32), 16000))
 
 
 def add_voice(gateway: GatewayHarness, name: str, tenant: str) -> None:
-    adding = gateway.gateway.voices.add(name, TONE, tenant)
+    adding = gateway.gateway.voices.add(VoiceLabels(name), TONE, tenant)
     asyncio.run_coroutine_threadsafe(adding, gateway._loop).result(10)
 
 

@@ -16,7 +16,7 @@ from processes import worker_pids
 
 from realtime_tts.errors import AudioDecodeError, Draining, EngineLost, InvalidRequest, VoiceExists, VoiceNotFound
 from realtime_tts.speech.recordings import VoiceRecordings
-from realtime_tts.speech.voices import MAX_NAME_CHARS, VoiceRegistry
+from realtime_tts.speech.voices import MAX_NAME_CHARS, VoiceLabels, VoiceRegistry
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 
@@ -34,6 +34,7 @@ async def hears(client: EngineClient, voice_id: str, tenant: str = "") -> bool:
 
 def assert_nothing_left(registry: VoiceRegistry, client: EngineClient) -> None:
     assert not registry._added
+    assert not registry._records
     assert not registry._adding
     assert not client._voices
     assert not any(worker.encodings for worker in client._workers)
@@ -42,7 +43,7 @@ def assert_nothing_left(registry: VoiceRegistry, client: EngineClient) -> None:
 async def test_a_voice_is_known_by_its_name_until_it_is_removed(make_client: MakeClient, journal: Journal) -> None:
     client = await make_client(2, journal=journal.path)
     registry = VoiceRegistry(client)
-    await registry.add("mine", REFERENCE)
+    await registry.add(VoiceLabels("mine"), REFERENCE)
     voice_id = registry.engine_id("mine")
     assert voice_id != "mine"
     assert "mine" in registry.names()
@@ -65,19 +66,19 @@ async def test_the_models_voices_are_everybodys_and_keep_their_names(make_client
     assert await hears(client, registry.engine_id("slt"))
     for name in ("slt", "zero-shot"):
         with pytest.raises(VoiceExists):
-            await registry.add(name, REFERENCE, "t")
+            await registry.add(VoiceLabels(name), REFERENCE, "t")
     assert_nothing_left(registry, client)
 
 
 async def test_two_tenants_have_two_voices_of_one_name(make_client: MakeClient) -> None:
     client = await make_client()
     registry = VoiceRegistry(client)
-    await registry.add("mine", REFERENCE, "a")
+    await registry.add(VoiceLabels("mine"), REFERENCE, "a")
     first = registry.engine_id("mine", "a")
     with pytest.raises(VoiceNotFound):
         registry.engine_id("mine", "b")
     registry.remove("mine", "b")
-    await registry.add("mine", VoiceRecordings(prompt=(TONE, 16000), prompt_text="a tone"), "b")
+    await registry.add(VoiceLabels("mine"), VoiceRecordings(prompt=(TONE, 16000), prompt_text="a tone"), "b")
     second = registry.engine_id("mine", "b")
     assert first == registry.engine_id("mine", "a") != second
     assert registry.names("a") == registry.names("b") == ["slt", "rms", "mine", "zero-shot"]
@@ -90,10 +91,10 @@ async def test_two_tenants_have_two_voices_of_one_name(make_client: MakeClient) 
 async def test_a_taken_name_is_refused_even_while_its_voice_is_made(make_client: MakeClient, journal: Journal) -> None:
     client = await make_client(encode_gate="/never", journal=journal.path)
     registry = VoiceRegistry(client)
-    adding = asyncio.create_task(registry.add("mine", REFERENCE))
+    adding = asyncio.create_task(registry.add(VoiceLabels("mine"), REFERENCE))
     await until(lambda: bool(journal.frames("encode_voice")))
     with pytest.raises(VoiceExists) as caught:
-        await registry.add("mine", REFERENCE)
+        await registry.add(VoiceLabels("mine"), REFERENCE)
     assert (caught.value.code, caught.value.http_status) == ("voice_exists", 409)
     with pytest.raises(VoiceNotFound):
         registry.engine_id("mine")
@@ -109,10 +110,10 @@ async def test_a_voice_removed_while_it_is_made_is_not_added_and_its_name_is_fre
     gate = tmp_path / "gate"
     client = await make_client(encode_gate=gate, journal=journal.path)
     registry = VoiceRegistry(client)
-    first = asyncio.create_task(registry.add("mine", REFERENCE))
+    first = asyncio.create_task(registry.add(VoiceLabels("mine"), REFERENCE))
     await until(lambda: bool(journal.frames("encode_voice")))
     registry.remove("mine")
-    second = asyncio.create_task(registry.add("mine", REFERENCE))
+    second = asyncio.create_task(registry.add(VoiceLabels("mine"), REFERENCE))
     with pytest.raises(VoiceNotFound):
         await first
     gate.touch()
@@ -130,7 +131,7 @@ async def test_a_voice_removed_while_its_file_is_decoded_is_not_added(make_clien
         file.setsampwidth(2)
         file.setframerate(16000)
         file.writeframes((TONE * 32767).astype("<i2").tobytes())
-    adding = asyncio.create_task(registry.add("mine", VoiceRecordings(reference=tmp_path / "tone.wav")))
+    adding = asyncio.create_task(registry.add(VoiceLabels("mine"), VoiceRecordings(reference=tmp_path / "tone.wav")))
     await asyncio.sleep(0)
     registry.remove("mine")
     with pytest.raises(VoiceNotFound):
@@ -148,7 +149,7 @@ async def test_cancelled_at_any_await_it_leaves_nothing_behind(make_client: Make
             async with registry.lend(REFERENCE):
                 await asyncio.sleep(0)
         else:
-            await registry.add("mine", REFERENCE)
+            await registry.add(VoiceLabels("mine"), REFERENCE)
             registry.remove("mine")
 
     for num_turns in range(20):
@@ -179,7 +180,7 @@ async def test_what_cannot_be_a_voice_is_refused_before_it_is_sent(make_client: 
     registry = VoiceRegistry(client)
     for name in ("", " ", "x" * (MAX_NAME_CHARS + 1)):
         with pytest.raises(InvalidRequest, match="name"):
-            await registry.add(name, REFERENCE)
+            await registry.add(VoiceLabels(name), REFERENCE)
     for recordings in (
         VoiceRecordings(),
         VoiceRecordings(prompt=(TONE, 16000)),
@@ -189,7 +190,7 @@ async def test_what_cannot_be_a_voice_is_refused_before_it_is_sent(make_client: 
         VoiceRecordings(reference="/nonexistent.wav"),
     ):
         with pytest.raises(AudioDecodeError):
-            await registry.add("mine", recordings)
+            await registry.add(VoiceLabels("mine"), recordings)
     assert not journal.frames()
     assert_nothing_left(registry, client)
 
@@ -197,16 +198,16 @@ async def test_what_cannot_be_a_voice_is_refused_before_it_is_sent(make_client: 
 async def test_without_a_worker_no_voice_is_made_but_those_there_are_stay(make_client: MakeClient) -> None:
     client = await make_client()
     registry = VoiceRegistry(client)
-    await registry.add("mine", REFERENCE)
+    await registry.add(VoiceLabels("mine"), REFERENCE)
     for pid in worker_pids(client):
         os.kill(pid, signal.SIGKILL)
     await until(lambda: client.num_ready == 0)
     with pytest.raises(EngineLost):
-        await registry.add("other", REFERENCE)
+        await registry.add(VoiceLabels("other"), REFERENCE)
     await until(lambda: client.num_ready == 1)
     assert await hears(client, registry.engine_id("mine"))
     await client.close()
     with pytest.raises(Draining):
-        await registry.add("other", REFERENCE)
+        await registry.add(VoiceLabels("other"), REFERENCE)
     registry.remove("mine")
     assert_nothing_left(registry, client)

@@ -1,0 +1,326 @@
+"""Voices on disk: what they are called and whose they are in SQLite, their latents in files beside it.
+
+A latent file is named by the hash of its content, so that one that is there is whole, and two voices of one recording
+share it. Several gateways may have the same directory: each sees what the others have done with the next `refresh`.
+All calls block for a disk's time: make them from a thread, one at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from realtime_tts.errors import ConfigError, InternalError, VoiceExists, VoiceNotFound
+
+_SCHEMA_VERSION = 1
+_SCHEMA = """
+CREATE TABLE voices (
+    voice_id TEXT PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    name TEXT NOT NULL,
+    description TEXT NOT NULL,
+    language TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    model TEXT NOT NULL,
+    instructions TEXT,
+    latents TEXT NOT NULL,
+    num_reference_patches INTEGER NOT NULL,
+    num_prompt_patches INTEGER NOT NULL,
+    patch_size INTEGER NOT NULL,
+    latent_dim INTEGER NOT NULL,
+    prompt_text TEXT,
+    consent_by TEXT,
+    consent_scope TEXT,
+    consent_at REAL,
+    recording_sha256 TEXT,
+    UNIQUE (tenant, name)
+);
+CREATE INDEX voices_by_latents ON voices (latents);
+"""
+_BUSY_S = 5.0
+_ORPHAN_S = 3600.0  # older files that no voice names were left by a process that died between the two
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Latents:
+    """What a model made of recordings: `payload` is f4le [patches, patch_size, latent_dim], the reference's first."""
+
+    num_reference_patches: int
+    num_prompt_patches: int
+    patch_size: int
+    latent_dim: int
+    payload: bytes = dataclasses.field(repr=False)
+    prompt_text: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Consent:
+    """Who says that the speaker agrees, to what, when (Unix time), and of which recordings (their hash)."""
+
+    given_by: str
+    scope: str
+    at: float
+    recording_sha256: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VoiceRecord:
+    """One added voice.
+
+    Attributes:
+        voice_id: drawn at random; what the engine calls it, too.
+        tenant: id of the key that it belongs to; nobody else sees it.
+        model: the checkpoint that its latents are of, which no other one can read.
+        instructions: of a voice that the model itself designed by them.
+    """
+
+    voice_id: str
+    tenant: str
+    name: str
+    model: str
+    created_at: float
+    latents: Latents
+    description: str = ""
+    language: str = ""
+    instructions: str | None = None
+    consent: Consent | None = None
+
+
+class VoiceStore:
+    """A directory of voices.
+
+    Args:
+        directory: made if it is not there.
+
+    Raises (at construction):
+        ConfigError: it cannot be made, written, or read.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._latents = directory / "latents"
+        self._lock = threading.Lock()
+        try:
+            self._latents.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = directory / "voices.sqlite3"
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # its log is made with the same permissions
+            self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+            self._prepare()
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigError(f"voices cannot be kept in {directory}: {error}", field="voices_dir") from error
+        self._seen = -1
+
+    def _prepare(self) -> None:
+        self._db.row_factory = sqlite3.Row
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute("PRAGMA secure_delete = ON")
+        with self._transaction():
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                for statement in filter(str.strip, _SCHEMA.split(";")):
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            elif version != _SCHEMA_VERSION:
+                raise ConfigError(
+                    f"{self.directory} holds voices in format {version}; this server reads {_SCHEMA_VERSION}",
+                    field="voices_dir",
+                )
+        self._remove_orphans()
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    # ---- reading -------------------------------------------------------------------------------------------------
+
+    def has_changed(self) -> bool:
+        """Whether another process has changed anything since the last `voices`."""
+        with self._lock, _reading():
+            return bool(self._db.execute("PRAGMA data_version").fetchone()[0] != self._seen)
+
+    def voices(self, model: str) -> list[VoiceRecord]:
+        """All voices that a model can speak with, oldest first. One whose latents are damaged or gone is left out.
+
+        Raises:
+            InternalError: the database cannot be read.
+        """
+        with self._lock, _reading():
+            self._seen = self._db.execute("PRAGMA data_version").fetchone()[0]
+            rows = self._db.execute("SELECT * FROM voices WHERE model = ? ORDER BY created_at", (model,)).fetchall()
+        found = (self._from_row(row) for row in rows)
+        return [voice for voice in found if voice is not None]
+
+    def _from_row(self, row: sqlite3.Row) -> VoiceRecord | None:
+        payload = self._read_latents(row["latents"])
+        if payload is None:
+            return None
+        consent = None
+        if row["consent_by"] is not None:
+            consent = Consent(row["consent_by"], row["consent_scope"], row["consent_at"], row["recording_sha256"])
+        sizes = (row["num_reference_patches"], row["num_prompt_patches"], row["patch_size"], row["latent_dim"])
+        return VoiceRecord(
+            row["voice_id"],
+            row["tenant"],
+            row["name"],
+            row["model"],
+            row["created_at"],
+            Latents(*sizes, payload, row["prompt_text"]),
+            row["description"],
+            row["language"],
+            row["instructions"],
+            consent,
+        )
+
+    def _read_latents(self, digest: str) -> bytes | None:
+        try:
+            payload = (self._latents / digest).read_bytes()
+        except OSError:
+            return None
+        return payload if hashlib.sha256(payload).hexdigest() == digest else None
+
+    # ---- writing -------------------------------------------------------------------------------------------------
+
+    def add(self, voice: VoiceRecord) -> None:
+        """Keep a voice; when this returns, it survives a crash.
+
+        Raises:
+            VoiceExists: the key has another voice of this name. InternalError: the disk is full or broken.
+        """
+        latents, consent = voice.latents, voice.consent
+        with self._lock, _writing():
+            digest = self._write_latents(latents.payload)
+            row = (
+                voice.voice_id,
+                voice.tenant,
+                voice.name,
+                voice.description,
+                voice.language,
+                voice.created_at,
+                voice.model,
+                voice.instructions,
+                digest,
+                latents.num_reference_patches,
+                latents.num_prompt_patches,
+                latents.patch_size,
+                latents.latent_dim,
+                latents.prompt_text,
+                consent.given_by if consent else None,
+                consent.scope if consent else None,
+                consent.at if consent else None,
+                consent.recording_sha256 if consent else None,
+            )
+            try:
+                with self._transaction():
+                    self._db.execute(f"INSERT INTO voices VALUES ({', '.join('?' * len(row))})", row)
+            except sqlite3.IntegrityError:
+                self._remove_unused(digest)
+                raise VoiceExists(f"there is a voice {voice.name!r} already", field="name") from None
+
+    def describe(self, voice_id: str, *, name: str, description: str, language: str) -> None:
+        """Change what is said of a voice.
+
+        Raises:
+            VoiceNotFound: it is gone. VoiceExists: the name is taken. InternalError: as `add`.
+        """
+        with self._lock, _writing():
+            try:
+                with self._transaction():
+                    changed = self._db.execute(
+                        "UPDATE voices SET name = ?, description = ?, language = ? WHERE voice_id = ?",
+                        (name, description, language, voice_id),
+                    )
+            except sqlite3.IntegrityError:
+                raise VoiceExists(f"there is a voice {name!r} already", field="name") from None
+            if not changed.rowcount:
+                raise VoiceNotFound("the voice was removed")
+
+    def remove(self, voice_id: str) -> None:
+        """Forget a voice and all that is kept of it; unknown ids are ignored.
+
+        Raises:
+            InternalError: as `add`.
+        """
+        with self._lock, _writing():
+            with self._transaction():
+                row = self._db.execute("SELECT latents FROM voices WHERE voice_id = ?", (voice_id,)).fetchone()
+                self._db.execute("DELETE FROM voices WHERE voice_id = ?", (voice_id,))
+            if row is not None:
+                self._remove_unused(row["latents"])
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else what was deleted stays in the log
+
+    def _write_latents(self, payload: bytes) -> str:
+        """Write a file of this content, unless there is one; returns its name."""
+        digest = hashlib.sha256(payload).hexdigest()
+        path = self._latents / digest
+        if self._read_latents(digest) is not None:
+            os.utime(path)  # not to be taken for an orphan meanwhile
+            return digest
+        partial = self._latents / f".{digest}.{secrets.token_hex(4)}"
+        try:
+            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(payload)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+            _sync_directory(self._latents)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+        return digest
+
+    def _remove_unused(self, digest: str) -> None:
+        """Delete a latent file if no voice has it any more."""
+        with self._transaction():  # nobody may begin to use it in between
+            if self._db.execute("SELECT 1 FROM voices WHERE latents = ?", (digest,)).fetchone() is None:
+                (self._latents / digest).unlink(missing_ok=True)
+
+    def _remove_orphans(self) -> None:
+        with self._transaction():
+            used = {row["latents"] for row in self._db.execute("SELECT latents FROM voices")}
+            before = time.time() - _ORPHAN_S
+            for path in self._latents.iterdir():
+                if path.name not in used and path.stat().st_mtime < before:
+                    path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise InternalError("the kept voices cannot be read") from error
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise InternalError("the voice cannot be kept: the disk refuses") from error
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,206 @@
+"""Voices on disk: what is added outlives a crash, what is removed leaves nothing, several processes may do both."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from realtime_tts.errors import ConfigError, InternalError, VoiceExists, VoiceNotFound
+from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord, VoiceStore
+
+LATENTS = Latents(3, 2, 4, 8, bytes(range(256)) * 2 + b"secret latents!!" * 8, "What is said in the prompt.")
+VOICE = VoiceRecord(
+    "voice-1",
+    "key-a",
+    "Anna",
+    "voxcpm2",
+    1000.5,
+    LATENTS,
+    "a low voice",
+    "en",
+    "An old woman, slow and warm",
+    Consent("the studio", "phone calls", 999.0, "ab" * 32),
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[VoiceStore]:
+    opened = VoiceStore(tmp_path / "voices")
+    yield opened
+    opened.close()
+
+
+def named(voice: VoiceRecord, voice_id: str, **changed: object) -> VoiceRecord:
+    return dataclasses.replace(voice, voice_id=voice_id, **{"name": voice_id, **changed})  # type: ignore[arg-type]
+
+
+def files(store: VoiceStore) -> list[str]:
+    return sorted(path.name for path in (store.directory / "latents").iterdir())
+
+
+def test_a_voice_comes_back_as_it_was_given(store: VoiceStore) -> None:
+    bare = VoiceRecord("voice-2", "", "bare", "voxcpm2", 1001.0, Latents(1, 0, 4, 8, b"x"))
+    store.add(VOICE)
+    store.add(bare)
+    assert store.voices("voxcpm2") == [VOICE, bare]
+    assert store.voices("another model") == []
+    again = VoiceStore(store.directory)
+    assert again.voices("voxcpm2") == [VOICE, bare]
+    again.close()
+
+
+def test_a_name_belongs_to_one_voice_of_a_key(store: VoiceStore) -> None:
+    store.add(VOICE)
+    with pytest.raises(VoiceExists):
+        store.add(named(VOICE, "voice-2", name="Anna", latents=dataclasses.replace(LATENTS, payload=b"others")))
+    store.add(named(VOICE, "voice-3", name="Anna", tenant="key-b"))
+    store.add(named(VOICE, "voice-4", name="Bert"))
+    with pytest.raises(VoiceExists):
+        store.describe("voice-4", name="Anna", description="", language="")
+    assert [(voice.tenant, voice.name) for voice in store.voices("voxcpm2")] == [
+        ("key-a", "Anna"),
+        ("key-b", "Anna"),
+        ("key-a", "Bert"),
+    ]
+    assert len(files(store)) == 1  # all of one recording, and nothing of the one that was refused
+
+
+def test_what_is_said_of_a_voice_can_change(store: VoiceStore) -> None:
+    store.add(VOICE)
+    store.describe("voice-1", name="Annie", description="low", language="de")
+    assert store.voices("voxcpm2") == [dataclasses.replace(VOICE, name="Annie", description="low", language="de")]
+    with pytest.raises(VoiceNotFound):
+        store.describe("voice-9", name="x", description="", language="")
+
+
+def test_nothing_is_left_of_a_removed_voice(store: VoiceStore) -> None:
+    store.add(VOICE)
+    store.add(named(VOICE, "voice-2"))
+    store.remove("voice-1")
+    assert [voice.voice_id for voice in store.voices("voxcpm2")] == ["voice-2"]
+    assert len(files(store)) == 1  # the other one's still
+    store.remove("voice-2")
+    store.remove("voice-2")
+    assert files(store) == []
+    left = b"".join(path.read_bytes() for path in store.directory.iterdir() if path.is_file())
+    for secret in (b"Anna", b"voice-2", b"What is said", b"the studio", b"An old woman"):
+        assert secret not in left
+
+
+@pytest.mark.parametrize("damage", ["gone", "changed", "cut"])
+def test_a_voice_whose_latents_are_damaged_is_left_out(store: VoiceStore, damage: str) -> None:
+    store.add(VOICE)
+    whole = named(VOICE, "voice-2", latents=dataclasses.replace(LATENTS, payload=b"whole"))
+    store.add(whole)
+    path = next(path for path in (store.directory / "latents").iterdir() if path.read_bytes() == LATENTS.payload)
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(LATENTS.payload[1:] if damage == "cut" else b"!" + LATENTS.payload[1:])
+    assert store.voices("voxcpm2") == [whole]
+    store.add(named(VOICE, "voice-3"))  # the same recording again mends it
+    assert {voice.voice_id for voice in store.voices("voxcpm2")} == {"voice-1", "voice-2", "voice-3"}
+
+
+def test_files_that_no_voice_names_go_with_the_next_start_once_they_are_old(store: VoiceStore) -> None:
+    store.add(VOICE)
+    old, new = store.directory / "latents/.partial", store.directory / "latents/new"
+    for path in (old, new):
+        path.write_bytes(b"left by a crash")
+    os.utime(old, (time.time() - 7200,) * 2)
+    VoiceStore(store.directory).close()
+    assert not old.exists()
+    assert new.exists()  # perhaps of a process that is about to name it
+    assert store.voices("voxcpm2") == [VOICE]
+
+
+def test_others_see_what_one_process_has_done(store: VoiceStore) -> None:
+    assert store.voices("voxcpm2") == []
+    assert not store.has_changed()
+    code = (
+        "import sys; from pathlib import Path; from realtime_tts.speech.voice_store import *;"
+        "VoiceStore(Path(sys.argv[1])).add(VoiceRecord('v', '', 'name', 'voxcpm2', 1.0, Latents(1, 0, 4, 8, b'x')))"
+    )
+    subprocess.run([sys.executable, "-c", code, str(store.directory)], check=True)
+    assert store.has_changed()
+    assert [voice.name for voice in store.voices("voxcpm2")] == ["name"]
+    assert not store.has_changed()
+    store.remove("v")
+    assert not store.has_changed()  # one's own doing
+
+
+def test_threads_and_processes_may_add_at_once(store: VoiceStore) -> None:
+    other = VoiceStore(store.directory)
+    names = [f"voice-{number}" for number in range(40)]
+
+    def add(where: VoiceStore, share: list[str]) -> None:
+        for name in share:
+            where.add(named(VOICE, name))
+            if name.endswith("0"):
+                where.remove(name)
+
+    threads = [
+        threading.Thread(target=add, args=(where, names[first::4]))
+        for first, where in enumerate((store, other, store, other))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = {name for name in names if not name.endswith("0")}
+    assert {voice.voice_id for voice in store.voices("voxcpm2")} == expected
+    assert {voice.voice_id for voice in other.voices("voxcpm2")} == expected
+    other.close()
+
+
+def test_a_directory_that_cannot_be_used_is_a_setting_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError) as caught:
+        VoiceStore(tmp_path / "file")
+    assert caught.value.field == "voices_dir"
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/voices.sqlite3").write_bytes(b"no database, whatever its name says" * 100)
+    with pytest.raises(ConfigError):
+        VoiceStore(tmp_path / "broken")
+    newer = VoiceStore(tmp_path / "newer")
+    newer._db.execute("PRAGMA user_version = 99")
+    newer.close()
+    with pytest.raises(ConfigError, match="format 99"):
+        VoiceStore(tmp_path / "newer")
+
+
+def test_a_disk_that_refuses_is_told_and_leaves_nothing(store: VoiceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(28, "no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refuse)
+        with pytest.raises(InternalError):
+            store.add(VOICE)
+    assert (store.voices("voxcpm2"), files(store)) == ([], [])
+    store.add(VOICE)
+    store.close()
+    for call in (
+        lambda: store.voices("voxcpm2"),
+        lambda: store.add(named(VOICE, "x")),
+        lambda: store.remove("voice-1"),
+    ):
+        with pytest.raises(InternalError) as caught:
+            call()
+        assert isinstance(caught.value.__cause__, sqlite3.Error)
+
+
+def test_strangers_on_the_machine_cannot_read_it(store: VoiceStore) -> None:
+    store.add(VOICE)
+    assert (store.directory / "latents").stat().st_mode & 0o077 == 0
+    assert next((store.directory / "latents").iterdir()).stat().st_mode & 0o077 == 0
+    assert (store.directory / "voices.sqlite3").stat().st_mode & 0o077 == 0
