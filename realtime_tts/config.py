@@ -107,6 +107,19 @@ class ServerConfig:
     )
     model_aliases: tuple[str, ...] = setting((), "Other names for the model, comma separated; see --strict-ids.")
 
+    voices_dir: str = setting(
+        "auto",
+        "Where added voices are kept. auto: realtime-tts/voices in the user's data directory; none: they end with the "
+        "process.",
+    )
+    voice_consent: str = setting(
+        "attested",
+        "What a cloned voice needs: off, nothing; attested, a statement that the speaker agrees; required, who says so "
+        "and for what use.",
+        choices=("off", "attested", "required"),
+    )
+    max_voices_per_key: int = setting(100, "Voices that one API key may add.", minimum=0)
+
     max_connections: int = setting(
         0, "Open connections in all; 0: as many as the process has descriptors for, less a reserve.", minimum=0
     )

@@ -21,6 +21,7 @@ RealtimeTTSError
 ├── LimitExceeded                  a quota of this key or session
 │   ├── TooManyContexts
 │   ├── TooManySessions
+│   ├── TooManyVoices
 │   ├── RateLimited                more characters than a key may have in a minute
 │   └── TooManyErrors              the socket is closed after it
 ├── SlowConsumer                   the peer reads more slowly than it listens
@@ -161,6 +162,10 @@ class TooManyContexts(LimitExceeded):
 
 class TooManySessions(LimitExceeded):
     code, retryable = "too_many_sessions", True
+
+
+class TooManyVoices(LimitExceeded):
+    code, http_status = "too_many_voices", 409
 
 
 class RateLimited(LimitExceeded):

@@ -29,6 +29,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # A machine that is busy with other tests must not have servers refuse what a test asks for.
 os.environ.setdefault("REALTIME_TTS_MAX_LATE_MS", "0")
 
+# Nor may it find voices that were added on this machine, or leave some.
+os.environ.setdefault("REALTIME_TTS_VOICES_DIR", "none")
+
 SETTLE_S = 2.0
 _FD_DIRECTORY = Path("/proc/self/fd")
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from realtime_tts import __version__
 from realtime_tts.config import Settings
 from realtime_tts.dialects.native import NativeDialect
-from realtime_tts.server import http
+from realtime_tts.server import http, voices
 from realtime_tts.server.auth import is_loopback
 from realtime_tts.server.docs_page import mount_docs
 from realtime_tts.server.gateway import Gateway
@@ -81,6 +81,7 @@ def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
     # Load balancers ask without a key, and are told no more than a number; a page of another site is told nothing.
     app.include_router(http.readiness, dependencies=[Depends(http.check_origin)])
     app.include_router(http.catalogue)
+    app.include_router(voices.voices)
     app.include_router(http.stream)
     app.include_router(http.tokens)
     if metrics_on_main_port(settings):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from realtime_tts.session.settings import MODES
 from realtime_tts.speech.defaults import SpeechDefaults
+from realtime_tts.speech.voice_store import VoiceRecord
 from realtime_tts.workers import frames
 from realtime_tts.workers.policy import MAX_CFG, MAX_INSTRUCTION_CHARS, MAX_SEED, MAX_STEPS, MIN_STEPS, ZERO_SHOT_VOICE
 
@@ -54,20 +55,47 @@ class Catalogue:
             "seed": {"min": 0, "max": MAX_SEED},
         }
 
-    def voices(self, only: Sequence[str] = ()) -> dict[str, Any]:
-        """The body of `GET /v1/voices`. `only`: these, the first being the default one; empty: all."""
+    def voices(self, only: Sequence[str] = (), added: Sequence[VoiceRecord] = ()) -> dict[str, Any]:
+        """The body of `GET /v1/voices`.
+
+        Args:
+            only: names of these, the first being the default one; empty: all.
+            added: beside the model's own.
+        """
         default_voice = only[0] if only else self.defaults.default_voice
         voices = [
-            {
-                "id": voice["id"],
-                "description": voice.get("description", ""),
-                "language": voice.get("language", ""),
-                "default": voice["id"] == default_voice,
-            }
+            describe_voice(voice["id"], voice["id"], voice, default_voice)
             for voice in self.ready.voices
             if not only or voice["id"] in only
         ]
+        voices += [added_voice(record, default_voice) for record in added if not only or record.name in only]
         if not only and self.defaults.default_voice == ZERO_SHOT_VOICE:
             description = "a voice of the model's own choice, fixed by the seed"
-            voices.insert(0, {"id": ZERO_SHOT_VOICE, "description": description, "language": "", "default": True})
+            about = {"description": description}
+            voices.insert(0, describe_voice(ZERO_SHOT_VOICE, ZERO_SHOT_VOICE, about, default_voice))
         return {"voices": voices, "default_voice": default_voice}
+
+
+def describe_voice(voice_id: str, name: str, about: Mapping[str, str], default_voice: str) -> dict[str, Any]:
+    """A voice of the model's in `GET /v1/voices`."""
+    return {
+        "id": voice_id,
+        "name": name,
+        "kind": "model",
+        "description": about.get("description", ""),
+        "language": about.get("language", ""),
+        "default": name == default_voice,
+    }
+
+
+def added_voice(record: VoiceRecord, default_voice: str = "") -> dict[str, Any]:
+    """A voice that somebody has added, in the same form with a little more."""
+    about = {"description": record.description, "language": record.language}
+    consent = record.consent
+    return {
+        **describe_voice(record.voice_id, record.name, about, default_voice),
+        "kind": "cloned" if record.instructions is None else "designed",
+        "created_at": round(record.created_at, 3),
+        "instructions": record.instructions,
+        "consent": consent and {"given_by": consent.given_by, "scope": consent.scope, "at": round(consent.at, 3)},
+    }

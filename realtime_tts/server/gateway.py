@@ -19,6 +19,7 @@ from realtime_tts.errors import (
     Draining,
     EngineLost,
     EngineStartError,
+    InternalError,
     ModelNotFound,
     RealtimeTTSError,
     SessionNotFound,
@@ -32,13 +33,16 @@ from realtime_tts.server.live_session import LiveSession, Outlet, Services
 from realtime_tts.server.logs import Throttle, log_crash, log_event
 from realtime_tts.server.metrics import Metrics
 from realtime_tts.server.places import Holder, Place, Places
+from realtime_tts.server.previews import Previews
 from realtime_tts.server.quota import Quotas
 from realtime_tts.server.room import Load, refusal
+from realtime_tts.server.voice_making import VoiceMaking
 from realtime_tts.session.messages import Resume
 from realtime_tts.session.session import Session
 from realtime_tts.session.settings import SessionConfig
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.encoding import Encoders
+from realtime_tts.speech.voice_store import open_store
 from realtime_tts.speech.voices import VoiceRegistry
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, EngineState
@@ -46,6 +50,7 @@ from realtime_tts.workers.watch import watch
 
 logger = logging.getLogger(__name__)
 
+_FOLLOW_EVERY_S = 2.0
 SESSIONS_PER_STREAM = 4  # a voice agent's session is silent most of the time
 GOING_AWAY = 1001
 
@@ -76,7 +81,11 @@ class Gateway:
 
     def __init__(self, settings: Settings, engine: EngineClient) -> None:
         self.settings, self.engine = settings, engine
-        self.voices = VoiceRegistry(engine)
+        self._store = open_store(settings.server.voices_dir)
+        self.voices = VoiceRegistry(engine, self._store)
+        self.voices.on_removed = self._voice_removed
+        self.voice_making = VoiceMaking()
+        self.previews = Previews()
         self.authenticator = Authenticator(settings.server)
         self.metrics = Metrics()
         self._quotas = Quotas(
@@ -113,6 +122,8 @@ class Gateway:
             watch(self._probe_lateness(), "probe lateness", self.fail),
             watch(keep_heap_small(self.encoders.run), "keep heap small", self.fail),
         ]
+        if self._store is not None:
+            self._upkeep.append(watch(self._follow_voices(), "follow voices", self.fail))
 
     def fail(self) -> None:
         """A task has ended that must not: be unhealthy from now on and, unless that is under way already, shut down."""
@@ -126,6 +137,7 @@ class Gateway:
         try:
             await asyncio.gather(self.engine.start(), self.encoders.warm_up())
             assert self.engine.ready is not None
+            await self.voices.refresh()
             self._catalogue = self._make_catalogue(self.engine.ready)
         except RealtimeTTSError as error:
             self.start_error = error
@@ -173,6 +185,8 @@ class Gateway:
             await asyncio.wait(tasks)
         await self.engine.close()
         self.encoders.close()
+        if self._store is not None:
+            self._store.close()
 
     async def _probe_lateness(self) -> None:
         loop = asyncio.get_running_loop()
@@ -187,6 +201,21 @@ class Gateway:
             if self.lateness.pace is not pace:
                 late_ms = 1000 * self.lateness.typical_s
                 log_event(logger, logging.INFO, "pace", is_now=self.lateness.pace.value, late_ms=late_ms)
+
+    async def _follow_voices(self) -> None:
+        """Take over what other processes do to the voices of our directory."""
+        while True:
+            await asyncio.sleep(_FOLLOW_EVERY_S)
+            if self._catalogue is not None:
+                try:
+                    await self.voices.refresh()
+                except InternalError as error:
+                    log_crash(logger, "voices_unreadable", error)
+
+    def _voice_removed(self, voice_id: str) -> None:
+        self.previews.forget(voice_id)
+        for live in list(self.sessions.values()):
+            live.voice_removed(voice_id)
 
     # ---- questions -----------------------------------------------------------------------------------------------
 
@@ -288,7 +317,7 @@ class Gateway:
             return Draining("the server is shutting down")
         return refusal(self._load(), tenant, max_waiting=0)
 
-    def _context_refusal(self, tenant: str) -> RealtimeTTSError | None:
+    def context_refusal(self, tenant: str) -> RealtimeTTSError | None:
         """Why a session of this key is to begin no new context now, if so. Somewhat more than streams may wait."""
         load = self._load()
         found = refusal(load, tenant, max_waiting=self.settings.server.max_queued or load.num_streams)
@@ -340,7 +369,7 @@ class Gateway:
                 defaults.resolve, tenant=caller.tenant, permissive=permissive, only_voices=caller.voices
             ),
             make_planner=defaults.make_planner,
-            refuse=functools.partial(self._context_refusal, caller.tenant),
+            refuse=functools.partial(self.context_refusal, caller.tenant),
             now=time.monotonic(),
         )
         services = Services(self.engine, self.voices, self.encoders, self.metrics)
@@ -386,6 +415,7 @@ class Gateway:
             stall_flush_s=config.stall_flush_s or None,
             draw_seed=lambda: secrets.randbelow(2**31),
             voice_aliases=dict(config.voice_aliases),
+            name_of=self.voices.name_of,
         )
         return Catalogue(ready, defaults, config.max_text_chars)
 

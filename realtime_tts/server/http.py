@@ -165,9 +165,10 @@ async def models(request: Request) -> dict[str, Any]:
     return get_gateway(request).catalogue.models()
 
 
-@catalogue.get("/voices", summary="The voices it has", response_model=VoiceList)
+@catalogue.get("/voices", summary="The voices it has", response_model=VoiceList, response_model_exclude_unset=True)
 async def voices(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> dict[str, Any]:
-    return get_gateway(request).catalogue.voices(only=caller.voices)
+    gateway = get_gateway(request)
+    return gateway.catalogue.voices(caller.voices, gateway.voices.added(caller.tenant))
 
 
 tokens = APIRouter(prefix="/v1", tags=["operation"], dependencies=NEEDS_KEY)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from realtime_tts.audio.packetizer import Packet
-from realtime_tts.errors import InternalError, RealtimeTTSError
+from realtime_tts.errors import InternalError, RealtimeTTSError, VoiceNotFound
 from realtime_tts.server.ledger import Ledger
 from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import Metrics
@@ -172,6 +172,12 @@ class LiveSession:
         with self._contained():
             self.session.unsendable(message, error, time.monotonic())
         self.advance()
+
+    def voice_removed(self, voice_id: str) -> None:
+        """A voice is gone, by the engine's id; contexts that speak with it fail."""
+        speaking = [name for name, speech in self._speeches.items() if speech.speaker.voice == voice_id]
+        for context_id in speaking:
+            self.speech_failed(context_id, VoiceNotFound("the voice was removed", field="voice"))
 
     # ---- the engine's side (SpeechListener) ----------------------------------------------------------------------
 

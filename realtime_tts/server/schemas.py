@@ -84,11 +84,40 @@ class ModelList(_Body):
     data: list[Model]
 
 
+class VoiceConsent(_Body):
+    given_by: str = Field(description="who says that the speaker agrees")
+    scope: str = Field(description="to what use")
+    at: float = Field(description="seconds since 1970")
+
+
 class Voice(_Body):
-    id: str
+    id: str = Field(description="what to speak with; a name will do as well")
+    name: str
+    kind: Literal["model", "cloned", "designed"] = Field(description="the model's own, or added by this key")
     description: str
     language: str
     default: bool
+    created_at: float | None = Field(None, description="of an added voice, seconds since 1970")
+    instructions: str | None = Field(None, description="what a designed voice was made by")
+    consent: VoiceConsent | None = Field(None, description="of a cloned voice")
+
+
+class RecordingRemark(_Body):
+    field: str = Field(description="which recording", examples=["reference"])
+    code: str = Field(description="clipped, quiet, dc_offset, noisy or several_speakers")
+    message: str
+
+
+class NewVoice(Voice):
+    warnings: list[RecordingRemark] = Field(description="what will be heard of the recordings' faults")
+
+
+class VoiceChange(_Body):
+    """What is left out stays as it is."""
+
+    name: str | None = Field(None, description="1 to 128 characters, unique among the voices of the key")
+    description: str | None = None
+    language: str | None = None
 
 
 class VoiceList(_Body):

@@ -33,6 +33,7 @@ class SpeechDefaults:
         stall_flush_s: see `SpeechPlanner`.
         draw_seed: a seed for a caller who leaves it open.
         voice_aliases: other names for voices; a voice of that name comes first.
+        name_of: the name of a tenant's voice by its id.
     """
 
     def __init__(
@@ -45,11 +46,13 @@ class SpeechDefaults:
         stall_flush_s: float | None,
         draw_seed: Callable[[], int],
         voice_aliases: Mapping[str, str] | None = None,
+        name_of: Callable[[str, str], str | None] = lambda voice_id, tenant: None,
     ) -> None:
         self.policy = ServingPolicy.from_map(ready.policy)
         self.default_voice: str = ready.default_voice or ZERO_SHOT_VOICE
         self._voices = voices
         self._voice_aliases = voice_aliases or {}
+        self._name_of = name_of
         self._language = _base_of(language)
         self.default_mode = mode or ("live" if ready.text_timing == "measured" else "clause")
         self._draw_seed = draw_seed
@@ -83,7 +86,7 @@ class SpeechDefaults:
             seed=self._draw_seed() if params.seed is None else params.seed,
             cfg=self.policy.default_cfg if params.cfg is None else params.cfg,
             steps=self.policy.default_steps if params.steps is None else params.steps,
-            language=self._language if params.language is None else self._known_language(params.language),
+            language=self._language if params.language is None else self.known_language(params.language),
             mode=self.default_mode if params.mode is None else params.mode,
             instructions=params.instructions,
         )
@@ -97,14 +100,19 @@ class SpeechDefaults:
         if name is None:
             return default
         voices = [voice for voice in self._voices(tenant) if not only or voice in only]
-        for known in (name, self._voice_aliases.get(name)):
+        for known in (name, self._voice_aliases.get(name), self._name_of(name, tenant)):
             if known in voices:
                 return known
         if permissive:
             return default
         raise VoiceNotFound(f"there is no such voice; the voices are {', '.join(voices)}", field="voice")
 
-    def _known_language(self, name: str) -> str:
+    def known_language(self, name: str) -> str:
+        """The language that a code means.
+
+        Raises:
+            UnsupportedLanguage: the model does not speak it.
+        """
         language = _base_of(name)
         if self.policy.languages and language not in self.policy.languages:
             known = ", ".join(self.policy.languages)

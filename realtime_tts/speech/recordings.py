@@ -6,15 +6,15 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from realtime_tts.audio.decode import decode_recording
+from realtime_tts.audio.decode import Recording, decode_recording
 from realtime_tts.errors import AudioDecodeError
 from realtime_tts.workers import frames
 
 if TYPE_CHECKING:
     import numpy as np
 
-RecordingLike: TypeAlias = Union[str, Path, "tuple[np.ndarray[Any, Any], int]"]
-_RATE_HZ = 48_000  # all that speech has; the worker resamples to what its model reads
+RecordingLike: TypeAlias = Union[str, Path, "tuple[np.ndarray[Any, Any], int]", Recording]
+RATE_HZ = 48_000  # all that speech has; the worker resamples to what its model reads
 
 
 async def read_recording(recording: RecordingLike, field: str) -> bytes:
@@ -22,18 +22,20 @@ async def read_recording(recording: RecordingLike, field: str) -> bytes:
 
     Args:
         recording: a file of any usual format, or ([samples] or [samples, channels], rate in Hz), float in −1…1 or
-            int16.
+            int16; or one that is decoded already, at `RATE_HZ`.
 
     Raises:
         AudioDecodeError: a file that is missing or cannot be decoded; samples that are no audio.
     """
+    if isinstance(recording, Recording):
+        return recording.pcm
     if isinstance(recording, tuple):
         return _from_samples(*recording, field)
     try:
         data = Path(recording).read_bytes()  # noqa: ASYNC240 - small and local; decoding is what takes long
     except OSError as error:
         raise AudioDecodeError(f"{recording} cannot be read: {error.strerror}", field=field) from error
-    return (await decode_recording(data, _RATE_HZ)).pcm
+    return (await decode_recording(data, RATE_HZ)).pcm
 
 
 def _from_samples(samples: np.ndarray[Any, Any], rate_hz: int, field: str) -> bytes:
@@ -50,7 +52,7 @@ def _from_samples(samples: np.ndarray[Any, Any], rate_hz: int, field: str) -> by
         raise AudioDecodeError("samples must be a finite array [samples] or [samples, channels]", field=field)
     if pcm.size > frames.MAX_RECORDING_S * rate_hz:  # before it is resampled, copied and sent
         raise AudioDecodeError(f"a recording may last {frames.MAX_RECORDING_S:.0f} s", field=field)
-    resampled = soxr.resample(pcm, rate_hz, _RATE_HZ)
+    resampled = soxr.resample(pcm, rate_hz, RATE_HZ)
     return bytes((np.clip(resampled, -1.0, 1.0) * 32767.0).round().astype("<i2").tobytes())
 
 
@@ -82,4 +84,4 @@ async def encoding_request(voice_id: str, recordings: VoiceRecordings) -> frames
         reference = await read_recording(recordings.reference, "reference_audio")
     if recordings.prompt is not None:
         prompt = await read_recording(recordings.prompt, "prompt_audio")
-    return frames.EncodeVoice(voice_id, _RATE_HZ, len(reference), payload=reference + prompt)
+    return frames.EncodeVoice(voice_id, RATE_HZ, len(reference), payload=reference + prompt)

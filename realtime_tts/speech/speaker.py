@@ -139,6 +139,11 @@ class Speaker:
     # ---- how it is heard -----------------------------------------------------------------------------------------
 
     @property
+    def voice(self) -> str:
+        """What the engine calls it."""
+        return self._settings.voice
+
+    @property
     def is_busy(self) -> bool:
         """Whether the engine has a segment of it."""
         return bool(self._submitted)

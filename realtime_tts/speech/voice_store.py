@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import logging
 import os
 import secrets
 import sqlite3
@@ -19,6 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from realtime_tts.errors import ConfigError, InternalError, VoiceExists, VoiceNotFound
+
+logger = logging.getLogger(__name__)
 
 _SCHEMA_VERSION = 1
 _SCHEMA = """
@@ -324,3 +327,21 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_store(setting: str) -> VoiceStore | None:
+    """What the setting `voices_dir` means: a directory, ``none``, or ``auto``, where the user's data is.
+
+    Raises:
+        ConfigError: the directory cannot be used. If nobody asked for it, voices are just not kept, with a warning.
+    """
+    if setting == "none":
+        return None
+    if setting != "auto":
+        return VoiceStore(Path(setting).expanduser())
+    home = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
+    try:
+        return VoiceStore(home / "realtime-tts" / "voices")
+    except ConfigError as error:
+        logger.warning("%s; those that are added end with this process", error.message)
+        return None

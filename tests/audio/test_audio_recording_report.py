@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pytest
-import soxr
+from spoken_recordings import said
 
 from realtime_tts.audio import recording_report
 from realtime_tts.audio.recording_report import REPORT_RATE_HZ, RecordingReport, check, report_on
@@ -22,9 +20,7 @@ from realtime_tts.errors import (
     RecordingUnsuitable,
     RecordingWithoutSpeech,
 )
-from training.flite import SAMPLE_RATE_HZ, Flite, Speaker
 
-TEXT = "The harbour was quiet in the morning. Two boats came in, and a third one waited outside for the tide."
 GOOD = RecordingReport(
     duration_s=6.0,
     peak_dbfs=-3.0,
@@ -35,19 +31,6 @@ GOOD = RecordingReport(
     noise_dbfs=-60.0,
     two_pitches=False,
 )
-
-
-@lru_cache
-def said(voice: str, pitch: float = 1.0) -> np.ndarray[Any, Any]:
-    """`TEXT` in −1…1 at 48 kHz, at a usual level."""
-    try:
-        samples = Flite().speak(TEXT, Speaker(voice, voice, pitch))
-    except OSError:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip("needs Flite's libraries: apt-get install libflite1")
-    samples = soxr.resample(np.asarray(samples, dtype=np.float64), SAMPLE_RATE_HZ, REPORT_RATE_HZ)
-    return 0.5 * samples / np.abs(samples).max()
 
 
 def noise(seconds: float, level: float) -> np.ndarray[Any, Any]:

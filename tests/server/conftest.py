@@ -6,7 +6,10 @@ import logging
 from collections.abc import Callable, Iterator
 
 import pytest
+from client_harness import journal
 from gateway_harness import GatewayHarness
+
+__all__ = ["journal"]
 
 
 @pytest.fixture(autouse=True)

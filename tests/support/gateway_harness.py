@@ -42,7 +42,8 @@ class GatewayHarness:
         self, worker: dict[str, object] | None = None, num_workers: int = 1, hang_s: float = 5.0, **server: Any
     ) -> None:
         self.settings = Settings(
-            EngineConfig(), ServerConfig(**{"port": 0, "metrics_port": 0, "max_late_ms": 0.0, **server})
+            EngineConfig(),
+            ServerConfig(**{"port": 0, "metrics_port": 0, "max_late_ms": 0.0, "voices_dir": "none", **server}),
         )
         self._worker_options = worker or {}
         self._num_workers, self._hang_s = num_workers, hang_s

@@ -1,0 +1,44 @@
+"""A short sentence in a voice: how it sounds, and what a designed voice is made of."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from realtime_tts.session.settings import ContextSettings
+from realtime_tts.speech.defaults import SpeechDefaults
+from realtime_tts.speech.speaker import Speaker
+from realtime_tts.speech.text_source import TextSource, speak_text
+from realtime_tts.workers.client import EngineClient
+
+SENTENCES = {
+    "de": "Hallo, so klinge ich. Ich lese deinen Text schon vor, während er noch geschrieben wird.",
+    "en": "Hello, this is how I sound. I can read your text aloud while it is still being written.",
+    "es": "Hola, así sueno yo. Puedo leer tu texto en voz alta mientras todavía se está escribiendo.",
+    "fr": "Bonjour, voici ma voix. Je peux lire votre texte à voix haute pendant qu'il s'écrit encore.",
+    "zh": "你好，这就是我的声音。你的文字还在写的时候，我就可以把它读出来。",
+}
+_MAX_S = 20.0
+
+
+async def speak_sample(
+    engine: EngineClient, defaults: SpeechDefaults, settings: ContextSettings, tenant: str = ""
+) -> tuple[bytes, int]:
+    """The sentence of the settings' language (s16le mono PCM, rate in Hz).
+
+    Args:
+        settings: its voice is the engine's id.
+
+    Raises:
+        RealtimeTTSError: what speaking it failed with.
+    """
+    name = f"sample.{secrets.token_hex(8)}"
+    speaker = Speaker(engine, name, settings, tenant=tenant, paced=False, max_length_s=_MAX_S)
+    text = SENTENCES.get(settings.language, SENTENCES["en"])
+    feeder = asyncio.ensure_future(speak_text(TextSource(text), defaults.make_planner(settings), speaker))
+    try:
+        return b"".join([piece.pcm async for piece in speaker]), speaker.sample_rate_hz
+    finally:
+        speaker.close()
+        feeder.cancel()
+        await asyncio.gather(feeder, return_exceptions=True)
