@@ -43,11 +43,14 @@ format: $(VENV)/.dev ## rewrite files in the project's format
 bench: $(VENV)/.dev ## measure this machine: first packet, RTF, barge-in, memory; prints a table
 	$(BIN)/python -m benchmarks.local $(ARGS)
 
-lock: ## resolve requirements*.lock anew (needs uv)
+lock: ## resolve all requirements*.lock anew (needs uv)
 	uv pip compile --universal --python-version 3.10 --no-header --no-annotate --no-emit-index-url \
 	  --config-file lock.toml --upgrade --extra speaker pyproject.toml -o requirements.lock
 	uv pip compile --universal --python-version 3.10 --no-header --no-annotate --no-emit-index-url \
 	  --config-file lock.toml --upgrade --extra speaker --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --upgrade \
+	  $(addprefix --no-emit-package ,realtime-tts-client livekit-plugins-realtime-tts pipecat-realtime-tts) \
+	  agents/requirements.in -o agents/requirements.lock
 
 lock-clients: ## resolve the versions of other services' clients anew (needs uv and npm)
 	uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url \

@@ -17,8 +17,6 @@ import json
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -26,10 +24,9 @@ from xml.sax.saxutils import quoteattr
 sys.path.insert(0, str(Path(__file__).parent))  # however this file was started
 
 import websockets
-from realtime_tts_client import AudioFormat, Context, RealtimeTTSError, Session, connect
+from conversation import Answer, Conversation, Turn, scripted_answer
+from realtime_tts_client import AudioFormat, Packet, RealtimeTTSError, Session, connect
 from realtime_tts_client.decoding import Decoder, to_int16
-from script import ANSWERS, TOKENS_PER_SECOND, tokens
-from speech_detector import SpeechDetector
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 
@@ -40,52 +37,17 @@ PHONE_AUDIO = AudioFormat("mulaw", sample_rate=RATE_HZ, frame_ms=20)
 MARK_EVERY_MS = 200.0
 MAX_MESSAGE_BYTES = 1 << 20
 
-History = list[dict[str, str]]
-Answer = Callable[[History], AsyncIterator[str]]
 
-
-async def scripted_answer(history: History) -> AsyncIterator[str]:
-    """The answers of the script in turn, as fast as a language model writes."""
-    num_given = sum(line["role"] == "assistant" for line in history)
-    for token in tokens(ANSWERS[num_given % len(ANSWERS)]):
-        yield token
-        await asyncio.sleep(1 / TOKENS_PER_SECOND)
-
-
-@dataclass
-class Turn:
-    """What the bot says at one time.
-
-    Attributes:
-        played_ms: what the carrier's marks have confirmed.
-        is_over: it was heard to its end, or interrupted.
-    """
-
-    number: int
-    context: Context
-    played_ms: float = 0.0
-    is_over: bool = False
-
-
-class Call:
-    """One call, one WebSocket of the carrier's.
-
-    Attributes:
-        history: who said what; of a turn that was interrupted what was heard.
-    """
+class Call(Conversation):
+    """One call, one WebSocket of the carrier's. The carrier's marks tell what was played."""
 
     def __init__(self, socket: ServerConnection, session: Session, answer: Answer) -> None:
-        self.history: History = []
-        self.turn: Turn | None = None
+        super().__init__(session, answer, RATE_HZ)
         self._socket = socket
-        self._session = session
-        self._answer = answer
         self._stream_sid = ""
-        self._num_turns = 0
         self._decoder = Decoder(PHONE_AUDIO)
-        self._detector = SpeechDetector(RATE_HZ)
-        self._speaking: asyncio.Task[None] | None = None
-        self._settling: asyncio.Task[None] | None = None
+        self._marked_ms = 0.0  # of the turn
+        self._ends_ms: list[float] = []  # of words that have no mark yet
 
     async def run(self) -> None:
         """Until the carrier or the caller ends it.
@@ -98,65 +60,40 @@ class Call:
                 fields = json.loads(message)
                 if fields["event"] == "stop":
                     break
-                await self._take(fields)
+                self._take(fields)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a message of a media stream: {error!r}") from error
         finally:
             await self._quiet()
 
-    async def _take(self, fields: dict[str, Any]) -> None:
+    def _take(self, fields: dict[str, Any]) -> None:
         event = fields["event"]
         if event == "start":
             self._stream_sid = fields["start"]["streamSid"]
             self._begin_turn(asked="")
         elif event == "media" and fields["media"].get("track", "inbound") == "inbound":
-            await self._hear(base64.b64decode(fields["media"]["payload"], validate=True))
+            payload = base64.b64decode(fields["media"]["payload"], validate=True)
+            self._hear(to_int16(self._decoder.decode(payload)))
         elif event == "mark":
             self._on_mark(str(fields["mark"]["name"]))
 
-    async def _hear(self, payload: bytes) -> None:
-        for change in self._detector.feed(to_int16(self._decoder.decode(payload))):
-            if change == "started":
-                await self._interrupt()
-            else:
-                self._begin_turn(asked="(somebody spoke)")
+    async def _carry(self, turn: Turn, packet: Packet) -> None:
+        """Forwards a packet, with a mark wherever a word ends and every now and then."""
+        if packet.pts_samples == 0:
+            self._marked_ms, self._ends_ms = 0.0, []
+        await self._send("media", media={"payload": base64.b64encode(packet.payload).decode()})
+        self._ends_ms += [word.end_ms for word in packet.words]
+        marked_ms, sent_ms = self._marked_ms, turn.carried_ms
+        if sent_ms - marked_ms >= MARK_EVERY_MS or any(marked_ms < end <= sent_ms for end in self._ends_ms):
+            await self._send("mark", mark={"name": f"{turn.number}/{sent_ms:.0f}"})
+            self._marked_ms = sent_ms
+            self._ends_ms = [end for end in self._ends_ms if end > sent_ms]
 
-    # ---- speaking ------------------------------------------------------------------------------------------------
+    async def _carry_end(self, turn: Turn) -> None:
+        await self._send("mark", mark={"name": f"{turn.number}/{turn.carried_ms:.0f}/end"})
 
-    def _begin_turn(self, asked: str) -> None:
-        self._num_turns += 1
-        context = self._session.speak(self._words(asked), playback="manual")
-        self.turn = Turn(self._num_turns, context)
-        self._speaking = asyncio.get_running_loop().create_task(self._speak(self.turn), name="speaking")
-
-    async def _words(self, asked: str) -> AsyncIterator[str]:
-        """The answer, once the history knows what was heard of the last one."""
-        if self._settling is not None:
-            await self._settling
-        if asked:
-            self.history.append({"role": "user", "content": asked})
-        async for delta in self._answer(list(self.history)):
-            yield delta
-
-    async def _speak(self, turn: Turn) -> None:
-        """Forwards the packets, with a mark wherever a word ends and every now and then."""
-        sent_ms = marked_ms = 0.0
-        ends_ms: list[float] = []
-        try:
-            async for packet in turn.context:
-                await self._send("media", media={"payload": base64.b64encode(packet.payload).decode()})
-                sent_ms = packet.start_ms + packet.duration_ms
-                ends_ms += [word.end_ms for word in packet.words]
-                if sent_ms - marked_ms >= MARK_EVERY_MS or any(marked_ms < end <= sent_ms for end in ends_ms):
-                    await self._send("mark", mark={"name": f"{turn.number}/{sent_ms:.0f}"})
-                    marked_ms = sent_ms
-                    ends_ms = [end for end in ends_ms if end > sent_ms]
-            await self._send("mark", mark={"name": f"{turn.number}/{sent_ms:.0f}/end"})
-        except websockets.ConnectionClosed:
-            turn.context.cancel_nowait()
-        except Exception as error:  # the server's, or the answer's own
-            logger.warning("the turn ended early", exc_info=error)
-            await self._send("mark", mark={"name": f"{turn.number}/{sent_ms:.0f}/end"})
+    async def _cut(self, turn: Turn) -> None:
+        await self._send("clear")
 
     def _on_mark(self, name: str) -> None:
         """The carrier has played up to there, or has thrown it away for a turn that is over."""
@@ -164,48 +101,15 @@ class Call:
         turn = self.turn
         if turn is None or turn.is_over or int(number) != turn.number:
             return
-        turn.played_ms = float(played_ms)
-        self._session.played(turn.context, turn.played_ms)
+        self._played(turn, float(played_ms))
         if end:
-            self._end_turn(turn, turn.context.text if turn.context.done is not None else _spoken_of(turn.context))
-
-    async def _interrupt(self) -> None:
-        """The caller speaks: silence, and then the account of what was heard."""
-        turn = self.turn
-        if turn is None or turn.is_over:
-            return
-        turn.is_over = True  # marks that come back now are of audio that was thrown away
-        if self._speaking is not None:
-            self._speaking.cancel()
-        turn.context.cancel_nowait()
-        self._settling = asyncio.get_running_loop().create_task(self._settle(turn), name="settling")
-        await self._send("clear")
-
-    async def _settle(self, turn: Turn) -> None:
-        spoken = await turn.context.cancel()
-        self._end_turn(turn, spoken.text)
-
-    def _end_turn(self, turn: Turn, heard: str) -> None:
-        turn.is_over = True
-        if heard.strip():
-            self.history.append({"role": "assistant", "content": heard})
-        logger.info("heard: %r", heard)
-
-    async def _quiet(self) -> None:
-        """Nobody listens any more."""
-        for task in (self._speaking, self._settling):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-        if self.turn is not None and not self.turn.is_over:
-            self.turn.context.cancel_nowait()
+            self._heard_out(turn)
 
     async def _send(self, event: str, **fields: Any) -> None:
-        await self._socket.send(json.dumps({"event": event, "streamSid": self._stream_sid, **fields}))
-
-
-def _spoken_of(context: Context) -> str:
-    return context.spoken.text if context.spoken is not None else ""
+        try:
+            await self._socket.send(json.dumps({"event": event, "streamSid": self._stream_sid, **fields}))
+        except websockets.ConnectionClosed as error:
+            raise ConnectionResetError("the carrier has hung up") from error
 
 
 class Bot:

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -41,3 +42,23 @@ def fake_gateway() -> Iterator[str]:
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(20)
+
+
+@pytest.fixture(scope="session")
+def speech_url() -> Iterator[str]:
+    """A server with the starter voice, in the server's own environment."""
+    from benchmarks.livekit_room import free_port, wait_for_http
+
+    port = free_port()
+    command = [server_python(), "-m", "realtime_tts", "serve", "--port", str(port), "--log-level", "error"]
+    with tempfile.TemporaryDirectory() as directory:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": directory}
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+        ) as process:
+            try:
+                wait_for_http(f"http://127.0.0.1:{port}/readyz", process)
+                yield f"ws://127.0.0.1:{port}"
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait(20)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import signal
-import subprocess
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -16,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from realtime_tts_client import AudioFormat, Word, connect
-from server_environment import ROOT, server_python
 
 from benchmarks.agent_worker import AgentWorker
 from benchmarks.livekit_room import (
@@ -24,10 +19,8 @@ from benchmarks.livekit_room import (
     Caller,
     LiveKitServer,
     calling,
-    free_port,
     livekit_server_path,
     running_livekit,
-    wait_for_http,
 )
 from benchmarks.sound_match import decimated, find, last_sounds
 
@@ -54,24 +47,6 @@ def no_leaks(no_leaked_tasks: None) -> None:
 def livekit() -> Iterator[LiveKitServer]:
     with running_livekit(livekit_server_path() or "") as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def speech_url() -> Iterator[str]:
-    """A server with the starter voice, in the server's own environment."""
-    port = free_port()
-    command = [server_python(), "-m", "realtime_tts", "serve", "--port", str(port), "--log-level", "error"]
-    with tempfile.TemporaryDirectory() as directory:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": directory}
-        with subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
-        ) as process:
-            try:
-                wait_for_http(f"http://127.0.0.1:{port}/readyz", process)
-                yield f"ws://127.0.0.1:{port}"
-            finally:
-                process.send_signal(signal.SIGTERM)
-                process.wait(20)
 
 
 class OneWorker:

@@ -20,7 +20,8 @@ from websockets.exceptions import ConnectionClosed
 
 sys.path.insert(0, str(ROOT / "agents"))
 
-from phone_bot import Bot, Call, History
+from conversation import History
+from phone_bot import Bot, Call
 
 PACKET_MS = 20
 SILENCE = b"\xff" * 160

@@ -1,0 +1,184 @@
+"""A conversation in turns, whatever carries its sound: what is said next, when to be silent, and what was heard."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from realtime_tts_client import Context, Packet, Session
+from script import ANSWERS, TOKENS_PER_SECOND, tokens
+from speech_detector import SpeechDetector
+
+logger = logging.getLogger("conversation")
+
+History = list[dict[str, str]]
+Answer = Callable[[History], AsyncIterator[str]]
+
+
+async def scripted_answer(history: History) -> AsyncIterator[str]:
+    """The answers of the script in turn, as fast as a language model writes."""
+    num_given = sum(line["role"] == "assistant" for line in history)
+    for token in tokens(ANSWERS[num_given % len(ANSWERS)]):
+        yield token
+        await asyncio.sleep(1 / TOKENS_PER_SECOND)
+
+
+@dataclass
+class Turn:
+    """What the bot says at one time.
+
+    Attributes:
+        carried_ms: how much of it the line was given.
+        played_ms: how much of it the line has said was heard.
+        is_over: it was heard to its end, or interrupted.
+    """
+
+    number: int
+    context: Context
+    carried_ms: float = 0.0
+    played_ms: float = 0.0
+    is_over: bool = False
+
+
+class Conversation(ABC):
+    """One caller's, over a line that carries packets and tells what was played.
+
+    Args:
+        session: with the format of packets that the line takes.
+        answer: what to say next, given what was said so far; read as it is spoken.
+        rate_hz: of the caller's samples.
+
+    Attributes:
+        history: who said what; of a turn that was interrupted what was heard.
+        turn: the last one.
+    """
+
+    def __init__(self, session: Session, answer: Answer, rate_hz: int) -> None:
+        self.history: History = []
+        self.turn: Turn | None = None
+        self._session = session
+        self._answer = answer
+        self._num_turns = 0
+        self._detector = SpeechDetector(rate_hz)
+        self._speaking: asyncio.Task[None] | None = None
+        self._settling: asyncio.Task[None] | None = None
+
+    # ---- what the line does --------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _carry(self, turn: Turn, packet: Packet) -> None:
+        """Raises ConnectionError: nobody listens any more."""
+
+    @abstractmethod
+    async def _carry_end(self, turn: Turn) -> None:
+        """Nothing more of the turn will come; once all of it was played the line says so (`_heard_out`).
+
+        Raises: as `_carry`.
+        """
+
+    @abstractmethod
+    async def _cut(self, turn: Turn) -> None:
+        """Silence, at once; then, if the line can tell how far the turn was heard, `_played`.
+
+        Raises: as `_carry`.
+        """
+
+    def _on_heard(self, turn: Turn, text: str) -> None:
+        """The turn is over, and that much of it is history."""
+        logger.info("heard: %r", text)
+
+    def _on_failed(self, turn: Turn, error: Exception) -> None:
+        """The turn ends early; what was carried of it is still played."""
+        logger.warning("the turn ended early", exc_info=error)
+
+    # ---- what the line tells -------------------------------------------------------------------------------------
+
+    def _hear(self, samples: npt.NDArray[np.int16]) -> None:
+        """The caller's microphone, mono."""
+        for change in self._detector.feed(samples):
+            if change == "started":
+                self.interrupt()
+            else:
+                self._begin_turn(asked="(somebody spoke)")
+
+    def _played(self, turn: Turn, played_ms: float) -> None:
+        turn.played_ms = played_ms
+        self._session.played(turn.context, played_ms)
+
+    def _heard_out(self, turn: Turn) -> None:
+        if not turn.is_over:
+            self._end_turn(turn, turn.context.text if turn.context.done is not None else _spoken_of(turn.context))
+
+    # ---- turns ---------------------------------------------------------------------------------------------------
+
+    def _begin_turn(self, asked: str) -> None:
+        self._num_turns += 1
+        context = self._session.speak(self._words(asked), playback="manual")
+        self.turn = Turn(self._num_turns, context)
+        self._speaking = asyncio.get_running_loop().create_task(self._speak(self.turn), name="speaking")
+
+    async def _words(self, asked: str) -> AsyncIterator[str]:
+        """The answer, once the history knows what was heard of the last one."""
+        if self._settling is not None:
+            await self._settling
+        if asked:
+            self.history.append({"role": "user", "content": asked})
+        async for delta in self._answer(list(self.history)):
+            yield delta
+
+    async def _speak(self, turn: Turn) -> None:
+        try:
+            try:
+                async for packet in turn.context:
+                    if turn.is_over:  # interrupted: what still comes is not for anybody
+                        continue
+                    turn.carried_ms = packet.start_ms + packet.duration_ms
+                    await self._carry(turn, packet)
+            except ConnectionError:
+                raise
+            except Exception as error:  # the server's, or the answer's own
+                self._on_failed(turn, error)
+            if not turn.is_over:
+                await self._carry_end(turn)
+        except ConnectionError:
+            turn.context.cancel_nowait()
+
+    def interrupt(self) -> None:
+        """Silence, and then the account of what was heard."""
+        turn = self.turn
+        if turn is None or turn.is_over:
+            return
+        turn.is_over = True  # what is said to be played from now on may have been thrown away
+        self._settling = asyncio.get_running_loop().create_task(self._settle(turn), name="settling")
+
+    async def _settle(self, turn: Turn) -> None:
+        try:
+            await self._cut(turn)
+        finally:
+            turn.context.cancel_nowait()
+        spoken = await turn.context.cancel()
+        self._end_turn(turn, spoken.text)
+
+    def _end_turn(self, turn: Turn, heard: str) -> None:
+        turn.is_over = True
+        if heard.strip():
+            self.history.append({"role": "assistant", "content": heard})
+        self._on_heard(turn, heard)
+
+    async def _quiet(self) -> None:
+        """Nobody listens any more."""
+        for task in (self._speaking, self._settling):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        if self.turn is not None and not self.turn.is_over:
+            self.turn.context.cancel_nowait()
+
+
+def _spoken_of(context: Context) -> str:
+    return context.spoken.text if context.spoken is not None else ""

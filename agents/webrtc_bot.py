@@ -1,0 +1,359 @@
+"""A bot that a browser talks to straight over WebRTC: no account, no media server between them.
+
+    python agents/webrtc_bot.py            then open http://localhost:8070
+
+The page sends its offer to POST /offer and has the answer; sound goes both ways, and over a data channel the page tells
+how far it has played, so that an interrupted turn leaves in the history what was heard. The bot stops when the caller
+speaks or presses Interrupt. Browsers give their microphone to https pages and localhost only: elsewhere put a proxy
+with a certificate in front. Its answers are scripted; give `Bot` another `answer` to let a language model speak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))  # however this file was started
+
+import av
+import numpy as np
+from aiohttp import web
+from aiortc import (
+    InvalidStateError,
+    MediaStreamTrack,
+    RTCConfiguration,
+    RTCDataChannel,
+    RTCIceServer,
+    RTCPeerConnection,
+    RTCRtpSender,
+    RTCSessionDescription,
+)
+from aiortc.mediastreams import MediaStreamError
+from conversation import Answer, Conversation, Turn, scripted_answer
+from realtime_tts_client import AudioFormat, Packet, RealtimeTTSError, Session, connect
+from speech_track import RATE_HZ, SpeechTrack
+
+logger = logging.getLogger("webrtc_bot")
+
+PAGE = Path(__file__).parent / "webrtc"
+OPUS = AudioFormat("opus", sample_rate=RATE_HZ, frame_ms=20)
+CONNECT_S = 20.0
+END_S = 5.0
+CUT_ANSWER_S = 0.3  # how long the page has to say where it fell silent
+MAX_OFFER_BYTES = 64 * 1024
+CONTENT_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:"
+
+
+class Call(Conversation):
+    """One caller, one peer connection.
+
+    To the page go, as JSON: `run` (speech begins at that RTP timestamp, so far into the turn), `words`, `cut` (be
+    silent, and answer where), `heard` (the turn is over, that much was heard), `hearing` (the caller speaks), `asked`,
+    `failed`. From it come `played` and `cut`, each with the RTP timestamp that it has played, and `interrupt`.
+    """
+
+    def __init__(self, session: Session, answer: Answer, ice_servers: list[RTCIceServer]) -> None:
+        super().__init__(session, answer, RATE_HZ)
+        self._connection = RTCPeerConnection(RTCConfiguration(iceServers=ice_servers))
+        self._track = SpeechTrack(self._on_run)
+        self._channel: RTCDataChannel | None = None
+        self._began = asyncio.Event()
+        self._over = asyncio.Event()
+        self._cut_answered = asyncio.Event()
+        self._num_words_told = 0
+        self._is_carried = False  # all of the turn
+        self._hearing: asyncio.Task[None] | None = None
+        self._connection.on("connectionstatechange", self._on_state)
+        self._connection.on("datachannel", self._on_channel)
+        self._connection.on("track", self._on_track)
+
+    async def answer(self, offer: RTCSessionDescription) -> RTCSessionDescription:
+        """
+        Raises:
+            ValueError: that is no offer of Opus both ways.
+        """
+        self._track.sender = self._connection.addTrack(self._track)
+        [transceiver] = self._connection.getTransceivers()
+        codecs = RTCRtpSender.getCapabilities("audio").codecs
+        transceiver.setCodecPreferences([codec for codec in codecs if codec.mimeType == "audio/opus"])
+        try:
+            await self._connection.setRemoteDescription(offer)
+            await self._connection.setLocalDescription(await self._connection.createAnswer())
+        except Exception as error:  # aiortc's parser has no error of its own
+            raise ValueError(f"no offer that can be answered: {error!r}") from error
+        if transceiver.currentDirection != "sendrecv" or self._connection.sctp is None:
+            raise ValueError("an offer must have audio both ways and a data channel")
+        return self._connection.localDescription
+
+    async def run(self) -> None:
+        """Until one of the two hangs up.
+
+        Raises:
+            TimeoutError: there was no way to the caller.
+        """
+        await asyncio.wait_for(self._began.wait(), CONNECT_S)
+        await self._over.wait()
+
+    def end(self) -> None:
+        """Let `run` return."""
+        self._began.set()
+        self._over.set()
+
+    async def hang_up(self) -> None:
+        if self._hearing is not None:
+            self._hearing.cancel()
+        await self._quiet()
+        await self._connection.close()
+
+    # ---- the connection ------------------------------------------------------------------------------------------
+
+    def _on_state(self) -> None:
+        if self._connection.connectionState in ("failed", "closed"):
+            self.end()
+
+    def _on_channel(self, channel: RTCDataChannel) -> None:
+        if self._channel is not None:
+            return
+        self._channel = channel
+        channel.on("message", self._on_message)
+        channel.on("close", self.end)
+        self._began.set()
+        self._begin_turn(asked="")
+
+    def _on_track(self, track: MediaStreamTrack) -> None:
+        self._hearing = asyncio.get_running_loop().create_task(self._listen(track), name="hearing")
+
+    async def _listen(self, track: MediaStreamTrack) -> None:
+        try:
+            while True:
+                frame = await track.recv()
+                if isinstance(frame, av.AudioFrame):
+                    self._hear(np.ascontiguousarray(frame.to_ndarray()[0, :: frame.layout.nb_channels]))
+        except MediaStreamError:
+            self.end()
+        except RealtimeTTSError as error:  # there is no session any more, and nothing to say without
+            self._tell("failed", code=error.code, message=error.message)
+            self.end()
+
+    def _on_message(self, message: str | bytes) -> None:
+        try:
+            fields = json.loads(message)
+            kind, turn = fields["type"], self.turn
+            if kind == "interrupt":
+                self.interrupt()
+            elif turn is not None and kind == "played" and not turn.is_over:
+                self._played(turn, self._track.heard_ms(int(fields["rtp"])))
+                self._end_if_heard(turn)
+            elif turn is not None and kind == "cut" and fields["turn"] == turn.number:
+                if not self._cut_answered.is_set():
+                    self._played(turn, self._track.heard_ms(int(fields["rtp"])))
+                self._cut_answered.set()
+        except (ValueError, TypeError, KeyError) as error:
+            logger.warning("not a message of our page: %r", error)
+            self.end()
+
+    def _tell(self, kind: str, **fields: Any) -> None:
+        if self._channel is not None:
+            with contextlib.suppress(InvalidStateError, ConnectionError):  # it is being closed
+                self._channel.send(json.dumps({"type": kind, **fields}))
+
+    # ---- speaking ------------------------------------------------------------------------------------------------
+
+    def _begin_turn(self, asked: str) -> None:
+        self._is_carried, self._num_words_told = False, 0
+        super()._begin_turn(asked)
+        if asked:
+            self._tell("asked", text=asked)
+
+    def _hear(self, samples: np.ndarray[Any, np.dtype[np.int16]]) -> None:
+        was_speaking = self._detector.speaking
+        super()._hear(samples)
+        if self._detector.speaking != was_speaking:
+            self._tell("hearing", speaking=self._detector.speaking)
+
+    async def _carry(self, turn: Turn, packet: Packet) -> None:
+        self._track.put(packet)
+        if len(turn.context.words) > self._num_words_told:
+            self._tell_words(turn)
+
+    async def _carry_end(self, turn: Turn) -> None:
+        self._tell_words(turn)
+        self._is_carried = True
+        self._end_if_heard(turn)
+
+    async def _cut(self, turn: Turn) -> None:
+        """The page knows best how far it has played: it is asked, and falls silent before it answers."""
+        self._track.drop()
+        self._cut_answered.clear()
+        self._tell("cut", turn=turn.number)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._cut_answered.wait(), CUT_ANSWER_S)
+
+    def _end_if_heard(self, turn: Turn) -> None:
+        if self._is_carried and turn.played_ms >= turn.carried_ms:
+            self._heard_out(turn)
+
+    def _on_run(self, rtp_timestamp: int, start_ms: float) -> None:
+        if self.turn is not None:
+            self._tell("run", turn=self.turn.number, rtp=rtp_timestamp, start_ms=start_ms)
+
+    def _tell_words(self, turn: Turn) -> None:
+        """Each with what stands before it, so that joined they are the text."""
+        words, text = turn.context.words, turn.context.text
+        new, begin = words[self._num_words_told :], 0
+        if self._num_words_told:
+            begin = words[self._num_words_told - 1].end
+        told = []
+        for word in new:
+            told.append({"text": text[begin : word.end], "start_ms": word.start_ms, "end_ms": word.end_ms})
+            begin = word.end
+        self._num_words_told = len(words)
+        self._tell("words", turn=turn.number, words=told)
+
+    def _on_heard(self, turn: Turn, text: str) -> None:
+        super()._on_heard(turn, text)
+        self._tell("heard", turn=turn.number, text=text)
+
+    def _on_failed(self, turn: Turn, error: Exception) -> None:
+        super()._on_failed(turn, error)
+        code = error.code if isinstance(error, RealtimeTTSError) else "answer_failed"
+        self._tell("failed", code=code, message=str(error))
+
+
+class Bot:
+    """Serves the page, and answers whoever calls from it.
+
+    Args:
+        tts_url: of the realtime-tts server.
+        answer: what to say next, given what was said so far; read as it is spoken.
+        ice_servers: STUN and TURN servers, for callers who cannot reach this machine directly.
+        max_calls: at once.
+    """
+
+    def __init__(
+        self,
+        tts_url: str,
+        *,
+        answer: Answer = scripted_answer,
+        api_key: str | None = None,
+        voice: str | None = None,
+        ice_servers: list[RTCIceServer] | None = None,
+        max_calls: int = 20,
+    ) -> None:
+        self.calls: set[Call] = set()
+        self._tts_url, self._api_key, self._voice = tts_url, api_key, voice
+        self._answer = answer
+        self._ice_servers = ice_servers or []
+        self._max_calls = max_calls
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def application(self) -> web.Application:
+        made = web.Application(client_max_size=MAX_OFFER_BYTES)
+        made.router.add_post("/offer", self._on_offer)
+        made.router.add_get("/ice", self._on_ice)
+        made.router.add_get("/{name:(index.html|page.js|page.css|)}", _on_file)
+        made.on_shutdown.append(self._end_calls)
+        return made
+
+    async def _on_ice(self, request: web.Request) -> web.Response:
+        servers = [
+            {"urls": server.urls, "username": server.username, "credential": server.credential}
+            for server in self._ice_servers
+        ]
+        return web.json_response(servers)
+
+    async def _on_offer(self, request: web.Request) -> web.Response:
+        if request.content_type != "application/json":  # which no other site's page can send unasked
+            return _refusal(415, "invalid_request", "an offer is JSON")
+        try:
+            fields = await request.json()
+            offer = RTCSessionDescription(sdp=str(fields["sdp"]), type=str(fields["type"]))
+        except (ValueError, TypeError, KeyError):
+            return _refusal(400, "invalid_request", "an offer has sdp and type")
+        if len(self._tasks) >= self._max_calls:
+            return _refusal(503, "busy", "everybody here is on the phone; try again in a moment")
+        answered: asyncio.Future[RTCSessionDescription] = asyncio.get_running_loop().create_future()
+        task = asyncio.get_running_loop().create_task(self._call(offer, answered), name="call")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            answer = await answered
+        except ValueError as error:
+            return _refusal(400, "invalid_request", str(error))
+        except RealtimeTTSError as error:
+            return _refusal(503, error.code, error.message)
+        return web.json_response({"sdp": answer.sdp, "type": answer.type})
+
+    async def _call(self, offer: RTCSessionDescription, answered: asyncio.Future[RTCSessionDescription]) -> None:
+        try:
+            async with connect(self._tts_url, api_key=self._api_key, voice=self._voice, audio=OPUS) as session:
+                call = Call(session, self._answer, self._ice_servers)
+                self.calls.add(call)
+                try:
+                    answered.set_result(await call.answer(offer))
+                    await call.run()
+                finally:
+                    self.calls.discard(call)
+                    await call.hang_up()
+        except Exception as error:
+            if answered.done():
+                logger.warning("a call ended: %r", error)
+            else:
+                answered.set_exception(error)
+        finally:
+            answered.cancel()  # of no effect if it was given
+
+    async def _end_calls(self, application: web.Application) -> None:
+        for call in self.calls:
+            call.end()
+        tasks = list(self._tasks)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=END_S)
+            for task in late:
+                task.cancel()
+
+
+async def _on_file(request: web.Request) -> web.FileResponse:
+    headers = {"Content-Security-Policy": CONTENT_POLICY, "Cache-Control": "no-cache"}
+    return web.FileResponse(PAGE / (request.match_info["name"] or "index.html"), headers=headers)
+
+
+def _refusal(status: int, code: str, message: str) -> web.Response:
+    return web.json_response({"code": code, "message": message}, status=status)
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--tts-url", default=os.environ.get("REALTIME_TTS_URL", "ws://localhost:8000"))
+    made.add_argument("--voice", help="name of a voice")
+    made.add_argument("--host", default="127.0.0.1")
+    made.add_argument("--port", type=int, default=8070)
+    made.add_argument("--ice-server", action="append", default=[], help="stun:… or turn:…; may be repeated")
+    made.add_argument("--ice-username", help="for TURN servers")
+    made.add_argument("--max-calls", type=int, default=20, help="at once")
+    return made
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    options = parser().parse_args()
+    credential = os.environ.get("ICE_CREDENTIAL")
+    bot = Bot(
+        options.tts_url,
+        api_key=os.environ.get("REALTIME_TTS_API_KEY"),
+        voice=options.voice,
+        ice_servers=[RTCIceServer(url, options.ice_username, credential) for url in options.ice_server],
+        max_calls=options.max_calls,
+    )
+    web.run_app(bot.application(), host=options.host, port=options.port)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""The WebRTC bot, with a caller in the same process that plays what arrives and says how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+from aiohttp import web
+from aiortc import RTCConfiguration, RTCPeerConnection, RTCRtpSender
+from client_fake_server import Connection, scripted
+from realtime_tts_client import Context, Packet
+from realtime_tts_client.decoding import Decoder
+from server_environment import ROOT
+
+sys.path.insert(0, str(ROOT / "agents"))
+
+from conversation import History
+from speech_track import FRAME_SAMPLES, Playout
+from webrtc_bot import OPUS, Bot, Call
+
+from benchmarks.webrtc_caller import RATE_HZ, Caller, Received, calling, offered
+
+LOUD = np.random.default_rng(3).normal(0, 4000, RATE_HZ).astype(np.int16)
+LONG = "I could go on about this for a very long time, and so I shall, as nobody has asked me to stop yet."
+
+
+@pytest.fixture(autouse=True)
+def on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """aioice leaves this address out, and takes all others."""
+    monkeypatch.setattr("aioice.ice.get_host_addresses", lambda use_ipv4, use_ipv6: ["127.0.0.1"])
+
+
+@pytest.fixture
+def from_server(monkeypatch: pytest.MonkeyPatch) -> list[Packet]:
+    """Every packet that our client was sent."""
+    packets: list[Packet] = []
+    add = Context._add_packet
+
+    def noting(context: Context, packet: Packet) -> None:
+        packets.append(packet)
+        add(context, packet)
+
+    monkeypatch.setattr(Context, "_add_packet", noting)
+    return packets
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async def poll() -> None:
+        while not condition():
+            await asyncio.sleep(0.005)
+
+    await asyncio.wait_for(poll(), 30)
+
+
+@contextlib.asynccontextmanager
+async def serving(tts_url: str, answers: list[str] | None = None, **options: Any) -> AsyncIterator[tuple[str, Bot]]:
+    async def answer(history: History) -> AsyncIterator[str]:
+        given = [line["content"] for line in history if line["role"] == "assistant"]
+        for word in (answers or [LONG])[len(given)].split(" "):
+            yield word + " "
+
+    bot = Bot(tts_url, answer=answer, **options)
+    runner = web.AppRunner(bot.application())
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", bot
+    finally:
+        await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def talking(tts_url: str, answers: list[str], **options: Any) -> AsyncIterator[tuple[Caller, Call, Bot]]:
+    async with serving(tts_url, answers, **options) as (url, bot), calling(url) as caller:
+        yield caller, next(iter(bot.calls)), bot
+
+
+def speech_ms(played: list[Received]) -> float:
+    return sum(not one.is_silence for one in played) * FRAME_SAMPLES * 1000 / RATE_HZ
+
+
+async def test_packets_arrive_as_they_left_the_server(fake_gateway: str, from_server: list[Packet]) -> None:
+    async with talking(fake_gateway, ["Hello, this is the bot."]) as (caller, call, _):
+        await until(lambda: call.history)
+        assert call.history == [{"role": "assistant", "content": "Hello, this is the bot. "}]
+        assert [one.payload for one in caller.speech()] == [packet.payload for packet in from_server]
+        assert call.turn is not None
+        assert call.turn.context.done is not None
+        assert call.turn.played_ms == call.turn.carried_ms == len(from_server) * 20
+        told = [word for message in caller.messages("words") for word in message["words"]]
+        assert "".join(word["text"] for word in told) == "Hello, this is the bot."
+        assert [word["end_ms"] for word in told] == [word.end_ms for word in call.turn.context.words]
+        first = caller.messages("run")[0]
+        assert first == {"type": "run", "turn": 1, "rtp": caller.speech()[0].timestamp, "start_ms": 0}
+        await until(lambda: caller.messages("heard"))
+
+
+async def test_the_stream_never_stops(fake_gateway: str) -> None:
+    async with talking(fake_gateway, ["Yes."]) as (caller, call, _):
+        await until(lambda: call.history)
+        num = len(caller.received)
+        await until(lambda: len(caller.received) > num + 5)
+        steps = {
+            (after.timestamp - one.timestamp) % (1 << 32)
+            for one, after in zip(caller.received, caller.received[1:], strict=False)
+        }
+        assert all(step % FRAME_SAMPLES == 0 and step > 0 for step in steps)
+        assert caller.received[-1].is_silence
+
+
+@pytest.mark.parametrize("by", ["channel", "speech"])
+@pytest.mark.parametrize("after_ms", [300, 1500])
+async def test_an_interruption_leaves_what_was_heard(fake_gateway: str, by: str, after_ms: int) -> None:
+    async with talking(fake_gateway, [LONG, "As you say."]) as (caller, call, _):
+        await until(lambda: speech_ms(caller.played) >= after_ms)
+        first = call.turn
+        assert first is not None
+        if by == "channel":
+            caller.interrupt()
+        else:
+            caller.microphone.say(LOUD)
+        await until(lambda: caller.messages("cut"))
+        num_before_cut = len([one for one in caller.speech() if one.at < caller.at("cut")])
+        await until(lambda: caller.messages("heard"))
+        heard = caller.messages("heard")[0]["text"]
+        assert [line["content"] for line in call.history] == ([heard] if heard.strip() else [])
+        heard_ms = speech_ms(caller.played)
+        ends_ms = [word.end_ms for word in first.context.words]
+        exact = LONG[: first.context.words[num - 1].end] if (num := sum(e <= heard_ms - 6.5 for e in ends_ms)) else ""
+        assert heard.strip() == exact
+        assert heard_ms < first.carried_ms, "packets that were thrown away"
+        num_received = len(caller.received)
+        await until(lambda: len(caller.received) > num_received + 10)
+        assert len(caller.speech()) == num_before_cut, "of the old turn nothing afterwards"
+        if by == "channel":
+            caller.microphone.say(LOUD)
+        await until(lambda: call.history and call.history[-1]["content"] == "As you say. ")
+        assert [line["role"] for line in call.history[-2:]] == ["user", "assistant"]
+        assert len(caller.messages("cut")) == 1
+
+
+async def test_a_page_that_does_not_answer_is_believed_what_it_said_last(fake_gateway: str) -> None:
+    async with talking(fake_gateway, [LONG]) as (caller, call, _):
+        caller.is_answering = False
+        await until(lambda: speech_ms(caller.played) >= 800)
+        caller.interrupt()
+        await until(lambda: call.history)
+        heard_ms = speech_ms(caller.played)
+        assert call.turn is not None
+        num_heard = len(call.history[0]["content"].split())
+        assert call.turn.context.words[num_heard - 1].end_ms <= heard_ms, "a word that was not heard"
+        assert call.turn.context.words[num_heard + 1].end_ms > heard_ms - 60, "more than a word is missing"
+
+
+async def test_a_turn_that_fails_is_told() -> None:
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        context_id = (await connection.read("text"))["context_id"]
+        await connection.accept(context_id)
+        heard = {"audio_ms": 0, "spoken_text": "One ", "spoken_chars": 4}
+        fields = {"code": "engine_lost", "message": "gone", "retryable": True, **heard}
+        await connection.send("context.failed", context_id=context_id, sequence=1, **fields)
+
+    async with scripted(script) as (tts_url, _), talking(tts_url, ["One two three."]) as (caller, call, _bot):
+        await until(lambda: caller.messages("heard"))
+        assert caller.messages("failed") == [{"type": "failed", "code": "engine_lost", "message": "gone"}]
+        assert [line["content"] for line in call.history] == [caller.messages("heard")[0]["text"]] == ["One "]
+
+
+async def test_a_caller_who_hangs_up_frees_the_session(fake_gateway: str) -> None:
+    async with serving(fake_gateway) as (url, bot):
+        async with calling(url) as caller:
+            await until(caller.speech)
+            [call] = bot.calls
+        await until(lambda: not bot._tasks)
+        assert call._session.closed
+
+
+@pytest.mark.parametrize("message", ["[]", "no", '{"type": "played"}', '{"type": "played", "rtp": "?"}'])
+async def test_malformed_messages_end_the_call_alone(fake_gateway: str, message: str) -> None:
+    async with serving(fake_gateway) as (url, bot):
+        async with calling(url) as caller:
+            await until(caller.speech)
+            caller.channel.send(message)
+            await until(lambda: not bot.calls)
+        async with calling(url):
+            assert bot.calls
+
+
+async def test_offers_that_cannot_be_answered(fake_gateway: str) -> None:
+    async with serving(fake_gateway, max_calls=1) as (url, bot), aiohttp.ClientSession() as http:
+        for body in ("no", "[]", "{}", '{"sdp": "", "type": "question"}', '{"sdp": "v=0", "type": "offer"}'):
+            async with http.post(f"{url}/offer", data=body, headers={"Content-Type": "application/json"}) as response:
+                assert (response.status, (await response.json())["code"]) == (400, "invalid_request"), body
+        async with http.post(f"{url}/offer", data="{}") as response:
+            assert response.status == 415
+        for kind in ("without a channel", "without audio", "without Opus"):
+            connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+            if kind != "without audio":
+                transceiver = connection.addTransceiver("audio")
+            if kind == "without Opus":
+                codecs = RTCRtpSender.getCapabilities("audio").codecs
+                transceiver.setCodecPreferences([codec for codec in codecs if codec.mimeType == "audio/PCMU"])
+            if kind != "without a channel":
+                connection.createDataChannel("control")
+            with pytest.raises(RuntimeError, match="400 invalid_request"):
+                await offered(connection, url)
+            await connection.close()
+        await until(lambda: not bot._tasks)
+        async with calling(url):
+            with pytest.raises(RuntimeError, match="503 busy"):
+                async with calling(url):
+                    pass
+
+
+async def test_without_a_speech_server_the_caller_is_told() -> None:
+    async with serving("ws://127.0.0.1:9") as (url, bot):
+        with pytest.raises(RuntimeError, match="503 connection_failed"):
+            async with calling(url):
+                pass
+        assert not bot.calls
+
+
+async def test_the_page_is_served_and_needs_nothing_else(fake_gateway: str) -> None:
+    async with serving(fake_gateway) as (url, _), aiohttp.ClientSession() as http:
+        async with http.get(f"{url}/") as response:
+            page = await response.text()
+            assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+        for path in re.findall(r'(?:src|href)="([^"#]+)"', page):
+            async with http.get(f"{url}/{path}") as response:
+                assert response.status == 200
+        async with http.get(f"{url}/webrtc_bot.py") as response:
+            assert response.status == 404
+        async with http.get(f"{url}/ice") as response:
+            assert await response.json() == []
+
+
+async def test_speech_is_understood(speech_url: str) -> None:
+    from benchmarks.recognition import Recogniser
+
+    sentence = "The old house at the end of the road was empty for many years."
+    async with talking(speech_url, [sentence]) as (caller, call, _):
+        await until(lambda: call.history)
+        decoder = Decoder(OPUS)
+        samples = np.concatenate([decoder.decode(one.payload) for one in caller.received])
+    heard = await asyncio.to_thread(lambda: Recogniser().transcribe(samples, RATE_HZ))
+    expected = set(re.findall(r"\w+", sentence.lower()))
+    assert len(expected & set(heard.split())) >= 0.6 * len(expected), heard
+
+
+# ---- pure ------------------------------------------------------------------------------------------------------------
+
+
+def packet(start_ms: int) -> Packet:
+    return Packet(b"", start_ms * 48, 960, OPUS)
+
+
+def test_a_listeners_place_in_a_turn_with_gaps() -> None:
+    playout = Playout()
+    assert playout.heard_ms(10**6) == 0
+    assert playout.sent(9600, packet(0))
+    assert not playout.sent(10560, packet(20))
+    assert playout.sent(12480, packet(40)), "a gap of 20 ms"
+    delay = 312  # of an Opus decoder
+    places = {0: 0, 9600: 0, 10560: 20, 11520: 40, 12480: 40, 12960: 50, 13440: 60, 99999: 60}
+    assert {at: playout.heard_ms(at + delay) for at in places} == places
+    playout.begin()
+    assert playout.heard_ms(13440) == 0
