@@ -86,9 +86,10 @@ class SpeechTrack(MediaStreamTrack):
     def put(self, packet: Packet) -> None:
         self._queue.append(packet)
 
-    def drop(self) -> None:
-        """Nothing that has not been sent will be."""
+    def drop(self) -> int:
+        """Nothing that has not been sent will be. The RTP timestamp from which on there is silence."""
         self._queue.clear()
+        return ((self._origin or 0) + self._timestamp + FRAME_SAMPLES) % _WRAP
 
     def heard_ms(self, rtp_timestamp: int) -> float:
         """How much of the turn that was sent last a listener has heard, who is there in the RTP stream."""
@@ -119,14 +120,15 @@ class SpeechTrack(MediaStreamTrack):
 
     async def _tick(self) -> None:
         now = asyncio.get_running_loop().time()
-        self._timestamp += FRAME_SAMPLES
-        if self._timestamp == 0:
+        timestamp = self._timestamp + FRAME_SAMPLES
+        if timestamp == 0:
             self._began_at = now
-        late_s = now - (self._began_at + self._timestamp / RATE_HZ)
+        late_s = now - (self._began_at + timestamp / RATE_HZ)
         if late_s > MAX_LATE_S:
-            self._timestamp += int(late_s / FRAME_S) * FRAME_SAMPLES
+            timestamp += int(late_s / FRAME_S) * FRAME_SAMPLES
         elif late_s < 0:
             await asyncio.sleep(-late_s)
+        self._timestamp = timestamp
 
     def _find_origin(self) -> None:
         """aiortc begins at a random timestamp and has no public way to learn it: the one it sent last tells."""

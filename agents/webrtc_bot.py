@@ -55,8 +55,9 @@ class Call(Conversation):
     """One caller, one peer connection.
 
     To the page go, as JSON: `run` (speech begins at that RTP timestamp, so far into the turn), `words`, `cut` (be
-    silent, and answer where), `heard` (the turn is over, that much was heard), `hearing` (the caller speaks), `asked`,
-    `failed`. From it come `played` and `cut`, each with the RTP timestamp that it has played, and `interrupt`.
+    silent until that RTP timestamp, and answer from where), `heard` (the turn is over, that much of it was heard),
+    `hearing` (the caller speaks, or no longer), `asked`, `failed`. From it come `played` and `cut`, each with the RTP
+    timestamp that it has played, and `interrupt`.
     """
 
     def __init__(self, session: Session, answer: Answer, ice_servers: list[RTCIceServer]) -> None:
@@ -190,9 +191,9 @@ class Call(Conversation):
 
     async def _cut(self, turn: Turn) -> None:
         """The page knows best how far it has played: it is asked, and falls silent before it answers."""
-        self._track.drop()
+        silent_from = self._track.drop()
         self._cut_answered.clear()
-        self._tell("cut", turn=turn.number)
+        self._tell("cut", turn=turn.number, rtp=silent_from)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._cut_answered.wait(), CUT_ANSWER_S)
 
@@ -258,7 +259,7 @@ class Bot:
         made = web.Application(client_max_size=MAX_OFFER_BYTES)
         made.router.add_post("/offer", self._on_offer)
         made.router.add_get("/ice", self._on_ice)
-        made.router.add_get("/{name:(index.html|page.js|page.css|)}", _on_file)
+        made.router.add_get("/{name:(index.html|call.js|page.js|page.css|)}", _on_file)
         made.on_shutdown.append(self._end_calls)
         return made
 

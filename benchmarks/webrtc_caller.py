@@ -94,6 +94,7 @@ class Caller:
     is_answering: bool = True  # as our page does
     _buffered: asyncio.Event = field(default_factory=asyncio.Event)
     _muted_at: int | None = None
+    _silent_until: int | None = None
 
     def messages(self, kind: str) -> list[dict[str, Any]]:
         return [message for _, message in self.told if message["type"] == kind]
@@ -119,11 +120,10 @@ class Caller:
         message = json.loads(text)
         self.told.append((time.monotonic(), message))
         if message["type"] == "cut":
+            self._silent_until = message["rtp"]
             self._mute()
             if self.is_answering:
                 self._say("cut", turn=message["turn"], rtp=self._muted_at)
-        elif message["type"] == "run":
-            self._muted_at = None  # here; a browser waits until it has played what came before
 
     async def play(self) -> None:
         """A packet every 20 ms, once some are there."""
@@ -131,6 +131,8 @@ class Caller:
         next_at, position = time.monotonic(), 0
         while True:
             if position < len(self.received):
+                if self.received[position].timestamp == self._silent_until:
+                    self._muted_at = self._silent_until = None
                 if self._muted_at is None:
                     self.played.append(self.received[position])
                     if position % REPORT_EVERY == 0:

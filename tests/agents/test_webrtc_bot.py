@@ -234,7 +234,7 @@ async def test_the_page_is_served_and_needs_nothing_else(fake_gateway: str) -> N
         async with http.get(f"{url}/") as response:
             page = await response.text()
             assert "default-src 'none'" in response.headers["Content-Security-Policy"]
-        for path in re.findall(r'(?:src|href)="([^"#]+)"', page):
+        for path in re.findall(r'(?:src|href)="(?!data:)([^"#]+)"', page):
             async with http.get(f"{url}/{path}") as response:
                 assert response.status == 200
         async with http.get(f"{url}/webrtc_bot.py") as response:
