@@ -14,7 +14,7 @@ from realtime_tts.errors import ConfigError, RealtimeTTSError
 COMMANDS = {
     "serve": ("realtime_tts.cli.serve", "Start the server and the playground."),
     "say": ("realtime_tts.cli.say", "Speak text: to the speaker, a file or a pipe."),
-    "voices": ("realtime_tts.cli.voices", "List the voices of a model or a server."),
+    "voices": ("realtime_tts.cli.voices", "List the voices of a model or a server; add and delete them."),
     "doctor": ("realtime_tts.cli.doctor", "Say what this machine gives, and why."),
     "bench": ("realtime_tts.cli.bench", "Measure the engine and the server on this machine."),
     "calibrate": ("realtime_tts.cli.calibrate", "Find out how a model tells which word it speaks."),

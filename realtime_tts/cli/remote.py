@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import secrets
 import urllib.error
 import urllib.request
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -31,10 +33,34 @@ def get_json(url: str, path: str, api_key: str | None) -> dict[str, Any]:
     """Raises:
     RealtimeTTSError: the server cannot be reached, or what it says is wrong.
     """
-    request = urllib.request.Request(server_url(url, path), headers=_headers(api_key))
+    return dict(json.loads(_ask(url, urllib.request.Request(server_url(url, path), headers=_headers(api_key)))))
+
+
+def post_form(
+    url: str, path: str, api_key: str | None, fields: Mapping[str, str], files: Mapping[str, Path]
+) -> dict[str, Any]:
+    """Send a form with files; raises as `get_json`."""
+    boundary = secrets.token_hex(16)
+    parts = [(f'name="{name}"', value.encode()) for name, value in fields.items()]
+    parts += [(f'name="{name}"; filename="{name}{file.suffix}"', file.read_bytes()) for name, file in files.items()]
+    body = b"".join(
+        f"--{boundary}\r\nContent-Disposition: form-data; {about}\r\n\r\n".encode() + content + b"\r\n"
+        for about, content in parts
+    )
+    headers = {**_headers(api_key), "Content-Type": f"multipart/form-data; boundary={boundary}"}
+    data = body + f"--{boundary}--\r\n".encode()
+    return dict(json.loads(_ask(url, urllib.request.Request(server_url(url, path), data, headers), timeout_s=120)))
+
+
+def delete(url: str, path: str, api_key: str | None) -> None:
+    """Raises as `get_json`."""
+    _ask(url, urllib.request.Request(server_url(url, path), headers=_headers(api_key), method="DELETE"))
+
+
+def _ask(url: str, request: urllib.request.Request, timeout_s: float = 10) -> bytes:
     try:
-        with urllib.request.urlopen(request, timeout=10) as response:
-            return dict(json.load(response))
+        with urllib.request.urlopen(request, timeout=timeout_s) as response:
+            return bytes(response.read())
     except urllib.error.HTTPError as error:
         raise _refused(error.read(), error.code) from error
     except (OSError, ValueError) as error:

@@ -1,8 +1,9 @@
-"""``realtime-tts voices``"""
+"""``realtime-tts voices``, ``voices add`` and ``voices delete``"""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,16 +12,25 @@ _EPILOG = """\b
 Examples:
   realtime-tts voices
   realtime-tts voices --url http://127.0.0.1:8000
+  realtime-tts voices add Anna --reference anna.wav --consent
+  realtime-tts voices delete Anna
 """
+_DEFAULT_URL = "http://127.0.0.1:8000"
+_url = click.option("--url", envvar="REALTIME_TTS_URL", default=_DEFAULT_URL, show_default=True, help="The server.")
+_api_key = click.option("--api-key", envvar="REALTIME_TTS_API_KEY", help="The server's API key.")
+_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command("voices", epilog=_EPILOG)
+@click.group("voices", epilog=_EPILOG, invoke_without_command=True)
 @click.option("--model", default="starter-voice", show_default=True, help="A directory, or 'starter-voice'.")
 @click.option("--url", envvar="REALTIME_TTS_URL", help="Ask this server instead.")
-@click.option("--api-key", envvar="REALTIME_TTS_API_KEY", help="The server's API key.")
+@_api_key
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(model: str, url: str | None, api_key: str | None, as_json: bool) -> None:
-    """List the voices of a model or of a running server."""
+@click.pass_context
+def command(context: click.Context, model: str, url: str | None, api_key: str | None, as_json: bool) -> None:
+    """List the voices of a model or of a running server, or change the server's."""
+    if context.invoked_subcommand is not None:
+        return
     if url:
         from realtime_tts.cli.remote import get_json
 
@@ -32,11 +42,49 @@ def command(model: str, url: str | None, api_key: str | None, as_json: bool) -> 
         return
     for voice in voices:
         mark = "*" if voice["default"] else " "
-        click.echo(f"{mark} {voice['id']:<12} {voice['language']:<6} {voice['description']}".rstrip())
+        click.echo(f"{mark} {voice['name']:<12} {voice['language']:<6} {voice['description']}".rstrip())
     if not voices:
         click.echo("This model has no named voices: it finds one by itself, or speaks like a recording (--reference).")
     elif any(voice["default"] for voice in voices):
         click.echo("* is the default", err=True)
+
+
+@command.command("add")
+@click.argument("name")
+@click.option("--reference", type=_file, help="Sound like this recording.")
+@click.option("--prompt", type=_file, help="Go on from this recording.")
+@click.option("--prompt-text", help="What is said in the prompt.")
+@click.option("--instructions", help="Or: a voice by its description, with a model that designs voices.")
+@click.option("--description", default="", help="For people.")
+@click.option("--language", default="", help="Its code, such as en.")
+@click.option("--consent", is_flag=True, help="The speaker agrees to having the voice cloned.")
+@click.option("--consent-by", help="Who says so.")
+@click.option("--consent-scope", help="To what use.")
+@_url
+@_api_key
+def add(name: str, reference: Path | None, prompt: Path | None, url: str, api_key: str | None, **fields: Any) -> None:
+    """Have a server make a voice of recordings, 2 to 60 s of one speaker."""
+    from realtime_tts.cli.remote import post_form
+
+    given = {field: "true" if value is True else value for field, value in fields.items() if value}
+    files = {part: path for part, path in {"reference": reference, "prompt": prompt}.items() if path is not None}
+    voice = post_form(url, "/v1/voices", api_key, {"name": name, **given}, files)
+    click.echo(voice["id"])
+    for warning in voice["warnings"]:
+        click.secho(f"Warning: {warning['field']}: {warning['message']}", fg="yellow", err=True)
+
+
+@command.command("delete")
+@click.argument("name")
+@_url
+@_api_key
+def delete(name: str, url: str, api_key: str | None) -> None:
+    """Delete a voice of a server's, by its name or its id, and all that is kept of it."""
+    from urllib.parse import quote
+
+    from realtime_tts.cli.remote import delete as delete_at
+
+    delete_at(url, f"/v1/voices/{quote(name, safe='')}", api_key)
 
 
 def local_voices(model: str) -> list[dict[str, Any]]:
@@ -60,6 +108,7 @@ def local_voices(model: str) -> list[dict[str, Any]]:
     return [
         {
             "id": name,
+            "name": name,
             "language": voice.language,
             "description": voice.description,
             "default": name == policy.default_voice,

@@ -19,12 +19,13 @@ import pytest
 from click.testing import CliRunner, Result
 from fake_worker import fake_worker_command
 from gateway_harness import GatewayHarness
+from spoken_recordings import said, wav
 
 from realtime_tts.cli import sinks as cli_sinks
 from realtime_tts.cli.main import COMMANDS, cli
 from realtime_tts.cli.serve import announce
 from realtime_tts.cli.sinks import OggSink, WavSink, format_of
-from realtime_tts.errors import ConfigError
+from realtime_tts.errors import ConfigError, VoiceNotFound
 from realtime_tts.server.auth import hash_key, load_hashes
 
 
@@ -347,6 +348,21 @@ def test_voices_of_the_bundled_model_and_of_a_server(server: GatewayHarness) -> 
     assert [voice["id"] for voice in local] == ["slt", "rms", "awb"]
     remote = run("voices", "--url", server.url)
     assert remote.stdout.splitlines()[0].startswith("* slt")
+
+
+def test_a_servers_voices_are_added_and_deleted(server: GatewayHarness, tmp_path: Path) -> None:
+    (tmp_path / "clipped.wav").write_bytes(wav(said("slt") * 2.6))
+    recording = ("--reference", str(tmp_path / "clipped.wav"), "--url", server.url)
+    refused = run("voices", "add", "Anna", *recording)
+    assert "consent" in str(getattr(refused.exception, "message", ""))
+    added = run("voices", "add", "Anna", *recording, "--consent", "--consent-by", "Anna", "--description", "low")
+    assert (added.exit_code, added.stdout[:6]) == (0, "voice-")
+    assert "clipped" in added.stderr
+    listed = run("voices", "--url", server.url).stdout
+    assert [line.split() for line in listed.splitlines() if "Anna" in line] == [["Anna", "low"]]
+    assert run("voices", "delete", "Anna", "--url", server.url).exit_code == 0
+    assert "Anna" not in run("voices", "--url", server.url).stdout
+    assert isinstance(run("voices", "delete", "Anna", "--url", server.url).exception, VoiceNotFound)
 
 
 def test_serve_tells_where_to_go_and_what_it_speaks_with(
