@@ -100,6 +100,10 @@ class Fields:
             else self._fail(name, "must be an object")
         )
 
+    def optional_text_or_object(self, name: str) -> str | Fields | None:
+        value = self._values.get(name)
+        return self.optional_object(name) if isinstance(value, dict) else self.optional_text(name)
+
     def names(self) -> Iterator[str]:
         return iter(self._values)
 

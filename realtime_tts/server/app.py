@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import re
-import uuid
 from collections.abc import AsyncIterator
 
 from fastapi import Depends, FastAPI, WebSocket
-from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from realtime_tts import __version__
 from realtime_tts.config import Settings
@@ -19,35 +15,13 @@ from realtime_tts.server.auth import is_loopback
 from realtime_tts.server.docs_page import mount_docs
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.problems import install_problem_handlers, not_found_response
-from realtime_tts.server.vendors import elevenlabs
+from realtime_tts.server.request_ids import RequestIds
+from realtime_tts.server.vendors import cartesia, deepgram, elevenlabs
 from realtime_tts.server.websocket import serve_stream
 from realtime_tts.workers.client import EngineClient
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_RESPONSE_STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
-_DIALECTS = {"elevenlabs": elevenlabs.router}
+_DIALECTS = {"cartesia": cartesia.router, "deepgram": deepgram.router, "elevenlabs": elevenlabs.router}
 _DESCRIPTION = "Text deltas in, speech out. Speech itself goes over the WebSocket `/v1/stream`; see docs/protocol.md."
-
-
-class RequestIds:
-    """ASGI middleware: each response and each handshake carries ``x-request-id``, the client's own if it sent one."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
-            return
-        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
-        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-
-        async def send_with_id(message: Message) -> None:
-            if message["type"] in _RESPONSE_STARTS:
-                MutableHeaders(scope=message)["x-request-id"] = request_id
-            await send(message)
-
-        await self._app(scope, receive, send_with_id)
 
 
 def create_app(settings: Settings, engine: EngineClient) -> FastAPI:

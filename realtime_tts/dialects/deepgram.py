@@ -1,0 +1,187 @@
+"""Deepgram's wire format, version 1: `Speak`, `Flush`, `Clear` and `Close` as JSON; audio as bare binary frames.
+
+Nothing on the wire names a context. What comes up to a `Flush` is one, they are spoken one after the other, and the end
+of each is told by `Flushed`. An error ends its context: what comes for it up to the next `Flush` is not spoken.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.dialects.base import Habits
+from realtime_tts.dialects.json_input import Fields, load_object
+from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, UnsupportedAudioFormat
+from realtime_tts.session.messages import (
+    AudioPacket,
+    Cancel,
+    CancelAcknowledged,
+    ClientMessage,
+    ContextDone,
+    ContextFailed,
+    End,
+    ErrorMessage,
+    KeepAlive,
+    Leave,
+    ServerMessage,
+    Text,
+    WarningMessage,
+)
+
+CODECS = {"linear16": "pcm_s16le", "mulaw": "mulaw", "alaw": "alaw"}
+DEFAULT_RATES_HZ = {"linear16": 24_000, "mulaw": 8_000, "alaw": 8_000}
+FRAME_MS = 40  # of audio in a frame: as soon as speech begins, so much of it is there
+_HOUR_S = 3600.0
+_INTEGER = re.compile(r"[0-9]{1,9}")
+
+
+class DeepgramDialect:
+    """One socket of `/v1/speak`.
+
+    Args:
+        query: of the socket's address: model, encoding, sample_rate.
+        request_id: names the connection.
+        model: what is loaded; it is what clients are told.
+
+    Raises (at construction):
+        UnsupportedAudioFormat, InvalidRequest: a query that cannot be.
+    """
+
+    subprotocol = "token"  # what a browser offers, with its key behind it
+    habits = Habits(in_turn=True, refusals_are_final=True, min_idle_s=_HOUR_S)
+
+    def __init__(self, query: Mapping[str, str], request_id: str, model: str) -> None:
+        self._voice, self._audio = query.get("model"), read_raw_format(query)
+        self._metadata = _render(
+            "Metadata", request_id=request_id, model_name=model, model_version=model, model_uuid=request_id
+        )
+        self._turn = 1  # that is being written
+        self._is_open = self._is_over = False  # that turn
+        self._last_failed: str | None = None
+        self._num_flushed = self._num_cleared = 0
+
+    @property
+    def welcome(self) -> list[str]:
+        return [self._metadata]
+
+    # ---- from the client -----------------------------------------------------------------------------------------
+
+    def parse(self, frame: str | bytes, max_bytes: int) -> list[ClientMessage]:
+        if isinstance(frame, bytes):
+            raise InvalidMessage("a message is a text frame")
+        fields = load_object(frame, max_bytes)
+        kind = fields.text("type")
+        if kind not in _READERS:
+            raise InvalidMessage(f"type is one of {', '.join(_READERS)}", field="type")
+        return list(_READERS[kind](self, fields))
+
+    def _read_speak(self, fields: Fields) -> Iterable[ClientMessage]:
+        text = fields.text("text")
+        return [] if self._is_over else [self._text(text)]
+
+    def _read_flush(self, fields: Fields) -> Iterable[ClientMessage]:
+        if self._is_over:
+            self._begin_turn()
+        # Each flush is answered, so one without text before it is a turn too.
+        opening = [] if self._is_open else [self._text("")]
+        end = End(str(self._turn))
+        self._begin_turn()
+        return [*opening, end]
+
+    def _read_clear(self, fields: Fields) -> Iterable[ClientMessage]:
+        self._begin_turn()
+        return [Cancel()]
+
+    def _read_close(self, fields: Fields) -> Iterable[ClientMessage]:
+        return [Leave(at_once=True)]
+
+    def _text(self, text: str) -> Text:
+        self._is_open = True
+        return Text(str(self._turn), text, self._voice, self._audio)
+
+    def _begin_turn(self) -> None:
+        self._turn += 1
+        self._is_open = self._is_over = False
+
+    # ---- to the client -------------------------------------------------------------------------------------------
+
+    def serialize(self, message: ServerMessage) -> list[str | bytes]:
+        if isinstance(message, AudioPacket):
+            return [message.payload]
+        if isinstance(message, ContextDone):
+            self._num_flushed += 1
+            return [_render("Flushed", sequence_id=self._num_flushed - 1)]
+        if isinstance(message, CancelAcknowledged) and message.context_id is None:
+            self._num_cleared += 1
+            return [_render("Cleared", sequence_id=self._num_cleared - 1)]
+        if isinstance(message, KeepAlive):
+            return [self._metadata]
+        if isinstance(message, WarningMessage):
+            return [_render("Warning", **_both_names("warn", message.code, message.message))]
+        if isinstance(message, ErrorMessage | ContextFailed):
+            return self._render_error(message)
+        return []
+
+    def _render_error(self, message: ErrorMessage | ContextFailed) -> list[str | bytes]:
+        if message.context_id is not None:
+            if message.context_id == self._last_failed:
+                return []
+            self._last_failed = message.context_id
+            if message.context_id == str(self._turn):
+                self._is_over = True
+        return [_render("Error", **_both_names("err", message.code, message.message))]
+
+
+_READERS: dict[str, Callable[[DeepgramDialect, Fields], Iterable[ClientMessage]]] = {
+    "Speak": DeepgramDialect._read_speak,
+    "Flush": DeepgramDialect._read_flush,
+    "Clear": DeepgramDialect._read_clear,
+    "Close": DeepgramDialect._read_close,
+}
+
+# ---- what a query says, of a socket or over HTTP --------------------------------------------------------------------
+
+
+def read_raw_format(query: Mapping[str, str]) -> AudioFormat:
+    """`encoding` and `sample_rate`, without a container.
+
+    Raises:
+        UnsupportedAudioFormat, InvalidRequest: they cannot be.
+    """
+    encoding = query.get("encoding", "linear16")
+    if encoding not in CODECS:
+        raise UnsupportedAudioFormat(f"encoding must be one of {', '.join(CODECS)}", field="encoding")
+    if query.get("container", "none") != "none":
+        raise UnsupportedAudioFormat("container must be none here", field="container")
+    sample_rate = read_integer(query, "sample_rate")
+    return AudioFormat(CODECS[encoding], DEFAULT_RATES_HZ[encoding] if sample_rate is None else sample_rate, FRAME_MS)
+
+
+def read_integer(query: Mapping[str, str], name: str) -> int | None:
+    """Raises:
+    InvalidRequest: it is none.
+    """
+    value = query.get(name)
+    if value is not None and not _INTEGER.fullmatch(value):
+        raise InvalidRequest(f"{name} must be an integer", field=name)
+    return None if value is None else int(value)
+
+
+# ---- rendering -----------------------------------------------------------------------------------------------------
+
+
+def _render(kind: str, **fields: Any) -> str:
+    return json.dumps({"type": kind, **fields}, separators=(",", ":"), allow_nan=False)
+
+
+def _both_names(prefix: str, code: str, message: str) -> dict[str, str]:
+    """A code and a text, under the names that they have now and those that they had."""
+    return {"code": code, "description": message, f"{prefix}_code": code, f"{prefix}_msg": message}
+
+
+def problem(error: RealtimeTTSError) -> tuple[int, dict[str, Any]]:
+    """Status and body of an HTTP answer."""
+    return error.http_status, {"err_code": error.code, "err_msg": error.message}
