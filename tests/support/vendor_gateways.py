@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -88,6 +89,19 @@ def until_figure(url: str, name: str, wanted: float, timeout_s: float = 5.0) -> 
     while (value := gateway_figure(url, name)) != wanted and time.monotonic() < end:
         time.sleep(0.05)
     return value
+
+
+def num_at_work(url: str) -> float:
+    """Requests that the worker has: spoken, waiting, ahead of their listener or of their text."""
+    return sum(gateway_figure(url, f"engine_{state}") for state in ("running", "waiting", "parked", "awaiting_text"))
+
+
+async def until_working(url: str, wanted: bool, timeout_s: float = 5.0) -> None:
+    """Return when the worker says that it has something to do, or has nothing."""
+    end = time.monotonic() + timeout_s
+    while (await asyncio.to_thread(num_at_work, url) > 0) is not wanted:
+        assert time.monotonic() < end, "nothing is spoken" if wanted else "something is still being spoken"
+        await asyncio.sleep(0.02)
 
 
 def run_node(script: Path, *args: str, timeout_s: float = 30.0) -> dict[str, object]:

@@ -1,0 +1,248 @@
+"""Clients made for Cartesia, unmodified: its Python package, LiveKit's plugin and Pipecat's service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import livekit_turns
+import pipecat_turns
+import pytest
+from cartesia import AsyncCartesia, Cartesia
+from livekit.agents import APIStatusError
+from livekit.plugins import cartesia
+from pipecat.frames.frames import InterruptionFrame
+from pipecat.services.cartesia.tts import CartesiaTTSService
+from pipecat.services.tts_service import TextAggregationMode
+from vendor_gateways import API_KEY, gateway_figure, until_working
+from websockets.exceptions import InvalidStatus
+
+TOKENS = ["Hel", "lo ", "there, ", "this is ", "a turn. ", "And one ", "more."]
+TEXT = "".join(TOKENS)
+WORDS = TEXT.split()
+LONG = "This one goes on and on, until somebody breaks it off. " * 8
+RAW = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24_000}
+REQUEST: dict[str, Any] = {
+    "model_id": "sonic-3",
+    "voice": {"mode": "id", "id": "6ccbfb76-1fc6-48f7-b71d-91ac6298247b"},
+    "output_format": RAW,
+    "language": "en",
+}
+LAST_S = 2.6  # so long the fake voice speaks TEXT, and at least
+
+
+def sdk(url: str, key: str = "any") -> AsyncCartesia:
+    return AsyncCartesia(api_key=key, base_url=url, websocket_base_url=url.replace("http", "ws", 1))
+
+
+def service(url: str, key: str = "any", **options: Any) -> CartesiaTTSService:
+    address = url.replace("http", "ws", 1) + "/tts/websocket"
+    settings = CartesiaTTSService.Settings(voice="6ccbfb76-1fc6-48f7-b71d-91ac6298247b")
+    return CartesiaTTSService(api_key=key, url=address, settings=settings, **options)
+
+
+async def receive(context: Any) -> tuple[bytes, list[str]]:
+    """A context's audio and words, up to its end."""
+    pcm, words = b"", []
+    async for event in context.receive():
+        assert event.type in ("chunk", "timestamps", "flush_done", "done"), event
+        if event.type == "chunk":
+            pcm += event.audio
+        elif event.type == "timestamps":
+            words += event.word_timestamps.words
+    return pcm, words
+
+
+# ---- the Python package -------------------------------------------------------------------------------------------
+
+
+async def test_sdk_speaks_deltas_and_the_next_turn_on_the_same_socket(fake_gateway: str) -> None:
+    sessions = gateway_figure(fake_gateway, "sessions_opened_total")
+    async with sdk(fake_gateway) as client, client.tts.websocket_connect() as socket:
+        for _ in range(2):
+            context = socket.context(**REQUEST, add_timestamps=True, timeout=10)
+            for token in TOKENS:
+                await context.push(token)
+                await asyncio.sleep(0.01)
+            await context.no_more_inputs()
+            pcm, words = await receive(context)
+            assert words == WORDS
+            assert len(pcm) >= LAST_S * 48_000
+    assert gateway_figure(fake_gateway, "sessions_opened_total") == sessions + 1
+
+
+def test_the_synchronous_sdk_and_a_message_without_more(fake_gateway: str) -> None:
+    address = fake_gateway.replace("http", "ws", 1)
+    with Cartesia(api_key="any", base_url=fake_gateway, websocket_base_url=address) as client:
+        socket = client.tts.websocket()
+        socket.connect()
+        answers = socket.send(
+            model_id="sonic-3", transcript=TEXT, voice=REQUEST["voice"], output_format=RAW, add_timestamps=True
+        )
+        told = list(answers)
+        socket.close()
+    assert sum(len(answer.audio) for answer in told if answer.audio) >= LAST_S * 48_000
+    assert [word for answer in told if answer.word_timestamps for word in answer.word_timestamps.words] == WORDS
+
+
+async def test_sdk_turns_overlap_on_one_socket(fake_gateway: str) -> None:
+    async with sdk(fake_gateway) as client, client.tts.websocket_connect() as socket:
+        contexts = [socket.context(**REQUEST, add_timestamps=True, timeout=10) for _ in range(3)]
+        for token in TOKENS:
+            for context in contexts:
+                await context.push(token)
+        for context in contexts:
+            await context.no_more_inputs()
+        heard = await asyncio.gather(*map(receive, contexts))
+    assert [words for _, words in heard] == [WORDS] * 3
+    assert len({len(pcm) for pcm, _ in heard}) == 1
+
+
+async def test_sdk_flushes_and_tells_audio_apart_by_them(fake_gateway: str) -> None:
+    async with sdk(fake_gateway) as client, client.tts.websocket_connect() as socket:
+        context = socket.context(**REQUEST, timeout=10)
+        await context.push("Stay hungry, ")
+        await context.push("", flush=True)
+        await context.push("stay foolish.")
+        await context.no_more_inputs()
+        told = [(event.type, event.flush_id) async for event in context.receive() if event.type != "done"]
+    first, second = told.index(("flush_done", 1)), len(told)
+    assert set(told[:first]) == {("chunk", 1)}
+    assert set(told[first + 1 : second]) == {("chunk", 2)}
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_sdk_interrupts(fake_gateway: str, ended: bool) -> None:
+    async with sdk(fake_gateway) as client, client.tts.websocket_connect() as socket:
+        context = socket.context(**REQUEST, timeout=10)
+        await context.push(LONG)
+        if ended:
+            await context.no_more_inputs()
+        await until_working(fake_gateway, True)
+        await context.cancel()
+        await until_working(fake_gateway, False)
+        after = socket.context(**REQUEST, timeout=10)
+        await after.push("Next.", continue_=False)
+        assert (await receive(after))[0]
+
+
+async def test_sdk_is_told_of_an_error_and_goes_on(fake_gateway: str) -> None:
+    async with sdk(fake_gateway) as client, client.tts.websocket_connect() as socket:
+        bad = socket.context(**{**REQUEST, "language": "xx"}, timeout=10)
+        await bad.push("Hello.")
+        [error] = [event async for event in bad.receive()]
+        good = socket.context(**REQUEST, timeout=10)
+        await good.push("Hello.", continue_=False)
+        assert (await receive(good))[0]
+    assert (error.type, error.status_code, error.error_code) == ("error", 400, "unsupported_language")
+    assert "speaks en" in error.message
+
+
+async def test_sdk_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_gateway: str) -> None:
+    for url, key, status in ((keyed_gateway, "wrong", 401), (full_gateway, "any", 503)):
+        async with sdk(url, key) as client:
+            with pytest.raises(InvalidStatus) as refused:
+                await client.tts.websocket_connect().enter()
+            assert refused.value.response.status_code == status
+    async with sdk(keyed_gateway, API_KEY) as client, client.tts.websocket_connect() as socket:
+        context = socket.context(**REQUEST, timeout=10)
+        await context.push("Hello.", continue_=False)
+        assert (await receive(context))[0]
+
+
+# ---- LiveKit ------------------------------------------------------------------------------------------------------
+
+
+async def test_livekit_speaks_deltas_with_words_and_the_next_turn_on_the_same_socket(fake_gateway: str) -> None:
+    sessions = gateway_figure(fake_gateway, "sessions_opened_total")
+    async with livekit_turns.plugin(cartesia.TTS, base_url=fake_gateway, api_key="any") as tts:
+        for _ in range(2):
+            heard = await livekit_turns.speak(tts, TOKENS, livekit_turns.TOKEN_EVERY_S)
+            assert heard.seconds >= LAST_S
+            assert "".join(heard.words).split() == WORDS
+    assert gateway_figure(fake_gateway, "sessions_opened_total") == sessions + 1
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_livekit_interrupts_with_the_next_turn(fake_gateway: str, ended: bool) -> None:
+    """It sends no cancel, and closes the socket when it wants another one."""
+    async with livekit_turns.plugin(cartesia.TTS, base_url=fake_gateway, api_key="any") as tts:
+        async with livekit_turns.interrupted(tts, LONG, ended):
+            await until_working(fake_gateway, True)
+        assert (await livekit_turns.speak(tts, ["Next."])).seconds > 0
+        await until_working(fake_gateway, False)
+
+
+async def test_livekit_turns_overlap(fake_gateway: str) -> None:
+    async with livekit_turns.plugin(cartesia.TTS, base_url=fake_gateway, api_key="any") as tts:
+        heard = await asyncio.gather(*(livekit_turns.speak(tts, TOKENS) for _ in range(2)))
+    assert ["".join(turn.words).split() for turn in heard] == [WORDS] * 2
+
+
+async def test_livekit_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_gateway: str) -> None:
+    for url, status in ((keyed_gateway, 401), (full_gateway, 503)):
+        async with livekit_turns.plugin(cartesia.TTS, base_url=url, api_key="wrong") as tts:
+            with pytest.raises(APIStatusError) as refused:
+                await livekit_turns.speak(tts, TOKENS)
+            assert refused.value.status_code == status
+
+
+# ---- Pipecat ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[TextAggregationMode.SENTENCE, TextAggregationMode.TOKEN], ids=["sentences", "tokens"])
+def aggregation(request: pytest.FixtureRequest) -> Iterator[TextAggregationMode]:
+    return request.param
+
+
+async def test_pipecat_speaks_deltas_with_words_and_the_next_turn_on_the_same_socket(
+    fake_gateway: str, aggregation: TextAggregationMode
+) -> None:
+    sessions = gateway_figure(fake_gateway, "sessions_opened_total")
+    async with pipecat_turns.talking(service(fake_gateway, text_aggregation_mode=aggregation)) as talk:
+        for turn in (1, 2):
+            await talk.begin()
+            await talk.write(*TOKENS, every_s=0.01)
+            await talk.end()
+            await talk.until_stopped(turn)
+            assert talk.seconds >= turn * LAST_S
+        assert talk.words == WORDS * 2
+        assert talk.errors == []
+    assert gateway_figure(fake_gateway, "sessions_opened_total") == sessions + 1
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_pipecat_interrupts(fake_gateway: str, ended: bool) -> None:
+    async with pipecat_turns.talking(service(fake_gateway)) as talk:
+        await talk.begin()
+        await talk.write(LONG)
+        if ended:
+            await talk.end()
+        await talk.until_audio()
+        await until_working(fake_gateway, True)
+        await talk.interrupt()
+        await until_working(fake_gateway, False)
+        await talk.until(lambda: talk.of(InterruptionFrame))
+        heard = len(talk.pcm)
+        await talk.begin()
+        await talk.write("Next.")
+        await talk.end()
+        await talk.until(lambda: len(talk.pcm) > heard)
+        assert talk.errors == []
+
+
+async def test_pipecat_turns_follow_each_other_however_fast_they_come(fake_gateway: str) -> None:
+    async with pipecat_turns.talking(service(fake_gateway)) as talk:
+        await talk.say("One of them.")
+        await talk.say("And another.")
+        await talk.until_stopped(2)
+        assert talk.words == ["One", "of", "them.", "And", "another."]
+        assert talk.errors == []
+
+
+async def test_pipecat_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_gateway: str) -> None:
+    for url, status in ((keyed_gateway, "401"), (full_gateway, "503")):
+        async with pipecat_turns.talking(service(url, "wrong")) as talk:
+            await talk.until(lambda: talk.errors)
+            assert status in talk.errors[0].error
