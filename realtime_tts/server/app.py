@@ -16,12 +16,20 @@ from realtime_tts.server.docs_page import mount_docs
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.problems import install_problem_handlers, not_found_response
 from realtime_tts.server.request_ids import RequestIds
-from realtime_tts.server.vendors import cartesia, deepgram, elevenlabs
+from realtime_tts.server.vendors import cartesia, deepgram, elevenlabs, openai
 from realtime_tts.server.websocket import serve_stream
 from realtime_tts.workers.client import EngineClient
 
-_DIALECTS = {"cartesia": cartesia.router, "deepgram": deepgram.router, "elevenlabs": elevenlabs.router}
-_DESCRIPTION = "Text deltas in, speech out. Speech itself goes over the WebSocket `/v1/stream`; see docs/protocol.md."
+_DIALECTS = {
+    "openai": openai.router,
+    "cartesia": cartesia.router,
+    "elevenlabs": elevenlabs.router,
+    "deepgram": deepgram.router,
+}
+_DESCRIPTION = (
+    "Text deltas in, speech out. Live speech goes over the WebSocket `/v1/stream` (docs/protocol.md), a whole text "
+    "also over plain HTTP; clients of other services find here what they know (docs/clients.md)."
+)
 
 
 def create_app(settings: Settings, engine: EngineClient) -> FastAPI:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ class Catalogue:
 
     def __init__(self, ready: frames.Ready, defaults: SpeechDefaults, max_text_chars: int) -> None:
         self.ready, self.defaults = ready, defaults
+        self.created = int(time.time())  # that is, loaded
         self._max_text_chars = max_text_chars
 
     def models(self) -> dict[str, Any]:
@@ -28,6 +30,7 @@ class Catalogue:
                 {
                     "id": ready.model,
                     "object": "model",
+                    "created": self.created,
                     "owned_by": "realtime-tts",
                     "sample_rate": ready.sample_rate,
                     "languages": list(self.defaults.policy.languages),

@@ -299,11 +299,13 @@ class Gateway:
                 raise too_many
             self.lateness.begin()
             self._speeches.add(holder)
+            self.metrics.http_speeches.set(len(self._speeches))
             self._places.give_back(place)
             try:
                 yield
             finally:
                 self._speeches.discard(holder)
+                self.metrics.http_speeches.set(len(self._speeches))
                 self._changed.set()
 
     @property

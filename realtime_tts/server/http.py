@@ -61,19 +61,29 @@ def problems(**descriptions: str) -> dict[int | str, dict[str, Any]]:
     }
 
 
-async def read_body(request: Request, schema: type[B]) -> B:
-    """A small JSON body. By hand, since a body that FastAPI reads is read before the key is asked for, and whole.
+async def read_bounded(request: Request, max_bytes: int) -> bytes:
+    """A body. By hand, since one that FastAPI reads is read before the key is asked for, and whole.
 
     Raises:
-        RequestTooLarge, InvalidRequest
+        RequestTooLarge: it has more bytes.
     """
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > _MAX_BODY_BYTES:
-            raise RequestTooLarge(f"the body has more than {_MAX_BODY_BYTES} bytes")
+        if len(body) > max_bytes:
+            raise RequestTooLarge(f"the body has more than {max_bytes} bytes")
+    return bytes(body)
+
+
+async def read_body(request: Request, schema: type[B]) -> B:
+    """A small JSON body.
+
+    Raises:
+        RequestTooLarge, InvalidRequest
+    """
+    body = await read_bounded(request, _MAX_BODY_BYTES)
     try:
-        return schema.model_validate_json(bytes(body) or b"{}", strict=True)
+        return schema.model_validate_json(body or b"{}", strict=True)
     except ValidationError as error:
         raise invalid_body(error.errors()[0]) from None
 

@@ -65,6 +65,7 @@ class Metrics:
         named: dict[str, Any] = {"registry": self.registry, "namespace": "realtime_tts"}
         self.sessions = Gauge("sessions", "Sessions alive, those waiting for their client included", **named)
         self.sessions_total = Counter("sessions_opened", "Sessions opened", **named)
+        self.http_speeches = Gauge("http_speeches", "Texts that are being spoken over plain HTTP", **named)
         self.refused = Counter("handshakes_refused", "Connections refused at the handshake", ["code"], **named)
         self.contexts = Counter("contexts", "Contexts ended", ["outcome"], **named)
         self.ttfa = Histogram(
@@ -102,16 +103,25 @@ class Metrics:
     def ended(self, message: messages.TerminalMessage) -> None:
         """Count a context, by its terminal message."""
         if isinstance(message, messages.ContextDone):
-            self.contexts.labels("done").inc()
-            self.characters.inc(message.characters)
-            if message.ttfa_ms is not None:
-                self.ttfa.observe(message.ttfa_ms / 1000)
+            self.context_done(message.characters, message.ttfa_ms)
         elif isinstance(message, messages.ContextCancelled):
-            self.contexts.labels("cancelled").inc()
-            self.barge_ins.inc(message.by_client)
+            self.context_cancelled(message.by_client)
         else:
-            self.contexts.labels("failed").inc()
-            self.errors.labels(message.code).inc()
+            self.context_failed(message.code)
+
+    def context_done(self, num_chars: int, ttfa_ms: float | None) -> None:
+        self.contexts.labels("done").inc()
+        self.characters.inc(num_chars)
+        if ttfa_ms is not None:
+            self.ttfa.observe(ttfa_ms / 1000)
+
+    def context_cancelled(self, by_client: bool) -> None:
+        self.contexts.labels("cancelled").inc()
+        self.barge_ins.inc(by_client)
+
+    def context_failed(self, code: str) -> None:
+        self.contexts.labels("failed").inc()
+        self.errors.labels(code).inc()
 
     def sent_packet(self, codec: str, duration_s: float, late: bool) -> None:
         self.packets.labels(codec).inc()

@@ -65,6 +65,7 @@ class Params(_Body):
 class Model(_Body):
     id: str
     object: Literal["model"]
+    created: int = Field(description="when it was loaded, seconds since 1970")
     owned_by: str
     sample_rate: int = Field(description="of the model's own audio, Hz")
     languages: list[str] = Field(description="codes; empty: the model does not say")

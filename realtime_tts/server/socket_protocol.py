@@ -277,7 +277,8 @@ class RequestProtocol(H11Protocol):
         """Drop the connection in the midst of an answer, which the peer so learns not to be whole."""
         if self.cycle is not None:
             self.cycle.disconnected = True
-        self.transport.abort()
+        self.transport.close()  # what was told before still leaves
+        self._abort_after(self.close_timeout_s)
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()

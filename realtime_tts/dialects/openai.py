@@ -1,0 +1,127 @@
+"""OpenAI's speech over HTTP: what its clients send and expect. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from realtime_tts.audio.stream_format import StreamFormat
+from realtime_tts.dialects.json_input import Fields, load_object
+from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.errors import (
+    Forbidden,
+    InvalidRequest,
+    LimitExceeded,
+    RealtimeTTSError,
+    UnsupportedAudioFormat,
+)
+from realtime_tts.session.settings import SpeechParams
+
+RATE_HZ = 24_000  # of all that this service makes but Opus
+FORMATS = {
+    "mp3": StreamFormat("mp3", "mp3", RATE_HZ, 96_000),
+    "opus": StreamFormat("ogg", "opus", 48_000, 32_000),
+    "aac": StreamFormat("adts", "aac", RATE_HZ, 64_000),
+    "flac": StreamFormat("flac", "flac", RATE_HZ),
+    "wav": StreamFormat("wav", "pcm_s16le", RATE_HZ),
+    "pcm": StreamFormat("raw", "pcm_s16le", RATE_HZ),
+}
+STREAM_FORMATS = ("audio", "sse")
+SPEEDS = (0.25, 4.0)
+EVENT_STREAM = "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIRequest:
+    """`POST /v1/audio/speech`. `as_events`: the answer is a stream of server-sent events."""
+
+    speech: SpeechRequest
+    as_events: bool
+
+
+def parse_request(body: bytes) -> OpenAIRequest:
+    """Raises:
+    InvalidMessage: not JSON, not an object, a field of another type.
+    InvalidRequest, UnsupportedAudioFormat: a value that cannot be.
+    """
+    fields = load_object(body, len(body))
+    text = fields.text("input")
+    if not text.strip():
+        raise InvalidRequest("input is empty", field="input")
+    name = fields.optional_text("response_format") or "mp3"
+    if name not in FORMATS:
+        raise UnsupportedAudioFormat(f"response_format must be one of {', '.join(FORMATS)}", field="response_format")
+    stream_format = fields.optional_text("stream_format") or "audio"
+    if stream_format not in STREAM_FORMATS:
+        raise InvalidRequest(f"stream_format must be one of {', '.join(STREAM_FORMATS)}", field="stream_format")
+    speech = SpeechRequest(
+        text=text,
+        audio=FORMATS[name],
+        voice=_parse_voice(fields),
+        model=fields.optional_text("model"),
+        params=SpeechParams(instructions=fields.optional_text("instructions") or None),
+        notices=_parse_speed(fields),
+    )
+    return OpenAIRequest(speech, as_events=stream_format == "sse")
+
+
+def _parse_voice(fields: Fields) -> str | None:
+    """A name, or an object with the id of a voice of one's own."""
+    try:
+        return fields.optional_text("voice")
+    except InvalidRequest:
+        voice = fields.optional_object("voice")
+        return None if voice is None else voice.text("id")
+
+
+def _parse_speed(fields: Fields) -> tuple[str, ...]:
+    speed = fields.optional_number("speed")
+    if speed is not None and not SPEEDS[0] <= speed <= SPEEDS[1]:
+        raise InvalidRequest(f"speed must be within {SPEEDS[0]:g} and {SPEEDS[1]:g}", field="speed")
+    return () if speed in (None, 1.0) else ("speed is ignored",)
+
+
+# ---- answers -----------------------------------------------------------------------------------------------------
+
+
+def problem(error: RealtimeTTSError) -> tuple[int, dict[str, Any]]:
+    """Status and body of an error."""
+    status = error.http_status
+    if isinstance(error, InvalidRequest) and status not in (404, 413):
+        status = 400
+    body = {"message": error.message, "type": _error_type(error), "param": error.field, "code": error.code}
+    return status, {"error": body}
+
+
+def _error_type(error: RealtimeTTSError) -> str:
+    if isinstance(error, LimitExceeded):
+        return "rate_limit_error"
+    if isinstance(error, Forbidden):
+        return "permission_error"
+    return "server_error" if error.http_status >= 500 else "invalid_request_error"
+
+
+def audio_event(audio: bytes) -> bytes:
+    return _event({"type": "speech.audio.delta", "audio": base64.b64encode(audio).decode()})
+
+
+def done_event(num_chars: int, num_patches: int) -> bytes:
+    """Usage is told in what this server counts: characters in, the model's patches of audio out."""
+    usage = {"input_tokens": num_chars, "output_tokens": num_patches, "total_tokens": num_chars + num_patches}
+    return _event({"type": "speech.audio.done", "usage": usage})
+
+
+def error_event(error: RealtimeTTSError) -> bytes:
+    return _event({"type": "error", **problem(error)[1]})
+
+
+def _event(content: Mapping[str, Any]) -> bytes:
+    return f"data: {json.dumps(content, separators=(',', ':'))}\n\n".encode()
+
+
+def model_entry(model_id: str, created: int) -> dict[str, Any]:
+    """An entry of the list of models, or the answer to a question for one."""
+    return {"id": model_id, "object": "model", "created": created, "owned_by": "realtime-tts"}

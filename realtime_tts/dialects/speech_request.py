@@ -1,0 +1,25 @@
+"""What a client of another service asks for in one request over plain HTTP, in this server's terms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from realtime_tts.audio.stream_format import StreamFormat
+from realtime_tts.session.settings import SpeechParams
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechRequest:
+    """A whole text, and how it is to be spoken.
+
+    Attributes:
+        voice, model: as the client named them; None: it left the choice to the server.
+        notices: what was asked for and will not be done, one sentence each, without words of the client's.
+    """
+
+    text: str
+    audio: StreamFormat
+    voice: str | None = None
+    model: str | None = None
+    params: SpeechParams = field(default_factory=SpeechParams)
+    notices: tuple[str, ...] = ()

@@ -1,0 +1,229 @@
+"""Speech over plain HTTP: one text in, one stream of bytes out, made as fast as it is read.
+
+A request is a context without a session. It holds a place, counts and is limited as a session with one context is; the
+engine stays a few seconds ahead of what the socket has taken, and stops within a step of the client's going.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import enum
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from realtime_tts.audio.speech_stream import SpeechStream
+from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.errors import Draining, RealtimeTTSError, TextTooLong
+from realtime_tts.server.caller import Caller
+from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.logs import log_event
+from realtime_tts.server.metrics import PlaybackEstimate
+from realtime_tts.server.reading_clock import ReadingClock
+from realtime_tts.session.alignment import WordAligner
+from realtime_tts.session.messages import TimedWord
+from realtime_tts.session.settings import Choices, ContextSettings
+from realtime_tts.speech.speaker import Piece, Speaker
+from realtime_tts.speech.whole_text import speak_whole
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What there is more of the speech.
+
+    Attributes:
+        data: the stream's next bytes; none where an encoder holds them back.
+        words: that begin in it or shortly after, each once, in order; none if nobody wants them.
+        audio_ms: of the speech so far, this chunk included.
+    """
+
+    data: bytes
+    words: tuple[TimedWord, ...]
+    audio_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """Of a speech that has ended. `patches`: the model's own units."""
+
+    characters: int
+    audio_ms: float
+    patches: int
+
+
+class Outcome(enum.Enum):
+    """RUNNING → DONE, FAILED or LEFT, once."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    LEFT = "cancelled"  # the client has gone
+
+
+class HttpSpeech:
+    """One text on its way to one client: a `Holder` of a place, and an iteration of chunks, once.
+
+    `close` must be called at its end; it is immediate.
+
+    Raises (at construction):
+        EngineLost: no worker has been ready yet.
+        TextTooLong, VoiceNotFound, ModelNotFound, InvalidRequest: what cannot be spoken, or not so.
+    """
+
+    lost_at = None
+
+    def __init__(self, gateway: Gateway, caller: Caller, request: SpeechRequest, wants_words: bool) -> None:
+        self.tenant, self.request = caller.tenant, request
+        self._gateway, self._wants_words = gateway, wants_words
+        settings = _resolve(gateway, caller, request)
+        self.voice = settings.voice  # by its name
+        self._settings = dataclasses.replace(settings, voice=gateway.voices.engine_id(settings.voice, caller.tenant))
+        self.outcome = Outcome.RUNNING
+        self._begun_s = time.monotonic()
+        self._ttfa_ms: float | None = None
+        self._audio_ms = 0.0
+        self._clock, self._listener, self._is_behind = ReadingClock(), PlaybackEstimate(), False
+        self._aligner = WordAligner()
+        self._num_segments = 0
+        self._error: RealtimeTTSError | None = None
+        self._speaker: Speaker | None = None
+        self._feeder: asyncio.Task[None] | None = None
+
+    # ---- Holder --------------------------------------------------------------------------------------------------
+
+    @property
+    def num_speaking(self) -> int:
+        return int(self.outcome is Outcome.RUNNING)
+
+    def drain(self) -> None:
+        """A text that is whole ends by itself."""
+
+    def close(self, code: int = 0, reason: str = "") -> None:
+        """Stop at once; with a reason, the client is told that the server could not go on."""
+        if reason:
+            self._error = self._error or Draining("the server is shutting down")
+        if self._speaker is not None:
+            self._speaker.close()
+        if self._feeder is not None:
+            self._feeder.cancel()
+
+    # ---- the speech ----------------------------------------------------------------------------------------------
+
+    async def chunks(self) -> AsyncGenerator[Chunk, None]:
+        """The speech, as it is made.
+
+        Raises:
+            RealtimeTTSError: what kept the engine from making it.
+        """
+        gateway = self._gateway
+        context_id = "h_" + secrets.token_urlsafe(9)
+        speaker = self._speaker = Speaker(gateway.engine, context_id, self._settings, tenant=self.tenant)
+        planner = gateway.catalogue.defaults.make_planner(self._settings)
+        self._feeder = asyncio.create_task(speak_whole(self.request.text, planner, speaker), name="plan speech")
+        # The encoder is set up in a thread, while the engine makes the first patch.
+        rate_hz, audio = speaker.sample_rate_hz, self.request.audio
+        making = asyncio.ensure_future(gateway.encoders.run(lambda: SpeechStream(rate_hz, audio)))
+        try:
+            async for piece in speaker:
+                stream = await making
+                data = await self._encode(stream, piece.pcm) if piece.pcm else b""
+                self._audio_ms += 1000 * len(piece.pcm) / 2 / rate_hz
+                yield Chunk(data, self._place(piece), self._audio_ms)
+            if self._error is None and self.outcome is Outcome.RUNNING:
+                stream = await making
+                rest = stream.finish() if audio.is_plain else await gateway.encoders.run(stream.finish)
+                yield Chunk(rest, (), self._audio_ms)
+        finally:
+            making.cancel()
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def total(self) -> Total:
+        ready = self._gateway.catalogue.ready
+        patches = round(self._audio_ms / 1000 * ready.sample_rate / ready.patch_samples)
+        return Total(len(self.request.text), self._audio_ms, patches)
+
+    async def _encode(self, stream: SpeechStream, pcm: bytes) -> bytes:
+        # To resample costs less than the way to a thread and back.
+        return (
+            stream.push(pcm) if stream.format.is_plain else await self._gateway.encoders.run(lambda: stream.push(pcm))
+        )
+
+    def _place(self, piece: Piece) -> tuple[TimedWord, ...]:
+        if not self._wants_words:
+            return ()
+        if piece.segment.index == self._num_segments:
+            self._aligner.add_segment(piece.segment)
+            self._num_segments += 1
+        self._aligner.progress(piece.segment.index, piece.audio_ms, piece.done, piece.reached)
+        return tuple(self._aligner.commit_until(self._audio_ms))
+
+    # ---- the listener --------------------------------------------------------------------------------------------
+
+    def taken(self, duration_ms: float) -> None:
+        """The socket has taken so much more; the rest of its chunk's bytes are an encoder's business."""
+        now = time.monotonic()
+        if self._ttfa_ms is None:
+            self._ttfa_ms = 1000 * (now - self._begun_s)
+        self._clock.take(self._audio_ms, now)
+        self._tell_playback(now)
+        is_late = self._listener.packet(duration_ms / 1000, now)
+        self._gateway.metrics.sent_packet(self.request.audio.codec, duration_ms / 1000, is_late)
+
+    def listens(self, keeps_up: bool) -> None:
+        """The client reads (again), or does not."""
+        self._is_behind = not keeps_up
+        self._tell_playback(time.monotonic())
+
+    def left(self) -> None:
+        """The client has gone."""
+        if self.outcome is Outcome.RUNNING:
+            self.ended(Outcome.LEFT)
+            self.close()
+
+    def ended(self, outcome: Outcome, error: RealtimeTTSError | None = None) -> None:
+        """Enter the end in the books, once."""
+        if self.outcome is not Outcome.RUNNING:
+            return
+        self.outcome = outcome
+        metrics = self._gateway.metrics
+        if outcome is Outcome.DONE:
+            metrics.context_done(len(self.request.text), self._ttfa_ms)
+        elif outcome is Outcome.LEFT:
+            metrics.context_cancelled(by_client=True)
+        elif error is not None:
+            metrics.context_failed(error.code)
+        log_event(
+            logger,
+            logging.INFO,
+            "http_speech_ended",
+            outcome=outcome.value,
+            characters=len(self.request.text),
+            audio_ms=self._audio_ms,
+            ttfa_ms=self._ttfa_ms,
+            code=None if error is None else error.code,
+        )
+
+    def _tell_playback(self, now: float) -> None:
+        if self._speaker is not None and self._audio_ms:
+            self._speaker.playback(self._clock.heard_ms(now), self._is_behind)
+
+
+def _resolve(gateway: Gateway, caller: Caller, request: SpeechRequest) -> ContextSettings:
+    config = gateway.settings.server
+    if len(request.text) > config.max_text_chars:
+        raise TextTooLong(f"a text has at most {config.max_text_chars} characters", field="text")
+    gateway.check_model(request.model)
+    return gateway.catalogue.defaults.resolve(
+        Choices(),
+        Choices(request.voice, params=dataclasses.replace(request.params, mode="clause")),  # the text is whole
+        tenant=caller.tenant,
+        permissive=not config.strict_ids,
+        only_voices=caller.voices,
+    )

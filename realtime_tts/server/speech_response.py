@@ -1,0 +1,176 @@
+"""The answer to a request for speech over plain HTTP, as a dialect renders it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Protocol
+
+from fastapi import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.errors import InternalError, RealtimeTTSError
+from realtime_tts.server.caller import Caller
+from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.http import read_bounded
+from realtime_tts.server.http_speech import Chunk, HttpSpeech, Outcome, Total
+from realtime_tts.server.logs import log_crash
+from realtime_tts.server.socket_protocol import SOCKET_EXTENSION, RequestProtocol
+
+logger = logging.getLogger(__name__)
+
+_UNREAD_S = 30.0  # a client that takes nothing for so long is cut off; who listens at leisure has buffers to drain
+_BODY_BYTES_PER_CHAR = 12  # of JSON that escapes whatever it can
+_BODY_BYTES_BESIDE = 16 * 1024
+_MAX_NAME_CHARS = 64
+
+
+class Rendering(Protocol):
+    """How a dialect tells a client of the speech. One for each answer; it may remember what it has told.
+
+    The answer begins with the first bytes that there are; what goes wrong before is answered with an error's status.
+    """
+
+    @property
+    def content_type(self) -> str: ...
+
+    @property
+    def wants_words(self) -> bool: ...
+
+    def chunk(self, chunk: Chunk) -> bytes: ...
+
+    def end(self, total: Total) -> bytes: ...
+
+    def error(self, error: RealtimeTTSError) -> bytes:
+        """The last that the client is told, before the answer is cut off; b"": nothing can be told."""
+        ...
+
+
+class PlainAudio:
+    """The stream itself."""
+
+    wants_words = False
+
+    def __init__(self, request: SpeechRequest) -> None:
+        self.content_type = request.audio.content_type
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        return chunk.data
+
+    def end(self, total: Total) -> bytes:
+        return b""
+
+    def error(self, error: RealtimeTTSError) -> bytes:
+        return b""
+
+
+class SpeechResponse(StreamingResponse):
+    """The answer to a request for speech. What goes wrong before its first bytes is raised: a router's shape tells it.
+
+    Raises (at construction): as `HttpSpeech`.
+    """
+
+    def __init__(
+        self, gateway: Gateway, caller: Caller, request: SpeechRequest, rendering: Rendering | None = None
+    ) -> None:
+        self._rendering: Rendering = rendering or PlainAudio(request)
+        self._gateway, self._caller = gateway, caller
+        self._speech = HttpSpeech(gateway, caller, request, self._rendering.wants_words)
+        super().__init__(
+            (), headers=_headers(gateway, request, self._speech.voice), media_type=self._rendering.content_type
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        speech = self._speech
+        socket: RequestProtocol | None = scope.get("extensions", {}).get(SOCKET_EXTENSION)
+        with contextlib.ExitStack() as stack:
+            place = stack.enter_context(contextlib.ExitStack())
+            try:
+                place.enter_context(self._gateway.speech(self._caller, len(speech.request.text), speech))
+            except RealtimeTTSError as error:
+                self._gateway.note_refusal(error)
+                raise
+            if socket is not None:
+                stack.enter_context(socket.streaming(speech.listens, _UNREAD_S))
+            leaving = asyncio.create_task(_until_gone(receive, speech), name="watch client")
+            try:
+                await self._answer(send, socket, place)
+            finally:
+                speech.left()  # if it has not ended, we were cancelled
+                speech.close()
+                leaving.cancel()
+                await asyncio.gather(leaving, return_exceptions=True)
+
+    async def _answer(self, send: Send, socket: RequestProtocol | None, place: contextlib.ExitStack) -> None:
+        speech, has_begun = self._speech, False
+        told_ms = 0.0
+        try:
+            async with contextlib.aclosing(speech.chunks()) as chunks:
+                async for chunk in chunks:
+                    if body := self._rendering.chunk(chunk):
+                        await self._put(send, body, has_begun)
+                        has_begun = True
+                    if chunk.audio_ms > told_ms:
+                        speech.taken(chunk.audio_ms - told_ms)
+                        told_ms = chunk.audio_ms
+            if speech.outcome is not Outcome.LEFT:
+                speech.ended(Outcome.DONE)
+                speech.close()
+                place.close()  # before the client can know, whose next request finds it free
+                await self._put(send, self._rendering.end(speech.total), has_begun, more=False)
+        except Exception as error:
+            failure = error if isinstance(error, RealtimeTTSError) else InternalError("speaking failed")
+            if failure is not error:
+                log_crash(logger, "speech_crashed", error)
+            speech.ended(Outcome.FAILED, failure)
+            if not has_begun:
+                raise failure from (None if failure is error else error)
+            if last := self._rendering.error(failure):
+                await self._put(send, last, has_begun)
+            if socket is not None:
+                socket.cut_off()
+
+    async def _put(self, send: Send, body: bytes, has_begun: bool, more: bool = True) -> None:
+        if not has_begun:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+async def read_speech_body(request: Request, gateway: Gateway) -> bytes:
+    """A body with a text in JSON; one of the longest text is let in, however its characters are escaped.
+
+    Raises:
+        RequestTooLarge
+    """
+    max_bytes = _BODY_BYTES_PER_CHAR * gateway.settings.server.max_text_chars + _BODY_BYTES_BESIDE
+    return await read_bounded(request, max_bytes)
+
+
+async def _until_gone(receive: Receive, speech: HttpSpeech) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    speech.left()
+
+
+def _headers(gateway: Gateway, request: SpeechRequest, voice: str) -> dict[str, str]:
+    headers = {
+        "cache-control": "no-store",
+        "x-accel-buffering": "no",  # nginx would keep the speech until it is whole
+        "realtime-tts-voice": ascii(voice)[1:-1],
+    }
+    if notices := [*_substitutions(gateway, request, voice), *request.notices]:
+        headers["realtime-tts-notice"] = "; ".join(notices)
+    return headers
+
+
+def _substitutions(gateway: Gateway, request: SpeechRequest, voice: str) -> Iterator[str]:
+    """What stands in for what this server does not have. A client's words are made fit for a header."""
+    config, model = gateway.settings.server, gateway.catalogue.ready.model
+    if request.voice not in (None, voice, *dict(config.voice_aliases)):
+        yield f"voice {ascii(request.voice)[:_MAX_NAME_CHARS]} is not known here, {voice!a} speaks"
+    if request.model not in (None, model, *config.model_aliases):
+        yield f"model {ascii(request.model)[:_MAX_NAME_CHARS]} is not known here, {model!a} speaks"

@@ -1,0 +1,124 @@
+"""`POST /v1/audio/speech`, and what OpenAI's clients ask for beside it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, Field
+
+from realtime_tts import __version__
+from realtime_tts.dialects import openai
+from realtime_tts.errors import ModelNotFound, RealtimeTTSError
+from realtime_tts.server.caller import Caller
+from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
+from realtime_tts.server.http_speech import Chunk, Total
+from realtime_tts.server.problems import speaks
+from realtime_tts.server.speech_response import SpeechResponse, read_speech_body
+
+
+class SpeechBody(BaseModel):
+    """Describes what `openai.parse_request` takes, whose word is the last."""
+
+    input: str = Field(description="the text; at most the setting max_text_chars")
+    model: str | None = Field(None, description="any; this server's own model speaks")
+    voice: str | None = Field(None, description="a voice of this server or an alias; any other means the default one")
+    response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] = Field(
+        "mp3", description="pcm: 24 kHz s16le mono without a header; opus: Ogg at 48 kHz; the others: 24 kHz mono"
+    )
+    stream_format: Literal["audio", "sse"] = "audio"
+    instructions: str | None = Field(None, description="how to speak, in words; models with voice design")
+    speed: float = Field(1.0, ge=openai.SPEEDS[0], le=openai.SPEEDS[1])
+
+
+class ErrorDetail(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class Error(BaseModel):
+    """Every answer of this dialect that is an error."""
+
+    error: ErrorDetail
+
+
+class Model(BaseModel):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ServiceInfo(BaseModel):
+    object: Literal["service"]
+    name: str
+    version: str
+
+
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Error, "description": "a field that cannot be"},
+    401: {"model": Error, "description": "no key, or one that is not active; only where the server has keys"},
+    404: {"model": Error, "description": "an unknown voice or model, where the server is strict about ids"},
+    413: {"model": Error, "description": "a text that is too long"},
+    429: {"model": Error, "description": "this key has all that it may have; see `retry-after`"},
+    503: {"model": Error, "description": "overloaded, not ready, or shutting down; see `retry-after`"},
+}
+_AUDIO: dict[str, Any] = {
+    "description": "the speech, as it is made; or `text/event-stream`. `realtime-tts-voice` names the voice that "
+    "speaks, `realtime-tts-notice` what was asked for and is not done",
+    "content": {
+        content_type: {"schema": {"type": "string", "format": "binary"}}
+        for content_type in [*(fmt.content_type for fmt in openai.FORMATS.values()), openai.EVENT_STREAM]
+    },
+}
+
+router = APIRouter(
+    prefix="/v1", tags=["OpenAI"], dependencies=[speaks(openai.problem), *NEEDS_KEY], responses={401: _PROBLEMS[401]}
+)
+
+
+class _Events:
+    """Server-sent events."""
+
+    content_type = openai.EVENT_STREAM
+    wants_words = False
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        return openai.audio_event(chunk.data) if chunk.data else b""
+
+    def end(self, total: Total) -> bytes:
+        return openai.done_event(total.characters, total.patches)
+
+    def error(self, error: RealtimeTTSError) -> bytes:
+        return openai.error_event(error)
+
+
+@router.post(
+    "/audio/speech",
+    summary="Speak a text",
+    response_class=Response,
+    openapi_extra={"requestBody": {"content": {"application/json": {"schema": SpeechBody.model_json_schema()}}}},
+    responses={200: _AUDIO, **_PROBLEMS},
+)
+async def create_speech(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> Response:
+    gateway = get_gateway(request)
+    wanted = openai.parse_request(await read_speech_body(request, gateway))
+    return SpeechResponse(gateway, caller, wanted.speech, _Events() if wanted.as_events else None)
+
+
+@router.get("/models/{model_id:path}", summary="A model by its id", responses={404: _PROBLEMS[404]})
+async def model(request: Request, model_id: str) -> Model:
+    """Any id means the model that speaks, unless the server is strict about ids."""
+    gateway = get_gateway(request)
+    if not model_id:
+        raise ModelNotFound("a model has a name", field="model")
+    gateway.check_model(model_id)
+    return Model(**openai.model_entry(model_id, gateway.catalogue.created))
+
+
+@router.get("", include_in_schema=False)
+@router.get("/", summary="That this is a server for speech; some clients ask to have a connection ready")
+async def service() -> ServiceInfo:
+    return ServiceInfo(object="service", name="realtime-tts", version=__version__)

@@ -1,0 +1,26 @@
+"""Speaks a text that is there from the start, however long; others have their turn while it is planned."""
+
+from __future__ import annotations
+
+import asyncio
+
+from realtime_tts.speech.speaker import Speaker
+from realtime_tts.text.planner import SpeechPlanner
+
+
+async def speak_whole(text: str, planner: SpeechPlanner, speaker: Speaker) -> None:
+    """Hand a text's segments to a speaker, not far ahead of what the engine takes. The planner plans by clauses.
+
+    What planning or the engine raises, the speaker's reader gets after the speech before it.
+    """
+    now = asyncio.get_running_loop().time()
+    try:
+        for stretches in (planner.pushing(text, now), planner.ending(now)):
+            for segments in stretches:
+                for segment in segments:
+                    speaker.add(segment)
+                await speaker.drain()
+                await asyncio.sleep(0)  # a stretch takes a millisecond
+        speaker.end()
+    except Exception as error:
+        speaker.end(error)

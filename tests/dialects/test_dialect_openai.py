@@ -1,0 +1,179 @@
+"""OpenAI's request bodies and answers, whatever strangers send."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from realtime_tts.dialects import openai
+from realtime_tts.errors import (
+    Forbidden,
+    InvalidMessage,
+    InvalidRequest,
+    Overloaded,
+    RateLimited,
+    RealtimeTTSError,
+    TextTooLong,
+    Unauthorized,
+    UnsupportedAudioFormat,
+    VoiceNotFound,
+)
+
+
+def parse(**fields: Any) -> openai.OpenAIRequest:
+    return openai.parse_request(json.dumps(fields).encode())
+
+
+def test_a_request_with_nothing_but_a_text() -> None:
+    wanted = parse(input="Hello.")
+    assert (wanted.speech.text, wanted.speech.voice, wanted.speech.model) == ("Hello.", None, None)
+    assert (wanted.speech.audio, wanted.as_events) == (openai.FORMATS["mp3"], False)
+    assert wanted.speech.notices == ()
+
+
+def test_all_that_can_be_asked_for() -> None:
+    wanted = parse(
+        input=" Hi there ",
+        model="gpt-4o-mini-tts",
+        voice="alloy",
+        response_format="flac",
+        stream_format="sse",
+        instructions="slowly",
+        speed=1.5,
+        something="new",
+    )
+    assert wanted.as_events
+    speech = wanted.speech
+    assert (speech.text, speech.voice, speech.model) == (" Hi there ", "alloy", "gpt-4o-mini-tts")
+    assert speech.audio.container == "flac"
+    assert speech.params.instructions == "slowly"
+    assert speech.notices == ("speed is ignored",)
+
+
+def test_a_voice_of_ones_own_is_named_by_an_object() -> None:
+    assert parse(input="a", voice={"id": "voice_1"}).speech.voice == "voice_1"
+    assert parse(input="a", voice=None).speech.voice is None
+
+
+@pytest.mark.parametrize("value", [None, 1, 1.0])
+def test_the_usual_speed_and_absent_fields_are_nothing_to_tell(value: float | None) -> None:
+    wanted = parse(input="a", speed=value, instructions=None, response_format=None, stream_format=None)
+    assert wanted.speech.notices == ()
+    assert wanted.speech.params.instructions is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "field"),
+    [
+        ({}, InvalidMessage, "input"),
+        ({"input": 5}, InvalidMessage, "input"),
+        ({"input": ""}, InvalidRequest, "input"),
+        ({"input": " \n"}, InvalidRequest, "input"),
+        ({"input": "a", "response_format": "ogg"}, UnsupportedAudioFormat, "response_format"),
+        ({"input": "a", "response_format": 1}, InvalidMessage, "response_format"),
+        ({"input": "a", "stream_format": "xml"}, InvalidRequest, "stream_format"),
+        ({"input": "a", "speed": 5}, InvalidRequest, "speed"),
+        ({"input": "a", "speed": 0.2}, InvalidRequest, "speed"),
+        ({"input": "a", "speed": "fast"}, InvalidMessage, "speed"),
+        ({"input": "a", "speed": True}, InvalidMessage, "speed"),
+        ({"input": "a", "voice": 5}, InvalidMessage, "voice"),
+        ({"input": "a", "voice": {}}, InvalidMessage, "voice.id"),
+        ({"input": "a", "voice": {"id": 7}}, InvalidMessage, "voice.id"),
+        ({"input": "a", "model": []}, InvalidMessage, "model"),
+        ({"input": "a", "instructions": {}}, InvalidMessage, "instructions"),
+    ],
+)
+def test_what_cannot_be_is_named(fields: dict[str, Any], error: type[RealtimeTTSError], field: str) -> None:
+    with pytest.raises(error) as caught:
+        parse(**fields)
+    assert caught.value.field == field
+    status, body = openai.problem(caught.value)
+    assert (status, body["error"]["param"]) == (400, field)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b'{"input": NaN}', b"[" * 10_000, b'"input"'])
+def test_what_is_no_request_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidMessage):
+        openai.parse_request(body)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (InvalidRequest("m", field="f"), 400, "invalid_request_error"),
+        (Unauthorized("m"), 401, "invalid_request_error"),
+        (Forbidden("m"), 403, "permission_error"),
+        (VoiceNotFound("m", field="voice"), 404, "invalid_request_error"),
+        (TextTooLong("m", field="text"), 413, "invalid_request_error"),
+        (RateLimited("m"), 429, "rate_limit_error"),
+        (Overloaded("m"), 503, "server_error"),
+        (RealtimeTTSError("m"), 500, "server_error"),
+    ],
+)
+def test_errors_have_the_shape_that_clients_know(error: RealtimeTTSError, status: int, kind: str) -> None:
+    body = {"error": {"message": "m", "type": kind, "param": error.field, "code": error.code}}
+    assert openai.problem(error) == (status, body)
+
+
+def data_of(event: bytes) -> dict[str, Any]:
+    assert event.startswith(b"data: ")
+    assert event.endswith(b"\n\n")
+    assert event.count(b"\n") == 2
+    found: dict[str, Any] = json.loads(event[6:])
+    return found
+
+
+def test_events() -> None:
+    event = data_of(openai.audio_event(b"\0\1\2"))
+    assert (event["type"], base64.b64decode(event["audio"])) == ("speech.audio.delta", b"\0\1\2")
+    usage = {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7}
+    assert data_of(openai.done_event(5, 2)) == {"type": "speech.audio.done", "usage": usage}
+    failed = data_of(openai.error_event(Overloaded("line\nbreak")))
+    assert (failed["type"], failed["error"]["code"]) == ("error", "overloaded")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = ("input", "model", "voice", "response_format", "stream_format", "instructions", "speed")
+KNOWN = st.sampled_from(["mp3", "pcm", "sse", "audio", "Hello.", "\ud800", "a\0b", 1.0, 0.25, {"id": "v"}])
+BODIES = st.one_of(
+    st.binary(max_size=200),
+    JSON.map(lambda value: json.dumps(value).encode()),
+    st.dictionaries(st.sampled_from(NAMES), KNOWN | JSON, max_size=7).map(lambda value: json.dumps(value).encode()),
+)
+
+
+def check_any_body(body: bytes) -> None:
+    """A body is a request or an error of ours, and either can be told."""
+    try:
+        wanted = openai.parse_request(body)
+    except InvalidRequest as error:
+        status, content = openai.problem(error)
+        assert status == 400
+        json.dumps(content).encode()
+        openai.error_event(error)
+    else:
+        assert wanted.speech.text.strip()
+        wanted.speech.text.encode()
+        assert wanted.speech.audio in openai.FORMATS.values()
+
+
+@given(BODIES)
+@settings(max_examples=300, deadline=None)
+def test_any_body_is_a_request_or_an_error(body: bytes) -> None:
+    check_any_body(body)
+
+
+@pytest.mark.slow
+@given(BODIES)
+@settings(max_examples=5_000, deadline=None)
+def test_any_of_many_bodies_is_a_request_or_an_error(body: bytes) -> None:
+    check_any_body(body)
