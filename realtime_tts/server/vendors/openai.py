@@ -17,7 +17,7 @@ from realtime_tts.server.problems import speaks
 from realtime_tts.server.speech_response import SpeechResponse, read_speech_body
 
 
-class SpeechBody(BaseModel):
+class OpenAISpeechBody(BaseModel):
     """Describes what `openai.parse_request` takes, whose word is the last."""
 
     input: str = Field(description="the text; at most the setting max_text_chars")
@@ -31,39 +31,39 @@ class SpeechBody(BaseModel):
     speed: float = Field(1.0, ge=openai.SPEEDS[0], le=openai.SPEEDS[1])
 
 
-class ErrorDetail(BaseModel):
+class OpenAIErrorDetail(BaseModel):
     message: str
     type: str
     param: str | None
     code: str | None
 
 
-class Error(BaseModel):
+class OpenAIError(BaseModel):
     """Every answer of this dialect that is an error."""
 
-    error: ErrorDetail
+    error: OpenAIErrorDetail
 
 
-class Model(BaseModel):
+class OpenAIModel(BaseModel):
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
 
 
-class ServiceInfo(BaseModel):
+class OpenAIService(BaseModel):
     object: Literal["service"]
     name: str
     version: str
 
 
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Error, "description": "a field that cannot be"},
-    401: {"model": Error, "description": "no key, or one that is not active; only where the server has keys"},
-    404: {"model": Error, "description": "an unknown voice or model, where the server is strict about ids"},
-    413: {"model": Error, "description": "a text that is too long"},
-    429: {"model": Error, "description": "this key has all that it may have; see `retry-after`"},
-    503: {"model": Error, "description": "overloaded, not ready, or shutting down; see `retry-after`"},
+    400: {"model": OpenAIError, "description": "a field that cannot be"},
+    401: {"model": OpenAIError, "description": "no key, or one that is not active; only where the server has keys"},
+    404: {"model": OpenAIError, "description": "an unknown voice or model, where the server is strict about ids"},
+    413: {"model": OpenAIError, "description": "a text that is too long"},
+    429: {"model": OpenAIError, "description": "this key has all that it may have; see `retry-after`"},
+    503: {"model": OpenAIError, "description": "overloaded, not ready, or shutting down; see `retry-after`"},
 }
 _AUDIO: dict[str, Any] = {
     "description": "the speech, as it is made; or `text/event-stream`. `realtime-tts-voice` names the voice that "
@@ -99,7 +99,7 @@ class _Events:
     "/audio/speech",
     summary="Speak a text",
     response_class=Response,
-    openapi_extra={"requestBody": {"content": {"application/json": {"schema": SpeechBody.model_json_schema()}}}},
+    openapi_extra={"requestBody": {"content": {"application/json": {"schema": OpenAISpeechBody.model_json_schema()}}}},
     responses={200: _AUDIO, **_PROBLEMS},
 )
 async def create_speech(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> Response:
@@ -109,16 +109,16 @@ async def create_speech(request: Request, caller: Annotated[Caller, Depends(auth
 
 
 @router.get("/models/{model_id:path}", summary="A model by its id", responses={404: _PROBLEMS[404]})
-async def model(request: Request, model_id: str) -> Model:
+async def model(request: Request, model_id: str) -> OpenAIModel:
     """Any id means the model that speaks, unless the server is strict about ids."""
     gateway = get_gateway(request)
     if not model_id:
         raise ModelNotFound("a model has a name", field="model")
     gateway.check_model(model_id)
-    return Model(**openai.model_entry(model_id, gateway.catalogue.created))
+    return OpenAIModel(**openai.model_entry(model_id, gateway.catalogue.created))
 
 
 @router.get("", include_in_schema=False)
 @router.get("/", summary="That this is a server for speech; some clients ask to have a connection ready")
-async def service() -> ServiceInfo:
-    return ServiceInfo(object="service", name="realtime-tts", version=__version__)
+async def service() -> OpenAIService:
+    return OpenAIService(object="service", name="realtime-tts", version=__version__)
