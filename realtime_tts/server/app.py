@@ -62,6 +62,10 @@ def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
     app.include_router(http.health)
     # Load balancers ask without a key, and are told no more than a number; a page of another site is told nothing.
     app.include_router(http.readiness, dependencies=[Depends(http.check_origin)])
+    # Before our own addresses: some are a dialect's too, for who brings a key as its clients do.
+    for name, router in _DIALECTS.items():
+        if name in settings.server.dialects:
+            app.include_router(router)
     app.include_router(http.catalogue)
     app.include_router(voices.voices)
     app.include_router(http.stream)
@@ -72,10 +76,6 @@ def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
     @app.websocket("/v1/stream")
     async def stream(websocket: WebSocket) -> None:
         await serve_stream(websocket, gateway, NativeDialect)
-
-    for name, router in _DIALECTS.items():
-        if name in settings.server.dialects:
-            app.include_router(router)
 
     @app.websocket("/{path:path}")
     async def elsewhere(websocket: WebSocket) -> None:

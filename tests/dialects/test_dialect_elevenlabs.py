@@ -12,7 +12,7 @@ from session_driver import Driver
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.dialects.base import Dialect
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
-from realtime_tts.dialects.elevenlabs.formats import parse_format
+from realtime_tts.dialects.elevenlabs.formats import parse_packet_format
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect
 from realtime_tts.errors import InvalidMessage, InvalidRequest, Overloaded, Unauthorized, UnsupportedAudioFormat
 from realtime_tts.session.messages import Cancel, End, Flush, Leave, Ping, StartSpeech, Text
@@ -316,7 +316,7 @@ def test_an_end_without_any_text_is_answered_too() -> None:
     ],
 )
 def test_formats_have_names(name: str, expected: tuple[str, int, int | None]) -> None:
-    audio = parse_format(name)
+    audio = parse_packet_format(name)
     assert (audio.codec, audio.sample_rate) == expected[:2]
     assert expected[2] in (None, audio.bitrate)
 
@@ -330,6 +330,8 @@ def test_formats_have_names(name: str, expected: tuple[str, int, int | None]) ->
         "mp3_44100_33",
         "mp3_96000_128",
         "mp3_44100_128_1",
+        "mp3_8000_32",
+        "wav_24000",
         "opus_44100_64",
         "opus_48000_999",
         "pcm_24000_16",

@@ -226,3 +226,27 @@ async def test_a_dialect_can_be_switched_off(make_gateway: Callable[..., Gateway
     with pytest.raises(InvalidStatus) as caught:
         await connect(address(make_gateway(dialects=())), proxy=None)
     assert caught.value.response.status_code == 404
+
+
+STEP_S = 0.2
+
+
+@pytest.mark.parametrize("signal", ["close", "close again", "leave"])
+async def test_an_interruption_costs_one_step_at_most(make_gateway: Callable[..., GatewayHarness], signal: str) -> None:
+    gateway = make_gateway(worker={"patch_delay_s": STEP_S})
+    endpoint = "stream-input" if signal == "leave" else "multi-stream-input"
+    async with client(address(gateway, endpoint, output_format="pcm_16000")) as talk:
+        await talk.say(OPENED, {"text": "command never. ", "context_id": "a", "flush": True})
+        if signal == "close again":
+            await talk.say(FLUSHED, CLOSED)
+        while not (await talk.hear()).get("audio"):
+            pass
+        if signal == "leave":
+            await talk.socket.close()
+        else:
+            await talk.say(CLOSED)
+            await talk.until_final()
+    num_heard = -(-len(talk.audio) // 5120)
+    await asyncio.sleep(2 * STEP_S + 0.2)
+    num_made = gateway.call(lambda: sum(stats.num_steps for stats in gateway.gateway.engine.stats))
+    assert num_heard <= num_made <= num_heard + 1

@@ -16,7 +16,7 @@ from typing import Any
 from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
 from realtime_tts.dialects.elevenlabs.errors import error_status
-from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_format
+from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_packet_format
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.session.messages import (
@@ -96,7 +96,7 @@ class ElevenLabsDialect:
 
     def __init__(self, voice: str, query: Mapping[str, str], multi: bool) -> None:
         self._voice, self._multi = voice, multi
-        self._audio = parse_format(query.get("output_format", DEFAULT_FORMAT))
+        self._audio = parse_packet_format(query.get("output_format", DEFAULT_FORMAT))
         self._speaks_units = _flag(query, "auto_mode")
         self._absolute = _flag(query, "sync_alignment")
         self._language = query.get("language_code") or None

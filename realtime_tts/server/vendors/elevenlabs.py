@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, WebSocket
+from typing import Annotated, Any
 
+from fastapi import APIRouter, Depends, Request, Response, WebSocket
+from fastapi.routing import APIRoute
+from starlette.routing import Match
+from starlette.types import Scope
+
+from realtime_tts.dialects.elevenlabs.catalogue import model_entries, voice_entry
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
+from realtime_tts.dialects.elevenlabs.speech import TimedLines, TimedObject, parse_request
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect
+from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.errors import RealtimeTTSError, VoiceNotFound
+from realtime_tts.server.caller import Caller
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.problems import problem_response
+from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
+from realtime_tts.server.http_speech import Chunk, Total
+from realtime_tts.server.problems import problem_response, speaks
+from realtime_tts.server.speech_response import SpeechResponse, read_speech_body
 from realtime_tts.server.websocket import serve_stream
 
-router = APIRouter()
+KnownCaller = Annotated[Caller, Depends(authorize)]
 
 
-@router.websocket("/v1/text-to-speech/{voice}/multi-stream-input")
+class _TheirsAlone(APIRoute):
+    """An address that others have too: it is ElevenLabs' for who brings a key as ElevenLabs' clients do."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        found = super().matches(scope)
+        return found if any(name == b"xi-api-key" for name, _ in scope["headers"]) else (Match.NONE, {})
+
+
+_IN_THEIR_WORDS = (speaks(elevenlabs_problem), *NEEDS_KEY)
+sockets = APIRouter(prefix="/v1/text-to-speech/{voice}")
+speech = APIRouter(prefix="/v1/text-to-speech/{voice}", tags=["ElevenLabs"], dependencies=_IN_THEIR_WORDS)
+catalogue = APIRouter(dependencies=_IN_THEIR_WORDS, route_class=_TheirsAlone)
+
+
+# ---- WebSockets ------------------------------------------------------------------------------------------------------
+
+
+@sockets.websocket("/multi-stream-input")
 async def multi_stream_input(websocket: WebSocket, voice: str) -> None:
     await _serve(websocket, voice, multi=True)
 
 
-@router.websocket("/v1/text-to-speech/{voice}/stream-input")
+@sockets.websocket("/stream-input")
 async def stream_input(websocket: WebSocket, voice: str) -> None:
     await _serve(websocket, voice, multi=False)
 
@@ -34,3 +64,87 @@ async def _serve(websocket: WebSocket, voice: str, multi: bool) -> None:
     await serve_stream(
         websocket, gateway, make_dialect, refuse=lambda error: problem_response(error, elevenlabs_problem)
     )
+
+
+# ---- speech over plain HTTP ------------------------------------------------------------------------------------------
+
+
+class _Lines(TimedLines):
+    wants_words = True
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        return self.line(chunk.data, chunk.words)
+
+    def end(self, total: Total) -> bytes:
+        return self.last(total.audio_ms)
+
+
+class _Object(TimedObject):
+    wants_words = True
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        return self.piece(chunk.data, chunk.words)
+
+    def end(self, total: Total) -> bytes:
+        return self.last(total.audio_ms)
+
+    def error(self, error: RealtimeTTSError) -> bytes:
+        return b""
+
+
+@speech.post("", summary="Speak a text", response_class=Response)
+@speech.post("/stream", summary="Speak a text", response_class=Response)
+async def speak(request: Request, voice: str, caller: KnownCaller) -> Response:
+    return SpeechResponse(get_gateway(request), caller, await _wanted(request, voice))
+
+
+@speech.post("/with-timestamps", summary="Speech with times of characters")
+async def speak_with_times(request: Request, voice: str, caller: KnownCaller) -> Response:
+    wanted = await _wanted(request, voice)
+    return SpeechResponse(get_gateway(request), caller, wanted, _Object(wanted.text))
+
+
+@speech.post("/stream/with-timestamps", summary="Speech with times of characters, as it is made")
+async def stream_with_times(request: Request, voice: str, caller: KnownCaller) -> Response:
+    wanted = await _wanted(request, voice)
+    return SpeechResponse(get_gateway(request), caller, wanted, _Lines(wanted.text))
+
+
+async def _wanted(request: Request, voice: str) -> SpeechRequest:
+    return parse_request(await read_speech_body(request, get_gateway(request)), voice, request.query_params)
+
+
+# ---- what there is ---------------------------------------------------------------------------------------------------
+
+
+@catalogue.get("/v1/models", include_in_schema=False)
+async def models(request: Request) -> list[dict[str, Any]]:
+    gateway = get_gateway(request)
+    ready, policy = gateway.catalogue.ready, gateway.catalogue.defaults.policy
+    return model_entries(ready.model, policy.languages, gateway.settings.server.max_text_chars)
+
+
+@catalogue.get("/v1/voices", include_in_schema=False)
+@catalogue.get("/v2/voices", include_in_schema=False)
+async def voices(request: Request, caller: KnownCaller) -> dict[str, Any]:
+    found = _voices(request, caller)
+    return {"voices": found, "has_more": False, "total_count": len(found), "next_page_token": None}
+
+
+@catalogue.get("/v1/voices/{voice}", include_in_schema=False)
+async def voice_by_id(request: Request, voice: str, caller: KnownCaller) -> dict[str, Any]:
+    for found in _voices(request, caller):
+        if found["voice_id"] == voice:
+            return found
+    raise VoiceNotFound("there is no such voice", field="voice_id")
+
+
+def _voices(request: Request, caller: Caller) -> list[dict[str, Any]]:
+    gateway = get_gateway(request)
+    listed = gateway.catalogue.voices(caller.voices, gateway.voices.added(caller.tenant))["voices"]
+    return [voice_entry(voice) for voice in listed]
+
+
+router = APIRouter()
+for part in (sockets, speech, catalogue):
+    router.include_router(part)

@@ -1,0 +1,124 @@
+"""ElevenLabs' speech over plain HTTP: what its clients send, and answers that carry times of characters. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
+from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
+from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_format
+from realtime_tts.dialects.elevenlabs.voice_settings import ignored_settings, parse_speed
+from realtime_tts.dialects.json_input import load_object
+from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.errors import InvalidRequest, RealtimeTTSError
+from realtime_tts.session.messages import TimedWord
+from realtime_tts.session.settings import SpeechParams
+
+# What we have no counterpart for. Previous and next text make no difference either, but clients send them unasked.
+_IGNORED = ("pronunciation_dictionary_locators", "previous_request_ids", "next_request_ids", "use_pvc_as_ivc")
+
+
+def parse_request(body: bytes, voice: str, query: Mapping[str, str]) -> SpeechRequest:
+    """`voice` is from the address.
+
+    Raises:
+        InvalidMessage: not JSON, not an object, a field of another type.
+        InvalidRequest, UnsupportedAudioFormat: a value that cannot be.
+    """
+    audio = parse_format(query.get("output_format") or DEFAULT_FORMAT)
+    fields = load_object(body, len(body))
+    text = fields.text("text")
+    if not text.strip():
+        raise InvalidRequest("text is empty", field="text")
+    settings = fields.optional_object("voice_settings")
+    ignored = [
+        *(["speed"] if parse_speed(settings) not in (None, 1.0) else []),
+        *ignored_settings(settings),
+        *(name for name in _IGNORED if name in set(fields.names())),
+    ]
+    return SpeechRequest(
+        text=text,
+        audio=audio,
+        voice=voice,
+        model=fields.optional_text("model_id"),
+        params=SpeechParams(
+            seed=fields.optional_integer("seed"),
+            language=fields.optional_text("language_code") or None,
+        ),
+        notices=tuple(f"{name} is ignored" for name in ignored),
+    )
+
+
+class TimedLines:
+    """An answer of lines, each an object with the next sound and the characters that begin in it or soon after."""
+
+    content_type = "application/json"
+
+    def __init__(self, text: str) -> None:
+        self._times = CharacterTimes()
+        self._times.push(text)
+
+    def line(self, data: bytes, words: Sequence[TimedWord]) -> bytes:
+        """b"": there is nothing to tell."""
+        characters = self._times.place(words) if words else Characters()
+        return _line(data, characters) if data or characters.chars else b""
+
+    def last(self, audio_ms: float) -> bytes:
+        """The characters that are left."""
+        characters = self._times.finish(audio_ms)
+        return _line(b"", characters) if characters.chars else b""
+
+    def error(self, error: RealtimeTTSError) -> bytes:
+        return _dumped(elevenlabs_problem(error)[1]) + b"\n"
+
+
+class TimedObject:
+    """An answer that is one object, made as the sound is: however long, little of it is held."""
+
+    content_type = "application/json"
+
+    def __init__(self, text: str) -> None:
+        self._times = CharacterTimes()
+        self._times.push(text)
+        self._characters = Characters()
+        self._rest = b""  # bytes that make no whole group of base64
+        self._opening = b'{"audio_base64":"'
+
+    def piece(self, data: bytes, words: Sequence[TimedWord]) -> bytes:
+        self._characters.extend(self._times.place(words) if words else Characters())
+        data = self._rest + data
+        whole = len(data) - len(data) % 3
+        self._rest = data[whole:]
+        return self._opened(base64.b64encode(data[:whole])) if whole else b""
+
+    def last(self, audio_ms: float) -> bytes:
+        self._characters.extend(self._times.finish(audio_ms))
+        times = _dumped(_alignment(self._characters))
+        end = base64.b64encode(self._rest) + b'","alignment":' + times + b',"normalized_alignment":' + times + b"}"
+        return self._opened(end)
+
+    def _opened(self, data: bytes) -> bytes:
+        opening, self._opening = self._opening, b""
+        return opening + data
+
+
+def _line(data: bytes, characters: Characters) -> bytes:
+    alignment = _alignment(characters) if characters.chars else None
+    audio = base64.b64encode(data).decode()
+    return _dumped({"audio_base64": audio, "alignment": alignment, "normalized_alignment": alignment}) + b"\n"
+
+
+def _alignment(characters: Characters) -> dict[str, Any]:
+    """Times count from the beginning of the sound."""
+    return {
+        "characters": characters.chars,
+        "character_start_times_seconds": [start / 1000 for start in characters.starts_ms],
+        "character_end_times_seconds": [end / 1000 for end in characters.ends_ms],
+    }
+
+
+def _dumped(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()

@@ -1,0 +1,159 @@
+"""ElevenLabs' speech over plain HTTP: requests read, answers written, with the times of every character."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from realtime_tts.audio.stream_format import StreamFormat
+from realtime_tts.dialects.elevenlabs.catalogue import model_entries, voice_entry
+from realtime_tts.dialects.elevenlabs.speech import TimedLines, TimedObject, parse_request
+from realtime_tts.errors import EngineLost, InvalidRequest
+from realtime_tts.session.messages import TimedWord
+
+TEXT = "Hello there. Bye!"
+WORDS = [
+    TimedWord("Hello", 0, 5, 100, 400),
+    TimedWord("there.", 6, 12, 500, 900),
+    TimedWord("Bye!", 13, 17, 1000, 1200),
+]
+
+
+def parsed(**fields: Any):
+    return parse_request(json.dumps({"text": "Hello.", **fields}).encode(), "rachel", {})
+
+
+def test_what_plugins_send() -> None:
+    wanted = parsed(
+        model_id="eleven_turbo_v2_5",
+        voice_settings=None,
+        apply_text_normalization="auto",
+        previous_text="Before.",
+        language_code="en",
+        seed=7,
+    )
+    assert (wanted.text, wanted.voice, wanted.model) == ("Hello.", "rachel", "eleven_turbo_v2_5")
+    assert (wanted.params.seed, wanted.params.language) == (7, "en")
+    assert wanted.audio == StreamFormat("mp3", "mp3", 44_100, 128_000)
+    assert wanted.notices == ()
+
+
+def test_what_makes_no_difference_is_named() -> None:
+    wanted = parsed(voice_settings={"stability": 0.5, "style": 0.1}, use_pvc_as_ivc=True)
+    assert wanted.notices == ("stability is ignored", "style is ignored", "use_pvc_as_ivc is ignored")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("pcm_24000", StreamFormat("raw", "pcm_s16le", 24_000)),
+        ("wav_16000", StreamFormat("wav", "pcm_s16le", 16_000)),
+        ("opus_48000_32", StreamFormat("ogg", "opus", 48_000, 32_000)),
+        ("ulaw_8000", StreamFormat("raw", "mulaw", 8_000)),
+    ],
+)
+def test_formats_are_in_the_address(name: str, expected: StreamFormat) -> None:
+    assert parse_request(b'{"text":"a"}', "x", {"output_format": name}).audio == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "query", "field"),
+    [
+        (b"", {}, None),
+        (b"[]", {}, None),
+        (b"{}", {}, "text"),
+        (b'{"text":"  "}', {}, "text"),
+        (b'{"text":7}', {}, "text"),
+        (b'{"text":"a","seed":"x"}', {}, "seed"),
+        (b'{"text":"a","voice_settings":[]}', {}, "voice_settings"),
+        (b'{"text":"a","voice_settings":{"speed":"x"}}', {}, "voice_settings.speed"),
+        (b'{"text":"a"}', {"output_format": "mp3_1_1"}, "output_format"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(body: bytes, query: dict[str, str], field: str | None) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse_request(body, "x", query)
+    assert caught.value.field == field
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.binary(max_size=60)
+    | st.dictionaries(st.text(max_size=8), st.integers() | st.text(), max_size=4).map(
+        lambda fields: json.dumps({"text": "a", **fields}).encode()
+    )
+)
+def test_any_body_is_read_or_refused(body: bytes) -> None:
+    with contextlib.suppress(InvalidRequest):
+        assert parse_request(body, "x", {}).text
+
+
+def test_lines_have_sound_and_what_begins_in_it() -> None:
+    answer = TimedLines(TEXT)
+    lines = [
+        answer.line(b"\x01" * 5, WORDS[:2]),
+        answer.line(b"", []),
+        answer.line(b"\x02", WORDS[2:]),
+        answer.last(1300),
+    ]
+    read = [json.loads(line) for line in lines if line]
+    assert [base64.b64decode(line["audio_base64"]) for line in read] == [b"\x01" * 5, b"\x02"]
+    assert [line["alignment"] for line in read] == [line["normalized_alignment"] for line in read]
+    chars = [char for line in read for char in line["alignment"]["characters"]]
+    starts = [at for line in read for at in line["alignment"]["character_start_times_seconds"]]
+    ends = [at for line in read for at in line["alignment"]["character_end_times_seconds"]]
+    assert "".join(chars) == TEXT
+    assert (starts[0], ends[4], starts[6], ends[-1]) == (0.1, 0.4, 0.5, 1.2)
+    assert all(line.endswith(b"\n") for line in lines if line)
+
+
+def test_what_no_word_has_comes_with_the_end() -> None:
+    answer = TimedLines("Hi 🙂")
+    assert answer.line(b"", [TimedWord("Hi", 0, 2, 0, 100)])
+    last = json.loads(answer.last(400))
+    assert last == {**last, "audio_base64": ""}
+    assert last["alignment"]["characters"] == ["🙂"]
+    assert json.loads(answer.error(EngineLost("gone")))["detail"]["message"] == "gone"
+
+
+def whole(pieces: list[bytes], cut: Callable[[int], list[TimedWord]]) -> dict[str, Any]:
+    answer = TimedObject(TEXT)
+    told = b"".join(answer.piece(piece, cut(index)) for index, piece in enumerate(pieces)) + answer.last(1300)
+    return dict(json.loads(told))
+
+
+@given(st.lists(st.binary(max_size=20), max_size=6))
+def test_an_object_that_is_made_piece_by_piece_is_one(pieces: list[bytes]) -> None:
+    found = whole(pieces, lambda index: WORDS[index : index + 1])
+    assert base64.b64decode(found["audio_base64"], validate=True) == b"".join(pieces)
+    assert "".join(found["alignment"]["characters"]) == TEXT
+    assert found["alignment"] == found["normalized_alignment"]
+    assert len(found["alignment"]["character_end_times_seconds"]) == len(TEXT)
+
+
+def test_nothing_is_told_before_there_is_sound() -> None:
+    assert TimedObject(TEXT).piece(b"", WORDS[:1]) == b""
+
+
+def test_models_and_voices_look_as_theirs_do() -> None:
+    [model] = model_entries("ours", ["en"], 99)
+    assert (model["model_id"], model["can_do_text_to_speech"]) == ("ours", True)
+    own = {"id": "slt", "name": "slt", "kind": "model", "description": "d", "language": "en", "default": True}
+    assert voice_entry(own) == {
+        "voice_id": "slt",
+        "name": "slt",
+        "category": "premade",
+        "description": "d",
+        "labels": {"language": "en"},
+        "preview_url": None,
+        "settings": None,
+    }
+    assert voice_entry({**own, "kind": "designed"})["category"] == "generated"
+    assert voice_entry({**own, "kind": "cloned"})["category"] == "cloned"
