@@ -1,0 +1,119 @@
+"""First token → first audio through the dialects of other services, next to the native protocol's.
+
+    python -m benchmarks.dialect_latency --rounds 40
+
+Ways take turns on one server, so that what else runs on the machine meets all of them; what counts is the difference
+within a round. A turn's tokens are sent 10 ms apart, on connections that stand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+
+from tqdm import tqdm
+from websockets.asyncio.client import ClientConnection, connect
+
+from realtime_tts.bench.server_process import running_server
+
+TOKENS = ["Well, ", "let ", "me ", "see ", "what ", "we ", "can ", "do ", "about ", "that. "]
+TOKEN_EVERY_S = 0.01
+VOICE = "slt"
+
+Turn = Callable[[ClientConnection, str], Awaitable[float]]
+
+
+async def native(socket: ClientConnection, name: str) -> float:
+    """Seconds from the first token to the first packet."""
+    audio = {"codec": "pcm_s16le", "sample_rate": 24_000, "frame_ms": 40}
+    frames = [json.dumps({"type": "text", "context_id": name, "text": token, "audio": audio}) for token in TOKENS]
+    begun, writing = await _write(socket, frames)
+    while not isinstance(await socket.recv(), bytes):
+        pass
+    heard = time.perf_counter()
+    await writing
+    await socket.send(json.dumps({"type": "cancel", "context_id": name}))
+    while '"context.cancelled"' not in str(await socket.recv()):
+        pass
+    return heard - begun
+
+
+async def elevenlabs(socket: ClientConnection, name: str) -> float:
+    """As `native`; the context is opened with the first token."""
+    frames = [json.dumps({"context_id": name, "text": token}) for token in TOKENS]
+    begun, writing = await _write(socket, frames)
+    while not json.loads(await socket.recv()).get("audio"):
+        pass
+    heard = time.perf_counter()
+    await writing
+    await socket.send(json.dumps({"context_id": name, "close_context": True}))
+    while '"isFinal":true' not in str(await socket.recv()):
+        pass
+    return heard - begun
+
+
+async def _write(socket: ClientConnection, frames: list[str]) -> tuple[float, asyncio.Task[None]]:
+    """Send the tokens of a turn: when the first one left, and the task that sends the others."""
+    begun = time.perf_counter()
+    await socket.send(frames[0])
+    return begun, asyncio.create_task(_write_rest(socket, frames[1:]))
+
+
+async def _write_rest(socket: ClientConnection, frames: list[str]) -> None:
+    for frame in frames:
+        await asyncio.sleep(TOKEN_EVERY_S)
+        await socket.send(frame)
+
+
+def elevenlabs_path(output_format: str) -> str:
+    return f"/v1/text-to-speech/{VOICE}/multi-stream-input?output_format={output_format}"
+
+
+WAYS: dict[str, tuple[str, Turn]] = {
+    "native, PCM": ("/v1/stream", native),
+    "ElevenLabs, PCM": (elevenlabs_path("pcm_24000"), elevenlabs),
+    "ElevenLabs, MP3": (elevenlabs_path("mp3_22050_32"), elevenlabs),
+    "ElevenLabs, Ogg Opus": (elevenlabs_path("opus_48000_64"), elevenlabs),
+}
+
+
+async def measure(url: str, rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of every round, by way."""
+    times: dict[str, list[float]] = {name: [] for name in WAYS}
+    address = url.replace("http", "ws", 1)
+    sockets = {name: await connect(address + path, proxy=None, max_size=None) for name, (path, _) in WAYS.items()}
+    for index in tqdm(range(rounds + 2)):
+        order = list(WAYS) if index % 2 else list(reversed(WAYS))
+        for name in order:
+            elapsed_s = await WAYS[name][1](sockets[name], f"turn-{index}")
+            if index >= 2:  # the first ones warm up
+                times[name].append(1000 * elapsed_s)
+    for socket in sockets.values():
+        await socket.close()
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--url", help="of a server that runs; without one, the bundled voice is started")
+    options = parser.parse_args()
+    if options.url:
+        times = asyncio.run(measure(options.url, options.rounds))
+    else:
+        with running_server() as server:
+            times = asyncio.run(measure(f"http://127.0.0.1:{server.port}", options.rounds))
+    reference = times["native, PCM"]
+    print(f"{'':24}{'median ms':>12}{'difference to native, ms (median, worst tenth)':>50}")
+    for name, values in times.items():
+        differences = sorted(value - other for value, other in zip(values, reference, strict=True))
+        worst = differences[int(0.9 * (len(differences) - 1))]
+        print(f"{name:24}{statistics.median(values):12.1f}{statistics.median(differences):38.1f}{worst:12.1f}")
+
+
+if __name__ == "__main__":
+    main()
