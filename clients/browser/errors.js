@@ -8,7 +8,8 @@
  *     ├── HandshakeRefused        the server answers over HTTP but took no socket: full, or a proxy passes none on
  *     ├── ProtocolError           a frame from the server that breaks the protocol
  *     ├── AudioUnsupported        this browser can play none of the codecs the session may use
- *     └── DecodeError             a packet that the decoder refused
+ *     ├── DecodeError             a packet that the decoder refused
+ *     └── MicrophoneUnavailable   refused, missing or in use
  */
 
 export class RealtimeTTSError extends Error {
@@ -74,5 +75,14 @@ export class DecodeError extends RealtimeTTSError {
   /** @param {string} message @param {string | null} [contextId] */
   constructor(message, contextId = null) {
     super(message, { code: 'decode_error', contextId });
+  }
+}
+
+const MICROPHONE_CODES = { NotAllowedError: 'microphone_refused', NotFoundError: 'microphone_missing', NotReadableError: 'microphone_busy' };
+
+export class MicrophoneUnavailable extends RealtimeTTSError {
+  /** @param {string} name of the browser's own error */
+  static because(name) {
+    return new MicrophoneUnavailable(`no microphone: ${name}`, { code: MICROPHONE_CODES[name] ?? 'microphone_unsupported' });
   }
 }

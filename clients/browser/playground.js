@@ -8,6 +8,7 @@ import { NumberField } from './number-field.js';
 import { Player, RealtimeTTS, ServerHttp } from './realtime-tts.js';
 import { SAMPLES } from './sample-texts.js';
 import { Transcript } from './transcript.js';
+import { VoiceSwitch } from './voice-switch.js';
 import { Waveform } from './waveform.js';
 
 const STREAM = 'v1/stream';
@@ -19,6 +20,7 @@ const transcript = new Transcript($('transcript-text'));
 const waveform = new Waveform($('wave'));
 const notice = new Notice($('notice'));
 const keys = new KeyDialog($('key-dialog'));
+const voiceSwitch = new VoiceSwitch($('voice-switch'), () => interrupt());
 const fields = { steps: new NumberField($('steps')), cfg: new NumberField($('cfg')), seed: new NumberField($('seed')) };
 const hook = new URLSearchParams(location.search).get('test') === '1' ? await import('./probe.js') : null;
 
@@ -324,8 +326,8 @@ document.addEventListener('keydown', (event) => {
 });
 
 // A page kept for "back" would keep its session and its speech on the server; a clean close frees both at once.
-addEventListener('pagehide', () => tts?.close());
+addEventListener('pagehide', () => (voiceSwitch.turnOff(), tts?.close()));
 addEventListener('pageshow', ({ persisted }) => persisted && reconnect());
 
-hook?.expose(() => tts);
+hook?.expose(() => tts, voiceSwitch);
 await connect();

@@ -34,10 +34,14 @@ async function joined(chunks = []) {
   return reader.result.slice(reader.result.indexOf(',') + 1);
 }
 
-/** @param {() => import('./realtime-tts.js').RealtimeTTS | null} session */
-export function expose(session) {
+/**
+ * @param {() => import('./realtime-tts.js').RealtimeTTS | null} session
+ * @param {import('./voice-switch.js').VoiceSwitch} voiceSwitch
+ */
+export function expose(session, voiceSwitch) {
   window.__playground = {
     session,
+    voiceSwitch,
     /** The context spoken last: number (the player's own: one for each context of this page), state, heardMs, text. */
     last: () => last && { id: last.contextId, number: last.track, state: last.state, heardMs: last.heardMs, text: last.text, timing: last.timing },
     /** How many samples of a context have left for the loudspeaker. */

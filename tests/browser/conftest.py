@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fake_gateway import FakeGateway
+from fake_microphone import microphone_recording
 from playground_page import PlaygroundPage
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
@@ -43,19 +45,42 @@ def _programs() -> tuple[str, str]:
     return chromium, driver
 
 
-@pytest.fixture(scope="session")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+@contextlib.contextmanager
+def running_chromium(profile: Path, *flags: str) -> Iterator[webdriver.Chrome]:
+    """With flags beyond those that all tests need."""
     binary, driver_binary = _programs()
     options = Options()
     options.binary_location = binary
-    profile: Path = tmp_path_factory.mktemp("profile")
-    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+    for flag in (*FLAGS, *flags, f"--user-data-dir={profile}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(driver_binary))
-    driver.set_script_timeout(30)
-    yield driver
-    driver.quit()
+    try:
+        driver.set_script_timeout(30)
+        yield driver
+    finally:
+        driver.quit()
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    with running_chromium(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
+
+
+@pytest.fixture(scope="session")
+def listening_chromium(starter_voice_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """Its microphone plays `microphone_recording` from when it is opened."""
+    directory = tmp_path_factory.mktemp("microphone")
+    recording = microphone_recording(directory / "recording.wav", starter_voice_url)
+    microphone = (
+        "--window-size=1280,960",  # on a small one the buttons at the bottom cover what must be scrolled to
+        "--use-fake-device-for-media-stream",
+        "--use-fake-ui-for-media-stream",
+        f"--use-file-for-fake-audio-capture={recording}",
+    )
+    with running_chromium(directory / "profile", *microphone) as driver:
+        yield driver
 
 
 @pytest.fixture

@@ -1,0 +1,49 @@
+/** The visitor's microphone, to know when to be silent. What it hears stays in the page: nothing is kept or sent. */
+
+import { MicrophoneUnavailable } from './errors.js';
+
+/** Events: `speech` (true or false: somebody speaks), `level` (dB of full scale), `lost` (it was taken away). */
+export class Microphone extends EventTarget {
+  /** Asks the visitor. @returns {Promise<Microphone>} @throws {MicrophoneUnavailable} */
+  static async open() {
+    if (!navigator.mediaDevices?.getUserMedia) throw MicrophoneUnavailable.because('NotSupportedError');
+    let stream;
+    try {
+      // Without echo cancellation a loudspeaker would interrupt itself.
+      stream = await navigator.mediaDevices.getUserMedia({ audio: { echoCancellation: true, noiseSuppression: true } });
+    } catch (error) {
+      throw MicrophoneUnavailable.because(error.name);
+    }
+    const context = new AudioContext({ latencyHint: 'interactive' });
+    try {
+      await context.audioWorklet.addModule(new URL('./microphone-worklet.js', import.meta.url));
+      return new Microphone(stream, context);
+    } catch (error) {
+      for (const track of stream.getTracks()) track.stop();
+      await context.close();
+      throw error;
+    }
+  }
+
+  /** Use `Microphone.open`. @param {MediaStream} stream @param {AudioContext} context */
+  constructor(stream, context) {
+    super();
+    this.stream = stream;
+    this.context = context;
+    this.node = new AudioWorkletNode(context, 'realtime-tts-microphone', { numberOfOutputs: 0, channelCount: 1, channelCountMode: 'explicit' });
+    this.node.port.onmessage = ({ data }) => this.#receive(data);
+    context.createMediaStreamSource(stream).connect(this.node);
+    stream.getAudioTracks()[0].onended = () => this.dispatchEvent(new CustomEvent('lost'));
+  }
+
+  async close() {
+    this.node.port.onmessage = null;
+    for (const track of this.stream.getTracks()) track.stop();
+    await this.context.close();
+  }
+
+  #receive(data) {
+    if (data.type === 'speech') this.dispatchEvent(new CustomEvent('speech', { detail: { speaking: data.speaking, at: data.at } }));
+    else this.dispatchEvent(new CustomEvent('level', { detail: data.levelDb }));
+  }
+}
