@@ -21,7 +21,7 @@ const waveform = new Waveform($('wave'));
 const notice = new Notice($('notice'));
 const keys = new KeyDialog($('key-dialog'));
 const voiceSwitch = new VoiceSwitch($('voice-switch'), () => interrupt());
-const fields = { steps: new NumberField($('steps')), cfg: new NumberField($('cfg')), seed: new NumberField($('seed')) };
+const fields = Object.fromEntries(['steps', 'cfg', 'speed', 'seed'].map((name) => [name, new NumberField($(name))]));
 const hook = new URLSearchParams(location.search).get('test') === '1' ? await import('./probe.js') : null;
 
 /** @type {RealtimeTTS | null} */

@@ -42,6 +42,7 @@ class _Manner:
     cfg: float | None
     steps: int | None
     mode: str | None
+    speed: float
     max_length_s: float | None
 
 
@@ -182,6 +183,7 @@ class AsyncTTS:
         cfg: float | None = None,
         steps: int | None = None,
         mode: str | None = None,
+        speed: float = 1.0,
         max_length_s: float | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """Speak a text, or a stream of pieces of one (an LLM's deltas) while it is being written.
@@ -200,6 +202,7 @@ class AsyncTTS:
             mode: how a stream is spoken: ``live`` from its first words on, or ``clause`` by clause, with the same
                 samples for every split. None is ``live`` where the model tells which word it speaks. A string, list or
                 tuple is whole and spoken as such.
+            speed: that much faster, or below 1 slower, with the pitch kept; 0.25 to 4.
             max_length_s: stop after so much audio.
 
         Raises (while iterated):
@@ -207,7 +210,7 @@ class AsyncTTS:
             TypeError: the text, or a piece of it, is not text; what else the text's iteration raises.
         """
         recordings = VoiceRecordings(reference_audio, prompt_audio, prompt_text)
-        manner = _Manner(voice, recordings, seed, instructions, cfg, steps, mode, max_length_s)
+        manner = _Manner(voice, recordings, seed, instructions, cfg, steps, mode, speed, max_length_s)
         async with contextlib.aclosing(self._speak(text, manner)) as pieces:
             async for piece in pieces:
                 if not piece.done:
@@ -226,6 +229,7 @@ class AsyncTTS:
         cfg: float | None = None,
         steps: int | None = None,
         mode: str | None = None,
+        speed: float = 1.0,
         max_length_s: float | None = None,
     ) -> AsyncGenerator[TimedChunk, None]:
         """As `generate`, with the words that are heard: for subtitles, or to know what was heard at a barge-in.
@@ -233,9 +237,9 @@ class AsyncTTS:
         A chunk comes one patch later than there, since which words its segment has left is known at the segment's end.
         """
         recordings = VoiceRecordings(reference_audio, prompt_audio, prompt_text)
-        manner = _Manner(voice, recordings, seed, instructions, cfg, steps, mode, max_length_s)
+        manner = _Manner(voice, recordings, seed, instructions, cfg, steps, mode, speed, max_length_s)
         async with contextlib.aclosing(self._speak(text, manner)) as pieces:
-            async for chunk in with_words(pieces, self.sample_rate):
+            async for chunk in with_words(pieces, self.sample_rate, speed):
                 yield chunk
 
     async def _speak(self, text: TextLike, manner: _Manner) -> AsyncGenerator[Piece, None]:
@@ -275,7 +279,14 @@ class AsyncTTS:
             raise InvalidRequest("give a voice or recordings, not both", field="voice")
         if manner.max_length_s is not None and not 0 < manner.max_length_s < math.inf:
             raise InvalidRequest("max_length_s must be a positive number of seconds", field="max_length_s")
-        params = SpeechParams(manner.cfg, manner.steps, manner.seed, instructions=manner.instructions, mode=manner.mode)
+        params = SpeechParams(
+            cfg=manner.cfg,
+            steps=manner.steps,
+            seed=manner.seed,
+            instructions=manner.instructions,
+            mode=manner.mode,
+            speed=manner.speed,
+        )
         return self._defaults.resolve(Choices(), Choices(manner.voice, params=params))
 
     @functools.cached_property

@@ -37,13 +37,15 @@ def samples_of(piece: Piece) -> Chunk:
     return np.frombuffer(piece.pcm, dtype="<f4")
 
 
-async def with_words(pieces: AsyncIterator[Piece], sample_rate_hz: int) -> AsyncGenerator[TimedChunk, None]:
+async def with_words(
+    pieces: AsyncIterator[Piece], sample_rate_hz: int, speed: float = 1.0
+) -> AsyncGenerator[TimedChunk, None]:
     """Join words to a speaker's pieces, f32le.
 
     A chunk is held until the next piece is there: only then it is known whether it is its segment's last, and all
     words that are left belong to it.
     """
-    aligner = WordAligner()
+    aligner = WordAligner(speed)
     held, num_segments, end_ms = np.zeros(0, np.float32), 0, 0.0
     async for piece in pieces:
         if piece.segment.index == num_segments:

@@ -111,6 +111,7 @@ class TTS:
         cfg: float | None = None,
         steps: int | None = None,
         mode: str | None = None,
+        speed: float = 1.0,
         max_length_s: float | None = None,
     ) -> Generator[Chunk, None, None]:
         """As `AsyncTTS.generate`; breaking out of the loop cancels at once."""
@@ -125,6 +126,7 @@ class TTS:
             cfg=cfg,
             steps=steps,
             mode=mode,
+            speed=speed,
             max_length_s=max_length_s,
         )
         return self._iterate(chunks)
@@ -142,6 +144,7 @@ class TTS:
         cfg: float | None = None,
         steps: int | None = None,
         mode: str | None = None,
+        speed: float = 1.0,
         max_length_s: float | None = None,
     ) -> Generator[TimedChunk, None, None]:
         """As `AsyncTTS.generate_timed`."""
@@ -156,6 +159,7 @@ class TTS:
             cfg=cfg,
             steps=steps,
             mode=mode,
+            speed=speed,
             max_length_s=max_length_s,
         )
         return self._iterate(chunks)

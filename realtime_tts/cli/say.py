@@ -21,6 +21,7 @@ from realtime_tts.cli.progress import Progress
 from realtime_tts.cli.sinks import FORMATS, check_sink
 from realtime_tts.config import EngineConfig
 from realtime_tts.speech.text_source import TextSource
+from realtime_tts.workers.policy import MAX_SPEED, MIN_SPEED
 
 _EPILOG = """\b
 Examples:
@@ -49,6 +50,7 @@ class Request:
     steps: int | None
     cfg: float | None
     mode: str | None
+    speed: float
 
 
 @click.command("say", epilog=_EPILOG)
@@ -90,6 +92,9 @@ class Request:
     "--mode",
     type=click.Choice(("live", "clause")),
     help="Speak what a pipe brings from its first words on, or clause by clause.  [default: live if the model can]",
+)
+@click.option(
+    "--speed", type=click.FloatRange(MIN_SPEED, MAX_SPEED), default=1.0, help="Faster or slower, at the same pitch."
 )
 @click.option("--model", help="A directory, a Hugging Face id, or 'starter-voice'.  [default: starter-voice]")
 @click.option("--device", help="auto, cpu, cuda, cuda:1 …  [default: auto]")
@@ -175,6 +180,7 @@ async def _local(request: Request, engine: EngineConfig, progress: Progress) -> 
             steps=request.steps,
             cfg=request.cfg,
             mode=request.mode,
+            speed=request.speed,
         )
         async with contextlib.aclosing(chunks) as generated:
             async for chunk in generated:
@@ -186,7 +192,7 @@ async def _remote(request: Request, url: str, api_key: str | None) -> Speech:
 
     params = {
         name: getattr(request, name)
-        for name in ("instructions", "seed", "steps", "cfg", "mode")
+        for name in ("instructions", "seed", "steps", "cfg", "mode", "speed")
         if getattr(request, name) is not None
     }
     text = request.text if request.text is not None else _in_a_thread(standard_input())

@@ -140,6 +140,7 @@ def _parse_params(fields: Fields) -> SpeechParams:
         language=params.optional_text("language"),
         instructions=params.optional_text("instructions"),
         mode=params.optional_text("mode"),
+        speed=params.optional_number("speed"),
     )
 
 

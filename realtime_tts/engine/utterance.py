@@ -18,7 +18,7 @@ from realtime_tts.errors import InvalidRequest
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.sequence import Patches, Sequence, length_guard
 from realtime_tts.workers import frames
-from realtime_tts.workers.policy import MAX_CFG, MAX_INSTRUCTION_CHARS, MAX_STEPS, MIN_STEPS
+from realtime_tts.workers.policy import MAX_CFG, MAX_INSTRUCTION_CHARS, MAX_SPEED, MAX_STEPS, MIN_SPEED, MIN_STEPS
 
 _WIDE_CHARS = 3
 _FADE_S = 0.03
@@ -110,6 +110,8 @@ def make_utterance(
         raise InvalidRequest(f"steps must be {MIN_STEPS} to {MAX_STEPS}", field="steps")
     if message.cfg is not None and not 0.0 <= message.cfg <= MAX_CFG:
         raise InvalidRequest(f"cfg must be 0 to {MAX_CFG:g}", field="cfg")
+    if not MIN_SPEED <= message.speed <= MAX_SPEED:
+        raise InvalidRequest(f"speed must be {MIN_SPEED:g} to {MAX_SPEED:g}", field="speed")
     voice = voices.get(message.voice, message.tenant)
     size = text_size(message, message.text, loaded, continuity.first(voice, instructions), continuity)
     if size.num_tokens == 0 and message.final:
@@ -121,6 +123,7 @@ def make_utterance(
         max_patches=size.max_patches,
         priority=message.priority,
         paced=message.paced,
+        speed=message.speed,
         tenant=message.tenant,
         max_positions=0 if message.final else _longest(message, loaded, size),
         supply=TextSupply(size.num_chars, message.final),

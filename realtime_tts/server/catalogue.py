@@ -10,7 +10,16 @@ from realtime_tts.session.settings import MODES
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.voice_store import VoiceRecord
 from realtime_tts.workers import frames
-from realtime_tts.workers.policy import MAX_CFG, MAX_INSTRUCTION_CHARS, MAX_SEED, MAX_STEPS, MIN_STEPS, ZERO_SHOT_VOICE
+from realtime_tts.workers.policy import (
+    MAX_CFG,
+    MAX_INSTRUCTION_CHARS,
+    MAX_SEED,
+    MAX_SPEED,
+    MAX_STEPS,
+    MIN_SPEED,
+    MIN_STEPS,
+    ZERO_SHOT_VOICE,
+)
 
 
 class Catalogue:
@@ -56,6 +65,7 @@ class Catalogue:
             "instructions": {"max_chars": MAX_INSTRUCTION_CHARS},
             "mode": {"choices": list(MODES), "default": self.defaults.default_mode},
             "seed": {"min": 0, "max": MAX_SEED},
+            "speed": {"min": MIN_SPEED, "max": MAX_SPEED, "default": 1.0},
         }
 
     def voices(self, only: Sequence[str] = (), added: Sequence[VoiceRecord] = ()) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class StepsRange(_Body):
     default: int
 
 
-class CfgRange(_Body):
+class NumberRange(_Body):
     min: float
     max: float
     default: float
@@ -56,10 +56,11 @@ class Params(_Body):
     """Bounds of a context's `params`."""
 
     steps: StepsRange
-    cfg: CfgRange
+    cfg: NumberRange
     instructions: Length
     mode: ModeChoice
     seed: SeedRange
+    speed: NumberRange
 
 
 class Model(_Body):

@@ -35,6 +35,7 @@ class _Track:
     """One segment's progress."""
 
     segment: Segment
+    speed: float
     audio_ms: float = 0.0
     done: bool = False
     num_committed: int = 0
@@ -72,15 +73,20 @@ class _Track:
     def _ms_per_char(self) -> float:
         time_ms, reached = self.times_ms[-1], self.chars[-1]
         if time_ms < _PACE_AFTER_MS or reached < 1:
-            return PRIOR_MS_PER_CHAR
-        slowest, fastest = _PACES_MS_PER_CHAR[1], _PACES_MS_PER_CHAR[0]
+            return PRIOR_MS_PER_CHAR / self.speed
+        fastest, slowest = (pace / self.speed for pace in _PACES_MS_PER_CHAR)
         return max(fastest, min(slowest, time_ms / reached))
 
 
 class WordAligner:
-    """Places the words of one context on its audio."""
+    """Places the words of one context on its audio.
 
-    def __init__(self) -> None:
+    Args:
+        speed: how much faster than usual the audio is.
+    """
+
+    def __init__(self, speed: float = 1.0) -> None:
+        self._speed = speed
         self._tracks: deque[_Track] = deque()  # that still have words or audio to come
         self._num_over = 0  # before them
         self._start_ms = 0.0  # where the current track's audio begins
@@ -101,7 +107,7 @@ class WordAligner:
         num_segments = self._num_over + len(self._tracks)
         if segment.index != num_segments:
             raise ValueError(f"segment {segment.index} after {num_segments} segments")
-        self._tracks.append(_Track(segment))
+        self._tracks.append(_Track(segment, self._speed))
         self._tracks_bytes += _segment_bytes(segment)
 
     def update_segment(self, segment: Segment) -> None:
@@ -251,7 +257,7 @@ class WordAligner:
         num_chars = len(segment.text)
         if not segment.final:
             num_chars = segment.words[-1].spoken_end if segment.words else 0
-        known_ms = PRIOR_CHARS * PRIOR_MS_PER_CHAR + self._measured_ms
+        known_ms = PRIOR_CHARS * PRIOR_MS_PER_CHAR / self._speed + self._measured_ms
         return num_chars * known_ms / (PRIOR_CHARS + self._measured_chars)
 
 

@@ -62,7 +62,7 @@ class Context:
         self.number = started.number
         self.settings = settings
         self.state = ContextState.QUEUED
-        self.outflow = Outflow(started)
+        self.outflow = Outflow(started, settings.speed)
         self.ended = False
         self.audio_complete = False
         self.num_segments = 0

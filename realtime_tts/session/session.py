@@ -247,6 +247,7 @@ class Session:
             settled.language,
             settled.instructions,
             settled.mode,
+            settled.speed,
         )
         self._outbox.post(
             SessionStarted(

@@ -15,6 +15,7 @@ class SpeechParams:
     """How to speak; None leaves the choice to the session, then to the server, then to the model.
 
     mode: one of `MODES`.
+    speed: of the speech, with its pitch kept; 1: as the model speaks.
     """
 
     cfg: float | None = None
@@ -23,6 +24,7 @@ class SpeechParams:
     language: str | None = None
     instructions: str | None = None
     mode: str | None = None
+    speed: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class ContextSettings:
     language: str
     mode: str
     instructions: str | None = None
+    speed: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

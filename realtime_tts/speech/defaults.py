@@ -14,7 +14,9 @@ from realtime_tts.workers.policy import (
     MAX_CFG,
     MAX_INSTRUCTION_CHARS,
     MAX_SEED,
+    MAX_SPEED,
     MAX_STEPS,
+    MIN_SPEED,
     MIN_STEPS,
     ZERO_SHOT_VOICE,
     ServingPolicy,
@@ -89,6 +91,7 @@ class SpeechDefaults:
             language=self._language if params.language is None else self.known_language(params.language),
             mode=self.default_mode if params.mode is None else params.mode,
             instructions=params.instructions,
+            speed=1.0 if params.speed is None else params.speed,
         )
 
     def make_planner(self, settings: ContextSettings) -> SpeechPlanner:
@@ -134,6 +137,7 @@ def _merge(over: SpeechParams, under: SpeechParams) -> SpeechParams:
         language=under.language if over.language is None else over.language,
         instructions=under.instructions if over.instructions is None else over.instructions,
         mode=under.mode if over.mode is None else over.mode,
+        speed=under.speed if over.speed is None else over.speed,
     )
 
 
@@ -144,6 +148,8 @@ def _check(params: SpeechParams) -> None:
         raise InvalidRequest(f"steps must be within {MIN_STEPS} and {MAX_STEPS}", field="params.steps")
     if params.seed is not None and not 0 <= params.seed <= MAX_SEED:
         raise InvalidRequest(f"seed must be within 0 and {MAX_SEED}", field="params.seed")
+    if params.speed is not None and not MIN_SPEED <= params.speed <= MAX_SPEED:
+        raise InvalidRequest(f"speed must be within {MIN_SPEED:g} and {MAX_SPEED:g}", field="params.speed")
     if params.mode is not None and params.mode not in MODES:
         raise InvalidRequest(f"mode must be {' or '.join(MODES)}", field="params.mode")
     if params.instructions is not None and len(params.instructions) > MAX_INSTRUCTION_CHARS:

@@ -142,7 +142,9 @@ class ContextSpeech:
 
     async def _encode(self, piece: Piece) -> None:
         if piece.done:
-            self._listener.speech_packets(self._context_id, [], piece.segment.index, piece.audio_ms, True, None)
+            self._listener.speech_packets(
+                self._context_id, [], piece.segment.index, piece.audio_ms, True, piece.reached
+            )
             return
         num_left = len(piece.pcm) // 2
         for pcm in self._encoder.slices(piece.pcm):

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import math
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 from realtime_tts.errors import error_from_code
 from realtime_tts.session.planning import Segment
@@ -15,6 +18,9 @@ from realtime_tts.session.settings import ContextSettings
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, RequestStream
 from realtime_tts.workers.policy import ZERO_SHOT_VOICE, ServingPolicy
+
+if TYPE_CHECKING:
+    from realtime_tts.audio.tempo import StreamTempo
 
 # The engine holds the segment that it speaks and the next one, which is enough to join them without a gap. A long
 # text handed over whole would stand in its queue and look like load.
@@ -26,7 +32,7 @@ SAMPLE_BYTES = {"s16le": 2, "f32le": 4}
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What the engine has made of a segment since the piece before.
+    """What the engine has made of a segment since the piece before, at the speed at which it is to be heard.
 
     Attributes:
         segment: as it is known by now; in its last piece, whole.
@@ -81,7 +87,7 @@ class Speaker:
         self._bytes_left: int | None = None
         if max_length_s is not None:
             num_samples = round(max_length_s * self.sample_rate_hz)
-            self._max_patches = max(1, -(-num_samples // engine.ready.patch_samples))
+            self._max_patches = max(1, math.ceil(num_samples * settings.speed / engine.ready.patch_samples))
             if ServingPolicy.from_map(engine.ready.policy).onset_db is not None:
                 self._max_patches += 1  # some of the first one is left out
             self._bytes_left = SAMPLE_BYTES[encoding] * num_samples
@@ -90,8 +96,11 @@ class Speaker:
         self._changed = asyncio.Event()  # there is a segment to read, or none will follow
         self._has_room = asyncio.Event()
         self._has_room.set()
-        self._num_bytes = 0  # read of the first submitted segment
-        self._segment_is_read = False
+        self._num_bytes = 0  # given of the first submitted segment
+        self._num_made = 0  # samples read of it, before its speed was changed
+        self._tempo: StreamTempo | None = None  # of that segment
+        self._reached: tuple[float, float] | None = None  # in it, and not told yet
+        self._segment_is_over = self._segment_is_read = False
         self._ended = self._closed = False
         self._end_error: Exception | None = None
 
@@ -171,24 +180,42 @@ class Speaker:
             Exception: what `end` was given.
         """
         while (current := await self._next()) is not None:
+            if self._segment_is_over:
+                self._segment_is_over, self._segment_is_read = False, True
+                return self._piece(b"", done=True)
             message = await anext(current)
+            if isinstance(message, frames.Failed) and not self._closed:
+                raise error_from_code(message.code, message.message)
+            self._segment_is_over = isinstance(message, frames.Done)
+            pcm = await self._at_speed(message.payload)
             if self._closed:
                 break
-            segment = self._submitted[0][0]  # it may have grown meanwhile
-            if isinstance(message, frames.Failed):
-                raise error_from_code(message.code, message.message)
-            if isinstance(message, frames.Done):
-                self._segment_is_read = True
-                return self._piece(segment, b"", done=True)
-            position = message.text_position if isinstance(message, frames.Audio) else None
-            if pcm := self._cut(message.payload):
-                return self._piece(segment, pcm, done=False, position=position)
+            if isinstance(message, frames.Audio) and message.text_position is not None:
+                made_ms = 1000 * self._num_made / self.sample_rate_hz
+                self._reached = (made_ms - self._text_lag_ms) / self._settings.speed, message.text_position
+            if pcm := self._cut(pcm):
+                return self._piece(pcm, done=False)
         raise StopAsyncIteration
+
+    async def _at_speed(self, pcm: bytes) -> bytes:
+        """The next samples of a segment at the speed that is wanted; at its end, those that were held back.
+
+        Each segment for itself: its last word is whole before the next one has been written.
+        """
+        self._num_made += len(pcm) // SAMPLE_BYTES[self._encoding]
+        if self._settings.speed == 1.0:
+            return pcm
+        if self._tempo is None:
+            from realtime_tts.audio.tempo import StreamTempo  # PyAV is loaded where it is needed
+
+            self._tempo = StreamTempo(self.sample_rate_hz, self._settings.speed, self._encoding)
+        # A millisecond of work, at high rates: not on the event loop.
+        return await asyncio.to_thread(self._tempo.finish if self._segment_is_over else partial(self._tempo.push, pcm))
 
     async def _next(self) -> RequestStream | None:
         """The request to read now, of the first submitted segment; None when the last one has been read."""
         if self._segment_is_read:
-            self._segment_is_read, self._num_bytes = False, 0
+            self._segment_is_read, self._num_bytes, self._num_made, self._tempo = False, 0, 0, None
             self._submitted.popleft()
             self._submit()
         while not self._submitted:
@@ -200,11 +227,12 @@ class Speaker:
             await self._changed.wait()
         return None if self._closed or self._bytes_left == 0 else self._submitted[0][1]
 
-    def _piece(self, segment: Segment, pcm: bytes, done: bool, position: float | None = None) -> Piece:
+    def _piece(self, pcm: bytes, done: bool) -> Piece:
         self._num_bytes += len(pcm)
         num_samples = self._num_bytes // SAMPLE_BYTES[self._encoding]
         audio_ms = 1000 * num_samples / self.sample_rate_hz
-        reached = None if position is None else (audio_ms - self._text_lag_ms, position)
+        reached, self._reached = self._reached, None
+        segment = self._submitted[0][0]  # it may have grown since it was submitted
         return Piece(segment, pcm, audio_ms, done, reached)
 
     def _cut(self, pcm: bytes) -> bytes:
@@ -241,5 +269,6 @@ class Speaker:
             tenant=self._tenant,
             priority=priority,
             paced=self._paced,
+            speed=settings.speed,
             final=segment.final,  # an open one may grow to the policy's `max_segment_chars`: planners keep to it
         )

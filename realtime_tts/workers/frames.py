@@ -50,6 +50,7 @@ class Generate(Message):
     tenant: str = ""
     priority: int = 0  # −8 … 8; smaller is more urgent: each step moves the deadline by a tenth of a second
     paced: bool = True  # stay a few seconds ahead of the context's playback; False: as fast as possible
+    speed: float = 1.0  # that much faster than it is made it will be played: playback is told in the listener's time
     final: bool = True  # False: this is how the text begins, `Extend` brings more of it
     max_chars: int | None = None  # the most an open text will grow to; None: the policy's `max_segment_chars`
 

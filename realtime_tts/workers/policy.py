@@ -19,6 +19,7 @@ MIN_STEPS, MAX_STEPS = 2, 64  # of the flow; more would only hold up the others
 MAX_CFG = 10.0
 MAX_SEED = 2**53 - 1  # the largest integer that every JSON reader keeps exact
 MAX_INSTRUCTION_CHARS = 500
+MIN_SPEED, MAX_SPEED = 0.25, 4.0  # of what is heard, against what the model speaks
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -212,11 +212,11 @@ def test_interrupting_a_writing_model_stops_its_writing(page: PlaygroundPage, ga
 
 def test_voice_and_parameters_reach_the_server(page: PlaygroundPage, gateway: FakeGateway) -> None:
     page.script("document.querySelector('details').open = true")
-    for element_id, value in (("voice", "awb"), ("steps", "8"), ("cfg", "1.5"), ("seed", "7")):
+    for element_id, value in (("voice", "awb"), ("steps", "8"), ("cfg", "1.5"), ("speed", "0.9"), ("seed", "7")):
         page.choose(element_id, value)
     page.speak(TEXT)
     [opening] = gateway.messages("text")
-    assert (opening["voice"], opening["params"]) == ("awb", {"steps": 8, "cfg": 1.5, "seed": 7})
+    assert (opening["voice"], opening["params"]) == ("awb", {"steps": 8, "cfg": 1.5, "speed": 0.9, "seed": 7})
 
 
 def test_a_server_that_comes_back_is_found_again(page: PlaygroundPage, gateway: FakeGateway) -> None:

@@ -204,6 +204,19 @@ def test_a_stream_that_is_ahead_is_parked_until_playback_catches_up() -> None:
     scheduler.playback("unknown", 1.0, False, 60.0)
 
 
+def test_a_lead_is_of_the_listeners_seconds() -> None:
+    scheduler = make()
+    add(scheduler, "fast", max_patches=100, speed=2.0)
+    steps = 0
+    while plan := scheduler.schedule(0.0):
+        finish(scheduler, plan, 0.0)
+        steps += 1
+    assert steps == 38  # 6.08 s, heard in 3.04
+    assert scheduler.next_wakeup_s(0.0) == pytest.approx(1.04)
+    scheduler.playback("fast", 3.0, False, 0.0)
+    assert scheduler.schedule(0.0)
+
+
 def test_a_context_whose_listener_is_gone_is_parked_at_once() -> None:
     scheduler = make()
     add(scheduler, "a", max_patches=100)

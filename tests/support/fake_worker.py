@@ -267,7 +267,7 @@ class FakeWorker:
             await asyncio.sleep(options.patch_delay_s)
             await self.park(request, context)
             pcm = patch_pcm(message, request.text, index * options.patch_samples, options)
-            context.produced_s += options.patch_samples / options.sample_rate
+            context.produced_s += options.patch_samples / options.sample_rate / message.speed
             self.num_steps += 1
             position = (index + 1) * options.chars_per_patch if options.text_lag_ms else None
             self.send(frames.Audio(message.request_id, index, position, payload=pcm))

@@ -36,6 +36,7 @@ class Request:
     num_prefill, num_kept and hashes are set by `Scheduler`'s `prepare` when the request's turn in its context has come,
     and again when it takes in more text. num_prefill: positions of the input, patches made so far among them; num_kept:
     those in front that are as they were.
+    speed: how much faster than it is made its listener hears it.
     tenant: whose it is; keys share the slots and the steps fairly.
     min_prefill: num_prefill of the text alone, without what continuity adds if there is room for it; known at the door.
     max_positions: for the longest that an open text may become, without continuity either; 0: as it is.
@@ -47,6 +48,7 @@ class Request:
     max_patches: int
     priority: int = 0
     paced: bool = True
+    speed: float = 1.0
     tenant: str = ""
     arrived_s: float = 0.0
     max_positions: int = 0

@@ -335,7 +335,8 @@ class Scheduler:
         request.num_patches += 1
         if request.first_audio_s is None:
             request.first_audio_s = now
-        self._contexts[request.context_id].lead.produce(self.config.patch_s - flags.left_out_s, now)
+        heard_s = (self.config.patch_s - flags.left_out_s) / request.speed
+        self._contexts[request.context_id].lead.produce(heard_s, now)
         if flags.stop and may_stop:
             return FinishReason.STOP
         return FinishReason.LENGTH if request.num_patches >= request.max_patches else None
