@@ -228,8 +228,10 @@ class RequestProtocol(H11Protocol):
         self._write_timeout_s = self.handshake_timeout_s
 
     def handle_events(self) -> None:
+        before = self.scope
         super().handle_events()
-        if self.scope is not None:  # the application starts with the next turn of the loop
+        # A new request's application starts with the next turn of the loop; that of a WebSocket is another's.
+        if self.scope is not before and self.transport.get_protocol() is self:
             self.scope.setdefault("extensions", {})[SOCKET_EXTENSION] = self
 
     def data_received(self, data: bytes) -> None:
@@ -241,6 +243,7 @@ class RequestProtocol(H11Protocol):
         self._stop_watching()  # the timer would keep all of this alive long after a short WebSocket
 
     def on_response_complete(self) -> None:
+        self.scope["extensions"].pop(SOCKET_EXTENSION, None)  # no circle is left, as with a WebSocket
         super().on_response_complete()
         self._watch_request()  # the next request may have begun already
 

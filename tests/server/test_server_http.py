@@ -72,6 +72,7 @@ def test_the_model_tells_what_may_be_asked_for(http: httpx.Client) -> None:
         "instructions": {"max_chars": 500},
         "mode": {"choices": ["live", "clause"], "default": "clause"},
         "seed": {"min": 0, "max": 2**53 - 1},
+        "speed": {"min": 0.25, "max": 4, "default": 1},
     }
     assert model["text"] == {"max_chars": 20_000}
 
