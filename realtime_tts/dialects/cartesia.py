@@ -17,7 +17,7 @@ from typing import Any
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.json_input import Fields, load_object
-from realtime_tts.errors import InvalidMessage, RealtimeTTSError, UnsupportedAudioFormat, error_classes
+from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, UnsupportedAudioFormat, error_classes
 from realtime_tts.session.messages import (
     AudioPacket,
     Cancel,
@@ -46,10 +46,11 @@ _BUSY = frozenset({"overloaded", "too_many_contexts", "too_many_sessions"})  # w
 
 @dataclass(slots=True)
 class _Context:
-    """What a context's answers depend on. `num_flushed`: flushes that were answered."""
+    """What a context's answers depend on. `num_flushed`: flushes that were answered; `has_ended`: its text."""
 
     wants_words: bool
     num_flushed: int = 0
+    has_ended: bool = False
 
 
 class CartesiaDialect:
@@ -100,6 +101,12 @@ class CartesiaDialect:
         opening, input_ = self._read_opening(fields, context_id), _read_input(fields)
         if opening is not None:
             self._contexts[context_id] = _Context(bool(fields.optional_boolean("add_timestamps")))
+        context = self._contexts[context_id]
+        if context.has_ended:
+            if input_.transcript.strip():
+                raise InvalidRequest("the context's last input was not to be followed by another", field="transcript")
+            return []  # some say twice that it was the last
+        context.has_ended = input_.is_last
         return _input_messages(input_, opening or Text(context_id, ""))
 
     def _read_opening(self, fields: Fields, context_id: str) -> Text | None:

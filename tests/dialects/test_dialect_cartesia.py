@@ -11,7 +11,7 @@ import pytest
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.dialects.base import Dialect
 from realtime_tts.dialects.cartesia import CartesiaDialect
-from realtime_tts.errors import InvalidMessage, ModelNotFound, RealtimeTTSError, UnsupportedAudioFormat
+from realtime_tts.errors import InvalidMessage, InvalidRequest, ModelNotFound, RealtimeTTSError, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
     AudioPacket,
     Cancel,
@@ -68,6 +68,15 @@ def test_inputs_that_go_on_and_the_last_one(dialect: CartesiaDialect) -> None:
     assert parse(dialect, **request("Hello ")) == [Text("c", "Hello ", "v", PCM)]
     assert parse(dialect, **request("there.")) == [Text("c", "there.")]
     assert parse(dialect, **request("", False)) == [Text("c", ""), End("c")]
+
+
+def test_the_last_input_may_be_told_twice_but_not_be_followed_by_text(dialect: CartesiaDialect) -> None:
+    parse(dialect, **request("Hello.", False))
+    assert parse(dialect, **request("", False)) == []
+    assert parse(dialect, **request(" ", True)) == []
+    with pytest.raises(InvalidRequest) as refused:
+        parse(dialect, **request("More.", False))
+    assert refused.value.context_id == "c"
 
 
 def test_a_whole_utterance_in_one_message(dialect: CartesiaDialect) -> None:
