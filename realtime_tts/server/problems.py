@@ -22,6 +22,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 
 from realtime_tts.errors import InternalError, InvalidRequest, RealtimeTTSError, Unauthorized
 from realtime_tts.server.logs import log_crash
+from realtime_tts.server.request_ids import request_id
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,15 @@ def speaks(shape: ProblemShape) -> Any:
 
     def choose(request: Request) -> None:
         request.scope[_SHAPE] = shape
+
+    return Depends(choose)
+
+
+def speaks_with_id(shape: Callable[[RealtimeTTSError, str], tuple[int, Mapping[str, Any]]]) -> Any:
+    """As `speaks`, of a shape that names the request."""
+
+    def choose(request: Request) -> None:
+        request.scope[_SHAPE] = lambda error: shape(error, request_id(request.scope))
 
     return Depends(choose)
 

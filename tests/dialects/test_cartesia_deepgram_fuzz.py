@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from session_driver import Driver
 
 from realtime_tts.dialects.base import Dialect
-from realtime_tts.dialects.cartesia import CartesiaDialect
-from realtime_tts.dialects.deepgram import DeepgramDialect
+from realtime_tts.dialects.cartesia.stream import CartesiaDialect
+from realtime_tts.dialects.deepgram.stream import DeepgramDialect
 from realtime_tts.errors import InvalidRequest, Overloaded
 from realtime_tts.session.messages import CancelContext, CloseContext, Crashed, EndOfSegments, StartSpeech
 from realtime_tts.session.settings import SessionConfig

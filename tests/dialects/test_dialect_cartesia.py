@@ -10,7 +10,7 @@ import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.dialects.base import Dialect
-from realtime_tts.dialects.cartesia import CartesiaDialect
+from realtime_tts.dialects.cartesia.stream import CartesiaDialect
 from realtime_tts.errors import InvalidMessage, InvalidRequest, ModelNotFound, RealtimeTTSError, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
     AudioPacket,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.dialects.deepgram import DeepgramDialect
+from realtime_tts.dialects.deepgram.stream import DeepgramDialect
 from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
     AudioPacket,

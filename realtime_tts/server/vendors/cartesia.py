@@ -2,27 +2,169 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, WebSocket
-from fastapi.responses import JSONResponse
+from typing import Annotated, Any
 
-from realtime_tts.dialects import cartesia
-from realtime_tts.errors import RealtimeTTSError
+from fastapi import APIRouter, Depends, Query, Request, Response, WebSocket
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from realtime_tts.dialects.cartesia import events
+from realtime_tts.dialects.cartesia.errors import cartesia_problem
+from realtime_tts.dialects.cartesia.requests import CartesiaSpeech, parse_speech
+from realtime_tts.dialects.cartesia.stream import CartesiaDialect
+from realtime_tts.dialects.cartesia.voices import voice_entry, voices_page
+from realtime_tts.errors import RealtimeTTSError, VoiceNotFound
+from realtime_tts.server.caller import Caller
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.problems import problem_response
+from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
+from realtime_tts.server.http_speech import Chunk, Total
+from realtime_tts.server.problems import problem_response, speaks_with_id
 from realtime_tts.server.request_ids import request_id
+from realtime_tts.server.speech_response import SpeechResponse, read_speech_body
 from realtime_tts.server.websocket import serve_stream
 
+_EVENT_STREAM = "text/event-stream"
+_MAX_PAGE = 100
+
+
+class CartesiaError(BaseModel):
+    """Every answer of this dialect that is an error."""
+
+    error_code: str
+    title: str
+    message: str
+    error: str
+    request_id: str
+
+
 router = APIRouter()
+_http = APIRouter(
+    tags=["Cartesia"],
+    dependencies=[speaks_with_id(cartesia_problem), *NEEDS_KEY],
+    responses={401: {"model": CartesiaError, "description": "a key is needed, and this is none"}},
+)
+_BODY = {
+    "requestBody": {
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["transcript", "output_format"],
+                    "properties": {
+                        "transcript": {"type": "string"},
+                        "model_id": {"type": "string"},
+                        "voice": {"oneOf": [{"type": "string"}, {"type": "object"}]},
+                        "output_format": {"type": "object"},
+                        "language": {"type": "string"},
+                        "add_timestamps": {"type": "boolean"},
+                        "context_id": {"type": "string"},
+                    },
+                }
+            }
+        }
+    }
+}
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": CartesiaError, "description": description}
+    for status, description in {
+        400: "what cannot be spoken, or not so",
+        404: "a voice or a model that there is not, where the server is strict",
+        413: "too much text",
+        429: "more than this key may have",
+        503: "no room for now",
+    }.items()
+}
+
+
+class _Events:
+    """Server-sent events of one speech."""
+
+    content_type = _EVENT_STREAM
+
+    def __init__(self, wanted: CartesiaSpeech, id_: str) -> None:
+        self.wants_words = wanted.wants_words
+        self._context_id, self._request_id = wanted.context_id, id_
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        words = _event("timestamps", events.timestamps(self._context_id, chunk.words)) if chunk.words else b""
+        return words + (_event("chunk", events.chunk(self._context_id, chunk.data)) if chunk.data else b"")
+
+    def end(self, total: Total) -> bytes:
+        return _event("done", events.done(self._context_id))
+
+    def error(self, error: RealtimeTTSError) -> bytes:
+        told = events.error(self._context_id, error.code, error.http_status, error.message, self._request_id)
+        return _event("error", told)
+
+
+def _event(kind: str, data: str) -> bytes:
+    return f"event: {kind}\ndata: {data}\n\n".encode()
 
 
 @router.websocket("/tts/websocket")
 async def socket(websocket: WebSocket) -> None:
     gateway: Gateway = websocket.app.state.gateway
+    id_ = request_id(websocket.scope)
 
     def refuse(error: RealtimeTTSError) -> JSONResponse:
-        return problem_response(error, cartesia.problem)
+        return problem_response(error, lambda told: cartesia_problem(told, id_))
 
-    def make_dialect() -> cartesia.CartesiaDialect:
-        return cartesia.CartesiaDialect(request_id(websocket.scope), gateway.check_model)
+    await serve_stream(websocket, gateway, lambda: CartesiaDialect(id_, gateway.check_model), refuse=refuse)
 
-    await serve_stream(websocket, gateway, make_dialect, refuse=refuse)
+
+@_http.post(
+    "/tts/bytes",
+    summary="Speak a text; the answer is the audio",
+    response_class=Response,
+    openapi_extra=_BODY,
+    responses=_PROBLEMS,
+)
+async def speak_bytes(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> Response:
+    gateway = get_gateway(request)
+    wanted = parse_speech(await read_speech_body(request, gateway), as_events=False)
+    return SpeechResponse(gateway, caller, wanted.speech)
+
+
+@_http.post(
+    "/tts/sse",
+    summary="Speak a text; the answer is events with audio and words",
+    response_class=Response,
+    openapi_extra=_BODY,
+    responses=_PROBLEMS,
+)
+async def speak_events(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> Response:
+    gateway = get_gateway(request)
+    wanted = parse_speech(await read_speech_body(request, gateway), as_events=True)
+    return SpeechResponse(gateway, caller, wanted.speech, _Events(wanted, request_id(request.scope)))
+
+
+@_http.get("/voices", summary="Voices, a page at a time")
+async def voices(
+    request: Request,
+    caller: Annotated[Caller, Depends(authorize)],
+    limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 10,
+    starting_after: str | None = None,
+    ending_before: str | None = None,
+    q: str = "",
+) -> dict[str, Any]:
+    return voices_page(_entries(request, caller), limit, starting_after, ending_before, q)
+
+
+@_http.get("/voices/{voice_id}", summary="A voice", responses={404: _PROBLEMS[404]})
+async def voice(request: Request, voice_id: str, caller: Annotated[Caller, Depends(authorize)]) -> dict[str, Any]:
+    aliases = dict(get_gateway(request).settings.server.voice_aliases)
+    entries = {entry["id"]: entry for entry in _entries(request, caller)}
+    found = entries.get(voice_id) or entries.get(aliases.get(voice_id, ""))
+    if found is None:
+        raise VoiceNotFound(f"there is no such voice; the voices are {', '.join(entries)}", field="id")
+    return found
+
+
+def _entries(request: Request, caller: Caller) -> list[dict[str, Any]]:
+    gateway = get_gateway(request)
+    catalogue = gateway.catalogue
+    known = catalogue.voices(caller.voices, gateway.voices.added(caller.tenant))["voices"]
+    return [voice_entry(about, catalogue.created) for about in known]
+
+
+router.include_router(_http)

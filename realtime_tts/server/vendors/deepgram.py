@@ -2,17 +2,62 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, WebSocket
-from fastapi.responses import JSONResponse
+from typing import Annotated, Any
 
-from realtime_tts.dialects import deepgram
+from fastapi import APIRouter, Depends, Request, Response, WebSocket
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from realtime_tts.dialects.deepgram.errors import deepgram_problem
+from realtime_tts.dialects.deepgram.requests import parse_speech
+from realtime_tts.dialects.deepgram.stream import DeepgramDialect
 from realtime_tts.errors import RealtimeTTSError
+from realtime_tts.server.caller import Caller
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.problems import problem_response
+from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
+from realtime_tts.server.problems import problem_response, speaks_with_id
 from realtime_tts.server.request_ids import request_id
+from realtime_tts.server.speech_response import SpeechResponse, read_speech_body
 from realtime_tts.server.websocket import serve_stream
 
+
+class DeepgramError(BaseModel):
+    """Every answer of this dialect that is an error."""
+
+    err_code: str
+    err_msg: str
+    request_id: str
+
+
 router = APIRouter()
+_http = APIRouter(
+    tags=["Deepgram"],
+    dependencies=[speaks_with_id(deepgram_problem), *NEEDS_KEY],
+    responses={
+        status: {"model": DeepgramError, "description": description}
+        for status, description in {
+            400: "what cannot be spoken, or not so",
+            401: "a key is needed, and this is none",
+            404: "a voice that there is not, where the server is strict",
+            413: "too much text",
+            429: "more than this key may have",
+            503: "no room for now",
+        }.items()
+    },
+)
+_PARAMETERS = ("model", "encoding", "container", "sample_rate", "bit_rate")
+_REQUEST: dict[str, Any] = {
+    "parameters": [
+        {"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in _PARAMETERS
+    ],
+    "requestBody": {
+        "content": {
+            "application/json": {
+                "schema": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}
+            }
+        }
+    },
+}
 
 
 @router.websocket("/v1/speak")
@@ -20,14 +65,30 @@ async def socket(websocket: WebSocket) -> None:
     gateway: Gateway = websocket.app.state.gateway
     id_ = request_id(websocket.scope)
 
-    def make_dialect() -> deepgram.DeepgramDialect:
-        return deepgram.DeepgramDialect(websocket.query_params, id_, gateway.catalogue.ready.model)
+    def make_dialect() -> DeepgramDialect:
+        return DeepgramDialect(websocket.query_params, id_, gateway.catalogue.ready.model)
 
-    await serve_stream(websocket, gateway, make_dialect, refuse=refusal, headers={"dg-request-id": id_})
+    def refuse(error: RealtimeTTSError) -> JSONResponse:
+        answer = problem_response(error, lambda told: deepgram_problem(told, id_))
+        # Clients of a socket see no more of a refusal than its headers.
+        answer.headers["dg-error"] = error.message.encode("ascii", "replace").decode()
+        answer.headers["dg-request-id"] = id_
+        return answer
+
+    await serve_stream(websocket, gateway, make_dialect, refuse=refuse, headers={"dg-request-id": id_})
 
 
-def refusal(error: RealtimeTTSError) -> JSONResponse:
-    """An error of ours as Deepgram writes them; clients of its sockets see no more of it than the headers."""
-    answer = problem_response(error, deepgram.problem)
-    answer.headers["dg-error"] = error.message.encode("ascii", "replace").decode()
+@_http.post(
+    "/v1/speak", summary="Speak a text; the answer is the audio", response_class=Response, openapi_extra=_REQUEST
+)
+async def speak(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> Response:
+    gateway = get_gateway(request)
+    wanted = parse_speech(request.query_params, await read_speech_body(request, gateway))
+    answer = SpeechResponse(gateway, caller, wanted)
+    answer.headers["dg-request-id"] = request_id(request.scope)
+    answer.headers["dg-model-name"] = gateway.catalogue.ready.model.encode("ascii", "replace").decode()
+    answer.headers["dg-char-count"] = str(len(wanted.text))
     return answer
+
+
+router.include_router(_http)

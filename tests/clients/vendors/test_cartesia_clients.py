@@ -9,11 +9,12 @@ from typing import Any
 import livekit_turns
 import pipecat_turns
 import pytest
+from cartesia import APIStatusError as APIStatusErrorOfCartesia
 from cartesia import AsyncCartesia, Cartesia
 from livekit.agents import APIStatusError
 from livekit.plugins import cartesia
 from pipecat.frames.frames import InterruptionFrame
-from pipecat.services.cartesia.tts import CartesiaTTSService
+from pipecat.services.cartesia.tts import CartesiaHttpTTSService, CartesiaTTSService
 from pipecat.services.tts_service import TextAggregationMode
 from vendor_gateways import API_KEY, gateway_figure, until_working
 from websockets.exceptions import InvalidStatus
@@ -151,6 +152,48 @@ async def test_sdk_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_
         assert (await receive(context))[0]
 
 
+async def test_sdk_asks_for_bytes_and_files(fake_gateway: str) -> None:
+    async with sdk(fake_gateway) as client:
+        asked = {name: value for name, value in REQUEST.items() if name != "output_format"}
+        raw = await (await client.tts.generate(**asked, output_format=RAW, transcript=TEXT)).read()
+        mp3 = {"container": "mp3", "sample_rate": 44_100, "bit_rate": 128_000}
+        file = await (await client.tts.generate(**asked, output_format=mp3, transcript=TEXT)).read()
+    assert len(raw) >= LAST_S * 48_000
+    assert len(file) >= LAST_S * 16_000
+
+
+async def test_sdk_asks_for_events(fake_gateway: str) -> None:
+    async with sdk(fake_gateway) as client:
+        stream = await client.tts.generate_sse(**REQUEST, transcript=TEXT, add_timestamps=True, context_id="mine")
+        told = [event async for event in stream]
+    assert sum(len(event.audio) for event in told if event.type == "chunk") >= LAST_S * 48_000
+    assert [word for event in told if event.type == "timestamps" for word in event.word_timestamps.words] == WORDS
+    assert (told[-1].type, told[-1].context_id) == ("done", "mine")
+
+
+async def test_sdk_stops_reading(fake_gateway: str) -> None:
+    async with sdk(fake_gateway) as client:
+        async with client.tts.with_streaming_response.generate(**REQUEST, transcript=LONG) as answer:
+            await anext(aiter(answer.iter_bytes()))
+            await until_working(fake_gateway, True)
+        await until_working(fake_gateway, False)
+
+
+async def test_sdk_lists_voices(fake_gateway: str) -> None:
+    async with sdk(fake_gateway) as client:
+        voices = [voice async for voice in client.voices.list(limit=1)]
+        assert {voice.id for voice in voices} == {"slt", "rms"}
+        assert (await client.voices.get("rms")).description
+
+
+async def test_sdk_over_http_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_gateway: str) -> None:
+    for url, status in ((keyed_gateway, 401), (full_gateway, 503)):
+        async with sdk(url, "wrong").with_options(max_retries=0) as client:
+            with pytest.raises(APIStatusErrorOfCartesia) as refused:
+                await client.tts.generate(**REQUEST, transcript=TEXT)
+            assert refused.value.status_code == status
+
+
 # ---- LiveKit ------------------------------------------------------------------------------------------------------
 
 
@@ -186,6 +229,15 @@ async def test_livekit_with_a_wrong_key_or_too_many_others(keyed_gateway: str, f
             with pytest.raises(APIStatusError) as refused:
                 await livekit_turns.speak(tts, TOKENS)
             assert refused.value.status_code == status
+
+
+async def test_livekit_without_streaming(fake_gateway: str, keyed_gateway: str) -> None:
+    async with livekit_turns.plugin(cartesia.TTS, base_url=fake_gateway, api_key="any") as tts:
+        assert (await livekit_turns.whole(tts, TEXT)).seconds >= LAST_S
+    async with livekit_turns.plugin(cartesia.TTS, base_url=keyed_gateway, api_key="wrong") as tts:
+        with pytest.raises(APIStatusError) as refused:
+            await livekit_turns.whole(tts, TEXT)
+        assert refused.value.status_code == 401
 
 
 # ---- Pipecat ------------------------------------------------------------------------------------------------------
@@ -246,3 +298,18 @@ async def test_pipecat_with_a_wrong_key_or_too_many_others(keyed_gateway: str, f
         async with pipecat_turns.talking(service(url, "wrong")) as talk:
             await talk.until(lambda: talk.errors)
             assert status in talk.errors[0].error
+
+
+async def test_pipecat_over_http(fake_gateway: str, keyed_gateway: str) -> None:
+    settings = CartesiaHttpTTSService.Settings(voice="katie")
+    made = CartesiaHttpTTSService(api_key="any", base_url=fake_gateway, settings=settings)
+    async with pipecat_turns.talking(made) as talk:
+        await talk.say(TEXT)
+        await talk.until_stopped()
+        assert talk.seconds >= LAST_S
+        assert talk.errors == []
+    made = CartesiaHttpTTSService(api_key="wrong", base_url=keyed_gateway, settings=settings)
+    async with pipecat_turns.talking(made) as talk:
+        await talk.say(TEXT)
+        await talk.until(lambda: talk.errors)
+        assert "status 401" in talk.errors[0].error

@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
+import httpx
 import livekit_turns
 import pipecat_turns
 import pytest
@@ -17,7 +19,7 @@ from deepgram.speak.v1.types import SpeakV1Flushed, SpeakV1Metadata, SpeakV1Text
 from livekit.agents import APIStatusError
 from livekit.plugins import deepgram
 from pipecat.frames.frames import InterruptionFrame
-from pipecat.services.deepgram.tts import DeepgramTTSService
+from pipecat.services.deepgram.tts import DeepgramHttpTTSService, DeepgramTTSService
 from vendor_gateways import API_KEY, gateway_figure, until_working
 
 TOKENS = ["Hel", "lo ", "there, ", "this is ", "a turn. ", "And one ", "more."]
@@ -115,6 +117,40 @@ async def test_sdk_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_
         assert await receive(socket) == b""
 
 
+@contextlib.asynccontextmanager
+async def sdk(url: str, key: str = "any") -> AsyncIterator[AsyncDeepgramClient]:
+    """The package does not close what it opens, but takes what one has."""
+    async with httpx.AsyncClient(trust_env=False) as http:
+        yield AsyncDeepgramClient(api_key=key, environment=environment(url), httpx_client=http)
+
+
+async def test_sdk_asks_for_files(fake_gateway: str) -> None:
+    async with sdk(fake_gateway) as client:
+        wav = b"".join([part async for part in client.speak.v1.audio.generate(text=TEXT, encoding="linear16")])
+        mp3 = b"".join([part async for part in client.speak.v1.audio.generate(text=TEXT)])
+    assert wav[:4] == b"RIFF"
+    assert len(wav) >= LAST_S * BYTES_PER_S
+    assert len(mp3) >= LAST_S * 6000
+
+
+async def test_sdk_stops_reading(fake_gateway: str) -> None:
+    async with sdk(fake_gateway) as client:
+        parts = client.speak.v1.audio.generate(text=LONG, encoding="linear16")
+        await anext(aiter(parts))
+        await until_working(fake_gateway, True)
+        await parts.aclose()
+        await until_working(fake_gateway, False)
+
+
+async def test_sdk_over_http_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_gateway: str) -> None:
+    for url, status in ((keyed_gateway, 401), (full_gateway, 503)):
+        async with sdk(url, "wrong") as client:
+            parts = client.speak.v1.audio.generate(text=TEXT, request_options={"max_retries": 0})
+            with pytest.raises(ApiError) as refused:
+                await anext(aiter(parts))
+            assert refused.value.status_code == status
+
+
 # ---- LiveKit ------------------------------------------------------------------------------------------------------
 
 
@@ -149,6 +185,15 @@ async def test_livekit_with_a_wrong_key_or_too_many_others(keyed_gateway: str, f
             with pytest.raises(APIStatusError) as refused:
                 await livekit_turns.speak(tts, TOKENS)
             assert refused.value.status_code == status
+
+
+async def test_livekit_without_streaming(fake_gateway: str, keyed_gateway: str) -> None:
+    async with livekit_turns.plugin(deepgram.TTS, base_url=fake_gateway + "/v1/speak", api_key="any") as tts:
+        assert (await livekit_turns.whole(tts, TEXT)).seconds >= LAST_S
+    async with livekit_turns.plugin(deepgram.TTS, base_url=keyed_gateway + "/v1/speak", api_key="wrong") as tts:
+        with pytest.raises(APIStatusError) as refused:
+            await livekit_turns.whole(tts, TEXT)
+        assert refused.value.status_code == 401
 
 
 # ---- Pipecat ------------------------------------------------------------------------------------------------------
@@ -206,3 +251,18 @@ async def test_pipecat_is_told_why_it_is_refused(keyed_gateway: str, full_gatewa
         async with pipecat_turns.talking(service(url, "wrong")) as talk:
             await talk.until(lambda: talk.errors)
             assert why in talk.errors[0].error
+
+
+async def test_pipecat_over_http(fake_gateway: str, keyed_gateway: str) -> None:
+    async with aiohttp.ClientSession() as session:
+        made = DeepgramHttpTTSService(api_key="any", base_url=fake_gateway, aiohttp_session=session)
+        async with pipecat_turns.talking(made) as talk:
+            await talk.say(TEXT)
+            await talk.until_stopped()
+            assert talk.seconds >= LAST_S
+            assert talk.errors == []
+        made = DeepgramHttpTTSService(api_key="wrong", base_url=keyed_gateway, aiohttp_session=session)
+        async with pipecat_turns.talking(made) as talk:
+            await talk.say(TEXT)
+            await talk.until(lambda: talk.errors)
+            assert "HTTP 401" in talk.errors[0].error

@@ -1,4 +1,4 @@
-"""Deepgram's wire format, version 1: `Speak`, `Flush`, `Clear` and `Close` as JSON; audio as bare binary frames.
+"""Deepgram's WebSocket, version 1: `Speak`, `Flush`, `Clear` and `Close` as JSON; audio as bare binary frames.
 
 Nothing on the wire names a context. What comes up to a `Flush` is one, they are spoken one after the other, and the end
 of each is told by `Flushed`. An error ends its context: what comes for it up to the next `Flush` is not spoken.
@@ -7,14 +7,13 @@ of each is told by `Flushed`. An error ends its context: what comes for it up to
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.dialects.base import Habits
+from realtime_tts.dialects.deepgram.requests import read_raw_format
 from realtime_tts.dialects.json_input import Fields, load_object
-from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, UnsupportedAudioFormat
+from realtime_tts.errors import InvalidMessage
 from realtime_tts.session.messages import (
     AudioPacket,
     Cancel,
@@ -31,11 +30,7 @@ from realtime_tts.session.messages import (
     WarningMessage,
 )
 
-CODECS = {"linear16": "pcm_s16le", "mulaw": "mulaw", "alaw": "alaw"}
-DEFAULT_RATES_HZ = {"linear16": 24_000, "mulaw": 8_000, "alaw": 8_000}
-FRAME_MS = 40  # of audio in a frame: as soon as speech begins, so much of it is there
 _HOUR_S = 3600.0
-_INTEGER = re.compile(r"[0-9]{1,9}")
 
 
 class DeepgramDialect:
@@ -142,34 +137,6 @@ _READERS: dict[str, Callable[[DeepgramDialect, Fields], Iterable[ClientMessage]]
     "Close": DeepgramDialect._read_close,
 }
 
-# ---- what a query says, of a socket or over HTTP --------------------------------------------------------------------
-
-
-def read_raw_format(query: Mapping[str, str]) -> AudioFormat:
-    """`encoding` and `sample_rate`, without a container.
-
-    Raises:
-        UnsupportedAudioFormat, InvalidRequest: they cannot be.
-    """
-    encoding = query.get("encoding", "linear16")
-    if encoding not in CODECS:
-        raise UnsupportedAudioFormat(f"encoding must be one of {', '.join(CODECS)}", field="encoding")
-    if query.get("container", "none") != "none":
-        raise UnsupportedAudioFormat("container must be none here", field="container")
-    sample_rate = read_integer(query, "sample_rate")
-    return AudioFormat(CODECS[encoding], DEFAULT_RATES_HZ[encoding] if sample_rate is None else sample_rate, FRAME_MS)
-
-
-def read_integer(query: Mapping[str, str], name: str) -> int | None:
-    """Raises:
-    InvalidRequest: it is none.
-    """
-    value = query.get(name)
-    if value is not None and not _INTEGER.fullmatch(value):
-        raise InvalidRequest(f"{name} must be an integer", field=name)
-    return None if value is None else int(value)
-
-
 # ---- rendering -----------------------------------------------------------------------------------------------------
 
 
@@ -180,8 +147,3 @@ def _render(kind: str, **fields: Any) -> str:
 def _both_names(prefix: str, code: str, message: str) -> dict[str, str]:
     """A code and a text, under the names that they have now and those that they had."""
     return {"code": code, "description": message, f"{prefix}_code": code, f"{prefix}_msg": message}
-
-
-def problem(error: RealtimeTTSError) -> tuple[int, dict[str, Any]]:
-    """Status and body of an HTTP answer."""
-    return error.http_status, {"err_code": error.code, "err_msg": error.message}

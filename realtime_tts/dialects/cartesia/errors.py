@@ -1,0 +1,26 @@
+"""Errors as Cartesia writes them."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from realtime_tts.errors import RealtimeTTSError
+
+_BUSY = frozenset({"overloaded", "too_many_contexts", "too_many_sessions"})  # what Cartesia has one code for
+
+
+def cartesia_problem(error: RealtimeTTSError, request_id: str) -> tuple[int, dict[str, Any]]:
+    """Status and body of an HTTP answer."""
+    return error.http_status, error_body(error.code, error.http_status, error.message, request_id)
+
+
+def error_body(code: str, status: int, message: str, request_id: str) -> dict[str, Any]:
+    title = HTTPStatus(status).phrase
+    return {
+        "error_code": "concurrency_limited" if code in _BUSY else code,
+        "title": title,
+        "message": message,
+        "error": f"{title}: {message}",  # where clients of older versions look
+        "request_id": request_id,
+    }

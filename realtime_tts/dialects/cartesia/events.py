@@ -1,0 +1,47 @@
+"""What Cartesia tells of a speech, on a socket or as server-sent events: JSON, one object for each event."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from realtime_tts.dialects.cartesia.errors import error_body
+from realtime_tts.session.messages import TimedWord
+
+
+def chunk(context_id: str | None, audio: bytes, **rest: int) -> str:
+    # The one event of which there are many: the JSON is written out rather than built.
+    named = "" if context_id is None else f'"context_id":{json.dumps(context_id)},'
+    more = "".join(f',"{name}":{value}' for name, value in rest.items())
+    data = base64.b64encode(audio).decode("ascii")
+    return f'{{"type":"chunk",{named}"data":"{data}","done":false,"status_code":206,"step_time":0{more}}}'
+
+
+def timestamps(context_id: str | None, words: Sequence[TimedWord], **rest: Any) -> str:
+    times = {
+        "words": [word.text for word in words],
+        "start": [round(word.start_ms / 1000, 6) for word in words],
+        "end": [round(word.end_ms / 1000, 6) for word in words],
+    }
+    return _event("timestamps", context_id, 206, word_timestamps=times, **rest)
+
+
+def flush_done(context_id: str, flush_id: int) -> str:
+    return _event("flush_done", context_id, 206, flush_done=True, flush_id=flush_id)
+
+
+def done(context_id: str | None) -> str:
+    return _event("done", context_id, 200, done=True)
+
+
+def error(context_id: str | None, code: str, status: int, message: str, request_id: str) -> str:
+    """Not `done`: a client that looks at that first would take the error for a normal end."""
+    return _event("error", context_id, status, **error_body(code, status, message, request_id))
+
+
+def _event(kind: str, context_id: str | None, status: int, *, done: bool = False, **rest: Any) -> str:
+    named = {} if context_id is None else {"context_id": context_id}
+    event = {"type": kind, **named, "done": done, "status_code": status, **rest}
+    return json.dumps(event, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,161 @@
+"""What a request of Cartesia's clients says, as a message on a socket or as the body of an HTTP request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.stream_format import StreamFormat
+from realtime_tts.dialects.json_input import Fields, load_object
+from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.errors import InvalidMessage, InvalidRequest, UnsupportedAudioFormat
+from realtime_tts.session.settings import SpeechParams
+
+CODECS = {"pcm_s16le": "pcm_s16le", "pcm_f32le": "pcm_f32le", "pcm_mulaw": "mulaw", "pcm_alaw": "alaw"}
+CONTAINERS = ("raw", "wav", "mp3")
+FRAME_MS = 40  # of audio in a message: as soon as speech begins, so much of it is there
+MAX_BUFFER_DELAY_MS = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A transcript, whether it is to be spoken now, and whether it is the last one."""
+
+    transcript: str
+    flush: bool
+    is_last: bool
+
+
+def read_input(fields: Fields) -> Input:
+    """Raises:
+    InvalidMessage
+    """
+    transcript = fields.text("transcript")
+    delay_ms = fields.optional_number("max_buffer_delay_ms")
+    if delay_ms is not None and not 0 <= delay_ms <= MAX_BUFFER_DELAY_MS:
+        raise InvalidMessage(f"max_buffer_delay_ms is within 0 and {MAX_BUFFER_DELAY_MS}", field="max_buffer_delay_ms")
+    is_last = not fields.optional_boolean("continue")
+    flush = bool(fields.optional_boolean("flush"))
+    if delay_ms == 0 and transcript.strip():
+        # The client has cut its text into what is to be spoken as one, and some leave out the blank in between.
+        return Input(transcript if transcript[-1].isspace() else transcript + " ", not is_last, is_last)
+    return Input(transcript, flush and not is_last, is_last)
+
+
+def read_voice(fields: Fields) -> str | None:
+    """The id of a voice; None where there is none, as in an embedding."""
+    voice = fields.optional_text_or_object("voice")
+    return voice.optional_text("id") if isinstance(voice, Fields) else voice
+
+
+def read_params(fields: Fields) -> SpeechParams:
+    """Raises:
+    InvalidMessage: `language` and `locale` contradict each other.
+    """
+    language, locale = fields.optional_text("language"), fields.optional_text("locale")
+    if language is not None and locale is not None and language != locale:
+        raise InvalidMessage("a request has a language or a locale, not both", field="locale")
+    return SpeechParams(language=language or locale or None)
+
+
+def read_raw_format(fields: Fields) -> AudioFormat:
+    """`output_format` without a container.
+
+    Raises:
+        InvalidMessage, UnsupportedAudioFormat: it is missing, has a container, or cannot be made.
+    """
+    wanted = _output_format(fields)
+    if wanted.optional_text("container") not in (None, "raw"):
+        raise UnsupportedAudioFormat("container must be raw here", field="output_format.container")
+    return AudioFormat(_codec(wanted), _sample_rate(wanted), FRAME_MS)
+
+
+# ---- over HTTP -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CartesiaSpeech:
+    """`POST /tts/bytes` and `/tts/sse`; the last two are for events."""
+
+    speech: SpeechRequest
+    context_id: str | None
+    wants_words: bool
+
+
+def parse_speech(body: bytes, as_events: bool) -> CartesiaSpeech:
+    """`as_events`: the answer is made of them, and its audio has no container.
+
+    Raises:
+        InvalidMessage: not JSON, not an object, a field of another type or missing.
+        InvalidRequest, UnsupportedAudioFormat: a value that cannot be.
+    """
+    fields = load_object(body, len(body))
+    transcript = fields.text("transcript")
+    if not transcript.strip():
+        raise InvalidRequest("transcript is empty", field="transcript")
+    audio = _stream_format(_output_format(fields))
+    if as_events and audio.container != "raw":
+        raise UnsupportedAudioFormat("container must be raw here", field="output_format.container")
+    speech = SpeechRequest(
+        text=transcript,
+        audio=audio,
+        voice=read_voice(fields),
+        model=fields.optional_text("model_id"),
+        params=read_params(fields),
+        notices=tuple(_notices(fields)),
+    )
+    return CartesiaSpeech(speech, fields.optional_text("context_id"), bool(fields.optional_boolean("add_timestamps")))
+
+
+def _stream_format(wanted: Fields) -> StreamFormat:
+    container = wanted.text("container")
+    if container not in CONTAINERS:
+        raise UnsupportedAudioFormat(
+            f"container must be one of {', '.join(CONTAINERS)}", field="output_format.container"
+        )
+    if container == "mp3":
+        return StreamFormat("mp3", "mp3", _sample_rate(wanted), wanted.optional_integer("bit_rate") or 0)
+    return StreamFormat(container, _codec(wanted), _sample_rate(wanted))
+
+
+def _notices(fields: Fields) -> Iterator[str]:
+    """What this server does not do; on a socket there is no way to say so."""
+    if fields.optional_text("speed") not in (None, "normal"):
+        yield "speed is ignored"
+    config = fields.optional_object("generation_config") or Fields({})
+    for name in ("speed", "volume"):
+        if config.optional_number(name) not in (None, 1.0):
+            yield f"{name} is ignored"
+    if config.optional_text("emotion") not in (None, "neutral"):
+        yield "emotion is ignored"
+    for name in ("pronunciation_dict_id", "normalization"):
+        if fields.optional_text(name) not in (None, "auto"):
+            yield f"{name} is ignored"
+    for name in ("add_phoneme_timestamps", "save"):
+        if fields.optional_boolean(name):
+            yield f"{name} is ignored"
+
+
+# ---- formats -------------------------------------------------------------------------------------------------------
+
+
+def _output_format(fields: Fields) -> Fields:
+    wanted = fields.optional_object("output_format")
+    if wanted is None:
+        raise InvalidMessage("output_format is missing", field="output_format")
+    return wanted
+
+
+def _codec(wanted: Fields) -> str:
+    encoding = wanted.text("encoding")
+    if encoding not in CODECS:
+        raise UnsupportedAudioFormat(f"encoding must be one of {', '.join(CODECS)}", field="output_format.encoding")
+    return CODECS[encoding]
+
+
+def _sample_rate(wanted: Fields) -> int:
+    sample_rate = wanted.optional_integer("sample_rate")
+    if sample_rate is None:
+        raise InvalidMessage("output_format.sample_rate is missing", field="output_format.sample_rate")
+    return sample_rate

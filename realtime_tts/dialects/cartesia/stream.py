@@ -1,0 +1,158 @@
+"""Cartesia's WebSocket: JSON both ways, audio in base64, many contexts on one socket.
+
+A client says of each input whether more will follow (`continue`); one that is not followed ends its context. An error
+ends its context too, whatever it was, as Cartesia's clients take it so: what they still send for it is not spoken.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from realtime_tts.dialects.base import Habits
+from realtime_tts.dialects.cartesia import events
+from realtime_tts.dialects.cartesia.requests import Input, read_input, read_params, read_raw_format, read_voice
+from realtime_tts.dialects.json_input import Fields, load_object
+from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, error_classes
+from realtime_tts.session.messages import (
+    AudioPacket,
+    Cancel,
+    ClientMessage,
+    ContextCancelled,
+    ContextDone,
+    ContextFailed,
+    End,
+    ErrorMessage,
+    Flush,
+    Flushed,
+    KeepAlive,
+    ServerMessage,
+    Text,
+    Words,
+)
+
+_MAX_ID_CHARS = 128
+_MAX_OVER = 1024  # ids that are remembered
+
+
+@dataclass(slots=True)
+class _Context:
+    """What a context's answers depend on. `num_flushed`: flushes that were answered; `has_ended`: its text."""
+
+    wants_words: bool
+    num_flushed: int = 0
+    has_ended: bool = False
+
+
+class CartesiaDialect:
+    """One socket of `/tts/websocket`.
+
+    Args:
+        request_id: names the connection in errors.
+        check_model: raises a typed error for a model that there is not.
+    """
+
+    subprotocol = None
+    habits = Habits(refusals_are_final=True, min_idle_s=300.0)
+    welcome = ()
+
+    def __init__(self, request_id: str, check_model: Callable[[str | None], None] = lambda name: None) -> None:
+        self._request_id, self._check_model = request_id, check_model
+        self._contexts: dict[str, _Context] = {}  # that are open, as far as the client was told
+        self._over: OrderedDict[str, None] = OrderedDict()  # that the client has cancelled, or was told an error of
+        self._num_unnamed = 0
+
+    # ---- from the client -----------------------------------------------------------------------------------------
+
+    def parse(self, frame: str | bytes, max_bytes: int) -> list[ClientMessage]:
+        fields = load_object(frame, max_bytes)
+        context_id = self._read_id(fields)
+        try:
+            return list(self._read(fields, context_id))
+        except RealtimeTTSError as error:
+            error.context_id = context_id
+            raise
+
+    def _read_id(self, fields: Fields) -> str:
+        context_id = fields.optional_text("context_id")
+        if context_id is None:
+            self._num_unnamed += 1
+            return f"context-{self._num_unnamed}"
+        if not 0 < len(context_id) <= _MAX_ID_CHARS:
+            raise InvalidMessage(f"context_id has 1 to {_MAX_ID_CHARS} characters", field="context_id")
+        return context_id
+
+    def _read(self, fields: Fields, context_id: str) -> Iterable[ClientMessage]:
+        if context_id in self._over:
+            return []
+        if fields.optional_boolean("cancel"):
+            if context_id in self._contexts:
+                self._end(context_id)
+            return [Cancel(context_id)]
+        opening, input_ = self._read_opening(fields, context_id), read_input(fields)
+        if opening is not None:
+            self._contexts[context_id] = _Context(bool(fields.optional_boolean("add_timestamps")))
+        context = self._contexts[context_id]
+        if context.has_ended:
+            if input_.transcript.strip():
+                raise InvalidRequest("the context's last input was not to be followed by another", field="transcript")
+            return []  # some say twice that it was the last
+        context.has_ended = input_.is_last
+        return _input_messages(input_, opening or Text(context_id, ""))
+
+    def _read_opening(self, fields: Fields, context_id: str) -> Text | None:
+        """The message that opens a context, without its text; all but the text of those that follow is ignored."""
+        if context_id in self._contexts:
+            return None
+        self._check_model(fields.optional_text("model_id"))
+        return Text(context_id, "", voice=read_voice(fields), audio=read_raw_format(fields), params=read_params(fields))
+
+    def _end(self, context_id: str) -> None:
+        """No more text of it is taken."""
+        self._over[context_id] = None
+        while len(self._over) > _MAX_OVER:
+            self._over.popitem(last=False)
+
+    # ---- to the client -------------------------------------------------------------------------------------------
+
+    def serialize(self, message: ServerMessage) -> list[str]:
+        if isinstance(message, ErrorMessage):
+            return self._render_error(message.context_id, message.code, message.message)
+        if isinstance(message, KeepAlive):
+            told = [(key, self._contexts.get(key)) for key in message.context_ids]
+            # What clients let pass while a turn is under way.
+            return [events.flush_done(key, context.num_flushed) for key, context in told if context is not None]
+        context_id = getattr(message, "context_id", None)
+        if context_id is None or (context := self._contexts.get(context_id)) is None:
+            return []
+        if isinstance(message, AudioPacket):
+            return [events.chunk(context_id, message.payload, flush_id=context.num_flushed + 1)]
+        if isinstance(message, Words) and context.wants_words:
+            return [events.timestamps(context_id, message.words, flush_id=context.num_flushed + 1)]
+        if isinstance(message, Flushed):
+            context.num_flushed += 1
+            return [events.flush_done(context_id, context.num_flushed)]
+        if isinstance(message, ContextDone | ContextCancelled):
+            del self._contexts[context_id]
+            return [events.done(context_id)]
+        if isinstance(message, ContextFailed):
+            return self._render_error(context_id, message.code, message.message)
+        return []
+
+    def _render_error(self, context_id: str | None, code: str, text: str) -> list[str]:
+        if context_id in self._over:
+            return []
+        if context_id is not None:
+            self._contexts.pop(context_id, None)
+            self._end(context_id)
+        status = error_classes().get(code, RealtimeTTSError).http_status
+        return [events.error(context_id, code, status, text, self._request_id)]
+
+
+def _input_messages(input_: Input, text: Text) -> Iterator[ClientMessage]:
+    yield Text(text.context_id, input_.transcript, text.voice, text.audio, text.params)
+    if input_.flush:
+        yield Flush(text.context_id)
+    if input_.is_last:
+        yield End(text.context_id)

@@ -1,0 +1,94 @@
+"""What a request of Deepgram's clients says: in its address voice and format, over HTTP the text in its body."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.stream_format import StreamFormat
+from realtime_tts.dialects.json_input import load_object
+from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.errors import InvalidRequest, UnsupportedAudioFormat
+
+CODECS = {"linear16": "pcm_s16le", "mulaw": "mulaw", "alaw": "alaw"}
+# By encoding: codec, containers (the first one where none is named), rate and bit rate where none is named.
+FILES = {
+    "linear16": ("pcm_s16le", ("wav", "none"), 24_000, 0),
+    "mulaw": ("mulaw", ("wav", "none"), 8_000, 0),
+    "alaw": ("alaw", ("wav", "none"), 8_000, 0),
+    "mp3": ("mp3", ("none",), 22_050, 48_000),
+    "opus": ("opus", ("ogg",), 48_000, 12_000),
+    "flac": ("flac", ("none",), 22_050, 0),
+    "aac": ("aac", ("none",), 22_050, 48_000),
+}
+_CONTAINERS = {"mp3": "mp3", "flac": "flac", "aac": "adts"}  # that are called none
+FRAME_MS = 40  # of audio in a frame: as soon as speech begins, so much of it is there
+_INTEGER = re.compile(r"[0-9]{1,9}")
+_NUMBER = re.compile(r"[0-9]{1,4}(\.[0-9]{1,9})?")
+
+
+def read_raw_format(query: Mapping[str, str]) -> AudioFormat:
+    """Of a socket: `encoding` and `sample_rate`, without a container.
+
+    Raises:
+        UnsupportedAudioFormat, InvalidRequest: they cannot be.
+    """
+    encoding = query.get("encoding", "linear16")
+    if encoding not in CODECS:
+        raise UnsupportedAudioFormat(f"encoding must be one of {', '.join(CODECS)}", field="encoding")
+    if query.get("container", "none") != "none":
+        raise UnsupportedAudioFormat("container must be none here", field="container")
+    return AudioFormat(CODECS[encoding], _integer(query, "sample_rate") or FILES[encoding][2], FRAME_MS)
+
+
+def parse_speech(query: Mapping[str, str], body: bytes) -> SpeechRequest:
+    """`POST /v1/speak`.
+
+    Raises:
+        InvalidMessage: the body is not JSON, not an object, or has no text.
+        InvalidRequest, UnsupportedAudioFormat: a value that cannot be.
+    """
+    if "callback" in query:
+        raise InvalidRequest("callback is not supported: the answer is the speech", field="callback")
+    text = load_object(body, len(body)).text("text")
+    if not text.strip():
+        raise InvalidRequest("text is empty", field="text")
+    return SpeechRequest(
+        text=text, audio=_read_format(query), voice=query.get("model"), notices=tuple(_read_notices(query))
+    )
+
+
+def _read_format(query: Mapping[str, str]) -> StreamFormat:
+    encoding = query.get("encoding", "mp3")
+    if encoding not in FILES:
+        raise UnsupportedAudioFormat(f"encoding must be one of {', '.join(FILES)}", field="encoding")
+    codec, containers, rate_hz, bitrate = FILES[encoding]
+    container = query.get("container", containers[0])
+    if container not in containers:
+        known = " or ".join(containers)
+        raise UnsupportedAudioFormat(f"of {encoding} the container must be {known}", field="container")
+    container = _CONTAINERS.get(encoding, "raw") if container == "none" else container
+    bitrate = (_integer(query, "bit_rate") or bitrate) if bitrate else 0
+    return StreamFormat(container, codec, _integer(query, "sample_rate") or rate_hz, bitrate)
+
+
+def _read_notices(query: Mapping[str, str]) -> Iterator[str]:
+    """What this server does not do."""
+    speed = query.get("speed")
+    if speed is not None and not _NUMBER.fullmatch(speed):
+        raise InvalidRequest("speed must be a number", field="speed")
+    if speed is not None and float(speed) != 1.0:
+        yield "speed is ignored"
+    if "bit_rate" in query and not FILES[query.get("encoding", "mp3")][3]:
+        yield "bit_rate is ignored"
+
+
+def _integer(query: Mapping[str, str], name: str) -> int | None:
+    """Raises:
+    InvalidRequest: it is none.
+    """
+    value = query.get(name)
+    if value is not None and not _INTEGER.fullmatch(value):
+        raise InvalidRequest(f"{name} must be an integer", field=name)
+    return None if value is None else int(value)
