@@ -8,7 +8,7 @@ VENDORS := tests/clients/vendors
 ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help serve test test-slow test-agents test-clients lint format bench lock lock-clients clean
+.PHONY: help serve test test-slow test-agents test-livekit-suite test-clients lint format bench lock lock-clients clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -30,6 +30,11 @@ test-agents: $(VENV)/.dev $(AGENTS_VENV)/.agents ## plugins for LiveKit and Pipe
 
 test-clients: $(VENV)/.dev $(CLIENTS_VENV)/.clients ## other services' own clients against this server, in an environment of their own
 	SERVER_PYTHON=$(abspath $(BIN)/python) $(CLIENTS_VENV)/bin/python -m pytest tests/clients/vendors -m "not slow" $(ARGS)
+
+test-livekit-suite: $(VENV)/.dev $(AGENTS_VENV)/.agents ## LiveKit's own tests of speech plugins on ours; clones them
+	clone=$$(mktemp -d) && trap 'rm -rf '$$clone EXIT && git clone -q --depth 1 --branch livekit-agents@$$($(AGENTS_VENV)/bin/python \
+	  -c 'import livekit.agents; print(livekit.agents.__version__)') https://github.com/livekit/agents $$clone && \
+	  SERVER_PYTHON=$(abspath $(BIN)/python) $(AGENTS_VENV)/bin/python -m benchmarks.livekit_suite $$clone $(ARGS)
 
 lint: $(VENV)/.dev ## format check, lint, types
 	$(BIN)/ruff format --check .
