@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,9 +15,13 @@ from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, NOT_GIVEN, APIConn
 from script import ANSWERS, TOKENS_PER_SECOND, tokens
 from speech_detector import WINDOW_MS, SpeechDetector
 
+STALL = re.compile(r"\s*\{(\d+)\}")
+
 
 class ScriptedLLM(llm.LLM[Any]):
     """Gives its answers in turn, token by token. A message that begins with "say " is answered with the rest of it.
+
+    Where an answer has "{20}" for a word the model stalls for as many seconds.
 
     Args:
         tell: called with the time when an answer's first token is out.
@@ -79,6 +84,9 @@ class _Answer(llm.LLMStream):
                 self._scripted.tell(time.time())
             else:
                 await asyncio.sleep(self._scripted.interval_s)
+            if stall := STALL.fullmatch(token):
+                await asyncio.sleep(float(stall[1]))
+                continue
             delta = llm.ChoiceDelta(role="assistant", content=token)
             self._event_ch.send_nowait(llm.ChatChunk(id=request_id, delta=delta))
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 START_S = 60.0
@@ -62,6 +66,10 @@ class AgentWorker:
     def ask_to_end(self) -> None:
         self.process.send_signal(signal.SIGTERM)
 
+    def resident_bytes(self) -> int:
+        """Memory of the worker with the processes of its conversations."""
+        return sum(process.memory_info().rss for process in _members(self.process.pid))
+
     def events(self, event: str, room: str, since: float = 0.0) -> list[dict[str, Any]]:
         lines = self.journal_path.read_text(encoding="utf-8").splitlines() if self.journal_path.exists() else []
         found = [json.loads(line) for line in lines]
@@ -79,6 +87,13 @@ class AgentWorker:
                 await asyncio.sleep(0.02)
 
         return await asyncio.wait_for(poll(), 60)
+
+
+def _members(group: int) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(process.pid) == group:
+                yield process
 
 
 def _has_members(group: int) -> bool:

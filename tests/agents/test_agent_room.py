@@ -213,14 +213,75 @@ async def test_the_history_is_what_was_heard(
             assert caller.hearing.audible(last + 0.001) == []  # nothing of the old turn afterwards
 
 
+# ---- long conversations ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_fifty_turns_in_a_row_are_one_connection_that_neither_drifts_nor_grows(
+    livekit: LiveKitServer, speech_url: str, steady_worker: AgentWorker
+) -> None:
+    """Every other turn is interrupted. The same text has the same words at the same times in each."""
+    text = "Put the old books on the table."
+    _, words = await reference(speech_url, text)
+    counts = {"sessions_opened_total": 1, "sessions_resumed_total": 0}
+    before = {name: metric(speech_url, name) for name in counts}
+    num_bytes: list[int] = []
+    async with calling(livekit, "fifty") as caller:
+        await caller.agent_is_here()
+        for turn in range(50):
+            asked_at = await ask(caller, text)
+            await caller.until_audible(asked_at)
+            if turn % 2:
+                await asyncio.sleep(0.6)  # a word; of none the history would have nothing
+                await caller.type("/stop")
+            said = await steady_worker.until("said", "fifty", asked_at, role="assistant")
+            assert said["interrupted"] == bool(turn % 2)
+            assert text.startswith(said["text"]) if turn % 2 else said["text"] == text
+            told = steady_worker.events("word", "fifty", asked_at)
+            assert [word["text"].strip() for word in told] == [word.text for word in words[: len(told)]]
+            starts_ms = [1000 * word["start_s"] for word in told]
+            assert starts_ms == pytest.approx([word.start_ms for word in words[: len(told)]], abs=20)
+            assert turn % 2 or len(told) == len(words)
+            num_bytes.append(steady_worker.resident_bytes())
+        assert {name: metric(speech_url, name) - before[name] for name in counts} == counts
+    assert max(num_bytes[-5:]) - max(num_bytes[10:15]) < 8 << 20
+
+
+@pytest.mark.slow
+async def test_a_model_that_stalls_for_twenty_seconds_is_waited_for(
+    livekit: LiveKitServer, speech_url: str, worker: AgentWorker
+) -> None:
+    first, rest = "The ship left the harbour before", "the storm came in from the west."
+    async with calling(livekit, "stall") as caller:
+        await caller.agent_is_here()
+        opened = metric(speech_url, "sessions_opened_total")
+        asked_at = await ask(caller, f"{first} {{20}} {rest}")
+        audible_at = await caller.until_audible(asked_at)
+        assert await caller.until_silent(asked_at, for_s=5.0) < audible_at + 10.0
+        resumed_at = await caller.until_audible(audible_at + 15.0)
+        assert resumed_at >= asked_at + 20.0
+        said = await worker.until("said", "stall", asked_at, role="assistant")
+        assert (said["text"], said["interrupted"]) == (f"{first} {rest}", False)
+        heard = await recognised(caller.hearing.samples(resumed_at - 0.1))
+        assert len(set(heard) & set(plain(rest))) >= 3, heard
+        asked_at = await ask(caller, "And we go on.")
+        await caller.until_audible(asked_at)
+        assert metric(speech_url, "sessions_opened_total") == opened
+
+
 # ---- what goes wrong -------------------------------------------------------------------------------------------------
 
 
-def num_sessions(speech_url: str) -> float:
+def metric(speech_url: str, name: str) -> float:
     with urllib.request.urlopen(speech_url.replace("ws", "http", 1) + "/metrics", timeout=5) as response:
-        found = re.search(r"(?m)^realtime_tts_sessions (\S+)$", response.read().decode())
+        found = re.search(rf"(?m)^realtime_tts_{name} (\S+)$", response.read().decode())
     assert found is not None
     return float(found[1])
+
+
+def num_sessions(speech_url: str) -> float:
+    return metric(speech_url, "sessions")
 
 
 async def test_an_agent_that_is_killed_frees_the_server_and_another_one_takes_over(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -38,6 +39,13 @@ async def test_answers_come_in_turn_token_by_token_and_can_be_asked_for() -> Non
     assert await answer_to(scripted, "Hello?", "say This and that.") == "This and that."
     assert await answer_to(scripted, "say This", "Hello?") == ANSWERS[2]
     assert len(told) == 4
+
+
+async def test_a_stall_is_no_word() -> None:
+    began = asyncio.get_running_loop().time()
+    scripted = ScriptedLLM(tokens_per_second=10_000)
+    assert await answer_to(scripted, "say This {0} and {1} that.") == "This and that."
+    assert asyncio.get_running_loop().time() - began >= 1.0
 
 
 def frames(*parts: tuple[int, float]) -> list[rtc.AudioFrame]:
