@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
+import io
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
 
+import aiohttp
+import av
+import httpx
 import livekit_turns
 import pipecat_turns
 import pytest
-from elevenlabs.client import ElevenLabs
+from elevenlabs.client import AsyncElevenLabs, ElevenLabs
+from elevenlabs.core.api_error import ApiError
 from livekit.agents import APIStatusError
 from livekit.plugins import elevenlabs
 from needed_programs import needed_program
 from pipecat.frames.frames import InterruptionFrame
-from pipecat.services.elevenlabs.tts import ElevenLabsTTSService
+from pipecat.services.elevenlabs.tts import ElevenLabsHttpTTSService, ElevenLabsTTSService
 from pipecat.services.tts_service import TextAggregationMode
 from tls_proxy import make_certificate, tls_proxy
-from vendor_gateways import API_KEY, gateway_figure, until_working
+from vendor_gateways import API_KEY, gateway_figure, run_node, until_working
 
+HERE = Path(__file__).parent
 TOKENS = ["Hel", "lo ", "there, ", "this is ", "a turn. ", "And one ", "more."]
 TEXT = "".join(TOKENS)
 WORDS = TEXT.split()
 LONG = "This one goes on and on, until somebody breaks it off. " * 8
+ENDLESS = "command never. "
 VOICE = "21m00Tcm4TlvDq8ikWAM"
 LAST_S = 2.5  # the fake voice speaks TEXT at least so long
 STALL_S = 12.0
@@ -78,6 +90,22 @@ async def test_livekit_with_a_wrong_key_or_too_many_others(keyed_gateway: str, f
             assert refused.value.status_code == status
     async with livekit_plugin(keyed_gateway, API_KEY) as tts:
         assert (await livekit_turns.speak(tts, TOKENS)).seconds >= LAST_S
+
+
+async def test_livekit_speaks_whole_texts(fake_gateway: str) -> None:
+    async with livekit_plugin(fake_gateway) as tts:
+        first = await livekit_turns.whole(tts, TEXT)
+        both = await asyncio.gather(*(livekit_turns.whole(tts, TEXT) for _ in range(2)))
+        assert {voice.id for voice in await tts.list_voices()} == {"slt", "rms"}
+    assert [heard.seconds >= LAST_S for heard in (first, *both)] == [True] * 3
+
+
+async def test_livekit_whole_texts_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_gateway: str) -> None:
+    for url, status in ((keyed_gateway, 401), (full_gateway, 503)):
+        async with livekit_plugin(url, "wrong") as tts:
+            with pytest.raises(APIStatusError) as refused:
+                await livekit_turns.whole(tts, TEXT)
+            assert refused.value.status_code == status
 
 
 # ---- Pipecat ---------------------------------------------------------------------------------------------------------
@@ -165,6 +193,163 @@ async def test_pipecat_with_a_wrong_key_or_too_many_others(keyed_gateway: str, f
             assert status in talk.errors[0].error
 
 
+@contextlib.asynccontextmanager
+async def pipecat_over_http(url: str, key: str = "any") -> AsyncIterator[pipecat_turns.Talk]:
+    async with aiohttp.ClientSession() as session:
+        settings = ElevenLabsHttpTTSService.Settings(voice=VOICE, stability=0.5)
+        service = ElevenLabsHttpTTSService(api_key=key, base_url=url, aiohttp_session=session, settings=settings)
+        async with pipecat_turns.talking(service) as talk:
+            yield talk
+
+
+async def test_pipecat_over_http_speaks_turn_after_turn_with_words(fake_gateway: str) -> None:
+    async with pipecat_over_http(fake_gateway) as talk:
+        for turn in (1, 2):
+            await talk.begin()
+            await talk.write(*TOKENS, every_s=0.01)
+            await talk.end()
+            await talk.until(lambda: len(talk.words) == turn * len(WORDS))  # noqa: B023 - awaited here
+            await talk.until(lambda: talk.seconds >= turn * LAST_S)  # noqa: B023 - awaited here
+        assert talk.words == WORDS * 2
+        assert talk.errors == []
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_pipecat_over_http_interrupts(fake_gateway: str, ended: bool) -> None:
+    async with pipecat_over_http(fake_gateway) as talk:
+        await talk.begin()
+        await talk.write(ENDLESS, "And more. ")
+        if ended:
+            await talk.end()
+        await talk.until_audio()
+        await until_working(fake_gateway, True)
+        await talk.interrupt()
+        await until_working(fake_gateway, False)
+        await talk.until(lambda: talk.of(InterruptionFrame))
+        heard = len(talk.pcm)
+        await talk.say("Next.")
+        await talk.until(lambda: len(talk.pcm) > heard)
+        assert talk.errors == []
+
+
+async def test_pipecat_over_http_is_told_what_is_wrong(keyed_gateway: str, full_gateway: str) -> None:
+    for url, status in ((keyed_gateway, "invalid_api_key"), (full_gateway, "system_busy")):
+        async with pipecat_over_http(url, "wrong") as talk:
+            await talk.say("Hello.")
+            await talk.until(lambda: talk.errors)
+            assert status in talk.errors[0].error
+
+
+# ---- the Python package: whole texts ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def sdk(url: str, key: str = "any") -> Iterator[ElevenLabs]:
+    with httpx.Client(timeout=20, trust_env=False) as http:  # it closes none that it makes itself
+        yield ElevenLabs(api_key=key, base_url=url, httpx_client=http)
+
+
+@contextlib.asynccontextmanager
+async def asynchronous_sdk(url: str) -> AsyncIterator[AsyncElevenLabs]:
+    async with httpx.AsyncClient(timeout=20, trust_env=False) as http:
+        yield AsyncElevenLabs(api_key="any", base_url=url, httpx_client=http)
+
+
+def test_sdk_speaks_in_every_format(fake_gateway: str) -> None:
+    plain = {"pcm_16000": 32_000, "pcm_44100": 88_200, "ulaw_8000": 8_000, "alaw_8000": 8_000}
+    with sdk(fake_gateway) as client:
+        for name in ("mp3_44100_128", "mp3_22050_32", "opus_48000_64", "wav_24000"):
+            data = b"".join(client.text_to_speech.convert(VOICE, text=TEXT, output_format=name))
+            with av.open(io.BytesIO(data)) as container:
+                rate = container.streams.audio[0].rate
+                assert sum(frame.samples for frame in container.decode(audio=0)) / rate >= LAST_S
+                assert str(rate) in name
+        for name, bytes_per_s in plain.items():
+            data = b"".join(client.text_to_speech.stream(VOICE, text=TEXT, output_format=name))
+            assert len(data) >= LAST_S * bytes_per_s
+
+
+def test_sdk_gets_times_of_characters(fake_gateway: str) -> None:
+    wanted = {"text": TEXT, "output_format": "pcm_16000"}
+    with sdk(fake_gateway) as client:
+        whole = client.text_to_speech.convert_with_timestamps(VOICE, **wanted)
+        pieces = list(client.text_to_speech.stream_with_timestamps(VOICE, **wanted))
+    assert "".join(whole.alignment.characters) == TEXT
+    assert "".join("".join(piece.alignment.characters) for piece in pieces if piece.alignment) == TEXT
+    num_bytes = sum(len(base64.b64decode(piece.audio_base_64)) for piece in pieces)
+    assert num_bytes == len(base64.b64decode(whole.audio_base_64)) >= LAST_S * 32_000
+
+
+async def test_the_asynchronous_sdk_speaks_turn_after_turn_and_two_at_a_time(fake_gateway: str) -> None:
+    async with asynchronous_sdk(fake_gateway) as client:
+
+        async def turn() -> int:
+            chunks = client.text_to_speech.stream(VOICE, text=TEXT, output_format="pcm_16000")
+            return sum([len(chunk) async for chunk in chunks])
+
+        lengths = [await turn(), await turn(), *await asyncio.gather(turn(), turn())]
+    assert len(set(lengths)) == 1
+    assert lengths[0] >= LAST_S * 32_000
+
+
+async def test_the_asynchronous_sdk_interrupts(fake_gateway: str) -> None:
+    async with asynchronous_sdk(fake_gateway) as client:
+        chunks = client.text_to_speech.stream(VOICE, text=ENDLESS, output_format="pcm_16000")
+        await anext(chunks)
+        await until_working(fake_gateway, True)
+        await chunks.aclose()
+        await until_working(fake_gateway, False)
+
+
+def test_sdk_is_told_what_is_wrong(fake_gateway: str, keyed_gateway: str, full_gateway: str) -> None:
+    asked = ((keyed_gateway, "wrong", 401, "invalid_api_key"), (full_gateway, "any", 503, "system_busy"))
+    for url, key, status, named in asked:
+        with sdk(url, key) as client, pytest.raises(ApiError) as refused:
+            list(client.text_to_speech.convert(VOICE, text=TEXT, request_options={"max_retries": 0}))
+        assert (refused.value.status_code, refused.value.body["detail"]["status"]) == (status, named)
+    with sdk(keyed_gateway, API_KEY) as client:
+        assert b"".join(client.text_to_speech.convert(VOICE, text="Hello."))
+
+
+def test_sdk_lists_models_and_voices(fake_gateway: str) -> None:
+    with sdk(fake_gateway) as client:
+        assert [model.model_id for model in client.models.list()] == ["fake-voice"]
+        assert [voice.voice_id for voice in client.voices.get_all().voices] == ["slt", "rms"]
+        assert [voice.name for voice in client.voices.search().voices] == ["slt", "rms"]
+        assert client.voices.get("rms").category == "premade"
+
+
+# ---- the JavaScript package ------------------------------------------------------------------------------------------
+
+
+def test_js(fake_gateway: str, keyed_gateway: str, full_gateway: str) -> None:
+    def ask(action: str, url: str = fake_gateway, key: str = "any", text: str = TEXT) -> dict[str, Any]:
+        wanted = {"text": text, "modelId": "eleven_flash_v2_5", "outputFormat": "pcm_16000"}
+        return {"url": url, "key": key, "action": action, "voice": VOICE, "wanted": wanted}
+
+    asked = [
+        ask("turns"),
+        ask("timed"),
+        ask("interrupt", text=ENDLESS),
+        ask("catalogue"),
+        ask("turns", keyed_gateway, "wrong"),
+        ask("turns", keyed_gateway, API_KEY),
+        ask("turns", full_gateway),
+    ]
+    answers = run_node(HERE / "elevenlabs.mjs", json.dumps(asked), timeout_s=60.0)["answers"]
+    turns, timed, interrupted, listed, wrong, right, full = answers
+    assert len(set(turns["bytes"])) == 1
+    assert turns["bytes"][0] >= LAST_S * 32_000
+    assert (timed["whole"], timed["streamed"]) == (TEXT, TEXT)
+    assert timed["bytes"][0] == sum(timed["bytes"][1:]) == turns["bytes"][0]
+    assert interrupted["bytes"] > 0
+    assert interrupted["atWork"] == 0
+    assert listed == {"voices": ["slt", "rms"], "found": 2, "models": ["fake-voice"], "one": "slt"}
+    assert (wrong["status"], wrong["body"]["detail"]["status"]) == (401, "invalid_api_key")
+    assert right["bytes"] == turns["bytes"]
+    assert (full["status"], full["body"]["detail"]["status"]) == (503, "system_busy")
+
+
 # ---- the Python package: text as it comes --------------------------------------------------------------------------
 
 
@@ -186,15 +371,15 @@ def tokens(every_s: float = 0.0) -> Iterator[str]:
 
 
 def test_sdk_speaks_deltas(secure_gateway: str) -> None:
-    client = ElevenLabs(api_key="any", base_url=secure_gateway)
-    for _ in range(2):
-        chunks = client.text_to_speech.convert_realtime(VOICE, text=tokens(0.01), output_format="pcm_16000")
-        assert sum(map(len, chunks)) >= LAST_S * 32_000
+    with sdk(secure_gateway) as client:
+        for _ in range(2):
+            chunks = client.text_to_speech.convert_realtime(VOICE, text=tokens(0.01), output_format="pcm_16000")
+            assert sum(map(len, chunks)) >= LAST_S * 32_000
 
 
 def test_sdk_breaks_off(secure_gateway: str, fake_gateway: str) -> None:
-    client = ElevenLabs(api_key="any", base_url=secure_gateway)
-    chunks = client.text_to_speech.convert_realtime(VOICE, text=iter([LONG]), output_format="mp3_44100_128")
-    next(chunks)
-    chunks.close()
+    with sdk(secure_gateway) as client:
+        chunks = client.text_to_speech.convert_realtime(VOICE, text=iter([LONG]), output_format="mp3_44100_128")
+        next(chunks)
+        chunks.close()
     asyncio.run(until_working(fake_gateway, False))
