@@ -30,6 +30,7 @@ def tls_proxy(url: str, certificate: Path, key: Path) -> Iterator[str]:
     context.load_cert_chain(certificate, key)
     loop = asyncio.new_event_loop()
     over, found = asyncio.Event(), []
+    writers: list[asyncio.StreamWriter] = []
     ready = threading.Event()
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -40,7 +41,9 @@ def tls_proxy(url: str, certificate: Path, key: Path) -> Iterator[str]:
         writer.close()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         behind_reader, behind_writer = await asyncio.open_connection(target.hostname, target.port)
+        writers.append(behind_writer)
         await asyncio.gather(pump(reader, behind_writer), pump(behind_reader, writer))
 
     async def serve() -> None:
@@ -53,6 +56,9 @@ def tls_proxy(url: str, certificate: Path, key: Path) -> Iterator[str]:
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0.01)  # transports close with a later turn of the loop
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), name="tls proxy")
     thread.start()

@@ -6,9 +6,11 @@ import asyncio
 import base64
 import contextlib
 import io
+import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from pipecat.services.elevenlabs.tts import ElevenLabsHttpTTSService, ElevenLabs
 from pipecat.services.tts_service import TextAggregationMode
 from tls_proxy import make_certificate, tls_proxy
 from vendor_gateways import API_KEY, gateway_figure, run_node, until_working
+from websockets.exceptions import InvalidStatus
 
 HERE = Path(__file__).parent
 TOKENS = ["Hel", "lo ", "there, ", "this is ", "a turn. ", "And one ", "more."]
@@ -165,8 +168,8 @@ async def test_pipecat_turns_follow_each_other_however_fast_they_come(fake_gatew
         assert talk.errors == []
 
 
-async def test_livekit_and_pipecat_wait_for_text_that_stalls(fake_gateway: str) -> None:
-    """Both at a time, since neither's clock can be hurried."""
+async def test_text_that_stalls_is_waited_for(fake_gateway: str, secure: Secure) -> None:
+    """LiveKit, Pipecat and the Python package at a time, since none of their clocks can be hurried."""
     before, after = "Let me see. One moment please. ", "Here it is."
     expected = (before + after).split()
 
@@ -181,8 +184,21 @@ async def test_livekit_and_pipecat_wait_for_text_that_stalls(fake_gateway: str) 
             assert talk.words == expected
             assert talk.errors == []
 
+    def stalling() -> Iterator[str]:
+        yield before
+        time.sleep(STALL_S)
+        yield after
+
+    def package() -> int:
+        with secure(fake_gateway) as url, sdk(url) as client:
+            chunks = client.text_to_speech.convert_realtime(VOICE, text=stalling(), output_format="pcm_16000")
+            return sum(map(len, chunks))
+
     async with livekit_plugin(fake_gateway) as tts:
-        heard, _ = await asyncio.gather(livekit_turns.stall(tts, before, after, STALL_S), pipecat())
+        heard, _, num_bytes = await asyncio.gather(
+            livekit_turns.stall(tts, before, after, STALL_S), pipecat(), asyncio.to_thread(package)
+        )
+    assert num_bytes >= LAST_S * 32_000
     assert "".join(heard.words).split() == expected
 
 
@@ -353,15 +369,18 @@ def test_js(fake_gateway: str, keyed_gateway: str, full_gateway: str) -> None:
 # ---- the Python package: text as it comes --------------------------------------------------------------------------
 
 
+Secure = Callable[[str], contextlib.AbstractContextManager[str]]
+
+
 @pytest.fixture(scope="module")
-def secure_gateway(fake_gateway: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The package knows no WebSocket without TLS."""
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+    """TLS in front of a gateway: the package knows no WebSocket without."""
     openssl = needed_program("openssl", "apt install openssl")
     certificate, key = make_certificate(openssl, tmp_path_factory.mktemp("tls"))
-    with tls_proxy(fake_gateway, certificate, key) as url, pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSL_CERT_FILE", str(certificate))
         patch.setenv("no_proxy", "*")
-        yield url
+        yield lambda url: tls_proxy(url, certificate, key)
 
 
 def tokens(every_s: float = 0.0) -> Iterator[str]:
@@ -370,16 +389,33 @@ def tokens(every_s: float = 0.0) -> Iterator[str]:
         time.sleep(every_s)
 
 
-def test_sdk_speaks_deltas(secure_gateway: str) -> None:
-    with sdk(secure_gateway) as client:
-        for _ in range(2):
-            chunks = client.text_to_speech.convert_realtime(VOICE, text=tokens(0.01), output_format="pcm_16000")
-            assert sum(map(len, chunks)) >= LAST_S * 32_000
+def realtime(url: str, key: str = "any", every_s: float = 0.0) -> int:
+    """Bytes of a turn."""
+    with sdk(url, key) as client:
+        chunks = client.text_to_speech.convert_realtime(VOICE, text=tokens(every_s), output_format="pcm_16000")
+        return sum(map(len, chunks))
 
 
-def test_sdk_breaks_off(secure_gateway: str, fake_gateway: str) -> None:
-    with sdk(secure_gateway) as client:
-        chunks = client.text_to_speech.convert_realtime(VOICE, text=iter([LONG]), output_format="mp3_44100_128")
-        next(chunks)
-        chunks.close()
-    asyncio.run(until_working(fake_gateway, False))
+def test_sdk_speaks_deltas_turn_after_turn_and_two_at_a_time(fake_gateway: str, secure: Secure) -> None:
+    with secure(fake_gateway) as url, ThreadPoolExecutor(2) as pool:
+        lengths = [realtime(url, every_s=0.01) for _ in range(2)]
+        lengths += [turn.result() for turn in [pool.submit(realtime, url) for _ in range(2)]]
+    assert min(lengths) >= LAST_S * 32_000
+
+
+def test_sdk_breaks_off(fake_gateway: str, secure: Secure) -> None:
+    with secure(fake_gateway) as url, sdk(url) as client:
+        for text in (iter([LONG]), itertools.repeat(LONG, 40)):  # all of it is sent, or more is to come
+            chunks = client.text_to_speech.convert_realtime(VOICE, text=text, output_format="mp3_44100_128")
+            next(chunks)
+            chunks.close()
+            asyncio.run(until_working(fake_gateway, False))
+
+
+def test_sdk_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_gateway: str, secure: Secure) -> None:
+    for address, status in ((keyed_gateway, 401), (full_gateway, 503)):
+        with secure(address) as url, pytest.raises(InvalidStatus) as refused:
+            realtime(url, "wrong")
+        assert refused.value.response.status_code == status
+    with secure(keyed_gateway) as url:
+        assert realtime(url, API_KEY) >= LAST_S * 32_000
