@@ -184,6 +184,16 @@ def test_the_engine_is_free_when_the_client_goes(make_gateway: MakeGateway, text
     assert gateway.metric("http_speeches") == 0
 
 
+def test_no_more_than_a_step_is_made_for_a_client_that_has_gone(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(worker={"patch_delay_s": 0.1})
+    with socket.create_connection(address_of(gateway)) as peer:
+        peer.sendall(request_bytes("command never."))
+        wait_until(lambda: gateway.metric("audio_seconds_total") > 0.3)
+    wait_until(lambda: gateway.gateway.num_speeches == 0)
+    sent = round(gateway.metric("audio_seconds_total") * RATE_HZ / PATCH_SAMPLES)
+    assert sent <= settled_steps(gateway) <= sent + 1
+
+
 def test_speech_is_not_made_ahead_of_a_client_that_does_not_read(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(worker={"patch_delay_s": 0.001})
     with socket.socket() as peer:
