@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -15,12 +17,18 @@ from realtime_tts.model.attention import AttentionMetadata, FullAttention, KVCac
 from realtime_tts.model.flow_matching import FlowMatching, FlowSchedule
 from realtime_tts.model.fused_vae import FusedDecoder, can_fuse
 from realtime_tts.model.kernels.attention import MAX_LOCAL_LENGTH, head_reading, local_attention, paged_attention
+from realtime_tts.model.kernels.cuda.build import CudaError
 from realtime_tts.model.kernels.flow import flow_tokens, guided_euler_step
 from realtime_tts.model.kernels.gated import MIN_ROWS, GatedProduct, has_gated_product
 from realtime_tts.model.kernels.rows import rms_norm, swiglu
+from realtime_tts.model.kernels.stack import FlowStack, LocalStack, PagedStack, what_is_missing
 from realtime_tts.model.minicpm import Attention, DecoderLayer, MiniCPM, Rope, rotate
 from realtime_tts.model.text_head import HeadProbe
 from realtime_tts.model.voxcpm import VoxCPM
+
+logger = logging.getLogger(__name__)
+
+Few = TypeVar("Few", LocalStack, PagedStack, FlowStack)
 
 
 class TritonBackend:
@@ -47,12 +55,13 @@ class TritonBackend:
 class FusedStack:
     """A `MiniCPM` of which residual additions are part of the products, and everything else is a kernel.
 
+    few: what takes a few rows through all layers at once.
     many_rows: it is worth having SwiGLU in the product before it, where that can be.
     """
 
-    def __init__(self, stack: MiniCPM, *, many_rows: bool = False) -> None:
+    def __init__(self, stack: MiniCPM, few: LocalStack | PagedStack | None = None, *, many_rows: bool = False) -> None:
         self._layers: list[DecoderLayer] = list(stack.layers)  # type: ignore[arg-type]
-        self._norm = stack.norm
+        self._norm, self._few = stack.norm, few
         self._gated: dict[DecoderLayer, GatedProduct] = {}
         if many_rows and has_gated_product(self._layers[0].mlp.gate_up_proj.weight):
             self._gated = {layer: GatedProduct(layer.mlp.gate_up_proj.weight) for layer in self._layers}
@@ -60,11 +69,30 @@ class FusedStack:
     def forward(self, x: Tensor, rope: Rope | None, attend: Any) -> Tensor:
         """As `MiniCPM.forward`."""
         rows = x.reshape(-1, x.shape[-1])
+        if self._few is not None and len(rows) <= self._few.max_rows:
+            done = self._at_once(rows, x.shape, rope, attend)
+            if done is not None:
+                return self._normed(self._norm, done).view(x.shape)
         for index, layer in enumerate(self._layers):
             attention = layer.self_attn
             qkv = F.linear(self._normed(layer.input_layernorm, rows), attention.qkv_proj.weight)
             rows = self._finish(layer, rows, _attend(attend, index, attention, qkv, rope, x.shape))
         return self._normed(self._norm, rows).view(x.shape)
+
+    def _at_once(self, rows: Tensor, shape: tuple[int, ...], rope: Rope | None, attend: Any) -> Tensor | None:
+        """All layers in one kernel, if it does what `attend` does."""
+        few = self._few
+        if isinstance(few, LocalStack):
+            is_local = isinstance(attend, FullAttention) and not attend.causal and shape[-2] == few.length
+            return few.forward(rows, rope) if is_local else None
+        if not isinstance(few, PagedStack) or not _is_read(attend):
+            return None
+        probe, meta, first = attend.probe, attend.meta, attend.first_layer
+        probed = probe.layer if probe is not None else None
+        done, queries = few.forward(rows, rope, attend.kv, first, meta, probed)
+        if probe is not None and queries is not None:
+            probe.readings = _reading(probe, queries, None, attend.kv, first + probe.layer, meta, few.heads)
+        return done
 
     def tail(self, rows: Tensor, rope: Rope | None, length: int, num_tail: int) -> Tensor:
         """As `MiniCPM.forward_tail`, flat: rows [N * length, hidden], written over → [N * num_tail, hidden]."""
@@ -101,16 +129,11 @@ def _attend(
     heads, kv_heads = attention.num_heads, attention.num_kv_heads
     if isinstance(attend, FullAttention) and not attend.causal and shape[-2] <= MAX_LOCAL_LENGTH:
         return local_attention(qkv, rope, shape[-2], shape[-2], heads, kv_heads)
-    is_read = isinstance(attend, PagedAttention) and (attend.probe is None or isinstance(attend.probe, HeadProbe))
-    if is_read and isinstance(attend.backend, TritonBackend):
-        layer, meta = attend.first_layer + index, attend.meta
-        out = attend.backend.forward_packed(qkv, rope, attend.kv, layer, meta, heads)
-        if attend.probe is not None and attend.probe.layer == index:
-            keys, spoken = attend.kv.layer(layer)[0], attend.probe.spoken
-            texts = spoken.rows, spoken.starts, spoken.lens
-            attend.probe.readings = head_reading(
-                qkv, rope, keys, meta.block_tables, meta.sequences, meta.positions, attend.probe.head, heads, texts
-            )
+    if _is_read(attend):
+        layer, meta, probe = attend.first_layer + index, attend.meta, attend.probe
+        out: Tensor = attend.backend.forward_packed(qkv, rope, attend.kv, layer, meta, heads)
+        if probe is not None and probe.layer == index:
+            probe.readings = _reading(probe, qkv, rope, attend.kv, layer, meta, heads)
         return out
     split = qkv.view(*shape[:-1], heads + 2 * kv_heads, attention.head_dim)
     qk, v = split.split((heads + kv_heads, kv_heads), dim=-2)
@@ -118,20 +141,44 @@ def _attend(
     return attend(index, q, k, v).reshape(qkv.shape[0], -1)
 
 
-class FusedFlow:
-    """A `FlowMatching` with two kernels around each evaluation of its estimator."""
+def _is_read(attend: Any) -> bool:
+    """Whether it is paged attention as these kernels do it, with nobody looking on whom they do not know."""
+    if not isinstance(attend, PagedAttention) or not isinstance(attend.backend, TritonBackend):
+        return False
+    return attend.probe is None or isinstance(attend.probe, HeadProbe)
 
-    def __init__(self, flow: FlowMatching, stack: FusedStack) -> None:
-        self._dit, self._stack = flow.estimator, stack
+
+def _reading(
+    probe: HeadProbe, queries: Tensor, rope: Rope | None, kv: KVCache, layer: int, meta: AttentionMetadata, heads: int
+) -> Tensor:
+    """What a probe's head looks at. queries [T, heads and more * head_dim]; rope: None if they are rotated."""
+    spoken = probe.spoken
+    texts = spoken.rows, spoken.starts, spoken.lens
+    keys = kv.layer(layer)[0]
+    return head_reading(
+        queries, rope, keys, meta.block_tables, meta.sequences, meta.positions, probe.head, heads, texts
+    )
+
+
+class FusedFlow:
+    """A `FlowMatching` with two kernels around each evaluation of its estimator.
+
+    few: what takes a few streams through the whole loop at once.
+    """
+
+    def __init__(self, flow: FlowMatching, stack: FusedStack, few: FlowStack | None = None) -> None:
+        self._dit, self._stack, self._few = flow.estimator, stack, few
 
     def forward(self, mu: Tensor, prefix: Tensor, noise: Tensor, schedule: FlowSchedule, cfg: Tensor) -> Tensor:
         """As `FlowMatching.forward`."""
         dit = self._dit
         dtype, patch_size = dit.in_proj.weight.dtype, noise.shape[1]
-        x, mu, cfg = noise.float().clone(), mu.contiguous(), cfg.float().contiguous()
-        cond, weight = dit.cond_proj(prefix.to(dtype)), dit.in_proj.weight.contiguous()
         length = mu.shape[1] + dit.separate_time + 2 * patch_size
-        rope = dit.decoder.first_rotary(length)
+        rope, cond = dit.decoder.first_rotary(length), dit.cond_proj(prefix.to(dtype))
+        if self._few is not None and self._few.takes(noise.shape[0], len(schedule.deltas)):
+            return self._few.solve(mu, cond, noise, schedule, cfg, rope)
+        x, mu, cfg = noise.float().clone(), mu.contiguous(), cfg.float().contiguous()
+        weight = dit.in_proj.weight.contiguous()
         for delta, time in zip(schedule.deltas, schedule.embeddings, strict=True):
             rows = flow_tokens(x, mu, time, cond, weight, dit.in_proj.bias, separate_time=dit.separate_time)
             velocity = dit.out_proj(self._stack.tail(rows, rope, length, patch_size))
@@ -144,15 +191,35 @@ def fuse(model: VoxCPM) -> None:
 
     What is fused already is left as it is: captured graphs may point into it.
     """
-    for stack in (model.base_lm, model.residual_lm, model.feat_encoder.encoder):
+    patch_size, flow = model.config.patch_size, model.feat_decoder
+    num_mu = 2 if model.config.concat_conditions else 1
+    reasons: set[str] = set()
+    for stack in (model.base_lm, model.residual_lm):
         if stack.fused is None and _fits(stack):
-            stack.fused = FusedStack(stack)
-    flow = model.feat_decoder
-    length = 3 + 2 * model.config.patch_size
-    if flow.fused is None and _fits(flow.estimator.decoder) and length <= MAX_LOCAL_LENGTH:
-        flow.fused = FusedFlow(flow, FusedStack(flow.estimator.decoder, many_rows=True))
+            stack.fused = FusedStack(stack, _few(stack, lambda stack=stack: PagedStack(stack), reasons))
+    encoder, dit = model.feat_encoder.encoder, flow.estimator
+    if encoder.fused is None and _fits(encoder):
+        encoder.fused = FusedStack(encoder, _few(encoder, lambda: LocalStack(encoder, 1 + patch_size), reasons))
+    length = 3 + 2 * patch_size
+    if flow.fused is None and _fits(dit.decoder) and length <= MAX_LOCAL_LENGTH:
+        few = _few(dit.decoder, lambda: FlowStack(dit, num_mu, patch_size), reasons)
+        flow.fused = FusedFlow(flow, FusedStack(dit.decoder, many_rows=True), few)
     if model.vae.fused is None and can_fuse(model.vae):
         model.vae.fused = FusedDecoder(model.vae, model.config.patch_size)
+    if reasons:
+        logger.info("a few streams run layer by layer, as many do: %s", "; ".join(sorted(reasons)))
+
+
+def _few(stack: MiniCPM, make: Callable[[], Few], reasons: set[str]) -> Few | None:
+    """What takes few rows through a stack at once, where that can be; else why not is among the reasons."""
+    missing = what_is_missing(stack)
+    if missing is None:
+        try:
+            return make()
+        except CudaError as error:
+            missing = str(error)
+    reasons.add(missing)
+    return None
 
 
 def _fits(stack: MiniCPM) -> bool:
