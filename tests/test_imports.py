@@ -32,6 +32,7 @@ ALLOWED: dict[str, set[str]] = {
         "server",
         "api",
         "bench",
+        "engine.runtime.backends",
         "engine.setup",
         "speech.text_source",
         "text.planner",

@@ -96,8 +96,9 @@ def compute() -> dict[str, str]:
         )
         rows["device"] = f"cpu: {reason}"
         rows["number format"] = "float32"
-    rows["attention"] = "sdpa, torch's own; it works on every device"
-    return rows
+    from realtime_tts.engine.runtime.backends import describe_kernels
+
+    return rows | describe_kernels(torch.device("cuda:0" if torch.cuda.is_available() else "cpu"))
 
 
 def describe_model(model: str) -> dict[str, str]:

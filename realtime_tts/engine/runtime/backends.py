@@ -57,3 +57,15 @@ def what_is_missing(device: torch.device, head_dim: int) -> str | None:
     if head_dim < 16 or head_dim & (head_dim - 1):
         return f"heads of {head_dim} values are no power of two from 16 on"
     return None
+
+
+def describe_kernels(device: torch.device) -> dict[str, str]:
+    """What a model's stacks run through on a device, for people to read."""
+    missing = what_is_missing(device, head_dim=128)
+    if missing:
+        return {"kernels": f"plain torch: {missing}" if device.type == "cuda" else "plain torch"}
+    from realtime_tts.model.kernels.stack import missing_on
+
+    few = missing_on(device)
+    shapes = "whole stacks in one kernel each, if the model has VoxCPM2's sizes in bfloat16"
+    return {"kernels": "fused, by Triton", "one or few streams": f"layer by layer: {few}" if few else shapes}
