@@ -82,9 +82,9 @@ def parsed(dialect: ElevenLabsDialect, **message: Any) -> list[Any]:
 
 def test_a_space_opens_a_context_and_is_no_text() -> None:
     dialect = ElevenLabsDialect("rachel", {"output_format": "pcm_24000", "language_code": "de", "seed": "7"}, True)
-    [opened] = parsed(dialect, text=" ", context_id="a", voice_settings={"stability": 0.5})
+    [opened] = parsed(dialect, text=" ", context_id="a", voice_settings={"stability": 0.5, "speed": 1.1})
     audio = AudioFormat("pcm_s16le", 24_000, 40)
-    assert opened == Text("1", "", "rachel", audio, SpeechParams(seed=7, language="de"))
+    assert opened == Text("1", "", "rachel", audio, SpeechParams(seed=7, language="de", speed=1.1))
     assert parsed(dialect, text="Hello ", context_id="a") == [Text("1", "Hello ")]
 
 

@@ -46,7 +46,8 @@ def test_what_plugins_send() -> None:
 
 
 def test_what_makes_no_difference_is_named() -> None:
-    wanted = parsed(voice_settings={"stability": 0.5, "style": 0.1}, use_pvc_as_ivc=True)
+    wanted = parsed(voice_settings={"stability": 0.5, "style": 0.1, "speed": 0.9}, use_pvc_as_ivc=True)
+    assert wanted.params.speed == 0.9
     assert wanted.notices == ("stability is ignored", "style is ignored", "use_pvc_as_ivc is ignored")
 
 

@@ -34,11 +34,7 @@ def parse_request(body: bytes, voice: str, query: Mapping[str, str]) -> SpeechRe
     if not text.strip():
         raise InvalidRequest("text is empty", field="text")
     settings = fields.optional_object("voice_settings")
-    ignored = [
-        *(["speed"] if parse_speed(settings) not in (None, 1.0) else []),
-        *ignored_settings(settings),
-        *(name for name in _IGNORED if name in set(fields.names())),
-    ]
+    ignored = [*ignored_settings(settings), *(name for name in _IGNORED if name in set(fields.names()))]
     return SpeechRequest(
         text=text,
         audio=audio,
@@ -47,6 +43,7 @@ def parse_request(body: bytes, voice: str, query: Mapping[str, str]) -> SpeechRe
         params=SpeechParams(
             seed=fields.optional_integer("seed"),
             language=fields.optional_text("language_code") or None,
+            speed=parse_speed(settings),
         ),
         notices=tuple(f"{name} is ignored" for name in ignored),
     )

@@ -17,6 +17,7 @@ from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
 from realtime_tts.dialects.elevenlabs.errors import error_status
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_packet_format
+from realtime_tts.dialects.elevenlabs.voice_settings import parse_speed
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.session.messages import (
@@ -187,8 +188,8 @@ class ElevenLabsDialect:
         return [*ends, Leave()]
 
     def _params(self, fields: Fields) -> SpeechParams:
-        (fields.optional_object("voice_settings") or Fields({})).optional_number("speed")
-        return SpeechParams(seed=self._seed, language=self._language)
+        speed = parse_speed(fields.optional_object("voice_settings"))
+        return SpeechParams(seed=self._seed, language=self._language, speed=speed)
 
     # ---- to the client -------------------------------------------------------------------------------------------
 
