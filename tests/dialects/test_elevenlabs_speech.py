@@ -45,6 +45,10 @@ def test_what_plugins_send() -> None:
     assert wanted.notices == ()
 
 
+def test_tags_are_left_out() -> None:
+    assert parse_request(b'{"text":"One.<break time=\\"1s\\" />Two."}', "x", {}).text == "One. Two."
+
+
 def test_what_makes_no_difference_is_named() -> None:
     wanted = parsed(voice_settings={"stability": 0.5, "style": 0.1, "speed": 0.9}, use_pvc_as_ivc=True)
     assert wanted.params.speed == 0.9
