@@ -173,8 +173,8 @@ async def test_text_that_stalls_is_waited_for(fake_gateway: str, secure: Secure)
     before, after = "Let me see. One moment please. ", "Here it is."
     expected = (before + after).split()
 
-    async def pipecat() -> None:
-        async with pipecat_turns.talking(pipecat_service(fake_gateway)) as talk:
+    async def pipecat(connected: contextlib.AbstractAsyncContextManager[pipecat_turns.Talk]) -> None:
+        async with connected as talk:
             await talk.begin()
             await talk.write(before)
             await asyncio.sleep(STALL_S)
@@ -195,8 +195,11 @@ async def test_text_that_stalls_is_waited_for(fake_gateway: str, secure: Secure)
             return sum(map(len, chunks))
 
     async with livekit_plugin(fake_gateway) as tts:
-        heard, _, num_bytes = await asyncio.gather(
-            livekit_turns.stall(tts, before, after, STALL_S), pipecat(), asyncio.to_thread(package)
+        heard, num_bytes, *_ = await asyncio.gather(
+            livekit_turns.stall(tts, before, after, STALL_S),
+            asyncio.to_thread(package),
+            pipecat(pipecat_turns.talking(pipecat_service(fake_gateway))),
+            pipecat(pipecat_over_http(fake_gateway)),
         )
     assert num_bytes >= LAST_S * 32_000
     assert "".join(heard.words).split() == expected
