@@ -62,8 +62,7 @@ def parse_request(body: bytes) -> OpenAIRequest:
         audio=FORMATS[name],
         voice=_parse_voice(fields),
         model=fields.optional_text("model"),
-        params=SpeechParams(instructions=fields.optional_text("instructions") or None),
-        notices=_parse_speed(fields),
+        params=SpeechParams(speed=_parse_speed(fields), instructions=fields.optional_text("instructions") or None),
     )
     return OpenAIRequest(speech, as_events=stream_format == "sse")
 
@@ -77,11 +76,11 @@ def _parse_voice(fields: Fields) -> str | None:
         return None if voice is None else voice.text("id")
 
 
-def _parse_speed(fields: Fields) -> tuple[str, ...]:
+def _parse_speed(fields: Fields) -> float | None:
     speed = fields.optional_number("speed")
     if speed is not None and not SPEEDS[0] <= speed <= SPEEDS[1]:
         raise InvalidRequest(f"speed must be within {SPEEDS[0]:g} and {SPEEDS[1]:g}", field="speed")
-    return () if speed in (None, 1.0) else ("speed is ignored",)
+    return speed
 
 
 # ---- answers -----------------------------------------------------------------------------------------------------

@@ -187,6 +187,7 @@ def ready_message(engine: Engine, device: torch.device, load_s: float, warmup_s:
         policy=loaded.policy.to_map(),
         max_streams=config.max_streams,
         text_timing="measured" if head else "estimated",
+        takes_instructions=loaded.supports_instructions,
         text_lag_ms=head.lag_ms if head else 0.0,
         load_s=load_s,
         warmup_s=warmup_s,

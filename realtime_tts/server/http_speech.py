@@ -146,7 +146,8 @@ class HttpSpeech:
     @property
     def total(self) -> Total:
         ready = self._gateway.catalogue.ready
-        patches = round(self._audio_ms / 1000 * ready.sample_rate / ready.patch_samples)
+        made_ms = self._audio_ms * self._settings.speed
+        patches = round(made_ms / 1000 * ready.sample_rate / ready.patch_samples)
         return Total(len(self.request.text), self._audio_ms, patches)
 
     async def _encode(self, stream: SpeechStream, pcm: bytes) -> bytes:
@@ -220,10 +221,19 @@ def _resolve(gateway: Gateway, caller: Caller, request: SpeechRequest) -> Contex
     if len(request.text) > config.max_text_chars:
         raise TextTooLong(f"a text has at most {config.max_text_chars} characters", field="text")
     gateway.check_model(request.model)
+    params = dataclasses.replace(request.params, mode="clause")  # the text is whole
+    if ignores_instructions(gateway, request):
+        params = dataclasses.replace(params, instructions=None)
     return gateway.catalogue.defaults.resolve(
         Choices(),
-        Choices(request.voice, params=dataclasses.replace(request.params, mode="clause")),  # the text is whole
+        Choices(request.voice, params=params),
         tenant=caller.tenant,
         permissive=not config.strict_ids,
         only_voices=caller.voices,
     )
+
+
+def ignores_instructions(gateway: Gateway, request: SpeechRequest) -> bool:
+    """A model without voice design takes none; a client of another service is spoken to all the same."""
+    takes_them = gateway.catalogue.ready.takes_instructions or gateway.settings.server.strict_ids
+    return request.params.instructions is not None and not takes_them

@@ -17,7 +17,7 @@ from realtime_tts.errors import InternalError, RealtimeTTSError
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import read_bounded
-from realtime_tts.server.http_speech import Chunk, HttpSpeech, Outcome, Total
+from realtime_tts.server.http_speech import Chunk, HttpSpeech, Outcome, Total, ignores_instructions
 from realtime_tts.server.logs import log_crash
 from realtime_tts.server.socket_protocol import SOCKET_EXTENSION, RequestProtocol
 
@@ -174,3 +174,5 @@ def _substitutions(gateway: Gateway, request: SpeechRequest, voice: str) -> Iter
         yield f"voice {ascii(request.voice)[:_MAX_NAME_CHARS]} is not known here, {voice!a} speaks"
     if request.model not in (None, model, *config.model_aliases):
         yield f"model {ascii(request.model)[:_MAX_NAME_CHARS]} is not known here, {model!a} speaks"
+    if ignores_instructions(gateway, request):
+        yield "instructions are ignored, this model takes none"

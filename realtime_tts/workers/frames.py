@@ -162,6 +162,7 @@ class Ready(Message):
     max_streams: int = 0
     text_timing: str = "estimated"  # "measured": Audio has text positions
     text_lag_ms: float = 0.0
+    takes_instructions: bool = False  # voice design, in words
     load_s: float = 0.0
     warmup_s: float = 0.0
 

@@ -94,12 +94,19 @@ def test_a_speech_that_fails_in_events_is_told_and_cut_off(make_gateway: MakeGat
     assert (last["type"], last["error"]["code"]) == ("error", "numerical_error")
 
 
+@pytest.mark.parametrize("speed", [0.5, 2.0])
+def test_speed_makes_it_shorter_or_longer(http: httpx.Client, speed: float) -> None:
+    usual, changed = speak(http, response_format="pcm"), speak(http, response_format="pcm", speed=speed)
+    assert len(changed.content) == pytest.approx(len(usual.content) / speed, rel=0.02)
+    assert "speed" not in changed.headers["realtime-tts-notice"]
+
+
 def test_whoever_speaks_is_named_and_what_is_not_done(http: httpx.Client) -> None:
-    headers = speak(http, speed=1.5).headers
+    headers = speak(http, instructions="slowly").headers
     assert headers["realtime-tts-voice"] == "slt"
     assert headers["realtime-tts-notice"] == (
         "voice 'alloy' is not known here, 'slt' speaks; model 'tts-1' is not known here, 'fake-voice' speaks; "
-        "speed is ignored"
+        "instructions are ignored, this model takes none"
     )
     own = speak(http, voice="rms", model="fake-voice").headers
     assert own["realtime-tts-voice"] == "rms"
@@ -120,6 +127,14 @@ def test_an_alias_speaks_with_its_voice(make_gateway: MakeGateway) -> None:
         headers = speak(client).headers
     assert headers["realtime-tts-voice"] == "rms"
     assert "realtime-tts-notice" not in headers
+
+
+def test_a_model_with_voice_design_is_told_how_to_speak(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(worker={"takes_instructions": True})
+    with httpx.Client(base_url=gateway.url, trust_env=False) as client:
+        assert "instructions" not in speak(client, instructions="slowly").headers["realtime-tts-notice"]
+        too_long = speak(client, instructions="a" * 501)
+    assert (too_long.status_code, too_long.json()["error"]["code"]) == (400, "invalid_request")
 
 
 def test_strict_ids_refuse_other_services_names(make_gateway: MakeGateway) -> None:

@@ -354,6 +354,7 @@ async def serve(options: argparse.Namespace) -> None:
             "fake-voice", "cpu", "float32", "fake", options.sample_rate, options.patch_samples,
             voices=voices, default_voice="slt", policy=POLICY, max_streams=options.max_streams,
             text_timing="measured" if options.text_lag_ms else "estimated", text_lag_ms=options.text_lag_ms,
+            takes_instructions=options.takes_instructions,
         )
     )  # fmt: skip
     beat = asyncio.create_task(heartbeat(worker))
@@ -399,6 +400,7 @@ def main() -> None:
     parser.add_argument("--max-streams", type=int, default=64)
     parser.add_argument("--real-time-streams", type=int, default=0)
     parser.add_argument("--fail-start", action="store_true")
+    parser.add_argument("--takes-instructions", action="store_true")
     asyncio.run(serve(parser.parse_args()))
 
 

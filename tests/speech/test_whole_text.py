@@ -1,0 +1,94 @@
+"""A whole text is handed to the engine as it can take it, in the segments that planning in one go gives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from realtime_tts.speech.whole_text import speak_whole
+from realtime_tts.text.planner import PlannerFactory, SpeechPlanner, SpeechSegment
+
+TEXT = "One sentence, with a clause. " * 200
+
+
+def make_planner() -> SpeechPlanner:
+    return PlannerFactory(None, 120, None).make("en", live=False)
+
+
+class Engine:
+    """Takes two segments at a time, as a speaker does."""
+
+    def __init__(self, room: int) -> None:
+        self.segments: list[SpeechSegment] = []
+        self.ended: list[Exception | None] = []
+        self.room = room
+        self.has_room = asyncio.Event()
+        self.has_room.set()
+
+    def add(self, segment: SpeechSegment) -> None:
+        self.segments.append(segment)
+        if len(self.segments) >= self.room:
+            self.has_room.clear()
+
+    async def drain(self) -> None:
+        await self.has_room.wait()
+
+    def end(self, error: Exception | None = None) -> None:
+        self.ended.append(error)
+
+    def take(self, more: int) -> None:
+        self.room += more
+        self.has_room.set()
+
+
+def texts(segments: Sequence[SpeechSegment]) -> list[str]:
+    return [segment.text for segment in segments]
+
+
+async def test_the_segments_are_those_of_planning_in_one_go() -> None:
+    planner, engine = make_planner(), Engine(10_000)
+    expected = [*planner.push(TEXT, 0.0), *planner.end(0.0)]
+    await speak_whole(TEXT, make_planner(), engine)  # type: ignore[arg-type]
+    assert texts(engine.segments) == texts(expected)
+    assert engine.ended == [None]
+
+
+async def test_no_more_is_planned_than_the_engine_takes() -> None:
+    engine = Engine(2)
+    speaking = asyncio.create_task(speak_whole(TEXT, make_planner(), engine))  # type: ignore[arg-type]
+    for _ in range(1_000):
+        await asyncio.sleep(0)
+    assert 2 <= len(engine.segments) < 20
+    while not speaking.done():
+        engine.take(10_000)
+        await asyncio.sleep(0)
+    assert len(engine.segments) > 50
+
+
+async def test_others_have_their_turn_while_a_long_text_is_planned() -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    await speak_whole(TEXT, make_planner(), Engine(10_000))  # type: ignore[arg-type]
+    task.cancel()
+    assert turns > 50
+
+
+@pytest.mark.parametrize("failure", [ValueError("no"), RuntimeError("gone")])
+async def test_what_goes_wrong_is_the_readers(failure: Exception) -> None:
+    class Broken(Engine):
+        def add(self, segment: Any) -> None:
+            raise failure
+
+    engine = Broken(10)
+    await speak_whole(TEXT, make_planner(), engine)  # type: ignore[arg-type]
+    assert engine.ended == [failure]
