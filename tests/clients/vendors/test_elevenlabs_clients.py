@@ -18,14 +18,16 @@ import aiohttp
 import av
 import httpx
 import livekit_turns
+import numpy as np
 import pipecat_turns
 import pytest
 from elevenlabs.client import AsyncElevenLabs, ElevenLabs
 from elevenlabs.core.api_error import ApiError
 from livekit.agents import APIStatusError
+from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT
 from livekit.plugins import elevenlabs
 from needed_programs import needed_program
-from pipecat.frames.frames import InterruptionFrame
+from pipecat.frames.frames import InterruptionFrame, TTSTextFrame
 from pipecat.services.elevenlabs.tts import ElevenLabsHttpTTSService, ElevenLabsTTSService
 from pipecat.services.tts_service import TextAggregationMode
 from tls_proxy import make_certificate, tls_proxy
@@ -67,6 +69,32 @@ async def test_livekit_speaks_deltas_with_words_and_the_next_turn_on_the_same_so
     assert gateway_figure(fake_gateway, "sessions_opened_total") == sessions + 1
 
 
+def assert_as_spoken(begin_s: list[float]) -> None:
+    """The fake voice speaks 2.5 characters in 160 ms, segment after segment; words begin when it says that it is there.
+
+    A segment's last patch is not full, so a later one begins a little later than its characters say.
+    """
+    expected = [0.064 * TEXT.index(word) for word in WORDS]
+    assert len(begin_s) == len(expected)
+    late_s = [begin - wanted for begin, wanted in zip(begin_s, expected, strict=True)]
+    assert max(late_s) - min(late_s) < 0.4
+    assert begin_s == sorted(begin_s)
+
+
+async def test_livekit_and_pipecat_tell_words_when_they_are_spoken(fake_gateway: str) -> None:
+    """One wants times from the context's beginning, the other from the words told before."""
+    async with livekit_plugin(fake_gateway) as tts:
+        heard = await livekit_turns.speak(tts, TOKENS)
+    pieces = [piece for event in heard.events for piece in event.frame.userdata.get(USERDATA_TIMED_TRANSCRIPT, [])]
+    assert_as_spoken([piece.start_time for piece in pieces])
+    async with pipecat_turns.talking(pipecat_service(fake_gateway)) as talk:
+        await talk.begin()
+        await talk.write(*TOKENS)
+        await talk.end()
+        await talk.until_stopped()
+        assert_as_spoken([frame.pts / 1e9 for frame in talk.of(TTSTextFrame)])
+
+
 @pytest.mark.parametrize("ended", [False, True])
 async def test_livekit_interrupts(fake_gateway: str, ended: bool) -> None:
     """While text comes, it says so. After the text it says nothing, and the engine stops where its lead ends."""
@@ -93,6 +121,16 @@ async def test_livekit_with_a_wrong_key_or_too_many_others(keyed_gateway: str, f
             assert refused.value.status_code == status
     async with livekit_plugin(keyed_gateway, API_KEY) as tts:
         assert (await livekit_turns.speak(tts, TOKENS)).seconds >= LAST_S
+
+
+async def test_livekit_hears_the_starter_voice(starter_gateway: str) -> None:
+    async with livekit_plugin(starter_gateway) as tts:
+        heard = await livekit_turns.speak(tts, ["The quick ", "brown fox ", "jumps over ", "the lazy ", "dog."], 0.01)
+    words = "".join(heard.words).split()
+    samples = np.frombuffer(heard.pcm, "<i2") / 32_768
+    assert 1.5 < heard.seconds < 6.0
+    assert np.sqrt(np.mean(samples**2)) > 0.01
+    assert words == ["The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog."]
 
 
 async def test_livekit_speaks_whole_texts(fake_gateway: str) -> None:
