@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from realtime_tts.engine.engine import Engine
-from realtime_tts.engine.runtime.backends import what_is_missing
+from realtime_tts.engine.runtime.backends import describe_kernels, what_is_missing
 from realtime_tts.engine.runtime.program import Program
 from realtime_tts.engine.runtime.runner import ModelRunner
 from realtime_tts.engine.setup import (
@@ -102,6 +102,23 @@ def test_what_the_kernels_need_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert what_is_missing(cuda, 128) is None
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "triton" in str(what_is_missing(cuda, 128))
+
+
+def test_what_stacks_run_through_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `doctor` shows it: on a CPU, without Triton, on Hopper with and without NVRTC's bindings, on others."""
+    assert describe_kernels(CPU) == {"kernels": "plain torch"}
+    cuda, packages = torch.device("cuda"), {"triton": 1, "cuda": 1, "cuda.bindings": 1}
+    monkeypatch.setattr("importlib.util.find_spec", packages.get)
+    monkeypatch.setenv("CC", "/opt/bin/cc")
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
+    assert "whole stacks" in describe_kernels(cuda)["one or few streams"]
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (8, 0))
+    assert "Hopper" in describe_kernels(cuda)["one or few streams"]
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
+    packages.pop("cuda.bindings")
+    assert "cuda-bindings" in describe_kernels(cuda)["one or few streams"]
+    packages.clear()
+    assert "triton" in describe_kernels(cuda)["kernels"]
 
 
 def test_what_cannot_be_captured_ends_the_start_with_a_way_out(

@@ -111,6 +111,17 @@ def test_without_a_place_to_keep_it_is_built_each_time(
     assert "at every start" in caplog.text
 
 
+def test_bindings_without_their_library_are_no_reason_to_stop(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unfound() -> None:
+        raise RuntimeError("libnvrtc.so.13 is nowhere")
+
+    monkeypatch.setattr(compiler, "nvrtcVersion", unfound)
+    with pytest.raises(build.CudaError, match=r"NVRTC .* nowhere"):
+        build.binary("stack.cu", {}, "sm_90a")
+
+
 def test_an_error_of_the_driver_is_raised() -> None:
     with pytest.raises(build.CudaError, match="COMPILATION"):
         build._checked((Result.NVRTC_ERROR_COMPILATION, None))

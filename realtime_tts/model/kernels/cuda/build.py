@@ -94,12 +94,15 @@ def binary(source: str, defines: Mapping[str, int], arch: str) -> bytes:
     Raises:
         CudaError: with what the compiler said.
     """
-    from cuda.bindings import nvrtc
+    try:
+        from cuda.bindings import nvrtc
 
+        version = _checked(nvrtc.nvrtcVersion())
+    except (ImportError, OSError, RuntimeError) as error:  # the bindings are there, the library they look for is not
+        raise CudaError(f"NVRTC cannot be used: {error}") from error
     text = (_DIRECTORY / source).read_bytes()
     options = [f"--gpu-architecture={arch}", "--std=c++17"]
     options += [f"--define-macro={name}={value}" for name, value in sorted(defines.items())]
-    version = _checked(nvrtc.nvrtcVersion())
     key = hashlib.sha256(repr((text, options, version)).encode()).hexdigest()[:32]
     path = cache_directory() / f"{Path(source).stem}-{arch}-{key}.cubin"
     if path.is_file():
