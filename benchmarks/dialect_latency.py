@@ -56,6 +56,33 @@ async def elevenlabs(socket: ClientConnection, name: str) -> float:
     return heard - begun
 
 
+async def cartesia(socket: ClientConnection, name: str) -> float:
+    raw = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24_000}
+    opening = {"context_id": name, "voice": {"mode": "id", "id": VOICE}, "output_format": raw, "continue": True}
+    begun, writing = await _write(socket, [json.dumps({**opening, "transcript": token}) for token in TOKENS])
+    while '"chunk"' not in str(await socket.recv()):
+        pass
+    heard = time.perf_counter()
+    await writing
+    await socket.send(json.dumps({"context_id": name, "cancel": True}))
+    while '"done":true' not in str(await socket.recv()):
+        pass
+    return heard - begun
+
+
+async def deepgram(socket: ClientConnection, name: str) -> float:
+    """Turns have no names."""
+    begun, writing = await _write(socket, [json.dumps({"type": "Speak", "text": token}) for token in TOKENS])
+    while not isinstance(await socket.recv(), bytes):
+        pass
+    heard = time.perf_counter()
+    await writing
+    await socket.send('{"type":"Clear"}')
+    while '"Cleared"' not in str(await socket.recv()):
+        pass
+    return heard - begun
+
+
 async def _write(socket: ClientConnection, frames: list[str]) -> tuple[float, asyncio.Task[None]]:
     """Send the tokens of a turn: when the first one left, and the task that sends the others."""
     begun = time.perf_counter()
@@ -75,6 +102,8 @@ def elevenlabs_path(output_format: str) -> str:
 
 WAYS: dict[str, tuple[str, Turn]] = {
     "native, PCM": ("/v1/stream", native),
+    "Cartesia, PCM": ("/tts/websocket", cartesia),
+    "Deepgram, PCM": (f"/v1/speak?model={VOICE}&encoding=linear16&sample_rate=24000", deepgram),
     "ElevenLabs, PCM": (elevenlabs_path("pcm_24000"), elevenlabs),
     "ElevenLabs, MP3": (elevenlabs_path("mp3_22050_32"), elevenlabs),
     "ElevenLabs, Ogg Opus": (elevenlabs_path("opus_48000_64"), elevenlabs),
