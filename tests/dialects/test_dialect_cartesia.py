@@ -140,6 +140,22 @@ def test_a_language_or_a_locale(dialect: CartesiaDialect, fields: dict[str, Any]
 
 
 @pytest.mark.parametrize(
+    ("fields", "speed"),
+    [
+        ({"generation_config": {"speed": 1.2, "volume": 0.5, "emotion": "angry"}}, 1.2),
+        ({"speed": "slow"}, 0.8),
+        ({"speed": "normal"}, 1.0),
+        ({"speed": "slow", "generation_config": {"speed": 1.5}}, 1.5),
+        ({"generation_config": {}}, None),
+    ],
+)
+def test_a_speed_as_a_number_or_a_name(dialect: CartesiaDialect, fields: dict[str, Any], speed: float | None) -> None:
+    [text] = parse(dialect, **request("Hi ", **fields))
+    assert isinstance(text, Text)
+    assert text.params.speed == speed
+
+
+@pytest.mark.parametrize(
     ("fields", "error", "field"),
     [
         ({"transcript": None}, InvalidMessage, "transcript"),
@@ -155,6 +171,8 @@ def test_a_language_or_a_locale(dialect: CartesiaDialect, fields: dict[str, Any]
         ({"voice": 3}, InvalidMessage, "voice"),
         ({"language": "en", "locale": "de"}, InvalidMessage, "locale"),
         ({"cancel": "now"}, InvalidMessage, "cancel"),
+        ({"speed": "hurried"}, InvalidMessage, "speed"),
+        ({"generation_config": {"speed": "fast"}}, InvalidMessage, "generation_config.speed"),
     ],
 )
 def test_what_cannot_be_is_refused_and_names_its_context(

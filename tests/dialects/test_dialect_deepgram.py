@@ -94,6 +94,12 @@ def test_the_address_says_voice_and_format(query: dict[str, str], voice: str | N
     assert parse(DeepgramDialect(query, "r1", "starter"), "Speak", text="Hi ") == [Text("1", "Hi ", voice, audio)]
 
 
+def test_the_address_says_how_fast() -> None:
+    [text] = parse(DeepgramDialect({"speed": "1.25"}, "r1", "starter"), "Speak", text="Hi ")
+    assert isinstance(text, Text)
+    assert text.params.speed == 1.25
+
+
 @pytest.mark.parametrize(
     ("query", "error", "field"),
     [
@@ -103,6 +109,7 @@ def test_the_address_says_voice_and_format(query: dict[str, str], voice: str | N
         ({"sample_rate": "-1"}, InvalidRequest, "sample_rate"),
         ({"sample_rate": "9" * 5000}, InvalidRequest, "sample_rate"),
         ({"sample_rate": "12345"}, UnsupportedAudioFormat, "audio.sample_rate"),
+        ({"speed": "nan"}, InvalidRequest, "speed"),
     ],
 )
 def test_an_address_that_cannot_be_is_refused(query: dict[str, str], error: type[RealtimeTTSError], field: str) -> None:

@@ -67,8 +67,13 @@ def test_files_are_what_they_say(clauses: GatewayHarness, query: dict[str, str],
     assert seconds == pytest.approx(len(raw.content) / 48_000, abs=0.2)
 
 
+def test_speech_may_be_faster(clauses: GatewayHarness) -> None:
+    usual, faster = (speak(clauses, encoding="linear16", container="none", speed=speed) for speed in ("1", "1.25"))
+    assert len(faster.content) == pytest.approx(len(usual.content) / 1.25, rel=0.01)
+
+
 def test_headers_name_the_request(clauses: GatewayHarness) -> None:
-    answer = speak(clauses, "Hello.", speed="1.2", encoding="linear16", bit_rate="48000")
+    answer = speak(clauses, "Hello.", encoding="linear16", bit_rate="48000")
     assert answer.headers["dg-request-id"] == answer.headers["x-request-id"]
     assert (answer.headers["dg-model-name"], answer.headers["dg-char-count"]) == ("fake-voice", "6")
     assert "bit_rate is ignored" in answer.headers["realtime-tts-notice"]

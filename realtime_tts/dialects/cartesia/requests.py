@@ -16,6 +16,7 @@ CODECS = {"pcm_s16le": "pcm_s16le", "pcm_f32le": "pcm_f32le", "pcm_mulaw": "mula
 CONTAINERS = ("raw", "wav", "mp3")
 FRAME_MS = 40  # of audio in a message: as soon as speech begins, so much of it is there
 MAX_BUFFER_DELAY_MS = 5000
+SPEEDS = {"slow": 0.8, "normal": 1.0, "fast": 1.25}  # what older requests have names for
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,20 @@ def read_voice(fields: Fields) -> str | None:
 
 def read_params(fields: Fields) -> SpeechParams:
     """Raises:
-    InvalidMessage: `language` and `locale` contradict each other.
+    InvalidMessage: `language` and `locale` contradict each other, or a speed that has no such name.
     """
     language, locale = fields.optional_text("language"), fields.optional_text("locale")
     if language is not None and locale is not None and language != locale:
         raise InvalidMessage("a request has a language or a locale, not both", field="locale")
-    return SpeechParams(language=language or locale or None)
+    return SpeechParams(language=language or locale or None, speed=_read_speed(fields))
+
+
+def _read_speed(fields: Fields) -> float | None:
+    speed = (fields.optional_object("generation_config") or Fields({})).optional_number("speed")
+    name = fields.optional_text("speed")
+    if name is not None and name not in SPEEDS:
+        raise InvalidMessage(f"speed is one of {', '.join(SPEEDS)}", field="speed")
+    return SPEEDS[name] if speed is None and name is not None else speed
 
 
 def read_raw_format(fields: Fields) -> AudioFormat:
@@ -121,12 +130,9 @@ def _stream_format(wanted: Fields) -> StreamFormat:
 
 def _notices(fields: Fields) -> Iterator[str]:
     """What this server does not do; on a socket there is no way to say so."""
-    if fields.optional_text("speed") not in (None, "normal"):
-        yield "speed is ignored"
     config = fields.optional_object("generation_config") or Fields({})
-    for name in ("speed", "volume"):
-        if config.optional_number(name) not in (None, 1.0):
-            yield f"{name} is ignored"
+    if config.optional_number("volume") not in (None, 1.0):
+        yield "volume is ignored"
     if config.optional_text("emotion") not in (None, "neutral"):
         yield "emotion is ignored"
     for name in ("pronunciation_dict_id", "normalization"):

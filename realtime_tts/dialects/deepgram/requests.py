@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.dialects.json_input import load_object
 from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.errors import InvalidRequest, UnsupportedAudioFormat
+from realtime_tts.session.settings import SpeechParams
 
 CODECS = {"linear16": "pcm_s16le", "mulaw": "mulaw", "alaw": "alaw"}
 # By encoding: codec, containers (the first one where none is named), rate and bit rate where none is named.
@@ -42,6 +43,16 @@ def read_raw_format(query: Mapping[str, str]) -> AudioFormat:
     return AudioFormat(CODECS[encoding], _integer(query, "sample_rate") or FILES[encoding][2], FRAME_MS)
 
 
+def read_params(query: Mapping[str, str]) -> SpeechParams:
+    """Raises:
+    InvalidRequest: a speed that is no number.
+    """
+    speed = query.get("speed")
+    if speed is not None and not _NUMBER.fullmatch(speed):
+        raise InvalidRequest("speed must be a number", field="speed")
+    return SpeechParams(speed=None if speed is None else float(speed))
+
+
 def parse_speech(query: Mapping[str, str], body: bytes) -> SpeechRequest:
     """`POST /v1/speak`.
 
@@ -54,9 +65,11 @@ def parse_speech(query: Mapping[str, str], body: bytes) -> SpeechRequest:
     text = load_object(body, len(body)).text("text")
     if not text.strip():
         raise InvalidRequest("text is empty", field="text")
-    return SpeechRequest(
-        text=text, audio=_read_format(query), voice=query.get("model"), notices=tuple(_read_notices(query))
-    )
+    audio, params = _read_format(query), read_params(query)
+    # A bit rate that does nothing is nothing to refuse a request for.
+    is_odd = "bit_rate" in query and not FILES[query.get("encoding", "mp3")][3]
+    notices = ("bit_rate is ignored",) if is_odd else ()
+    return SpeechRequest(text, audio, voice=query.get("model"), params=params, notices=notices)
 
 
 def _read_format(query: Mapping[str, str]) -> StreamFormat:
@@ -71,17 +84,6 @@ def _read_format(query: Mapping[str, str]) -> StreamFormat:
     container = _CONTAINERS.get(encoding, "raw") if container == "none" else container
     bitrate = (_integer(query, "bit_rate") or bitrate) if bitrate else 0
     return StreamFormat(container, codec, _integer(query, "sample_rate") or rate_hz, bitrate)
-
-
-def _read_notices(query: Mapping[str, str]) -> Iterator[str]:
-    """What this server does not do."""
-    speed = query.get("speed")
-    if speed is not None and not _NUMBER.fullmatch(speed):
-        raise InvalidRequest("speed must be a number", field="speed")
-    if speed is not None and float(speed) != 1.0:
-        yield "speed is ignored"
-    if "bit_rate" in query and not FILES[query.get("encoding", "mp3")][3]:
-        yield "bit_rate is ignored"
 
 
 def _integer(query: Mapping[str, str], name: str) -> int | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from realtime_tts.dialects.base import Habits
-from realtime_tts.dialects.deepgram.requests import read_raw_format
+from realtime_tts.dialects.deepgram.requests import read_params, read_raw_format
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidMessage
 from realtime_tts.session.messages import (
@@ -37,7 +37,7 @@ class DeepgramDialect:
     """One socket of `/v1/speak`.
 
     Args:
-        query: of the socket's address: model, encoding, sample_rate.
+        query: of the socket's address: model, encoding, sample_rate, speed.
         request_id: names the connection.
         model: what is loaded; it is what clients are told.
 
@@ -49,7 +49,7 @@ class DeepgramDialect:
     habits = Habits(in_turn=True, refusals_are_final=True, min_idle_s=_HOUR_S)
 
     def __init__(self, query: Mapping[str, str], request_id: str, model: str) -> None:
-        self._voice, self._audio = query.get("model"), read_raw_format(query)
+        self._voice, self._audio, self._params = query.get("model"), read_raw_format(query), read_params(query)
         self._metadata = _render(
             "Metadata", request_id=request_id, model_name=model, model_version=model, model_uuid=request_id
         )
@@ -95,7 +95,7 @@ class DeepgramDialect:
 
     def _text(self, text: str) -> Text:
         self._is_open = True
-        return Text(str(self._turn), text, self._voice, self._audio)
+        return Text(str(self._turn), text, self._voice, self._audio, self._params)
 
     def _begin_turn(self) -> None:
         self._turn += 1
