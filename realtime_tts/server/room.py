@@ -36,6 +36,7 @@ def refusal(load: Load, tenant: str, max_waiting: int) -> Overloaded | None:
     """
     total, mine = load.speaking.total(), load.speaking[tenant]
     num_keys = len(+load.speaking | Counter([tenant]))
+    # Who has nothing comes in as long as somebody has more than one; where each has one, all would only be later.
     if load.is_late and total and mine >= total // num_keys:
         return Overloaded("the server is late with what is being spoken")
     num_waiting = total - load.num_streams

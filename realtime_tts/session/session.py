@@ -270,7 +270,7 @@ class Session:
         self._check_new(message)
         settings = self._resolve(self._defaults, Choices(message.voice, message.audio, message.params))
         planner = self._make_planner(settings)
-        if (refusal := self._refuse_new()) is not None:
+        if (refusal := self._find_no_room()) is not None:
             self._contexts.refuse(message.context_id)
             raise refusal
         if not self._announced:
@@ -294,10 +294,15 @@ class Session:
         if self._closes_as is not None:
             reason = self._closes_as[1]
             raise ContextClosed("the client leaves") if reason == LEFT else Draining("the server is shutting down")
-        if len(self._contexts.open) >= self.config.max_contexts:
-            raise TooManyContexts(f"at most {self.config.max_contexts} contexts at a time", field="context_id")
         if len(message.text) > self.config.max_text_chars:
             raise TextTooLong(f"a context takes at most {self.config.max_text_chars} characters", field="text")
+
+    def _find_no_room(self) -> RealtimeTTSError | None:
+        """Why a context cannot be opened however its message is written, if so: what follows of its text must not
+        open it later either, in mid-sentence."""
+        if len(self._contexts.open) >= self.config.max_contexts:
+            return TooManyContexts(f"at most {self.config.max_contexts} contexts at a time", field="context_id")
+        return self._refuse_new()
 
     def _on_end(self, message: End) -> None:
         context = self._require(message.context_id)

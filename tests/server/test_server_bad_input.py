@@ -165,8 +165,10 @@ async def test_a_session_has_so_many_contexts_and_no_more(gateway: GatewayHarnes
         assert (error["code"], error["context_id"]) == ("too_many_contexts", "c16")
         await client.send("cancel", context_id="c0")
         await client.until_terminal("c0")
-        await client.send("text", context_id="c16", text="Hel")
-        await client.until(lambda m: m["type"] == "context.started" and m["context_id"] == "c16")
+        await client.send("text", context_id="c16", text="lo.")
+        assert (await client.until("error"))["code"] == "context_closed"
+        await client.send("text", context_id="c17", text="Hel")
+        await client.until(lambda m: m["type"] == "context.started" and m["context_id"] == "c17")
 
 
 async def test_text_after_the_end_is_refused(gateway: GatewayHarness) -> None:

@@ -143,6 +143,8 @@ def test_while_the_gateway_is_late_only_who_has_less_than_his_share_comes_in() -
     assert is_refused({"a": 2}, "a", late=True, streams=64)
     assert not is_refused({"a": 2}, "b", late=True, streams=64)
     assert is_refused({"a": 2, "b": 1}, "b", late=True, streams=64)
+    assert not is_refused({"a": 2, "b": 1, "c": 1}, "d", late=True, streams=64)
+    assert is_refused({"a": 1, "b": 1}, "c", late=True, streams=64), "nobody has more than he"
     assert not is_refused({}, "a", late=True), "on a slow machine one is spoken to all the same"
 
 

@@ -270,9 +270,20 @@ def test_contexts_at_a_time_are_limited_and_free_again_when_one_is_over(make_dri
     driver = make_driver(max_contexts=2)
     driver.receive(Text("a", "A."), Text("b", "B."), Text("c", "C."))
     assert driver.of(ErrorMessage)[0].code == "too_many_contexts"
-    driver.receive(Cancel("a"), Text("c", "C."))
-    assert [m.context_id for m in driver.of(ContextStarted)] == ["a", "b", "c"]
+    driver.receive(Cancel("a"), Text("d", "D."))
+    assert [m.context_id for m in driver.of(ContextStarted)] == ["a", "b", "d"]
     assert driver.session.num_open_contexts == 2
+
+
+def test_what_follows_of_a_text_that_was_one_too_many_does_not_open_in_mid_sentence(
+    make_driver: Callable[..., Driver],
+) -> None:
+    driver = make_driver(max_contexts=1)
+    driver.receive(Text("a", "A."), Text("b", "I do "), Cancel("a"), Text("b", "not agree."), End("b"))
+    assert [m.code for m in driver.of(ErrorMessage)] == ["too_many_contexts", "context_closed", "context_closed"]
+    assert [m.context_id for m in driver.of(ContextStarted)] == ["a"]
+    driver.receive(Cancel("b"))
+    assert driver.of(CancelAcknowledged)[-1].state == "failed"
 
 
 def test_an_id_is_not_used_twice(driver: Driver) -> None:
