@@ -59,6 +59,12 @@ def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
     app.state.gateway = gateway
     install_problem_handlers(app)
     app.add_middleware(RequestIds)
+
+    # Before all others: addresses are compared one by one, and of those who are refused in thousands most want this.
+    @app.websocket("/v1/stream")
+    async def stream(websocket: WebSocket) -> None:
+        await serve_stream(websocket, gateway, NativeDialect)
+
     app.include_router(http.health)
     # Load balancers ask without a key, and are told no more than a number; a page of another site is told nothing.
     app.include_router(http.readiness, dependencies=[Depends(http.check_origin)])
@@ -72,10 +78,6 @@ def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
     app.include_router(http.tokens)
     if metrics_on_main_port(settings):
         app.include_router(http.metrics, dependencies=http.NEEDS_KEY, responses=http.UNAUTHORIZED)
-
-    @app.websocket("/v1/stream")
-    async def stream(websocket: WebSocket) -> None:
-        await serve_stream(websocket, gateway, NativeDialect)
 
     @app.websocket("/{path:path}")
     async def elsewhere(websocket: WebSocket) -> None:
