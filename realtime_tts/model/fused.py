@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from realtime_tts.model.attention import AttentionMetadata, FullAttention, KVCache, PagedAttention
@@ -20,6 +19,7 @@ from realtime_tts.model.kernels.attention import MAX_LOCAL_LENGTH, head_reading,
 from realtime_tts.model.kernels.cuda.build import CudaError
 from realtime_tts.model.kernels.flow import flow_tokens, guided_euler_step
 from realtime_tts.model.kernels.gated import MIN_ROWS, GatedProduct, has_gated_product
+from realtime_tts.model.kernels.products import Product
 from realtime_tts.model.kernels.rows import rms_norm, swiglu
 from realtime_tts.model.kernels.stack import FlowStack, LocalStack, PagedStack, what_is_missing
 from realtime_tts.model.minicpm import Attention, DecoderLayer, MiniCPM, Rope, rotate
@@ -60,23 +60,26 @@ class FusedStack:
     """
 
     def __init__(self, stack: MiniCPM, few: LocalStack | PagedStack | None = None, *, many_rows: bool = False) -> None:
-        self._layers: list[DecoderLayer] = list(stack.layers)  # type: ignore[arg-type]
-        self._norm, self._few = stack.norm, few
-        self._gated: dict[DecoderLayer, GatedProduct] = {}
-        if many_rows and has_gated_product(self._layers[0].mlp.gate_up_proj.weight):
-            self._gated = {layer: GatedProduct(layer.mlp.gate_up_proj.weight) for layer in self._layers}
+        layers: list[DecoderLayer] = list(stack.layers)  # type: ignore[arg-type]
+        self._layers, self._norm, self._few = layers, stack.norm, few
+        self._qkv = Product([layer.self_attn.qkv_proj.weight for layer in layers])
+        self._o = Product([layer.self_attn.o_proj.weight for layer in layers])
+        self._gate_up = Product([layer.mlp.gate_up_proj.weight for layer in layers])
+        self._down = Product([layer.mlp.down_proj.weight for layer in layers])
+        self._gated: list[GatedProduct] = []
+        if many_rows and has_gated_product(layers[0].mlp.gate_up_proj.weight):
+            self._gated = [GatedProduct(layer.mlp.gate_up_proj.weight) for layer in layers]
 
     def forward(self, x: Tensor, rope: Rope | None, attend: Any) -> Tensor:
         """As `MiniCPM.forward`."""
-        rows = x.reshape(-1, x.shape[-1])
+        rows = x.reshape(-1, x.shape[-1]).contiguous()
         if self._few is not None and len(rows) <= self._few.max_rows:
             done = self._at_once(rows, x.shape, rope, attend)
             if done is not None:
                 return self._normed(self._norm, done).view(x.shape)
         for index, layer in enumerate(self._layers):
-            attention = layer.self_attn
-            qkv = F.linear(self._normed(layer.input_layernorm, rows), attention.qkv_proj.weight)
-            rows = self._finish(layer, rows, _attend(attend, index, attention, qkv, rope, x.shape))
+            qkv = self._qkv(self._normed(layer.input_layernorm, rows), index)
+            rows = self._finish(index, rows, _attend(attend, index, layer.self_attn, qkv, rope, x.shape))
         return self._normed(self._norm, rows).view(x.shape)
 
     def _at_once(self, rows: Tensor, shape: tuple[int, ...], rope: Rope | None, attend: Any) -> Tensor | None:
@@ -95,27 +98,27 @@ class FusedStack:
         return done
 
     def tail(self, rows: Tensor, rope: Rope | None, length: int, num_tail: int) -> Tensor:
-        """As `MiniCPM.forward_tail`, flat: rows [N * length, hidden], written over → [N * num_tail, hidden]."""
+        """As `MiniCPM.forward_tail`, flat: rows [N * length, hidden] → [N * num_tail, hidden]."""
         for index, layer in enumerate(self._layers):
             attention = layer.self_attn
             is_last = index == len(self._layers) - 1
-            qkv = F.linear(self._normed(layer.input_layernorm, rows), attention.qkv_proj.weight)
+            qkv = self._qkv(self._normed(layer.input_layernorm, rows), index)
             num_queries = num_tail if is_last else length
             heads = local_attention(qkv, rope, length, num_queries, attention.num_heads, attention.num_kv_heads)
             if is_last:
                 rows = rows.view(-1, length, rows.shape[1])[:, -num_tail:].reshape(-1, rows.shape[1])
-            rows = self._finish(layer, rows, heads, owned=True)
+            rows = self._finish(index, rows, heads)
         return self._normed(self._norm, rows)
 
-    def _finish(self, layer: DecoderLayer, rows: Tensor, heads: Tensor, owned: bool = False) -> Tensor:
-        """From attention to the layer's end. rows: written over if they are our own."""
-        scale, mlp = layer.residual_scale, layer.mlp
-        weight = layer.self_attn.o_proj.weight.t()
-        rows = rows.addmm_(heads, weight, alpha=scale) if owned else torch.addmm(rows, heads, weight, alpha=scale)
+    def _finish(self, index: int, rows: Tensor, heads: Tensor) -> Tensor:
+        """From attention to the layer's end."""
+        layer = self._layers[index]
+        scale = layer.residual_scale
+        rows = self._o(heads, index, rows, scale)
         normed = self._normed(layer.post_attention_layernorm, rows)
-        gated = self._gated.get(layer) if rows.shape[0] >= MIN_ROWS else None
-        wide = gated(normed) if gated is not None else swiglu(F.linear(normed, mlp.gate_up_proj.weight))
-        return rows.addmm_(wide, mlp.down_proj.weight.t(), alpha=scale)
+        is_gated = self._gated and rows.shape[0] >= MIN_ROWS
+        wide = self._gated[index](normed) if is_gated else swiglu(self._gate_up(normed, index))
+        return self._down(wide, index, rows, scale)
 
     @staticmethod
     def _normed(norm: Any, rows: Tensor) -> Tensor:

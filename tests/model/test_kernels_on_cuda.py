@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 
@@ -23,6 +24,7 @@ from realtime_tts.model.fused_vae import FusedDecoder
 from realtime_tts.model.kernels.attention import head_reading, local_attention, paged_attention
 from realtime_tts.model.kernels.flow import flow_tokens, guided_euler_step
 from realtime_tts.model.kernels.gated import GatedProduct, has_gated_product
+from realtime_tts.model.kernels.products import Product, choosing
 from realtime_tts.model.kernels.rows import rms_norm, swiglu
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda_context")]
@@ -80,6 +82,24 @@ def test_swiglu(rows: int, size: int, dtype: torch.dtype) -> None:
     x = draw(rows, 2 * size, dtype=dtype, scale=4.0)
     gate, up = x.double().chunk(2, dim=1)
     check(lambda: swiglu(x), F.silu(gate) * up, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "depth", "size"), [(1, 320, 640), (8, 2048, 2560), (176, 4096, 1024), (1409, 64, 48), (5, 70, 30)]
+)
+def test_products(rows: int, depth: int, size: int, timed: bool, dtype: torch.dtype) -> None:
+    x, onto = draw(rows, depth, dtype=dtype), draw(rows, size, dtype=dtype)
+    weights = [draw(size, depth, dtype=dtype, scale=depth**-0.5) for _ in range(3)]
+    product, before = Product(weights), onto.clone()
+    with choosing() if timed else contextlib.nullcontext():
+        product(x, 0)
+        product(x, 0, onto)
+    expected = x.double() @ weights[2].double().t()
+    check(lambda: product(x, 2), expected, dtype)
+    check(lambda: product(x, 2, onto, 0.3), onto.double() + 0.3 * expected, dtype)
+    assert torch.equal(onto, before)
 
 
 @pytest.mark.skipif(not HAS_GATED, reason="needs quack-kernels and a Hopper GPU")

@@ -21,6 +21,7 @@ from realtime_tts.engine.runtime.step import StepPrograms, stream_sizes
 from realtime_tts.engine.utterance import Utterance
 from realtime_tts.errors import EngineOutOfMemory
 from realtime_tts.model.attention import AttentionBackend, SDPABackend, host_lens
+from realtime_tts.model.kernels.products import choosing
 from realtime_tts.model.voxcpm import VoxCPM
 from realtime_tts.workers.policy import TextHead
 
@@ -114,7 +115,7 @@ class ModelRunner:
         parts = [(program, size, pool, first) for program, size in programs.sizes(num_slots)]
         parts += [(programs.vae, size, own, last) for size in reversed(stream_sizes(num_slots))]
         torch.cuda.synchronize(self.device)
-        with self._on_device():
+        with self._on_device(), choosing():
             for done, (program, size, memory, stream) in enumerate(parts, 1):
                 with torch.cuda.stream(stream):
                     program.capture(size, memory)

@@ -1,0 +1,209 @@
+"""Matrix products by whichever of cuBLASLt's kernels is fastest for a shape.
+
+The library's own choice is a guess from the shape alone; here all weights of a kind are known, and are timed as a step
+reads them: one after the other, from memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_TYPES = {torch.float32: 0, torch.float16: 2, torch.bfloat16: 14}  # cudaDataType_t
+_COMPUTE_FLOAT32, _TRANSPOSED, _TRANS_A = 68, 1, 3
+_MAX_WORKSPACE, _MIN_ALIGNMENTS = 1, (5, 6, 7, 8)
+_WORKSPACE_BYTES, _ALIGNMENT = 32 << 20, 16
+_CANDIDATES, _ROUNDS = 8, 2
+_MAX_TIMED, _MOST_ROWS = 12, 4096  # weights; steps with more rows are rare, and the library's guess is good there
+
+
+class _Choice(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t"""
+
+    _fields_ = (
+        ("algorithm", ctypes.c_uint64 * 8),
+        ("workspace_bytes", ctypes.c_size_t),
+        ("status", ctypes.c_int),
+        ("waves", ctypes.c_float),
+        ("reserved", ctypes.c_int * 4),
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Plan:
+    """Of one number of rows: descriptors, and the kernel once one is chosen. `x` is the first operand's, of M rows."""
+
+    operation: ctypes.c_void_p
+    weight: ctypes.c_void_p
+    x: ctypes.c_void_p
+    out: ctypes.c_void_p
+    choice: _Choice
+    is_timed: bool = False
+
+
+_is_choosing = False
+
+
+@contextlib.contextmanager
+def choosing() -> Iterator[None]:
+    """Shapes met within have their kernels timed, which takes some 20 ms each. Elsewhere the library's guess serves."""
+    global _is_choosing
+    _is_choosing = True
+    try:
+        yield
+    finally:
+        _is_choosing = False
+
+
+class Product:
+    """x · weightᵀ for weights [N, K] that are all alike, contiguous on one CUDA device: one for each layer.
+
+    Not for several streams at a time: all products share one workspace. Widths that are no multiple of 16 bytes are
+    left to torch.
+    """
+
+    def __init__(self, weights: Sequence[Tensor]) -> None:
+        self._weights = list(weights)
+        self._size, self._depth = weights[0].shape
+        self._type = _TYPES[weights[0].dtype]
+        itemsize = weights[0].element_size()
+        self._is_aligned = self._size * itemsize % _ALIGNMENT == 0 and self._depth * itemsize % _ALIGNMENT == 0
+        self._plans: dict[tuple[int, bool], _Plan] = {}
+
+    def __call__(self, x: Tensor, layer: int, onto: Tensor | None = None, scale: float = 1.0) -> Tensor:
+        """x [M, K] contiguous → [M, N]; onto [M, N] contiguous: `onto` + scale * product instead."""
+        if not self._is_aligned:
+            weight = self._weights[layer]
+            return F.linear(x, weight) if onto is None else torch.addmm(onto, x, weight.t(), alpha=scale)
+        rows, adds = x.shape[0], onto is not None
+        plan = self._plans.get((rows, adds))
+        if plan is None or (_is_choosing and not plan.is_timed and rows <= _MOST_ROWS):
+            plan = self._plans[rows, adds] = self._plan(rows, adds=adds)
+        out = torch.empty(rows, self._size, device=x.device, dtype=x.dtype)
+        self._run(plan, x, self._weights[layer], out if onto is None else onto, out, scale, adds=adds)
+        return out
+
+    def _run(
+        self, plan: _Plan, x: Tensor, weight: Tensor, onto: Tensor, out: Tensor, scale: float, *, adds: bool
+    ) -> None:
+        library, handle = _library(x.device.index)
+        alpha, beta = ctypes.c_float(scale), ctypes.c_float(adds)
+        _check(
+            library.cublasLtMatmul(
+                handle,
+                plan.operation,
+                ctypes.byref(alpha),
+                *(ctypes.c_void_p(weight.data_ptr()), plan.weight, ctypes.c_void_p(x.data_ptr()), plan.x),
+                ctypes.byref(beta),
+                *(ctypes.c_void_p(onto.data_ptr()), plan.out, ctypes.c_void_p(out.data_ptr()), plan.out),
+                ctypes.byref(plan.choice.algorithm),
+                ctypes.c_void_p(_workspace(x.device.index).data_ptr()),
+                ctypes.c_size_t(_WORKSPACE_BYTES),
+                ctypes.c_void_p(torch.cuda.current_stream(x.device).cuda_stream),
+            )
+        )
+
+    def _plan(self, rows: int, *, adds: bool) -> _Plan:
+        plans = self._candidates(rows)
+        if not plans:
+            raise RuntimeError(f"cuBLASLt has no kernel for {rows} × {self._depth} by {self._depth} × {self._size}")
+        if not _is_choosing or rows > _MOST_ROWS or torch.cuda.is_current_stream_capturing():
+            return plans[0]
+        weights = self._weights[:_MAX_TIMED]
+        device, dtype = weights[0].device, weights[0].dtype
+        x = torch.randn(rows, self._depth, device=device).to(dtype)
+        out = torch.zeros(rows, self._size, device=device, dtype=dtype)
+
+        def time_ms(plan: _Plan) -> float:
+            def run() -> None:
+                for weight in weights:
+                    self._run(plan, x, weight, out, out, 1e-3, adds=adds)
+
+            return _time_ms(run)
+
+        return dataclasses.replace(min(plans, key=time_ms), is_timed=True)
+
+    def _candidates(self, rows: int) -> list[_Plan]:
+        # The library counts columns first: what lies row by row in memory is transposed there.
+        library, handle = _library(self._weights[0].device.index)
+        operation, preference = ctypes.c_void_p(), ctypes.c_void_p()
+        _check(library.cublasLtMatmulDescCreate(ctypes.byref(operation), _COMPUTE_FLOAT32, _TYPES[torch.float32]))
+        transposed = ctypes.c_int(_TRANSPOSED)
+        _check(
+            library.cublasLtMatmulDescSetAttribute(operation, _TRANS_A, ctypes.byref(transposed), _size_of(transposed))
+        )
+        weight, x = self._layout(self._depth, self._size), self._layout(self._depth, rows)
+        out = self._layout(self._size, rows)
+        _check(library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)))
+        settings: list[tuple[int, Any]] = [(_MAX_WORKSPACE, ctypes.c_size_t(_WORKSPACE_BYTES))]
+        settings += [(name, ctypes.c_uint32(_ALIGNMENT)) for name in _MIN_ALIGNMENTS]
+        for name, value in settings:
+            _check(library.cublasLtMatmulPreferenceSetAttribute(preference, name, ctypes.byref(value), _size_of(value)))
+        found, count = (_Choice * _CANDIDATES)(), ctypes.c_int()
+        _check(
+            library.cublasLtMatmulAlgoGetHeuristic(
+                handle, operation, weight, x, out, out, preference, _CANDIDATES, found, ctypes.byref(count)
+            )
+        )
+        _check(library.cublasLtMatmulPreferenceDestroy(preference))
+        return [_Plan(operation, weight, x, out, choice) for choice in found[: count.value] if choice.status == 0]
+
+    def _layout(self, rows: int, columns: int) -> ctypes.c_void_p:
+        library, _ = _library(self._weights[0].device.index)
+        layout = ctypes.c_void_p()
+        sizes = ctypes.c_uint64(rows), ctypes.c_uint64(columns), ctypes.c_int64(rows)
+        _check(library.cublasLtMatrixLayoutCreate(ctypes.byref(layout), self._type, *sizes))
+        return layout
+
+
+def _time_ms(run: Callable[[], None]) -> float:
+    """Replayed from a graph: small products are over before the next one could be launched."""
+    run()
+    torch.cuda.synchronize()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        graph.capture_begin(capture_error_mode="thread_local")
+        run()
+        graph.capture_end()
+        graph.replay()
+        times = []
+        for _ in range(_ROUNDS):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end))
+    return min(times)
+
+
+@functools.cache
+def _library(device: int) -> tuple[Any, ctypes.c_void_p]:
+    library = ctypes.CDLL(f"libcublasLt.so.{str(torch.version.cuda).split('.')[0]}")
+    library.cublasLtGetVersion.restype = ctypes.c_size_t
+    handle = ctypes.c_void_p()
+    with torch.cuda.device(device):
+        _check(library.cublasLtCreate(ctypes.byref(handle)))
+    return library, handle
+
+
+@functools.cache
+def _workspace(device: int) -> Tensor:
+    return torch.empty(_WORKSPACE_BYTES, dtype=torch.uint8, device=torch.device("cuda", device))
+
+
+def _size_of(value: Any) -> ctypes.c_size_t:
+    return ctypes.c_size_t(ctypes.sizeof(value))
+
+
+def _check(status: int) -> None:
+    if status:
+        raise RuntimeError(f"cuBLASLt failed with status {status}")
