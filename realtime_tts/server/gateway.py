@@ -214,8 +214,8 @@ class Gateway:
 
     def _voice_removed(self, voice_id: str) -> None:
         self.previews.forget(voice_id)
-        for live in list(self.sessions.values()):
-            live.voice_removed(voice_id)
+        for holder in self._holders():
+            holder.voice_removed(voice_id)
 
     # ---- questions -----------------------------------------------------------------------------------------------
 

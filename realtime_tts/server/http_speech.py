@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from realtime_tts.audio.speech_stream import SpeechStream
 from realtime_tts.dialects.speech_request import SpeechRequest
-from realtime_tts.errors import Draining, RealtimeTTSError, TextTooLong
+from realtime_tts.errors import Draining, RealtimeTTSError, TextTooLong, VoiceNotFound
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.logs import log_event
@@ -103,10 +103,22 @@ class HttpSpeech:
     def drain(self) -> None:
         """A text that is whole ends by itself."""
 
+    def voice_removed(self, voice_id: str) -> None:
+        if self._settings.voice == voice_id:
+            self._fail(VoiceNotFound("the voice was removed", field="voice"))
+
     def close(self, code: int = 0, reason: str = "") -> None:
         """Stop at once; with a reason, the client is told that the server could not go on."""
         if reason:
-            self._error = self._error or Draining("the server is shutting down")
+            self._fail(Draining("the server is shutting down"))
+        else:
+            self._stop()
+
+    def _fail(self, error: RealtimeTTSError) -> None:
+        self._error = self._error or error
+        self._stop()
+
+    def _stop(self) -> None:
         if self._speaker is not None:
             self._speaker.close()
         if self._feeder is not None:

@@ -31,6 +31,10 @@ class Holder(Protocol):
         """Since when its client is waited for."""
         ...
 
+    def voice_removed(self, voice_id: str) -> None:
+        """A voice is gone, by the engine's id; whatever speaks with it fails."""
+        ...
+
     def drain(self) -> None:
         """Let what is being spoken end, and begin nothing more."""
         ...

@@ -149,8 +149,9 @@ BODIES = st.one_of(
 )
 
 
-def check_any_body(body: bytes) -> None:
-    """A body is a request or an error of ours, and either can be told."""
+@given(BODIES)
+@settings(max_examples=300, deadline=None)
+def test_any_body_is_a_request_or_an_error(body: bytes) -> None:
     try:
         wanted = openai.parse_request(body)
     except InvalidRequest as error:
@@ -162,16 +163,3 @@ def check_any_body(body: bytes) -> None:
         assert wanted.speech.text.strip()
         wanted.speech.text.encode()
         assert wanted.speech.audio in openai.FORMATS.values()
-
-
-@given(BODIES)
-@settings(max_examples=300, deadline=None)
-def test_any_body_is_a_request_or_an_error(body: bytes) -> None:
-    check_any_body(body)
-
-
-@pytest.mark.slow
-@given(BODIES)
-@settings(max_examples=5_000, deadline=None)
-def test_any_of_many_bodies_is_a_request_or_an_error(body: bytes) -> None:
-    check_any_body(body)

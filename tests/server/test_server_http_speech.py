@@ -269,6 +269,20 @@ def test_a_fault_of_ours_is_told_without_its_message(make_gateway: MakeGateway) 
     assert "secret" not in response.text
 
 
+def test_speech_with_a_voice_that_is_removed_is_cut_off(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(worker={"patch_delay_s": 0.02})
+    with socket.create_connection(address_of(gateway)) as peer:
+        peer.sendall(request_bytes("command never."))
+        assert peer.recv(12) == b"HTTP/1.1 200"
+        gateway.call(lambda: gateway.gateway.voices.on_removed("rms"))
+        assert gateway.gateway.num_speeches == 1
+        gateway.call(lambda: gateway.gateway.voices.on_removed("slt"))
+        wait_until(lambda: gateway.gateway.num_speeches == 0)
+        received = b"".join(iter(lambda: peer.recv(65536), b""))
+    assert not received.endswith(b"0\r\n\r\n")
+    assert gateway.metric("errors_total", code="voice_not_found") == 1
+
+
 # ---- limits ------------------------------------------------------------------------------------------------------
 
 

@@ -205,13 +205,37 @@ def test_the_application_loads_neither_a_model_nor_a_codec() -> None:
     assert found.stdout.strip() == "[]"
 
 
-TEXT_BODIES = st.text(max_size=50).map(lambda text: json.dumps({"input": text}).encode())
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = ("input", "model", "voice", "response_format", "stream_format", "instructions", "speed")
+KNOWN = st.sampled_from([*openai.FORMATS, "sse", "audio", "Hello.", "\ud800", "a\0b", "slt", 1.0, 0.25, 4, {"id": "v"}])
+OBJECTS = st.dictionaries(st.sampled_from(NAMES), KNOWN | JSON, max_size=7)
+SPOKEN = st.fixed_dictionaries({"input": st.text(max_size=30)}, optional=dict.fromkeys(NAMES[1:], KNOWN))
+BODIES = st.binary(max_size=200) | st.one_of(JSON, OBJECTS, SPOKEN).map(lambda value: json.dumps(value).encode())
 
 
-@given(body=st.binary(max_size=300) | TEXT_BODIES)
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_body_gets_speech_or_an_error(http: httpx.Client, body: bytes) -> None:
+def check_any_body(http: httpx.Client, body: bytes) -> None:
     response = http.post(PATH, content=body)
-    assert response.status_code in (200, 400)
-    if response.status_code == 400:
+    if response.status_code == 200:
+        assert response.headers["realtime-tts-voice"] == "slt"
+    else:
+        assert response.status_code == 400
         assert response.json()["error"]["message"]
+
+
+@given(body=BODIES)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_body_gets_speech_or_an_error(http: httpx.Client, body: bytes) -> None:
+    check_any_body(http, body)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@given(body=BODIES)
+@settings(max_examples=5_000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_of_many_bodies_gets_speech_or_an_error(http: httpx.Client, body: bytes) -> None:
+    """And nothing stays in the gateway, which the fixture looks at."""
+    check_any_body(http, body)
