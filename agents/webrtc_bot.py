@@ -17,6 +17,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ class Call(Conversation):
         self._began = asyncio.Event()
         self._over = asyncio.Event()
         self._cut_answered = asyncio.Event()
+        self._cut_answered.set()  # nothing was asked
         self._num_words_told = 0
         self._is_carried = False  # all of the turn
         self._hearing: asyncio.Task[None] | None = None
@@ -126,20 +128,27 @@ class Call(Conversation):
         channel.on("message", self._on_message)
         channel.on("close", self.end)
         self._began.set()
-        self._begin_turn(asked="")
+        with self._ending():
+            self._begin_turn(asked="")
 
     def _on_track(self, track: MediaStreamTrack) -> None:
         self._hearing = asyncio.get_running_loop().create_task(self._listen(track), name="hearing")
 
     async def _listen(self, track: MediaStreamTrack) -> None:
-        try:
+        with self._ending():
             while True:
                 frame = await track.recv()
                 if isinstance(frame, av.AudioFrame):
                     self._hear(np.ascontiguousarray(frame.to_ndarray()[0, :: frame.layout.nb_channels]))
+
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[None]:
+        """The call, if the caller has gone, or there is no session any more and so nothing to say."""
+        try:
+            yield
         except MediaStreamError:
             self.end()
-        except RealtimeTTSError as error:  # there is no session any more, and nothing to say without
+        except RealtimeTTSError as error:
             self._tell("failed", code=error.code, message=error.message)
             self.end()
 
@@ -148,6 +157,8 @@ class Call(Conversation):
             fields = json.loads(message)
             kind, turn = fields["type"], self.turn
             if kind == "interrupt":
+                if turn is None or turn.is_over:  # too late, but the page is silent until it is told how long
+                    self._tell("cut", turn=0, rtp=self._track.drop())
                 self.interrupt()
             elif turn is not None and kind == "played" and not turn.is_over:
                 self._played(turn, self._track.heard_ms(int(fields["rtp"])))

@@ -81,7 +81,7 @@ class Caller:
     """
     Attributes:
         received: RTP packets as they came.
-        played: those that the listener has heard.
+        played: those that the listener has heard; `played_at`: when each began, by its timestamp.
         told: messages of the bot's, each with when it came.
     """
 
@@ -90,6 +90,7 @@ class Caller:
     microphone: Microphone
     received: list[Received] = field(default_factory=list)
     played: list[Received] = field(default_factory=list)
+    played_at: dict[int, float] = field(default_factory=dict)
     told: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
     is_answering: bool = True  # as our page does
     _buffered: asyncio.Event = field(default_factory=asyncio.Event)
@@ -130,16 +131,25 @@ class Caller:
         await self._buffered.wait()
         next_at, position = time.monotonic(), 0
         while True:
-            if position < len(self.received):
-                if self.received[position].timestamp == self._silent_until:
-                    self._muted_at = self._silent_until = None
-                if self._muted_at is None:
-                    self.played.append(self.received[position])
-                    if position % REPORT_EVERY == 0:
-                        self._say("played", rtp=self._position())
-                position += 1
+            position = self._play_one(position)
+            while len(self.received) - position > BUFFER_FRAMES and self.received[position].is_silence:
+                position = self._play_one(position)  # what a stall has put behind is caught up with in a pause
             next_at += FRAME_S
             await asyncio.sleep(max(0.0, next_at - time.monotonic()))
+
+    def _play_one(self, position: int) -> int:
+        """Where the next packet is."""
+        if position == len(self.received):
+            return position
+        packet = self.received[position]
+        if packet.timestamp == self._silent_until:
+            self._muted_at = self._silent_until = None
+        if self._muted_at is None:
+            self.played.append(packet)
+            self.played_at[packet.timestamp] = time.monotonic()
+            if position % REPORT_EVERY == 0:
+                self._say("played", rtp=self._position())
+        return position + 1
 
     def _mute(self) -> None:
         if self._muted_at is None:

@@ -160,6 +160,25 @@ async def test_a_page_that_does_not_answer_is_believed_what_it_said_last(fake_ga
         assert call.turn.context.words[num_heard + 1].end_ms > heard_ms - 60, "more than a word is missing"
 
 
+async def test_an_interruption_that_comes_too_late_silences_nothing_else(fake_gateway: str) -> None:
+    async with talking(fake_gateway, ["Yes.", "As you say."]) as (caller, call, _):
+        await until(lambda: call.history)
+        caller.interrupt()
+        await until(lambda: caller.messages("cut"))
+        assert [line["content"] for line in call.history] == ["Yes. "]
+        caller.microphone.say(LOUD)
+        await until(lambda: call.history[-1]["content"] == "As you say. ")
+
+
+async def test_a_session_that_is_gone_ends_the_call(fake_gateway: str) -> None:
+    async with talking(fake_gateway, ["Yes."]) as (caller, call, bot):
+        await until(lambda: call.history)
+        await call._session.close()
+        caller.microphone.say(LOUD)
+        await until(lambda: caller.messages("failed"))
+        await until(lambda: not bot.calls)
+
+
 async def test_a_turn_that_fails_is_told() -> None:
     async def script(connection: Connection) -> None:
         await connection.begin()
