@@ -35,7 +35,7 @@ ALLOWED: dict[str, set[str]] = {
         "engine.runtime.backends",
         "engine.setup",
         "speech.text_source",
-        "text.planner",
+        "text.pause_planner",
         "workers",
         "audio",
         "config",

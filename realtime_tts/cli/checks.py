@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from realtime_tts.errors import ConfigError
-from realtime_tts.text.planner import PlannerFactory
+from realtime_tts.text.pause_planner import PlannerFactory
 from realtime_tts.workers.location import local_directory
 from realtime_tts.workers.policy import ZERO_SHOT_VOICE, ServingPolicy
 

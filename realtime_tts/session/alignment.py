@@ -144,8 +144,9 @@ class WordAligner:
             track.reach(*reached)
         if done:
             track.done = True
-            self._measured_chars += len(track.segment.text)
-            self._measured_ms += track.audio_ms
+            if track.segment.text:  # silence tells no pace
+                self._measured_chars += len(track.segment.text)
+                self._measured_ms += track.audio_ms
 
     def finish(self) -> None:
         """No more audio comes, whatever was said of the segments."""

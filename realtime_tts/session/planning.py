@@ -33,7 +33,7 @@ class PlannedWord(Protocol):
 
 
 class Segment(Protocol):
-    """A stretch of text that is spoken in one go."""
+    """A stretch of text that is spoken in one go; or silence, which has no words and an empty text."""
 
     @property
     def index(self) -> int:
@@ -53,6 +53,11 @@ class Segment(Protocol):
 
     @property
     def words(self) -> Sequence[PlannedWord]: ...
+
+    @property
+    def silence_ms(self) -> float:
+        """So long nothing is said; 0 for speech."""
+        ...
 
     @property
     def final(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.errors import InvalidRequest, UnsupportedLanguage, VoiceNotFound
 from realtime_tts.session.settings import MODES, Choices, ContextSettings, SpeechParams
-from realtime_tts.text.planner import PlannerFactory, SpeechPlanner
+from realtime_tts.text.pause_planner import PausePlanner, PlannerFactory
 from realtime_tts.workers import frames
 from realtime_tts.workers.policy import (
     MAX_CFG,
@@ -32,7 +32,7 @@ class SpeechDefaults:
         language: in which numbers, dates and the like are read where the caller names none.
         mode: one of `MODES`, for a caller who does not say; None: live where the model tells which word it speaks,
             else by clauses.
-        stall_flush_s: see `SpeechPlanner`.
+        stall_flush_s: see `PausePlanner`.
         draw_seed: a seed for a caller who leaves it open.
         voice_aliases: other names for voices; a voice of that name comes first.
         name_of: the name of a tenant's voice by its id.
@@ -94,7 +94,7 @@ class SpeechDefaults:
             speed=1.0 if params.speed is None else params.speed,
         )
 
-    def make_planner(self, settings: ContextSettings) -> SpeechPlanner:
+    def make_planner(self, settings: ContextSettings) -> PausePlanner:
         """A planner of one context's text."""
         return self._planners.make(settings.language, live=settings.mode == "live")
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from realtime_tts.errors import error_from_code
 from realtime_tts.session.planning import Segment
 from realtime_tts.session.settings import ContextSettings
+from realtime_tts.speech.silence import Silence, SilencePace
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, RequestStream
 from realtime_tts.workers.policy import ZERO_SHOT_VOICE, ServingPolicy
@@ -92,7 +93,12 @@ class Speaker:
                 self._max_patches += 1  # some of the first one is left out
             self._bytes_left = SAMPLE_BYTES[encoding] * num_samples
         self._waiting: collections.deque[tuple[Segment, int]] = collections.deque()
-        self._submitted: collections.deque[tuple[Segment, RequestStream]] = collections.deque()
+        self._submitted: collections.deque[tuple[Segment, RequestStream | Silence]] = collections.deque()
+        self._num_spoken = 0  # of the segments submitted: silence is none of the engine's business
+        self._pace = SilencePace() if paced else None
+        self._silences: collections.deque[tuple[float, float]] = collections.deque()  # from, to: ms of the context
+        self._silent_ms = 0.0  # heard before those
+        self._read_ms = 0.0  # of the context, up to the segment that is read now
         self._changed = asyncio.Event()  # there is a segment to read, or none will follow
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -125,6 +131,7 @@ class Speaker:
             self._waiting[-1] = segment, self._waiting[-1][1]
         elif self._submitted and self._submitted[-1][0].index == segment.index:
             stream = self._submitted[-1][1]
+            assert isinstance(stream, RequestStream), "silence does not grow"
             self._submitted[-1] = segment, stream
             self._engine.extend(stream.request_id, segment.text, segment.final)
 
@@ -155,13 +162,25 @@ class Speaker:
     @property
     def is_busy(self) -> bool:
         """Whether the engine has a segment of it."""
-        return bool(self._submitted)
+        return self._num_requests > 0
+
+    @property
+    def _num_requests(self) -> int:
+        return sum(isinstance(stream, RequestStream) for _, stream in self._submitted)
 
     def playback(self, played_ms: float, paused: bool) -> None:
-        self._engine.playback(self._context_id, played_ms, paused)
+        if self._pace is not None:
+            self._pace.listening(paused)
+        while self._silences and self._silences[0][1] <= played_ms:
+            start_ms, end_ms = self._silences.popleft()
+            self._silent_ms += end_ms - start_ms
+        under_way_ms = max(0.0, played_ms - self._silences[0][0]) if self._silences else 0.0
+        self._engine.playback(self._context_id, played_ms - self._silent_ms - under_way_ms, paused)
 
     def park(self) -> None:
         """Stop generating at once, since nobody listens, but keep what is needed to go on. `playback` ends it."""
+        if self._pace is not None:
+            self._pace.listening(paused=True)
         self._engine.playback(self._context_id, NOTHING_PLAYED_MS, paused=True)
 
     def set_priority(self, priority: int) -> None:
@@ -182,6 +201,7 @@ class Speaker:
         while (current := await self._next()) is not None:
             if self._segment_is_over:
                 self._segment_is_over, self._segment_is_read = False, True
+                self._note_silence()
                 return self._piece(b"", done=True)
             message = await anext(current)
             if isinstance(message, frames.Failed) and not self._closed:
@@ -203,7 +223,7 @@ class Speaker:
         Each segment for itself: its last word is whole before the next one has been written.
         """
         self._num_made += len(pcm) // SAMPLE_BYTES[self._encoding]
-        if self._settings.speed == 1.0:
+        if self._settings.speed == 1.0 or self._submitted[0][0].silence_ms:
             return pcm
         if self._tempo is None:
             from realtime_tts.audio.tempo import StreamTempo  # PyAV is loaded where it is needed
@@ -212,9 +232,10 @@ class Speaker:
         # A millisecond of work, at high rates: not on the event loop.
         return await asyncio.to_thread(self._tempo.finish if self._segment_is_over else partial(self._tempo.push, pcm))
 
-    async def _next(self) -> RequestStream | None:
+    async def _next(self) -> RequestStream | Silence | None:
         """The request to read now, of the first submitted segment; None when the last one has been read."""
         if self._segment_is_read:
+            self._read_ms += self._audio_ms
             self._segment_is_read, self._num_bytes, self._num_made, self._tempo = False, 0, 0, None
             self._submitted.popleft()
             self._submit()
@@ -229,11 +250,21 @@ class Speaker:
 
     def _piece(self, pcm: bytes, done: bool) -> Piece:
         self._num_bytes += len(pcm)
-        num_samples = self._num_bytes // SAMPLE_BYTES[self._encoding]
-        audio_ms = 1000 * num_samples / self.sample_rate_hz
         reached, self._reached = self._reached, None
         segment = self._submitted[0][0]  # it may have grown since it was submitted
-        return Piece(segment, pcm, audio_ms, done, reached)
+        return Piece(segment, pcm, self._audio_ms, done, reached)
+
+    @property
+    def _audio_ms(self) -> float:
+        """Given of the segment that is read now."""
+        return 1000 * (self._num_bytes // SAMPLE_BYTES[self._encoding]) / self.sample_rate_hz
+
+    def _note_silence(self) -> None:
+        """The first submitted segment has been read to its end."""
+        if self._submitted[0][0].silence_ms:
+            self._silences.append((self._read_ms, self._read_ms + self._audio_ms))
+        elif self._pace is not None:
+            self._pace.interrupted()
 
     def _cut(self, pcm: bytes) -> bytes:
         if self._bytes_left is not None:
@@ -242,9 +273,9 @@ class Speaker:
         return pcm
 
     def _submit(self) -> None:
-        while self._waiting and len(self._submitted) < self._max_submitted:
+        while self._waiting and self._num_requests < self._max_submitted:
             segment, priority = self._waiting[0]
-            self._submitted.append((segment, self._engine.submit(self._request(segment, priority))))
+            self._submitted.append((segment, self._begin(segment, priority)))
             self._waiting.popleft()
         if self._waiting:
             self._has_room.clear()
@@ -252,15 +283,26 @@ class Speaker:
             self._has_room.set()
         self._changed.set()
 
+    def _begin(self, segment: Segment, priority: int) -> RequestStream | Silence:
+        if segment.silence_ms:
+            rate_hz, sample_bytes = self.sample_rate_hz, SAMPLE_BYTES[self._encoding]
+            return Silence(self._request_id(segment), segment.silence_ms, rate_hz, sample_bytes, self._pace)
+        stream = self._engine.submit(self._request(segment, priority))
+        self._num_spoken += 1
+        return stream
+
+    def _request_id(self, segment: Segment) -> str:
+        return f"{self._context_id}/{segment.index}"
+
     def _request(self, segment: Segment, priority: int) -> frames.Generate:
         settings = self._settings
         return frames.Generate(
-            request_id=f"{self._context_id}/{segment.index}",
+            request_id=self._request_id(segment),
             context_id=self._context_id,
             text=segment.text,
             voice=None if settings.voice == ZERO_SHOT_VOICE else settings.voice,
             seed=settings.seed,
-            segment=segment.index,
+            segment=self._num_spoken,
             instructions=settings.instructions,
             cfg=settings.cfg,
             steps=settings.steps,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from realtime_tts.speech.speaker import Speaker
-from realtime_tts.text.planner import SpeechPlanner
+from realtime_tts.text.pause_planner import PausePlanner
 
 TextLike: TypeAlias = str | Iterable[str | None] | AsyncIterable[str | None]  # None: a delta without text, as LLMs send
 _PIECES_AHEAD = 64  # that a blocking iterable is read ahead of the planner
@@ -76,7 +76,7 @@ def _no_text(value: object) -> TypeError:
     return TypeError(f"text must be str, or yield str or None, not {type(value).__name__}")
 
 
-async def speak_text(source: TextSource, planner: SpeechPlanner, speaker: Speaker) -> None:
+async def speak_text(source: TextSource, planner: PausePlanner, speaker: Speaker) -> None:
     """Plan a text as it comes and hand its segments to a speaker, not far ahead of what the engine takes.
 
     Of a live planner's segments, those that are given again are extended.

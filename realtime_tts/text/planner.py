@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from realtime_tts.errors import ContextClosed
 from realtime_tts.text.characters import is_surrogate
@@ -33,6 +32,7 @@ class SpeechSegment:
         words: the speakable words of `source` in order; each at least has a letter, digit or spoken symbol. Of one
             that is given again, the earlier words come first, unchanged.
         final: whether it is whole. Until then `text` ends with a word, and `words` lack the last one or few.
+        silence_ms: in place of text, words and source: so long nothing is said.
     """
 
     index: int
@@ -42,6 +42,7 @@ class SpeechSegment:
     end: int
     words: tuple[Word, ...]
     final: bool = True
+    silence_ms: float = 0.0
 
 
 Planning = Iterator[list[SpeechSegment]]
@@ -91,6 +92,11 @@ class SpeechPlanner:
         return self._segmenter.num_chars
 
     @property
+    def num_segments(self) -> int:
+        """Complete ones so far."""
+        return self._num_segments
+
+    @property
     def has_pending(self) -> bool:
         """Whether text other than white space waits for its segment's end."""
         return self._segmenter.has_words
@@ -101,19 +107,19 @@ class SpeechPlanner:
         Raises:
             ContextClosed: after `end`.
         """
-        return _all(self.pushing(delta, now))
+        return all_segments(self.pushing(delta, now))
 
     def flush(self, now: float) -> list[SpeechSegment]:
         """Speak what is pending."""
-        return _all(self.flushing(now))
+        return all_segments(self.flushing(now))
 
     def end(self, now: float) -> list[SpeechSegment]:
         """Speak what is pending and accept no more; harmless when repeated."""
-        return _all(self.ending(now))
+        return all_segments(self.ending(now))
 
     def tick(self, now: float) -> list[SpeechSegment]:
         """Flush a stalled stream if it is time; live, begin with text that came in one piece and has not ended."""
-        return _all(self.ticking(now))
+        return all_segments(self.ticking(now))
 
     # The same in stretches of a millisecond or less, whatever the characters: each item is what a stretch has given.
     # One must be run to its end before anything else is asked for.
@@ -212,29 +218,7 @@ class SpeechPlanner:
         return SpeechSegment(self._num_segments - 1, part.text, part.source, start, start + len(part.source), words)
 
 
-class PlannerFactory:
-    """Makes the planners of one model's contexts.
-
-    Args:
-        charset: the characters its tokenizer knows; None for all.
-        max_segment_chars: the longest text it speaks well.
-        stall_flush_s: as for `SpeechPlanner`; of live planners None is `OPEN_STALL_S`.
-    """
-
-    def __init__(self, charset: str | None, max_segment_chars: int, stall_flush_s: float | None) -> None:
-        letters = None if charset is None else frozenset(charset)
-        self._normalizer = functools.lru_cache(maxsize=16)(lambda language: Normalizer(language, letters))
-        defaults = SegmenterConfig()
-        self._segmenter = replace(defaults, max_chars=min(defaults.max_chars, max_segment_chars))
-        self._stall_flush_s = stall_flush_s
-
-    def make(self, language: str, *, live: bool = False) -> SpeechPlanner:
-        """A planner for one context in this language; `live` as for `SpeechPlanner`."""
-        stall_flush_s = OPEN_STALL_S if live and self._stall_flush_s is None else self._stall_flush_s
-        return SpeechPlanner(self._normalizer(language), self._segmenter, stall_flush_s, live=live)
-
-
-def _all(planning: Planning) -> list[SpeechSegment]:
+def all_segments(planning: Planning) -> list[SpeechSegment]:
     return [segment for segments in planning for segment in segments]
 
 

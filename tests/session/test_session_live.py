@@ -37,7 +37,7 @@ from realtime_tts.session.messages import (
 from realtime_tts.session.planning import Segment
 from realtime_tts.session.session import Session
 from realtime_tts.session.settings import SessionConfig, SpeechParams
-from realtime_tts.text.planner import PlannerFactory
+from realtime_tts.text.pause_planner import PlannerFactory
 
 LIVE = SpeechParams(mode="live")
 

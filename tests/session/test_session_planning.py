@@ -23,7 +23,8 @@ from realtime_tts.session.messages import (
     Text,
 )
 from realtime_tts.session.session import PLAN_CHARS
-from realtime_tts.text.planner import PlannerFactory, SpeechSegment
+from realtime_tts.text.pause_planner import PlannerFactory
+from realtime_tts.text.planner import SpeechSegment
 
 LONG = "One two three. " * 1000
 PLANNERS = PlannerFactory(None, 200, 1.0)

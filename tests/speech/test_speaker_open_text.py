@@ -17,7 +17,8 @@ from realtime_tts.errors import EngineLost, InvalidRequest
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.text_source import TextSource, speak_text
-from realtime_tts.text.planner import PlannerFactory, SpeechSegment
+from realtime_tts.text.pause_planner import PlannerFactory
+from realtime_tts.text.planner import SpeechSegment
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 

@@ -36,6 +36,7 @@ class FakeSegment:
     end: int
     words: tuple[FakeWord, ...]
     final: bool = True
+    silence_ms: float = 0.0
 
 
 class FakePlanner:

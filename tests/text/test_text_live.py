@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from test_text_open import NORMALIZERS, TEXTS
 
 from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.text.planner import OPEN_STALL_S, PlannerFactory, SpeechPlanner, SpeechSegment
+from realtime_tts.text.pause_planner import PlannerFactory
+from realtime_tts.text.planner import OPEN_STALL_S, SpeechPlanner, SpeechSegment
 from realtime_tts.text.segmenter import SegmenterConfig
 
 SPELLING = table.SPELLING

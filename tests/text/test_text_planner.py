@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from realtime_tts.errors import ContextClosed
 from realtime_tts.text.normalizer import Normalizer, Span
-from realtime_tts.text.planner import PlannerFactory, SpeechPlanner, SpeechSegment
+from realtime_tts.text.pause_planner import PlannerFactory
+from realtime_tts.text.planner import SpeechPlanner, SpeechSegment
 from realtime_tts.text.segmenter import SegmenterConfig
 from realtime_tts.text.splitting import SpokenPart
 from realtime_tts.text.words import place_words

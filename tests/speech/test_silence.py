@@ -1,0 +1,125 @@
+"""Silence between segments: exact, not the engine's business, and not piled up before a listener."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from fake_worker import fake_worker_command
+
+from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.session.settings import ContextSettings
+from realtime_tts.speech.silence import SilencePace
+from realtime_tts.speech.speaker import Speaker
+from realtime_tts.text.planner import SpeechSegment
+from realtime_tts.workers import frames
+from realtime_tts.workers.client import EngineClient
+from realtime_tts.workers.supervisor import WorkerSpec
+
+RATE_HZ = 16_000
+SETTINGS = ContextSettings("slt", AudioFormat(), seed=3, cfg=2.0, steps=6, language="en", mode="clause")
+
+
+@pytest_asyncio.fixture
+async def engine() -> AsyncIterator[EngineClient]:
+    client = EngineClient([WorkerSpec(fake_worker_command())])
+    await client.start()
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+def asked(engine: EngineClient, monkeypatch: pytest.MonkeyPatch) -> list[frames.Generate]:
+    """What the engine is asked to speak."""
+    requests: list[frames.Generate] = []
+    submit: Callable[[frames.Generate], Any] = engine.submit
+
+    def spy(request: frames.Generate) -> Any:
+        requests.append(request)
+        return submit(request)
+
+    monkeypatch.setattr(engine, "submit", spy)
+    return requests
+
+
+def speech(index: int, text: str) -> SpeechSegment:
+    return SpeechSegment(index, text, text, 0, len(text), ())
+
+
+def silence(index: int, duration_ms: float) -> SpeechSegment:
+    return SpeechSegment(index, "", "", 0, 0, (), silence_ms=duration_ms)
+
+
+def speaker_of(engine: EngineClient, *segments: SpeechSegment, **options: Any) -> Speaker:
+    speaker = Speaker(engine, "context", SETTINGS, **options)
+    for segment in segments:
+        speaker.add(segment)
+    speaker.end()
+    return speaker
+
+
+async def test_silence_is_exact_and_the_engine_counts_speech_alone(
+    engine: EngineClient, asked: list[frames.Generate]
+) -> None:
+    segments = silence(0, 100), speech(1, "four"), silence(2, 410.03), silence(3, 0.05), speech(4, "four")
+    speaker = speaker_of(engine, *segments, paced=False)
+    pieces = [piece async for piece in speaker]
+    speaker.close()
+    made = {index: b"".join(piece.pcm for piece in pieces if piece.segment.index == index) for index in range(5)}
+    assert {index: len(pcm) // 2 for index, pcm in made.items()} == {0: 1600, 1: 2560, 2: 6560, 3: 1, 4: 2560}
+    assert not any(np.frombuffer(made[0] + made[2] + made[3], "<i2"))
+    assert [(piece.segment.index, piece.done) for piece in pieces if piece.done] == [(n, True) for n in range(5)]
+    assert [piece.audio_ms for piece in pieces if piece.segment.index == 2] == [160.0, 320.0, 410.0, 410.0]
+    assert [(request.segment, request.request_id) for request in asked] == [(0, "context/1"), (1, "context/4")]
+
+
+async def test_the_next_segments_are_made_while_it_is_silent(
+    engine: EngineClient, asked: list[frames.Generate]
+) -> None:
+    segments = [speech(0, "four"), *(silence(n, 50) for n in range(1, 9)), speech(9, "four"), speech(10, "four")]
+    speaker = speaker_of(engine, *segments, paced=False)
+    assert [request.request_id for request in asked] == ["context/0", "context/9"]
+    assert [piece.segment.index async for piece in speaker if piece.done] == list(range(11))
+    assert not speaker.is_busy
+    speaker.close()
+
+
+async def test_what_was_heard_of_silence_is_not_told_to_the_engine(
+    engine: EngineClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[float] = []
+    speaker = speaker_of(engine, speech(0, "four"), silence(1, 500), speech(2, "four"), silence(3, 200))
+    async for _ in speaker:
+        pass
+    monkeypatch.setattr(engine, "playback", lambda context_id, played_ms, paused: told.append(round(played_ms)))
+    for played_ms in (0, 100, 160, 400, 660, 700, 820, 900, 1020):
+        speaker.playback(played_ms, paused=False)
+    speaker.close()
+    assert told == [0, 100, 160, 160, 160, 200, 320, 320, 320]
+
+
+async def test_the_length_bound_counts_silence(engine: EngineClient) -> None:
+    speaker = speaker_of(engine, silence(0, 100), speech(1, "four"), paced=False, max_length_s=0.15)
+    assert sum([len(piece.pcm) async for piece in speaker]) == 2 * 2400
+    speaker.close()
+
+
+async def test_little_silence_is_made_ahead_and_none_for_nobody() -> None:
+    pace, loop = SilencePace(), asyncio.get_running_loop()
+    begun, made_ms = loop.time(), 0.0
+    while made_ms < 2300:
+        await pace.wait_for(100)
+        made_ms += 100
+        assert made_ms - 100 <= 2000 + 1000 * (loop.time() - begun) + 1
+    pace.interrupted()
+    await asyncio.wait_for(pace.wait_for(100), 5)  # another silence begins with another lead
+    pace.listening(paused=True)
+    waiting = asyncio.ensure_future(pace.wait_for(100))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    pace.listening(paused=False)
+    await asyncio.wait_for(waiting, 5)
