@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from realtime_tts.speech.speaker import Speaker
-from realtime_tts.text.planner import SpeechPlanner
+from realtime_tts.text.pause_planner import PausePlanner
 
 
-async def speak_whole(text: str, planner: SpeechPlanner, speaker: Speaker) -> None:
+async def speak_whole(text: str, planner: PausePlanner, speaker: Speaker) -> None:
     """Hand a text's segments to a speaker, not far ahead of what the engine takes. The planner plans by clauses.
 
     What planning or the engine raises, the speaker's reader gets after the speech before it.

@@ -164,6 +164,24 @@ async def test_speech_in_a_deleted_voice_ends_typed_and_others_go_on(
         assert (await client.until_terminal("b"))["type"] == "context.cancelled"
 
 
+def test_speech_over_plain_http_in_a_deleted_voice_ends_broken_off(
+    make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes
+) -> None:
+    gateway = make_gateway(worker={"patch_delay_s": 0.01})
+    http = clients(gateway)
+    create(http, "mine", recording)
+    body = {"model": "tts-1", "input": "command never. ", "voice": "mine", "response_format": "pcm"}
+    with http.stream("POST", "/v1/audio/speech", json=body) as answer:
+        parts = answer.iter_raw()
+        assert next(parts)
+        clients(gateway).delete("/v1/voices/mine")
+        with pytest.raises(httpx.RemoteProtocolError):
+            for _ in parts:
+                pass
+    refused = http.post("/v1/audio/speech", json={**body, "voice": "mine"})
+    assert refused.status_code == 200  # another service's name, by now: the default voice speaks
+
+
 def test_a_preview_is_made_once_and_goes_with_its_voice(
     make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes
 ) -> None:

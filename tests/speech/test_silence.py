@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -100,6 +101,18 @@ async def test_what_was_heard_of_silence_is_not_told_to_the_engine(
         speaker.playback(played_ms, paused=False)
     speaker.close()
     assert told == [0, 100, 160, 160, 160, 200, 320, 320, 320]
+
+
+async def test_silence_is_as_long_at_any_speed(engine: EngineClient) -> None:
+    settings = dataclasses.replace(SETTINGS, speed=1.25)
+    speaker = Speaker(engine, "context", settings, paced=False)
+    for segment in (speech(0, "twelve chars"), silence(1, 410), speech(2, "four")):
+        speaker.add(segment)
+    speaker.end()
+    lengths_ms = {piece.segment.index: piece.audio_ms async for piece in speaker if piece.done}
+    speaker.close()
+    assert lengths_ms[1] == 410
+    assert lengths_ms[0] == pytest.approx(480 / 1.25, rel=0.05)
 
 
 async def test_the_length_bound_counts_silence(engine: EngineClient) -> None:
