@@ -100,11 +100,6 @@ class HttpSpeech:
     def num_speaking(self) -> int:
         return int(self.outcome is Outcome.RUNNING)
 
-    def voice_removed(self, voice_id: str) -> None:
-        if self._settings.voice == voice_id:
-            self._error = self._error or VoiceNotFound("the voice was removed", field="voice")
-            self.close()
-
     def drain(self) -> None:
         """A text that is whole ends by itself."""
 
