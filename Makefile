@@ -29,7 +29,8 @@ test-agents: $(VENV)/.dev $(AGENTS_VENV)/.agents ## plugins for LiveKit and Pipe
 	SERVER_PYTHON=$(abspath $(BIN)/python) $(AGENTS_VENV)/bin/python -m pytest tests/agents -m "not slow" $(ARGS)
 
 test-clients: $(VENV)/.dev $(CLIENTS_VENV)/.clients ## other services' own clients against this server, in an environment of their own
-	SERVER_PYTHON=$(abspath $(BIN)/python) $(CLIENTS_VENV)/bin/python -m pytest tests/clients/vendors -m "not slow" $(ARGS)
+	SERVER_PYTHON=$(abspath $(BIN)/python) $(CLIENTS_VENV)/bin/python -m pytest tests/clients/vendors -m "not slow" \
+	  --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 test-livekit-suite: $(VENV)/.dev $(AGENTS_VENV)/.agents ## LiveKit's own tests of speech plugins on ours; clones them
 	clone=$$(mktemp -d) && trap 'rm -rf '$$clone EXIT && git clone -q --depth 1 --branch livekit-agents@$$($(AGENTS_VENV)/bin/python \

@@ -174,7 +174,8 @@ async def test_sdk_asks_for_events(fake_gateway: str) -> None:
 async def test_sdk_stops_reading(fake_gateway: str) -> None:
     async with sdk(fake_gateway) as client:
         async with client.tts.with_streaming_response.generate(**REQUEST, transcript=LONG) as answer:
-            await anext(aiter(answer.iter_bytes()))
+            reading = aiter(answer.iter_bytes())  # closes the answer when it is thrown away
+            await anext(reading)
             await until_working(fake_gateway, True)
         await until_working(fake_gateway, False)
 
