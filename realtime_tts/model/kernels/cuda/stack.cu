@@ -159,7 +159,7 @@ struct __align__(128) Shared {
   float peak[2 * WARPS], total[2 * WARPS], mixed[2 * WARPS][HEAD_DIM];
 #endif
 #if LATENT
-  float state[TOKENS / 2][PATCH * LATENT];
+  float state[TOKENS * 8 / (2 * LENGTH)][PATCH * LATENT];  // of as many streams as there are rows for
   float dots[2][WARPS];
 #endif
 };
@@ -234,7 +234,8 @@ template <Product P> __device__ __forceinline__ void product(Block& b, int layer
   typedef Shape<P> S;
   constexpr int K = S::chunks * K_CHUNK;
   constexpr bool NORM = P == QKV || P == GATE_UP;
-  // Chunks of activations in registers: all, if they serve several tiles; else as many as there is room for.
+  // Chunks of activations in registers: all, if they serve several tiles; else as many as there is room for. (Two chunks of
+  // three tiles were slower: the compiler ran out of registers, and the fence below waits for what is on its way.)
   constexpr int ROOM = TOKENS > 2 ? 1 : 4 / TOKENS;
   constexpr int AHEAD = NORM || S::chunks < ROOM ? S::chunks : ROOM;
   constexpr int ITEMS = TOKENS * 32, AT_ONCE = THREADS / ITEMS > 1 ? THREADS / ITEMS : 1;
