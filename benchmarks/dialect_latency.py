@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import statistics
 import time
 from collections.abc import Awaitable, Callable
@@ -115,9 +116,9 @@ async def measure(url: str, rounds: int) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in WAYS}
     address = url.replace("http", "ws", 1)
     sockets = {name: await connect(address + path, proxy=None, max_size=None) for name, (path, _) in WAYS.items()}
+    chance = random.Random(0)
     for index in tqdm(range(rounds + 2)):
-        order = list(WAYS) if index % 2 else list(reversed(WAYS))
-        for name in order:
+        for name in chance.sample(list(WAYS), len(WAYS)):
             elapsed_s = await WAYS[name][1](sockets[name], f"turn-{index}")
             if index >= 2:  # the first ones warm up
                 times[name].append(1000 * elapsed_s)

@@ -281,6 +281,14 @@ def test_a_context_that_is_refused_fails_and_its_text_opens_no_other() -> None:
     assert text_of(talk.speak()) == "Hello. "
 
 
+def test_names_of_failed_contexts_are_forgotten_in_the_end() -> None:
+    talk = Talk(refuse=lambda: Overloaded("full"))
+    for index in range(100):
+        talk.say({"text": "Hello. ", "context_id": str(index)})
+    assert len(talk.dialect._dead) == 64
+    assert talk.say({"text": "there. ", "context_id": "99"}) == []
+
+
 def test_text_that_is_refused_fails_its_context_and_closes_the_connection() -> None:
     talk = Talk(config={"max_text_chars": 9})
     talk.say({"text": "Hi. ", "context_id": "a"}, {"text": "Hello ", "context_id": "b"})

@@ -170,7 +170,7 @@ def test_whatever_is_said_is_answered_and_leaves_nothing(multi, query, is_full, 
 
 
 @pytest.mark.slow
-@settings(max_examples=400, **HASTE)
+@settings(max_examples=1_200, **HASTE)
 @given(**GIVEN)
 def test_whatever_is_said_at_length(multi, query, is_full, forgives, steps) -> None:
     _fuzz(multi, query, is_full, forgives, steps)
