@@ -301,16 +301,23 @@ async def test_pipecat_with_a_wrong_key_or_too_many_others(keyed_gateway: str, f
             assert status in talk.errors[0].error
 
 
-async def test_pipecat_over_http(fake_gateway: str, keyed_gateway: str) -> None:
+async def test_pipecat_over_http(fake_gateway: str, keyed_gateway: str, full_gateway: str) -> None:
     settings = CartesiaHttpTTSService.Settings(voice="katie")
     made = CartesiaHttpTTSService(api_key="any", base_url=fake_gateway, settings=settings)
     async with pipecat_turns.talking(made) as talk:
-        await talk.say(TEXT)
-        await talk.until_stopped()
-        assert talk.seconds >= LAST_S
+        for turn in (1, 2):
+            await talk.begin()
+            await talk.write(*TOKENS)
+            await talk.end()
+            await talk.until(lambda: talk.seconds >= turn * LAST_S)  # noqa: B023 - awaited here
+        await talk.say(LONG)
+        await until_working(fake_gateway, True)
+        await talk.interrupt()
+        await until_working(fake_gateway, False)
         assert talk.errors == []
-    made = CartesiaHttpTTSService(api_key="wrong", base_url=keyed_gateway, settings=settings)
-    async with pipecat_turns.talking(made) as talk:
-        await talk.say(TEXT)
-        await talk.until(lambda: talk.errors)
-        assert "status 401" in talk.errors[0].error
+    for url, status in ((keyed_gateway, "401"), (full_gateway, "503")):
+        made = CartesiaHttpTTSService(api_key="wrong", base_url=url, settings=settings)
+        async with pipecat_turns.talking(made) as talk:
+            await talk.say(TEXT)
+            await talk.until(lambda: talk.errors)
+            assert f"status {status}" in talk.errors[0].error

@@ -253,16 +253,23 @@ async def test_pipecat_is_told_why_it_is_refused(keyed_gateway: str, full_gatewa
             assert why in talk.errors[0].error
 
 
-async def test_pipecat_over_http(fake_gateway: str, keyed_gateway: str) -> None:
+async def test_pipecat_over_http(fake_gateway: str, keyed_gateway: str, full_gateway: str) -> None:
     async with aiohttp.ClientSession() as session:
         made = DeepgramHttpTTSService(api_key="any", base_url=fake_gateway, aiohttp_session=session)
         async with pipecat_turns.talking(made) as talk:
-            await talk.say(TEXT)
-            await talk.until_stopped()
-            assert talk.seconds >= LAST_S
+            for turn in (1, 2):
+                await talk.begin()
+                await talk.write(*TOKENS)
+                await talk.end()
+                await talk.until(lambda: talk.seconds >= turn * LAST_S)  # noqa: B023 - awaited here
+            await talk.say(LONG)
+            await until_working(fake_gateway, True)
+            await talk.interrupt()
+            await until_working(fake_gateway, False)
             assert talk.errors == []
-        made = DeepgramHttpTTSService(api_key="wrong", base_url=keyed_gateway, aiohttp_session=session)
-        async with pipecat_turns.talking(made) as talk:
-            await talk.say(TEXT)
-            await talk.until(lambda: talk.errors)
-            assert "HTTP 401" in talk.errors[0].error
+        for url, status in ((keyed_gateway, "401"), (full_gateway, "503")):
+            made = DeepgramHttpTTSService(api_key="wrong", base_url=url, aiohttp_session=session)
+            async with pipecat_turns.talking(made) as talk:
+                await talk.say(TEXT)
+                await talk.until(lambda: talk.errors)
+                assert f"HTTP {status}" in talk.errors[0].error
