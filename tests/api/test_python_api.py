@@ -65,6 +65,13 @@ async def test_any_split_of_the_text_gives_the_same_samples(tts: AsyncTTS) -> No
     assert np.array_equal(whole, await speak(tts, one_by_one()))
 
 
+@pytest.mark.parametrize("speed", [0.25, 0.7, 1.4, 4.0])
+async def test_speech_at_another_speed_is_as_long_as_it_should_be(tts: AsyncTTS, speed: float) -> None:
+    text = "Hello there. And this is all. Is it not?"
+    assert (await speak(tts, text, speed=speed)).size == pytest.approx((await speak(tts, text)).size / speed, abs=3)
+    assert (await speak(tts, text, speed=speed, max_length_s=0.3)).size == 0.3 * tts.sample_rate
+
+
 @pytest.mark.parametrize("text", ["", "   ", "🙂", "...", []])
 async def test_nothing_to_say_is_no_chunk_and_no_error(tts: AsyncTTS, text: Any) -> None:
     assert (await speak(tts, text)).size == 0
@@ -183,7 +190,8 @@ async def test_an_error_of_the_text_stream_reaches_the_caller(tts: AsyncTTS) -> 
 @pytest.mark.parametrize(
     "options",
     [{"steps": 1}, {"steps": 65}, {"cfg": -1.0}, {"cfg": float("nan")}, {"seed": -1}, {"instructions": "x" * 501}]
-    + [{"max_length_s": value} for value in (0.0, -1.0, float("nan"), float("inf"))],
+    + [{"max_length_s": value} for value in (0.0, -1.0, float("nan"), float("inf"))]
+    + [{"speed": value} for value in (0.0, 0.2, 4.1, float("nan"))],
 )
 async def test_a_choice_out_of_bounds_is_refused_by_name(tts: AsyncTTS, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest) as caught:
@@ -225,9 +233,10 @@ async def speak_timed(tts: AsyncTTS, text: Any, **options: Any) -> list[TimedChu
     return [chunk async for chunk in tts.generate_timed(text, **options)]
 
 
+@pytest.mark.parametrize("speed", [1.0, 1.3])
 @pytest.mark.parametrize("text", TEXTS)
-async def test_words_come_once_in_order_and_never_after_their_sound(tts: AsyncTTS, text: str) -> None:
-    chunks = await speak_timed(tts, text)
+async def test_words_come_once_in_order_and_never_after_their_sound(tts: AsyncTTS, text: str, speed: float) -> None:
+    chunks = await speak_timed(tts, text, speed=speed)
     begin_ms, words = 0.0, []
     for chunk in chunks:
         assert all(word.start_ms >= begin_ms - 0.01 for word in chunk.words), "its sound was in an earlier chunk"
@@ -237,7 +246,7 @@ async def test_words_come_once_in_order_and_never_after_their_sound(tts: AsyncTT
     assert all(left.end <= right.start for left, right in itertools.pairwise(words))
     assert all(left.end_ms <= right.start_ms + 0.01 for left, right in itertools.pairwise(words))
     assert [word.text for word in words] == [word for word in text.split() if any(map(str.isalnum, word))]
-    assert np.array_equal(np.concatenate([chunk.samples for chunk in chunks]), await speak(tts, text))
+    assert np.array_equal(np.concatenate([chunk.samples for chunk in chunks]), await speak(tts, text, speed=speed))
 
 
 async def test_words_of_a_stream_count_characters_of_the_whole(tts: AsyncTTS) -> None:

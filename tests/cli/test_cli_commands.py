@@ -124,6 +124,7 @@ def test_a_model_or_device_that_is_not_there_is_told_in_one_line(
         ["hi", "--url", "http://x", "--model", "m"],
         ["hi", "--seed", "-1"],
         ["hi", "--mode", "auto"],
+        ["hi", "--speed", "0.1"],
         ["hi", "--reference", "/nowhere.wav"],
     ],
 )
@@ -157,6 +158,13 @@ def test_say_reads_a_pipe_and_writes_to_one(server: GatewayHarness) -> None:
     assert result.returncode == 0, result.stderr
     assert result.stderr == b""
     assert len(result.stdout) / 2 / 48_000 == pytest.approx(3 * 0.16, abs=0.05)
+
+
+def test_say_speaks_at_another_speed(server: GatewayHarness, tmp_path: Path) -> None:
+    path = tmp_path / "slow.wav"
+    result = run("say", "Hello there, you.", "-o", str(path), "--speed", "0.5", "--url", server.url)
+    assert result.exit_code == 0, result.output
+    assert duration_s(path) == pytest.approx(2 * 4 * 0.16, abs=0.05)
 
 
 def test_say_with_a_model_of_its_own_prints_one_line(tmp_path: Path) -> None:
