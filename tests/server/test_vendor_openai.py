@@ -30,7 +30,7 @@ NUM_PATCHES = 2 * len(TEXT)  # no fewer than there are, at any pace of the fake 
 
 @pytest.fixture
 def http(gateway: GatewayHarness) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=gateway.url, trust_env=False) as client:
+    with httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as client:
         yield client
 
 
@@ -88,7 +88,10 @@ def test_a_speech_that_fails_in_events_is_told_and_cut_off(make_gateway: MakeGat
             for part in response.iter_raw():
                 received.extend(part)
 
-    with httpx.Client(base_url=gateway.url, trust_env=False) as client, pytest.raises(httpx.RemoteProtocolError):
+    with (
+        httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as client,
+        pytest.raises(httpx.RemoteProtocolError),
+    ):
         listen(client)
     *_, last = [json.loads(line[6:]) for line in received.decode().splitlines() if line]
     assert (last["type"], last["error"]["code"]) == ("error", "numerical_error")
@@ -123,7 +126,7 @@ def test_a_strange_name_does_no_harm_in_a_header(http: httpx.Client, voice: str)
 
 def test_an_alias_speaks_with_its_voice(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(voice_aliases=(("alloy", "rms"),), model_aliases=("tts-1",))
-    with httpx.Client(base_url=gateway.url, trust_env=False) as client:
+    with httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as client:
         headers = speak(client).headers
     assert headers["realtime-tts-voice"] == "rms"
     assert "realtime-tts-notice" not in headers
@@ -131,7 +134,7 @@ def test_an_alias_speaks_with_its_voice(make_gateway: MakeGateway) -> None:
 
 def test_a_model_with_voice_design_is_told_how_to_speak(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(worker={"takes_instructions": True})
-    with httpx.Client(base_url=gateway.url, trust_env=False) as client:
+    with httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as client:
         assert "instructions" not in speak(client, instructions="slowly").headers["realtime-tts-notice"]
         too_long = speak(client, instructions="a" * 501)
     assert (too_long.status_code, too_long.json()["error"]["code"]) == (400, "invalid_request")
@@ -139,7 +142,7 @@ def test_a_model_with_voice_design_is_told_how_to_speak(make_gateway: MakeGatewa
 
 def test_strict_ids_refuse_other_services_names(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(strict_ids=True, model_aliases=("tts-1",))
-    with httpx.Client(base_url=gateway.url, trust_env=False) as client:
+    with httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as client:
         voice = speak(client)
         assert (voice.status_code, voice.json()["error"]["param"]) == (404, "voice")
         assert "slt, rms" in voice.json()["error"]["message"]
@@ -168,7 +171,9 @@ def test_a_client_that_warms_up_gets_an_answer(http: httpx.Client, path: str) ->
 @pytest.mark.parametrize("key", ["none", "rtts_wrong"])
 def test_a_wrong_key_is_refused_in_this_dialects_words(make_gateway: MakeGateway, key: str) -> None:
     gateway = make_gateway(api_key_hashes=(create_key()[1],))
-    with httpx.Client(base_url=gateway.url, trust_env=False, headers={"authorization": f"Bearer {key}"}) as client:
+    with httpx.Client(
+        base_url=gateway.url, trust_env=False, timeout=30, headers={"authorization": f"Bearer {key}"}
+    ) as client:
         for response in (speak(client), client.get("/v1/models/tts-1")):
             assert response.status_code == 401
             assert set(response.json()) == {"error"}
@@ -183,7 +188,7 @@ def test_a_page_of_another_origin_is_refused(http: httpx.Client) -> None:
 
 def test_a_dialect_that_is_switched_off_is_not_there(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(dialects=tuple(name for name in DIALECTS if name != "openai"))
-    with httpx.Client(base_url=gateway.url, trust_env=False) as client:
+    with httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as client:
         assert speak(client).status_code in (404, 405)
         assert client.get("/v1/models").status_code == 200
 
