@@ -275,10 +275,10 @@ class Bot:
         return made
 
     async def _on_ice(self, request: web.Request) -> web.Response:
-        servers = [
-            {"urls": server.urls, "username": server.username, "credential": server.credential}
-            for server in self._ice_servers
-        ]
+        servers = []
+        for server in self._ice_servers:
+            fields = {"urls": server.urls, "username": server.username, "credential": server.credential}
+            servers.append({name: value for name, value in fields.items() if value is not None})
         return web.json_response(servers)
 
     async def _on_offer(self, request: web.Request) -> web.Response:

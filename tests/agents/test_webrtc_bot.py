@@ -13,8 +13,10 @@ import aiohttp
 import numpy as np
 import pytest
 from aiohttp import web
-from aiortc import RTCConfiguration, RTCPeerConnection, RTCRtpSender
+from aiortc import RTCConfiguration, RTCIceServer, RTCPeerConnection, RTCRtpSender
 from client_fake_server import Connection, scripted
+from hypothesis import given
+from hypothesis import strategies as st
 from realtime_tts_client import Context, Packet
 from realtime_tts_client.decoding import Decoder
 from server_environment import ROOT
@@ -22,7 +24,7 @@ from server_environment import ROOT
 sys.path.insert(0, str(ROOT / "agents"))
 
 from conversation import History
-from speech_track import FRAME_SAMPLES, Playout
+from speech_track import FRAME_SAMPLES, Playout, SpeechTrack
 from webrtc_bot import OPUS, Bot, Call
 
 from benchmarks.webrtc_caller import RATE_HZ, Caller, Received, calling, offered
@@ -260,6 +262,16 @@ async def test_the_page_is_served_and_needs_nothing_else(fake_gateway: str) -> N
             assert response.status == 404
         async with http.get(f"{url}/ice") as response:
             assert await response.json() == []
+    servers = [RTCIceServer("stun:a.example"), RTCIceServer("turn:b.example", "me", "secret")]
+    async with (
+        serving(fake_gateway, ice_servers=servers) as (url, _),
+        aiohttp.ClientSession() as http,
+        http.get(f"{url}/ice") as response,
+    ):
+        assert await response.json() == [
+            {"urls": "stun:a.example"},
+            {"urls": "turn:b.example", "username": "me", "credential": "secret"},
+        ]
 
 
 async def test_speech_is_understood(speech_url: str) -> None:
@@ -293,3 +305,33 @@ def test_a_listeners_place_in_a_turn_with_gaps() -> None:
     assert {at: playout.heard_ms(at + delay) for at in places} == places
     playout.begin()
     assert playout.heard_ms(13440) == 0
+
+
+async def test_rtp_timestamps_wrap_and_those_that_cannot_be_are_not_believed() -> None:
+    track = SpeechTrack(lambda rtp_timestamp, start_ms: None)
+    assert track.heard_ms(1234) == 0, "nothing was sent"
+    track._origin, track._timestamp = (1 << 32) - 1000, 1920  # before, at and after the wrap
+    for timestamp, start_ms in ((0, 0), (960, 20), (1920, 40)):
+        track._playout.sent(timestamp, packet(start_ms))
+    heard = [track.heard_ms((track._origin + timestamp + 312) % (1 << 32)) for timestamp in (-960, 0, 480, 960, 1440)]
+    assert heard == [0, 0, 10, 20, 30]
+    assert track.heard_ms(900 + 48_000) < 40, "a second ahead of what was sent"
+    assert track.heard_ms((1 << 32) - 480_000) == 0, "ten seconds before it began"
+
+
+def test_no_timestamp_is_beyond_what_was_sent() -> None:
+    @given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.integers(-2000, 200_000))
+    def check(gaps: list[int], listener: int) -> None:
+        playout, timestamp, sent = Playout(), 0, []
+        for number, gap in enumerate(gaps):
+            timestamp += gap * FRAME_SAMPLES
+            playout.sent(timestamp, packet(20 * number))
+            sent.append(timestamp)
+            timestamp += FRAME_SAMPLES
+        num_behind = sum(one + FRAME_SAMPLES <= listener - 312 for one in sent)
+        heard_ms = playout.heard_ms(listener)
+        assert 20 * num_behind <= heard_ms <= 20 * num_behind + 20
+        assert heard_ms <= 20 * len(sent)
+        assert playout.heard_ms(listener - 1) <= heard_ms
+
+    check()
