@@ -7,6 +7,7 @@ import base64
 import contextlib
 import io
 import json
+import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -241,3 +242,28 @@ async def test_an_interruption_costs_one_step_at_most(make_gateway: Callable[...
     await asyncio.sleep(2 * STEP_S + 0.2)
     num_made = gateway.call(lambda: sum(stats.num_steps for stats in gateway.gateway.engine.stats))
     assert num_heard <= num_made <= num_heard + 1
+
+
+async def test_whatever_is_said_leaves_nothing_behind(gateway: GatewayHarness) -> None:
+    """The fixtures see to it that no session, task or request stays, and that nothing is logged as an error."""
+    chance = random.Random(7)
+    texts = ["", " ", "Hello there. ", "word ", "🙂", "command never. ", "x" * 500]
+
+    def message() -> dict[str, Any]:
+        said: dict[str, Any] = {"context_id": chance.choice("abc"), "text": chance.choice(texts)}
+        said |= {"flush": True} if chance.random() < 0.3 else {}
+        return said | ({"close_context": True} if chance.random() < 0.2 else {})
+
+    async def talk(endpoint: str, last: str | bytes | None) -> None:
+        async with client(address(gateway, endpoint, output_format="mp3_22050_32", auto_mode="true")) as connection:
+            hearing = asyncio.create_task(connection.until_closed())
+            with contextlib.suppress(ConnectionClosed):
+                await connection.say(*(message() for _ in range(60)))
+                if last is not None:
+                    await connection.socket.send(last)
+                await asyncio.sleep(0.1)
+            await connection.socket.close()
+            await hearing
+
+    ends = (None, "junk", '{"close_socket":true}', b"\xff\xfe", '{"text":{}}')
+    await asyncio.gather(*(talk(path, end) for path in ("multi-stream-input", "stream-input") for end in ends))
