@@ -87,8 +87,8 @@ class LiveSession:
 
     @property
     def num_speaking(self) -> int:
-        """Contexts that have work at the engine."""
-        return sum(speech.speaker.is_busy for speech in self._speeches.values())
+        """Contexts that have work at the engine; one that is heard at twice the speed counts twice."""
+        return sum(speech.speaker.num_streams for speech in self._speeches.values())
 
     # ---- the socket's side ---------------------------------------------------------------------------------------
 

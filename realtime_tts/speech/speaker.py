@@ -165,6 +165,11 @@ class Speaker:
         return self._num_requests > 0
 
     @property
+    def num_streams(self) -> int:
+        """As how many streams in real time it counts while the engine has a segment of it: heard faster, as more."""
+        return max(1, round(self._settings.speed)) if self.is_busy else 0
+
+    @property
     def _num_requests(self) -> int:
         return sum(isinstance(stream, RequestStream) for _, stream in self._submitted)
 

@@ -60,6 +60,18 @@ async def test_an_interruption_at_another_speed_tells_what_was_heard(gateway: Ga
     assert abs(cancelled["spoken_chars"] - heard[-1]["end"]) <= 12  # some time passes until the cancel arrives
 
 
+@pytest.mark.parametrize(("speed", "num_streams"), [(0.5, 1), (1.4, 1), (2.0, 2), (4.0, 4)])
+async def test_who_listens_faster_takes_more_of_the_engine(
+    gateway: GatewayHarness, speed: float, num_streams: int
+) -> None:
+    async with open_stream(gateway.ws_url) as client:
+        await client.send("text", context_id="c", text=LONG, audio=PCM, params={"speed": speed})
+        await client.until("audio")
+        assert gateway.call(lambda: [live.num_speaking for live in gateway.gateway.sessions.values()]) == [num_streams]
+        await client.send("cancel")
+        await client.until_terminal("c")
+
+
 @pytest.mark.parametrize("speed", [0, 0.2, 4.1, -1, "fast", True])
 async def test_a_speed_that_cannot_be_is_refused(gateway: GatewayHarness, speed: object) -> None:
     async with open_stream(gateway.ws_url) as client:
