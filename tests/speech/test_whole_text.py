@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from realtime_tts.speech.whole_text import speak_whole
-from realtime_tts.text.planner import PlannerFactory, SpeechPlanner, SpeechSegment
+from realtime_tts.text.pause_planner import PlannerFactory
+from realtime_tts.text.planner import SpeechPlanner, SpeechSegment
 
 TEXT = "One sentence, with a clause. " * 200
 
