@@ -268,13 +268,17 @@ class RequestProtocol(H11Protocol):
     @contextlib.contextmanager
     def streaming(self, on_writable: Callable[[bool], None], timeout_s: float) -> Iterator[None]:
         """While an answer is made as it is read: `on_writable` is told when the peer is behind (False) and when it has
-        caught up (True); one that does not catch up within `timeout_s` is cut off."""
+        caught up (True). From then on a peer that does not catch up within `timeout_s` is cut off."""
         _keep_little(self.transport)
         self._on_writable, self._write_timeout_s = on_writable, timeout_s
         try:
             yield
         finally:
-            self._on_writable, self._write_timeout_s = _ignore, self.handshake_timeout_s
+            self._on_writable = _ignore
+
+    def flush(self) -> None:
+        """What is sent next waits until the peer has taken all that was sent before."""
+        self.transport.set_write_buffer_limits(high=0)
 
     def cut_off(self) -> None:
         """Drop the connection in the midst of an answer, which the peer so learns not to be whole."""
@@ -284,6 +288,10 @@ class RequestProtocol(H11Protocol):
         self._abort_after(self.close_timeout_s)
 
     def timeout_keep_alive_handler(self) -> None:
+        if self.transport.get_write_buffer_size():  # the peer is not idle: it is still reading the answer
+            timer = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+            self.timeout_keep_alive_task = timer
+            return
         super().timeout_keep_alive_handler()
         self._abort_after(self.close_timeout_s)
 

@@ -111,7 +111,9 @@ class SpeechResponse(StreamingResponse):
         try:
             async with contextlib.aclosing(speech.chunks()) as chunks:
                 async for chunk in chunks:
-                    if body := self._rendering.chunk(chunk):
+                    if socket is not None and socket.transport.is_closing():
+                        speech.left()  # of which the news is on its way; asyncio would log every write
+                    elif body := self._rendering.chunk(chunk):
                         await self._put(send, body, has_begun)
                         has_begun = True
                     if chunk.audio_ms > told_ms:
@@ -121,6 +123,8 @@ class SpeechResponse(StreamingResponse):
                 speech.ended(Outcome.DONE)
                 speech.close()
                 place.close()  # before the client can know, whose next request finds it free
+                if socket is not None:
+                    socket.flush()
                 await self._put(send, self._rendering.end(speech.total), has_begun, more=False)
         except Exception as error:
             failure = error if isinstance(error, RealtimeTTSError) else InternalError("speaking failed")

@@ -224,6 +224,25 @@ def test_speech_is_not_made_ahead_of_a_client_that_does_not_read(make_gateway: M
     assert len(data) > 600 * PATCH_SAMPLES * 2 * 24 // 16, "it goes on when it reads"
 
 
+def test_a_client_that_reads_at_leisure_gets_all_of_it(make_gateway: MakeGateway) -> None:
+    """The last of an answer is still on our side when it is all made; the connection only seems idle."""
+    gateway = make_gateway(worker={"patch_delay_s": 0.001}, close_timeout_s=0.1)
+    gateway.server.config.timeout_keep_alive = 0.2  # type: ignore[assignment]
+    with socket.socket() as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.connect(address_of(gateway))
+        peer.sendall(request_bytes("This one has to be of some length. " * 6))
+        received = peer.recv(1)
+        while gateway.gateway.num_speeches:
+            received += peer.recv(4096)
+            time.sleep(0.01)
+        time.sleep(1.0)  # several times as long as the connection may be idle
+        while not received.endswith(b"0\r\n\r\n"):
+            more = peer.recv(65536)
+            assert more, "the answer was cut off"
+            received += more
+
+
 def test_a_client_that_never_reads_again_is_cut_off(make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speech_response, "_UNREAD_S", 0.3)
     gateway = make_gateway(worker={"patch_delay_s": 0.001})
