@@ -1,0 +1,146 @@
+"""What Cartesia's and Deepgram's clients ask for over plain HTTP, in this server's terms; Cartesia's pages of voices."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from realtime_tts.audio.stream_format import StreamFormat
+from realtime_tts.dialects.cartesia import requests as cartesia
+from realtime_tts.dialects.cartesia.errors import cartesia_problem
+from realtime_tts.dialects.cartesia.voices import voice_entry, voices_page
+from realtime_tts.dialects.deepgram import requests as deepgram
+from realtime_tts.dialects.deepgram.errors import deepgram_problem
+from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.errors import InvalidRequest, Overloaded, UnsupportedAudioFormat
+from realtime_tts.session.settings import SpeechParams
+
+WAV = {"container": "wav", "encoding": "pcm_f32le", "sample_rate": 44_100}
+
+
+def ask_cartesia(as_events: bool = False, **fields: Any) -> cartesia.CartesiaSpeech:
+    body = {"transcript": "Hello.", "output_format": WAV, "voice": {"id": "v"}, "model_id": "m", **fields}
+    return cartesia.parse_speech(json.dumps(body).encode(), as_events)
+
+
+def ask_deepgram(text: str = "Hello.", **query: str) -> SpeechRequest:
+    return deepgram.parse_speech(query, json.dumps({"text": text}).encode())
+
+
+def test_cartesia_asks_for_a_file() -> None:
+    asked = ask_cartesia(language="en", generation_config={"speed": 1.2})
+    params = SpeechParams(language="en", speed=1.2)
+    assert asked.speech == SpeechRequest("Hello.", StreamFormat("wav", "pcm_f32le", 44_100), "v", "m", params)
+    assert (asked.context_id, asked.wants_words) == (None, False)
+
+
+def test_cartesia_asks_for_mp3() -> None:
+    asked = ask_cartesia(output_format={"container": "mp3", "sample_rate": 44_100, "bit_rate": 192_000})
+    assert asked.speech.audio == StreamFormat("mp3", "mp3", 44_100, 192_000)
+
+
+def test_cartesia_asks_for_events_with_words() -> None:
+    raw = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 8_000}
+    asked = ask_cartesia(True, output_format=raw, context_id="c", add_timestamps=True)
+    assert (asked.context_id, asked.wants_words) == ("c", True)
+    with pytest.raises(UnsupportedAudioFormat):
+        ask_cartesia(True)
+
+
+def test_cartesia_is_told_what_is_ignored() -> None:
+    asked = ask_cartesia(
+        generation_config={"volume": 2, "emotion": "sad"}, pronunciation_dict_id="p", normalization="auto", save=True
+    )
+    ignored = ("volume", "emotion", "pronunciation_dict_id", "save")
+    assert asked.speech.notices == tuple(f"{name} is ignored" for name in ignored)
+
+
+@pytest.mark.parametrize("transcript", ["", " \n", '<break time="1s"/>'])
+def test_cartesia_asks_for_nothing(transcript: str) -> None:
+    with pytest.raises(InvalidRequest):
+        ask_cartesia(transcript=transcript)
+
+
+@pytest.mark.parametrize(
+    ("query", "audio"),
+    [
+        ({}, StreamFormat("mp3", "mp3", 22_050, 48_000)),
+        ({"encoding": "linear16"}, StreamFormat("wav", "pcm_s16le", 24_000)),
+        ({"encoding": "linear16", "container": "none", "sample_rate": "8000"}, StreamFormat("raw", "pcm_s16le", 8_000)),
+        ({"encoding": "mulaw"}, StreamFormat("wav", "mulaw", 8_000)),
+        ({"encoding": "alaw", "container": "none"}, StreamFormat("raw", "alaw", 8_000)),
+        ({"encoding": "opus", "bit_rate": "32000"}, StreamFormat("ogg", "opus", 48_000, 32_000)),
+        ({"encoding": "flac"}, StreamFormat("flac", "flac", 22_050)),
+        ({"encoding": "aac", "container": "none"}, StreamFormat("adts", "aac", 22_050, 48_000)),
+    ],
+)
+def test_deepgrams_formats(query: dict[str, str], audio: StreamFormat) -> None:
+    assert ask_deepgram(**query) == SpeechRequest("Hello.", audio)
+
+
+def test_deepgram_asks_for_a_voice_and_a_speed() -> None:
+    asked = ask_deepgram(model="v", speed="0.9", encoding="flac", bit_rate="1")
+    assert (asked.voice, asked.params, asked.notices) == ("v", SpeechParams(speed=0.9), ("bit_rate is ignored",))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"encoding": "vorbis"},
+        {"encoding": "opus", "container": "wav"},
+        {"sample_rate": "x"},
+        {"speed": "fast"},
+        {"callback": "http://a"},
+    ],
+)
+def test_deepgram_asks_for_what_cannot_be(query: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest):
+        ask_deepgram(**query)
+
+
+def test_errors_name_the_request() -> None:
+    status, told = cartesia_problem(Overloaded("full"), "r1")
+    assert (status, told["error_code"], told["request_id"]) == (503, "concurrency_limited", "r1")
+    assert deepgram_problem(Overloaded("full"), "r1") == (
+        503,
+        {"err_code": "overloaded", "err_msg": "full", "request_id": "r1"},
+    )
+
+
+ABOUT = {"kind": "model", "description": "Warm", "language": "en"}
+
+
+@pytest.mark.parametrize(("kind", "access", "is_own"), [("model", "public", False), ("cloned", "private", True)])
+def test_a_voice_is_ones_own_or_everybodys(kind: str, access: str, is_own: bool) -> None:
+    entry = voice_entry({**ABOUT, "name": "v", "kind": kind, "created_at": 0.0}, 7)
+    assert (entry["access"], entry["is_owner"], entry["created_at"]) == (access, is_own, "1970-01-01T00:00:00Z")
+    assert entry["locales"] == [{"locale": "en", "is_native": True}]
+
+
+@given(st.integers(0, 9), st.integers(1, 4))
+def test_pages_hold_every_voice_once_in_both_directions(num_voices: int, limit: int) -> None:
+    entries = [voice_entry({**ABOUT, "name": f"v{index}"}, 0) for index in range(num_voices)]
+    forth: list[dict[str, Any]] = []
+    page = voices_page(entries, limit, None, None, "")
+    forth += page["data"]
+    while page["has_more"]:
+        page = voices_page(entries, limit, page["next_page"], None, "")
+        forth += page["data"]
+    assert forth == entries
+    if entries:
+        back: list[dict[str, Any]] = [entries[-1]]
+        while data := voices_page(entries, limit, None, back[0]["id"], "")["data"]:
+            back = [*data, *back]
+        assert back == entries
+
+
+def test_voices_are_found_by_name_or_description() -> None:
+    entries = [voice_entry({**ABOUT, "name": name}, 0) for name in ("Ann", "Bob")]
+    assert voices_page(entries, 9, None, None, "ANN")["data"] == entries[:1]
+    assert voices_page(entries, 9, None, None, "warm")["data"] == entries
+    assert voices_page(entries, 9, "unknown", None, "")["data"] == entries
+    assert voices_page(entries, 9, None, "unknown", "")["data"] == []
