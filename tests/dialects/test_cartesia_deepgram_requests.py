@@ -1,4 +1,4 @@
-"""What Cartesia's and Deepgram's clients ask for over plain HTTP, in this server's terms; Cartesia's pages of voices."""
+"""What Cartesia's and Deepgram's clients ask for over plain HTTP, in this server's terms; pages of voices."""
 
 from __future__ import annotations
 
