@@ -10,7 +10,7 @@ from realtime_tts.dialects.cartesia.tags import TagFilter, without_tags
 
 PIECES = st.lists(
     st.sampled_from(
-        ["a", " ", "1 < 2", "<", ">", "</", "<spell>", "</spell>", '<break time="1s"/>', "<sp", "<p>", "é"]
+        ["a", " ", "1 < 2", "<", ">", "</", "<spell>", "</spell>", '<speed ratio="1"/>', "<sp", "<p>", "é"]
     ),
     max_size=12,
 )
@@ -19,13 +19,14 @@ PIECES = st.lists(
 @pytest.mark.parametrize(
     ("text", "spoken"),
     [
-        ('Wait. <break time="1s"/> Go on.', "Wait.  Go on."),
+        ('Wait. <break time="1s"/> Go on.', 'Wait. <break time="1s"/> Go on.'),
+        ('Wait. <volume ratio="2"/> Go on.', "Wait.  Go on."),
         ('<emotion value="angry" />Leave!', "Leave!"),
         ("Code <spell>AB12</spell>.", "Code AB12."),
-        ("one<BREAK/>two", "one two"),
+        ("one<SPEED/>two", "one two"),
         ("to<spell>12</spell>", "to 12"),
         ("2 < 3 and <b>bold</b> <speeds>", "2 < 3 and <b>bold</b> <speeds>"),
-        ("<break " + "x" * 200 + ">", "<break " + "x" * 200 + ">"),
+        ("<speed " + "x" * 200 + ">", "<speed " + "x" * 200 + ">"),
     ],
 )
 def test_what_is_left_out(text: str, spoken: str) -> None:
@@ -49,6 +50,6 @@ def test_a_text_without_tags_is_not_touched(text: str) -> None:
 
 def test_what_is_no_tag_does_not_wait_for_long() -> None:
     tags = TagFilter()
-    assert tags.push("a <b") == "a "  # of `break`
-    assert tags.push("ig") == "<big"
-    assert tags.push("<break " + "x" * 100) == "<break " + "x" * 100
+    assert tags.push("a <s") == "a "  # of `speed`
+    assert tags.push("mall") == "<small"
+    assert tags.push("<speed " + "x" * 100) == "<speed " + "x" * 100

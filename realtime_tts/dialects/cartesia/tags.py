@@ -1,10 +1,11 @@
-"""Cartesia's tags in a text: `<break time="1s"/>` and the like are nothing to read aloud, and are left out."""
+"""Cartesia's tags in a text. Pauses (`<break/>`) every text may have; the others we cannot follow, and they are left out,
+not read aloud."""
 
 from __future__ import annotations
 
 import re
 
-NAMES = ("break", "emotion", "speed", "spell", "volume")
+NAMES = ("emotion", "speed", "spell", "volume")
 MAX_TAG_CHARS = 100
 _TAG = re.compile(rf"</?(?:{'|'.join(NAMES)})\b[^<>]{{0,{MAX_TAG_CHARS}}}>", re.IGNORECASE)
 _BEGUN = re.compile(r"</?([a-z]*)([^<>]*)\Z", re.IGNORECASE)
