@@ -6,6 +6,9 @@ Starts everything on this machine: the LiveKit server, `realtime-tts serve` with
 scripted model at 20 tokens a second, and callers. Each turn is asked for by a typed message and interrupted by another
 at a random moment. What is heard is compared with the same speech fetched straight from the server, so the runs whose
 history is judged speak by clauses with a fixed seed; the others speak live.
+
+--beside-a-tone: a second LiveKit server, agent and gateway whose worker makes a tone at once, in place of a model; each
+turn of ours is followed by one of the tone's. The difference is what speaking costs, whatever else runs on the machine.
 """
 
 from __future__ import annotations
@@ -27,13 +30,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from realtime_tts_client import AudioFormat, connect
 
 from benchmarks.agent_worker import AgentWorker
 from benchmarks.livekit_room import Caller, LiveKitServer, calling, free_port, running_livekit, wait_for_http
 from benchmarks.sound_match import decimated, find, last_sounds
 
+ROOT = Path(__file__).resolve().parents[1]
 SEED = 7
+MEMORY_AFTER = 10  # turns: by then all is there that there will be
 STORIES = (
     "Once there was a man who lived in a small house near the sea. Every morning he went down to the water, and "
     "every evening he came home with a basket full of fish.",
@@ -42,6 +48,27 @@ STORIES = (
     "Please remember to bring a warm coat and a good pair of shoes. We leave early in the morning, and the way over "
     "the hill is long, but the view from the top is the best in the country.",
 )
+
+
+TONE = "command tone, " * 20  # what the tests' worker gives a tone for
+TONE_OPTIONS = {"text_lag_ms": 80.0, "chars_per_patch": 2.5, "patch_delay_s": 0.01}
+
+
+Known = dict[str, tuple[np.ndarray[Any, Any], list[float]]]  # of a text: its samples, and where its words end
+
+
+@dataclass
+class Stack:
+    """What a conversation needs, and what was measured of it."""
+
+    title: str
+    livekit: LiveKitServer
+    worker: AgentWorker
+    speech_url: str
+    stories: Sequence[str]
+    known: Known
+    processes: dict[str, int]  # by name
+    figures: Figures = field(default_factory=lambda: Figures())
 
 
 @dataclass
@@ -58,21 +85,23 @@ class Figures:
     words_off: list[int] = field(default_factory=list)  # history − heard, in words
     num_resurrected: int = 0  # old speech heard after an interruption
     num_turns: int = 0
+    memory_mib: list[float] = field(default_factory=list)  # of the agent's processes
 
 
-async def converse(
-    livekit: LiveKitServer, worker: AgentWorker, room: str, options: argparse.Namespace, figures: Figures, known: Known
-) -> None:
-    """One room's turns."""
+async def converse(stacks: Sequence[Stack], room: str, options: argparse.Namespace) -> None:
+    """One room's turns, of each stack in turn."""
     chance = random.Random(f"{room} {options.seed}")
-    async with calling(livekit, room) as caller:
-        await caller.agent_is_here()
+    async with contextlib.AsyncExitStack() as exits:
+        callers = [await exits.enter_async_context(calling(stack.livekit, room)) for stack in stacks]
+        for caller in callers:
+            await caller.agent_is_here()
         await asyncio.sleep(1.0)
         for _ in range(options.turns):
-            story = chance.choice(STORIES)
             after_s = chance.uniform(0.4, 3.5)
-            await turn(caller, worker, room, story, after_s, figures, known)
-            await asyncio.sleep(chance.uniform(0.2, 0.6))
+            for stack, caller in zip(stacks, callers, strict=True):
+                story = chance.choice(stack.stories)
+                await turn(caller, stack.worker, room, story, after_s, stack.figures, stack.known)
+                await asyncio.sleep(chance.uniform(0.2, 0.6))
 
 
 async def turn(
@@ -89,6 +118,7 @@ async def turn(
     said = [one for one in worker.events("said", room, interrupted["at"]) if one["role"] == "assistant"]
     assert said, f"the agent was silent in {room} at {said_at}"
     figures.num_turns += 1
+    figures.memory_mib.append(worker.resident_bytes() / 2**20)
     note_latency(figures, worker, room, asked_at, audible_at, said[0]["metrics"])
     if caller.hearing.audible(interrupted["at"] - 0.03, interrupted["at"] + 0.03):  # it was not in a pause
         figures.to_silence.append(1000 * (last + 0.01 - interrupted["at"]))
@@ -100,9 +130,6 @@ async def turn(
         if fit > 0.7:
             num_heard = sum(end <= position_s for end in ends_s)
             figures.words_off.append(len(said[0]["text"].split()) - num_heard)
-
-
-Known = dict[str, tuple[np.ndarray[Any, Any], list[float]]]
 
 
 def note_latency(
@@ -139,14 +166,32 @@ async def known_speech(speech_url: str) -> Known:
 
 
 @contextlib.contextmanager
-def running_speech() -> Iterator[str]:
+def running_speech(pids: dict[str, int] | None = None) -> Iterator[str]:
+    """Address of a server with the starter voice."""
     port = free_port()
     python = os.environ.get("SERVER_PYTHON", ".venv/bin/python")
     command = [python, "-m", "realtime_tts", "serve", "--port", str(port), "--log-level", "error"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             wait_for_http(f"http://127.0.0.1:{port}/readyz", process)
+            if pids is not None:
+                pids["speech server"] = process.pid
             yield f"ws://127.0.0.1:{port}"
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(20)
+
+
+@contextlib.contextmanager
+def running_tone() -> Iterator[str]:
+    """Address of a server whose worker makes a tone."""
+    python = os.environ.get("SERVER_PYTHON", ".venv/bin/python")
+    command = [python, str(ROOT / "tests/support/serve_fake.py"), "{}", json.dumps(TONE_OPTIONS)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/support")])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            yield str(json.loads(process.stdout.readline())["url"]).replace("http", "ws", 1)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(20)
@@ -174,24 +219,53 @@ def report(title: str, figures: Figures) -> None:
         print(f"  {name:40} {spread(values)}")
     print(f"  turns with a gap above 60 ms: {sum(gap > 60 for gap in figures.gaps)}")
     print(f"  old speech after an interruption: {figures.num_resurrected}")
+    if len(figures.memory_mib) > MEMORY_AFTER:
+        after, last = figures.memory_mib[MEMORY_AFTER - 1], figures.memory_mib[-1]
+        print(f"  the agent's memory after {MEMORY_AFTER} turns {after:.1f} MiB, after the last {last:.1f}")
     if figures.words_off:
         counts = {off: figures.words_off.count(off) for off in sorted(set(figures.words_off))}
         print(f"  words in the history − words heard: {counts}")
 
 
-async def run(options: argparse.Namespace) -> Figures:
+def cpu_s(processes: dict[str, int]) -> dict[str, float]:
+    """Of each process with its children so far, and of this one, in seconds."""
+    spent = {}
+    for name, pid in {**processes, "callers": os.getpid()}.items():
+        family = [psutil.Process(pid)]
+        family += [] if name == "callers" else family[0].children(recursive=True)
+        spent[name] = sum(sum(member.cpu_times()[:2]) for member in family)
+    return spent
+
+
+async def run(options: argparse.Namespace) -> list[Figures]:
     flags = ["--mode", options.mode, "--history", options.history]
     flags += ["--seed", str(SEED)] if options.mode == "clause" else []
-    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
-        livekit = stack.enter_context(running_livekit(os.environ["LIVEKIT_SERVER"]))
-        speech_url = stack.enter_context(running_speech())
-        worker = stack.enter_context(AgentWorker(livekit.environment(), speech_url, Path(directory), *flags))
+    with contextlib.ExitStack() as exits:
+
+        def start(title: str, speech_url: str, stories: Sequence[str], known: Known, pids: dict[str, int]) -> Stack:
+            livekit = exits.enter_context(running_livekit(os.environ["LIVEKIT_SERVER"], pids))
+            directory = Path(exits.enter_context(tempfile.TemporaryDirectory()))
+            worker = exits.enter_context(AgentWorker(livekit.environment(), speech_url, directory, *flags))
+            pids["agent"] = worker.process.pid
+            return Stack(title, livekit, worker, speech_url, stories, known, pids)
+
+        pids: dict[str, int] = {}
+        speech_url = exits.enter_context(running_speech(pids))
         known = await known_speech(speech_url) if options.mode == "clause" else {}
-        figures = Figures()
+        stacks = [start("ours", speech_url, STORIES, known, pids)]
+        if options.beside_a_tone:
+            stacks.append(start("a tone", exits.enter_context(running_tone()), [TONE], {}, {}))
         rooms = [f"room-{index}" for index in range(options.rooms)]
-        await asyncio.gather(*(converse(livekit, worker, room, options, figures, known) for room in rooms))
-    report(f"{options.mode}, {options.rooms} room(s), history as {options.history}", figures)
-    return figures
+        began, before_s = time.monotonic(), cpu_s(pids)
+        await asyncio.gather(*(converse(stacks, room, options) for room in rooms))
+        lasted_s, spent_s = time.monotonic() - began, cpu_s(pids)
+    for stack in stacks:
+        title = f"{stack.title}, {options.mode}, {options.rooms} room(s), history as {options.history}"
+        report(title, stack.figures)
+    shares = {name: spent_s[name] - before_s[name] for name in spent_s}
+    print("  cores used: " + ", ".join(f"{name} {share / lasted_s:.2f}" for name, share in shares.items()), end="")
+    print(f", of {psutil.cpu_count()}")
+    return [stack.figures for stack in stacks]
 
 
 def main() -> None:
@@ -201,13 +275,14 @@ def main() -> None:
     parser.add_argument("--mode", choices=["live", "clause"], default="live", help="clause: judge the history, too")
     parser.add_argument("--history", choices=["heard", "shown"], default="heard", help="whose account the agent keeps")
     parser.add_argument("--seed", type=int, default=0, help="of the texts and moments")
+    parser.add_argument("--beside-a-tone", action="store_true", help="each turn also with a tone in place of speech")
     parser.add_argument("--json", help="a file for all figures")
     options = parser.parse_args()
     if "LIVEKIT_SERVER" not in os.environ:
         sys.exit("set LIVEKIT_SERVER to the path of livekit-server")
     figures = asyncio.run(run(options))
     if options.json:
-        Path(options.json).write_text(json.dumps(figures.__dict__), encoding="utf-8")
+        Path(options.json).write_text(json.dumps([one.__dict__ for one in figures]), encoding="utf-8")
 
 
 if __name__ == "__main__":

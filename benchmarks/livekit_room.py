@@ -45,7 +45,8 @@ class LiveKitServer:
 
 
 @contextlib.contextmanager
-def running_livekit(path: str) -> Iterator[LiveKitServer]:
+def running_livekit(path: str, pids: dict[str, int] | None = None) -> Iterator[LiveKitServer]:
+    """On loopback alone. `pids` gets its process, by name."""
     port, tcp_port = free_port(), free_port()
     udp_start = random.randrange(40_000, 59_000, 100)
     config = {
@@ -68,6 +69,8 @@ def running_livekit(path: str) -> Iterator[LiveKitServer]:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             wait_for_http(f"http://127.0.0.1:{port}", process)
+            if pids is not None:
+                pids["LiveKit server"] = process.pid
             yield LiveKitServer(f"ws://127.0.0.1:{port}")
         finally:
             process.kill()  # asked to end it would wait for its rooms to be empty
