@@ -1,5 +1,5 @@
-"""Cartesia's tags in a text. Pauses (`<break/>`) every text may have; the others we cannot follow, and they are left out,
-not read aloud."""
+"""Cartesia's tags in a text. Pauses (`<break/>`) every text may have; the others we cannot follow, and they are left
+out, not read aloud."""
 
 from __future__ import annotations
 
