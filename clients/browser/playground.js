@@ -103,7 +103,7 @@ async function loadOffer() {
   for (const [name, field] of Object.entries(fields)) field.setRange(ranges[name]);
   const chosen = $('voice').value;
   const byDefault = voices.default_voice ? `Default voice (${voices.default_voice})` : 'Default voice';
-  const named = (voice) => new Option(voice.description ? `${voice.id}: ${voice.description}` : voice.id, voice.id);
+  const named = (voice) => new Option(voice.description ? `${voice.name}: ${voice.description}` : voice.name, voice.id);
   $('voice').replaceChildren(new Option(byDefault, ''), ...voices.voices.map(named));
   $('voice').value = voices.voices.some(({ id }) => id === chosen) ? chosen : '';
 }

@@ -38,12 +38,13 @@ MAX_LEAD_S = 1.0
 CONTENT_POLICY = "default-src 'self'; connect-src 'self' ws:"  # the page needs nothing from elsewhere, nothing inline
 HEADER = struct.Struct(">BBHIIQ")
 VOICES = [
-    {"id": "slt", "description": "US English, higher pitch", "language": "en", "default": True},
-    {"id": "awb", "description": "Scottish English, lower pitch", "language": "en", "default": False},
+    {"id": "slt", "name": "slt", "description": "US English, higher pitch", "language": "en", "default": True},
+    {"id": "awb", "name": "awb", "description": "Scottish English, lower pitch", "language": "en", "default": False},
 ]
 PARAMS = {
     "steps": {"min": 2, "max": 64, "default": 10},
     "cfg": {"min": 0.0, "max": 10.0, "default": 2.0},
+    "speed": {"min": 0.25, "max": 4.0, "default": 1.0},
     "seed": {"min": 0, "max": 99},
 }
 EMOJI = re.compile(r"[\U0001F300-\U0001FAFF]+")

@@ -38,7 +38,7 @@ def run(page: PlaygroundPage, code: str, options: str = "{}") -> object:
 def test_the_snippet_of_the_readme_works_as_pasted(blank: PlaygroundPage, gateway: FakeGateway) -> None:
     readme = (PAGE / "README.md").read_text(encoding="utf-8")
     for kind in ("html", "js"):
-        [snippet] = re.findall(rf"```{kind}\n(.*?)```", readme, re.DOTALL)
+        snippet = re.findall(rf"```{kind}\n(.*?)```", readme, re.DOTALL)[0]
         gateway.pages[f"/hello.{kind}"] = snippet.encode()
     blank.driver.get(f"{gateway.url}hello.html")
     blank.wait(lambda: blank.script("return document.getElementById('speak').onclick !== null"), "connected")
