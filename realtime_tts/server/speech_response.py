@@ -81,7 +81,7 @@ class SpeechResponse(StreamingResponse):
         self._gateway, self._caller = gateway, caller
         self._speech = HttpSpeech(gateway, caller, request, self._rendering.wants_words)
         super().__init__(
-            (), headers=_headers(gateway, request, self._speech.voice), media_type=self._rendering.content_type
+            (), headers=_headers(gateway, caller, request, self._speech.voice), media_type=self._rendering.content_type
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -160,21 +160,22 @@ async def _until_gone(receive: Receive, speech: HttpSpeech) -> None:
     speech.left()
 
 
-def _headers(gateway: Gateway, request: SpeechRequest, voice: str) -> dict[str, str]:
+def _headers(gateway: Gateway, caller: Caller, request: SpeechRequest, voice: str) -> dict[str, str]:
     headers = {
         "cache-control": "no-store",
         "x-accel-buffering": "no",  # nginx would keep the speech until it is whole
         "realtime-tts-voice": ascii(voice)[1:-1],
     }
-    if notices := [*_substitutions(gateway, request, voice), *request.notices]:
+    if notices := [*_substitutions(gateway, caller, request, voice), *request.notices]:
         headers["realtime-tts-notice"] = "; ".join(notices)
     return headers
 
 
-def _substitutions(gateway: Gateway, request: SpeechRequest, voice: str) -> Iterator[str]:
+def _substitutions(gateway: Gateway, caller: Caller, request: SpeechRequest, voice: str) -> Iterator[str]:
     """What stands in for what this server does not have. A client's words are made fit for a header."""
     config, model = gateway.settings.server, gateway.catalogue.ready.model
-    if request.voice not in (None, voice, *dict(config.voice_aliases)):
+    is_id = request.voice is not None and gateway.voices.name_of(request.voice, caller.tenant) == voice
+    if request.voice not in (None, voice, *dict(config.voice_aliases)) and not is_id:
         yield f"voice {ascii(request.voice)[:_MAX_NAME_CHARS]} is not known here, {voice!a} speaks"
     if request.model not in (None, model, *config.model_aliases):
         yield f"model {ascii(request.model)[:_MAX_NAME_CHARS]} is not known here, {model!a} speaks"

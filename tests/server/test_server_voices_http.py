@@ -164,6 +164,19 @@ async def test_speech_in_a_deleted_voice_ends_typed_and_others_go_on(
         assert (await client.until_terminal("b"))["type"] == "context.cancelled"
 
 
+def test_a_voice_speaks_over_plain_http_by_its_id_or_its_name(shared: GatewayHarness, recording: bytes) -> None:
+    with httpx.Client(base_url=shared.url, timeout=30) as http:
+        voice = create(http, "mine", recording).json()
+        try:
+            for name in (voice["id"], "mine"):
+                body = {"input": "Hello.", "voice": name, "response_format": "pcm"}
+                answer = http.post("/v1/audio/speech", json=body)
+                assert (answer.status_code, answer.headers["realtime-tts-voice"]) == (200, "mine")
+                assert "realtime-tts-notice" not in answer.headers
+        finally:
+            http.delete("/v1/voices/mine")
+
+
 def test_speech_over_plain_http_in_a_deleted_voice_ends_broken_off(
     make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes
 ) -> None:
