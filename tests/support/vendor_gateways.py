@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from server_environment import ROOT, server_python
 
 API_KEY = "rtts_a-key-of-the-tests"
@@ -105,7 +106,9 @@ async def until_working(url: str, wanted: bool, timeout_s: float = 5.0) -> None:
 
 
 def run_node(script: Path, *args: str, timeout_s: float = 30.0) -> dict[str, object]:
-    """Run a script with the JavaScript clients beside this file; it prints one JSON object."""
+    """Run a script with the JavaScript clients beside it; it prints one JSON object."""
+    if not (script.parent / "node_modules/.package-lock.json").is_file():
+        pytest.skip("needs the JavaScript clients: npm ci in tests/clients/vendors")
     environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
     done = subprocess.run(
         ["node", str(script), *args], capture_output=True, text=True, timeout=timeout_s, env=environment, check=False
