@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.text.pauses import Pause, PauseFinder
+from realtime_tts.text.pauses import MAX_SILENCE_MS, Pause, PauseFinder
 from realtime_tts.text.planner import OPEN_STALL_S, Planning, SpeechPlanner, SpeechSegment, all_segments
 from realtime_tts.text.segmenter import SegmenterConfig
 
@@ -31,6 +31,7 @@ class PausePlanner:
         self._places = [0]  # in the text without pauses, where one stood; at the text's start none,
         self._shifts = [0]  # and how many characters of pauses there are up to and with it
         self._num_silences = 0
+        self._silence_left_ms = MAX_SILENCE_MS
 
     @property
     def num_chars(self) -> int:
@@ -57,8 +58,9 @@ class PausePlanner:
                 yield from self._placed(self._planner.flushing(now))
                 self._places.append(self._planner.num_chars)
                 self._shifts.append(self._shifts[-1] + found.num_chars)
-                if found.duration_ms > 0:
-                    yield [self._silence(found)]
+                if (duration_ms := min(found.duration_ms, self._silence_left_ms)) > 0:
+                    self._silence_left_ms -= duration_ms
+                    yield [self._silence(found.num_chars, duration_ms)]
             else:
                 yield from self._placed(self._planner.pushing(found, now))
 
@@ -91,11 +93,11 @@ class PausePlanner:
             return None
         return self._last_text_at + self._stall_flush_s
 
-    def _silence(self, pause: Pause) -> SpeechSegment:
+    def _silence(self, num_chars: int, duration_ms: float) -> SpeechSegment:
         end = self.num_chars
         index = self._planner.num_segments + self._num_silences
         self._num_silences += 1
-        return SpeechSegment(index, "", "", end - pause.num_chars, end, (), silence_ms=pause.duration_ms)
+        return SpeechSegment(index, "", "", end - num_chars, end, (), silence_ms=duration_ms)
 
     def _placed(self, planning: Planning) -> Planning:
         for segments in planning:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.text.pause_planner import PausePlanner, PlannerFactory
+from realtime_tts.text.pauses import MAX_SILENCE_MS
 from realtime_tts.text.planner import SpeechSegment
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ,.?!'-"
@@ -133,6 +134,12 @@ def test_a_live_text_ends_its_open_segment_at_a_pause() -> None:
     assert [segment.index for segment in finals] == [0, 1, 2]
     assert any(not segment.final and segment.index == 0 for segment in given)
     assert any(not segment.final and segment.index == 2 for segment in given)
+
+
+def test_a_text_full_of_pauses_is_not_silent_for_hours() -> None:
+    segments = plan("[pause 7s]" * 500 + "done")
+    assert sum(segment.silence_ms for segment in segments) == MAX_SILENCE_MS
+    assert (segments[-1].text.lower(), segments[-1].start) == ("done", 5000)
 
 
 def test_what_cannot_be_spoken_is_told_by_its_place_in_the_text() -> None:
