@@ -96,6 +96,12 @@ class ServerConfig:
         "if the model tells which word it speaks.",
         choices=("auto", "live", "clause"),
     )
+    sentence_pause_ms: float = setting(
+        0.0,
+        "Silence between sentences, beside what the voice makes of their ends, for a client that does not say.",
+        minimum=0,
+        maximum=3000,
+    )
     dialects: tuple[str, ...] = setting(
         DIALECTS, "Dialects of other services that are spoken beside the native one, comma separated.", choices=DIALECTS
     )

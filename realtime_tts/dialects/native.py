@@ -141,6 +141,8 @@ def _parse_params(fields: Fields) -> SpeechParams:
         instructions=params.optional_text("instructions"),
         mode=params.optional_text("mode"),
         speed=params.optional_number("speed"),
+        volume=params.optional_number("volume"),
+        sentence_pause_ms=params.optional_number("sentence_pause_ms"),
     )
 
 

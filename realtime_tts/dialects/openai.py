@@ -62,7 +62,13 @@ def parse_request(body: bytes) -> OpenAIRequest:
         audio=FORMATS[name],
         voice=_parse_voice(fields),
         model=fields.optional_text("model"),
-        params=SpeechParams(speed=_parse_speed(fields), instructions=fields.optional_text("instructions") or None),
+        params=SpeechParams(
+            speed=_parse_speed(fields),
+            instructions=fields.optional_text("instructions") or None,
+            language=fields.optional_text("language") or None,
+            volume=fields.optional_number("volume"),
+            sentence_pause_ms=fields.optional_number("sentence_pause_ms"),
+        ),
     )
     return OpenAIRequest(speech, as_events=stream_format == "sse")
 

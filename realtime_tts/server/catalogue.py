@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from realtime_tts.session.settings import MODES
+from realtime_tts.session.settings import MAX_SENTENCE_PAUSE_MS, MODES
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.voice_store import VoiceRecord
 from realtime_tts.workers import frames
@@ -16,6 +16,7 @@ from realtime_tts.workers.policy import (
     MAX_SEED,
     MAX_SPEED,
     MAX_STEPS,
+    MAX_VOLUME,
     MIN_SPEED,
     MIN_STEPS,
     ZERO_SHOT_VOICE,
@@ -66,6 +67,12 @@ class Catalogue:
             "mode": {"choices": list(MODES), "default": self.defaults.default_mode},
             "seed": {"min": 0, "max": MAX_SEED},
             "speed": {"min": MIN_SPEED, "max": MAX_SPEED, "default": 1.0},
+            "volume": {"min": 0.0, "max": MAX_VOLUME, "default": 1.0},
+            "sentence_pause_ms": {
+                "min": 0.0,
+                "max": MAX_SENTENCE_PAUSE_MS,
+                "default": self.defaults.sentence_pause_ms,
+            },
         }
 
     def voices(self, only: Sequence[str] = (), added: Sequence[VoiceRecord] = ()) -> dict[str, Any]:

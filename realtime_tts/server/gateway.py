@@ -415,6 +415,7 @@ class Gateway:
             language=config.language,
             mode=None if config.mode == "auto" else config.mode,
             stall_flush_s=config.stall_flush_s or None,
+            sentence_pause_ms=config.sentence_pause_ms,
             draw_seed=lambda: secrets.randbelow(2**31),
             voice_aliases=dict(config.voice_aliases),
             name_of=self.voices.name_of,

@@ -61,6 +61,8 @@ class Params(_Body):
     mode: ModeChoice
     seed: SeedRange
     speed: NumberRange
+    volume: NumberRange
+    sentence_pause_ms: NumberRange
 
 
 class Model(_Body):

@@ -241,13 +241,15 @@ class Session:
         """Tell what the session's defaults amount to. A seed that the client left open is another for each context."""
         self._announced = True
         params = SpeechParams(
-            settled.cfg,
-            settled.steps,
-            self._defaults.params.seed,
-            settled.language,
-            settled.instructions,
-            settled.mode,
-            settled.speed,
+            cfg=settled.cfg,
+            steps=settled.steps,
+            seed=self._defaults.params.seed,
+            language=settled.language,
+            instructions=settled.instructions,
+            mode=settled.mode,
+            speed=settled.speed,
+            volume=settled.volume,
+            sentence_pause_ms=settled.sentence_pause_ms,
         )
         self._outbox.post(
             SessionStarted(

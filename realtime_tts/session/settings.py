@@ -8,6 +8,7 @@ from realtime_tts.audio.codecs import AudioFormat
 
 # How text is spoken that is still being written: "live" from its first words on, "clause" by whole clauses.
 MODES = ("live", "clause")
+MAX_SENTENCE_PAUSE_MS = 3000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,8 @@ class SpeechParams:
 
     mode: one of `MODES`.
     speed: of the speech, with its pitch kept; 1: as the model speaks.
+    volume: by what its samples are multiplied; 1: as the model speaks.
+    sentence_pause_ms: silence between sentences, beside what the voice makes of their ends.
     """
 
     cfg: float | None = None
@@ -25,6 +28,8 @@ class SpeechParams:
     instructions: str | None = None
     mode: str | None = None
     speed: float | None = None
+    volume: float | None = None
+    sentence_pause_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,8 @@ class ContextSettings:
     mode: str
     instructions: str | None = None
     speed: float = 1.0
+    volume: float = 1.0
+    sentence_pause_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.errors import InvalidRequest, UnsupportedLanguage, VoiceNotFound
-from realtime_tts.session.settings import MODES, Choices, ContextSettings, SpeechParams
+from realtime_tts.session.settings import MAX_SENTENCE_PAUSE_MS, MODES, Choices, ContextSettings, SpeechParams
 from realtime_tts.text.pause_planner import PausePlanner, PlannerFactory
 from realtime_tts.workers import frames
 from realtime_tts.workers.policy import (
@@ -16,6 +16,7 @@ from realtime_tts.workers.policy import (
     MAX_SEED,
     MAX_SPEED,
     MAX_STEPS,
+    MAX_VOLUME,
     MIN_SPEED,
     MIN_STEPS,
     ZERO_SHOT_VOICE,
@@ -33,6 +34,7 @@ class SpeechDefaults:
         mode: one of `MODES`, for a caller who does not say; None: live where the model tells which word it speaks,
             else by clauses.
         stall_flush_s: see `PausePlanner`.
+        sentence_pause_ms: for a caller who does not say.
         draw_seed: a seed for a caller who leaves it open.
         voice_aliases: other names for voices; a voice of that name comes first.
         name_of: the name of a tenant's voice by its id.
@@ -46,6 +48,7 @@ class SpeechDefaults:
         language: str,
         mode: str | None = None,
         stall_flush_s: float | None,
+        sentence_pause_ms: float = 0.0,
         draw_seed: Callable[[], int],
         voice_aliases: Mapping[str, str] | None = None,
         name_of: Callable[[str, str], str | None] = lambda voice_id, tenant: None,
@@ -57,6 +60,7 @@ class SpeechDefaults:
         self._name_of = name_of
         self._language = _base_of(language)
         self.default_mode = mode or ("live" if ready.text_timing == "measured" else "clause")
+        self.sentence_pause_ms = sentence_pause_ms
         self._draw_seed = draw_seed
         self._planners = PlannerFactory(self.policy.charset, self.policy.max_segment_chars, stall_flush_s)
 
@@ -92,11 +96,17 @@ class SpeechDefaults:
             mode=self.default_mode if params.mode is None else params.mode,
             instructions=params.instructions,
             speed=1.0 if params.speed is None else params.speed,
+            volume=1.0 if params.volume is None else params.volume,
+            sentence_pause_ms=(
+                self.sentence_pause_ms if params.sentence_pause_ms is None else params.sentence_pause_ms
+            ),
         )
 
     def make_planner(self, settings: ContextSettings) -> PausePlanner:
         """A planner of one context's text."""
-        return self._planners.make(settings.language, live=settings.mode == "live")
+        return self._planners.make(
+            settings.language, live=settings.mode == "live", sentence_pause_ms=settings.sentence_pause_ms
+        )
 
     def _voice(self, name: str | None, tenant: str, permissive: bool, only: Sequence[str]) -> str:
         default = only[0] if only else self.default_voice
@@ -138,6 +148,8 @@ def _merge(over: SpeechParams, under: SpeechParams) -> SpeechParams:
         instructions=under.instructions if over.instructions is None else over.instructions,
         mode=under.mode if over.mode is None else over.mode,
         speed=under.speed if over.speed is None else over.speed,
+        volume=under.volume if over.volume is None else over.volume,
+        sentence_pause_ms=under.sentence_pause_ms if over.sentence_pause_ms is None else over.sentence_pause_ms,
     )
 
 
@@ -150,6 +162,12 @@ def _check(params: SpeechParams) -> None:
         raise InvalidRequest(f"seed must be within 0 and {MAX_SEED}", field="params.seed")
     if params.speed is not None and not MIN_SPEED <= params.speed <= MAX_SPEED:
         raise InvalidRequest(f"speed must be within {MIN_SPEED:g} and {MAX_SPEED:g}", field="params.speed")
+    if params.volume is not None and not 0.0 <= params.volume <= MAX_VOLUME:
+        raise InvalidRequest(f"volume must be within 0 and {MAX_VOLUME:g}", field="params.volume")
+    if params.sentence_pause_ms is not None and not 0.0 <= params.sentence_pause_ms <= MAX_SENTENCE_PAUSE_MS:
+        raise InvalidRequest(
+            f"sentence_pause_ms must be within 0 and {MAX_SENTENCE_PAUSE_MS:g}", field="params.sentence_pause_ms"
+        )
     if params.mode is not None and params.mode not in MODES:
         raise InvalidRequest(f"mode must be {' or '.join(MODES)}", field="params.mode")
     if params.instructions is not None and len(params.instructions) > MAX_INSTRUCTION_CHARS:

@@ -212,7 +212,7 @@ class Speaker:
             if isinstance(message, frames.Failed) and not self._closed:
                 raise error_from_code(message.code, message.message)
             self._segment_is_over = isinstance(message, frames.Done)
-            pcm = await self._at_speed(message.payload)
+            pcm = self._at_volume(await self._at_speed(message.payload))
             if self._closed:
                 break
             if isinstance(message, frames.Audio) and message.text_position is not None:
@@ -236,6 +236,14 @@ class Speaker:
             self._tempo = StreamTempo(self.sample_rate_hz, self._settings.speed, self._encoding)
         # A millisecond of work, at high rates: not on the event loop.
         return await asyncio.to_thread(self._tempo.finish if self._segment_is_over else partial(self._tempo.push, pcm))
+
+    def _at_volume(self, pcm: bytes) -> bytes:
+        volume = self._settings.volume
+        if volume == 1.0 or not pcm or self._submitted[0][0].silence_ms:
+            return pcm
+        from realtime_tts.audio.volume import at_volume  # numpy is loaded where it is needed
+
+        return at_volume(pcm, volume, self._encoding)
 
     async def _next(self) -> RequestStream | Silence | None:
         """The request to read now, of the first submitted segment; None when the last one has been read."""

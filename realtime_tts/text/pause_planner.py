@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.text.pauses import MAX_SILENCE_MS, Pause, PauseFinder
+from realtime_tts.text.pauses import MAX_SENTENCE_SILENCE_MS, MAX_SILENCE_MS, Pause, PauseFinder
 from realtime_tts.text.planner import OPEN_STALL_S, Planning, SpeechPlanner, SpeechSegment, all_segments
 from realtime_tts.text.segmenter import SegmenterConfig
 
@@ -22,9 +22,11 @@ class PausePlanner:
     Args:
         planner: of the text without its pauses; nobody else uses it.
         stall_flush_s: as for `SpeechPlanner`; also when the beginning of a pause that does not go on is taken for text.
+        sentence_pause_ms: of silence between two sentences between which the text asks for no pause; its planner cuts
+            by sentence.
     """
 
-    def __init__(self, planner: SpeechPlanner, stall_flush_s: float | None) -> None:
+    def __init__(self, planner: SpeechPlanner, stall_flush_s: float | None, *, sentence_pause_ms: float = 0.0) -> None:
         self._planner, self._stall_flush_s = planner, stall_flush_s
         self._finder = PauseFinder()
         self._last_text_at = 0.0
@@ -32,6 +34,10 @@ class PausePlanner:
         self._shifts = [0]  # and how many characters of pauses there are up to and with it
         self._num_silences = 0
         self._silence_left_ms = MAX_SILENCE_MS
+        self._sentence_pause_ms = sentence_pause_ms
+        self._sentence_silence_left_ms = MAX_SENTENCE_SILENCE_MS
+        self._follows_sentence = False
+        self._num_placed = 0  # segments of the planner's that were given, once or more often
 
     @property
     def num_chars(self) -> int:
@@ -58,6 +64,7 @@ class PausePlanner:
                 yield from self._placed(self._planner.flushing(now))
                 self._places.append(self._planner.num_chars)
                 self._shifts.append(self._shifts[-1] + found.num_chars)
+                self._follows_sentence = False
                 if (duration_ms := min(found.duration_ms, self._silence_left_ms)) > 0:
                     self._silence_left_ms -= duration_ms
                     yield [self._silence(found.num_chars, duration_ms)]
@@ -101,10 +108,25 @@ class PausePlanner:
 
     def _placed(self, planning: Planning) -> Planning:
         for segments in planning:
-            yield [self._with_places(segment) for segment in segments]
+            yield [placed for segment in segments for placed in self._after_pause(segment)]
+
+    def _after_pause(self, segment: SpeechSegment) -> Iterator[SpeechSegment]:
+        """A segment of the planner's, and in front of it the pause between sentences, if one belongs there."""
+        if segment.index == self._num_placed:
+            self._num_placed += 1
+            silence_ms = min(self._sentence_pause_ms, self._sentence_silence_left_ms)
+            if self._follows_sentence and silence_ms > 0:
+                self._sentence_silence_left_ms -= silence_ms
+                self._num_silences += 1
+                start = self._from(segment.start)
+                yield SpeechSegment(
+                    segment.index + self._num_silences - 1, "", "", start, start, (), silence_ms=silence_ms
+                )
+        self._follows_sentence = segment.ends_sentence
+        yield self._with_places(segment)
 
     def _with_places(self, segment: SpeechSegment) -> SpeechSegment:
-        if len(self._places) == 1:
+        if len(self._places) == 1 and self._num_silences == 0:
             return segment
         words = (word._replace(start=self._from(word.start), end=self._to(word.end)) for word in segment.words)
         return replace(
@@ -140,8 +162,9 @@ class PlannerFactory:
         self._segmenter = replace(defaults, max_chars=min(defaults.max_chars, max_segment_chars))
         self._stall_flush_s = stall_flush_s
 
-    def make(self, language: str, *, live: bool = False) -> PausePlanner:
-        """A planner for one context in this language; `live` as for `SpeechPlanner`."""
+    def make(self, language: str, *, live: bool = False, sentence_pause_ms: float = 0.0) -> PausePlanner:
+        """A planner for one context in this language; `live` and the pause as for the planners that it is made of."""
         stall_flush_s = OPEN_STALL_S if live and self._stall_flush_s is None else self._stall_flush_s
-        planner = SpeechPlanner(self._normalizer(language), self._segmenter, stall_flush_s, live=live)
-        return PausePlanner(planner, stall_flush_s)
+        segmenter = replace(self._segmenter, by_sentence=sentence_pause_ms > 0)
+        planner = SpeechPlanner(self._normalizer(language), segmenter, stall_flush_s, live=live)
+        return PausePlanner(planner, stall_flush_s, sentence_pause_ms=sentence_pause_ms)

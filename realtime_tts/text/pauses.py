@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 MAX_PAUSE_MS = 10_000.0
 MAX_SILENCE_MS = 60_000.0  # of one context: a text full of pauses must not hold its place for hours
+MAX_SENTENCE_SILENCE_MS = 600_000.0  # of one context, between its sentences
 DEFAULT_PAUSE_MS = 500.0
 _STRENGTHS_MS = {"none": 0.0, "x-weak": 100.0, "weak": 250.0, "medium": 500.0, "strong": 750.0, "x-strong": 1000.0}
 _MAX_CHARS = 48

@@ -33,6 +33,7 @@ class SpeechSegment:
             that is given again, the earlier words come first, unchanged.
         final: whether it is whole. Until then `text` ends with a word, and `words` lack the last one or few.
         silence_ms: in place of text, words and source: so long nothing is said.
+        ends_sentence: what follows it, if anything does, is another sentence.
     """
 
     index: int
@@ -43,6 +44,7 @@ class SpeechSegment:
     words: tuple[Word, ...]
     final: bool = True
     silence_ms: float = 0.0
+    ends_sentence: bool = False
 
 
 Planning = Iterator[list[SpeechSegment]]
@@ -209,13 +211,21 @@ class SpeechPlanner:
         self._skipped.add(normalized, segment.start)
         parts = split_spoken(normalized, self._config.max_chars)
         for first in range(0, max(1, len(parts)), _STRETCH_PARTS):
-            yield [self._segment_of(part, segment.start) for part in parts[first : first + _STRETCH_PARTS]]
+            stretch = parts[first : first + _STRETCH_PARTS]
+            yield [self._segment_of(part, segment, is_last=part is parts[-1]) for part in stretch]
 
-    def _segment_of(self, part: SpokenPart, offset: int) -> SpeechSegment:
-        start = offset + part.start
+    def _segment_of(self, part: SpokenPart, segment: TextSegment, *, is_last: bool) -> SpeechSegment:
+        start = segment.start + part.start
         self._num_segments += 1
-        words = place_words(part, start)
-        return SpeechSegment(self._num_segments - 1, part.text, part.source, start, start + len(part.source), words)
+        return SpeechSegment(
+            self._num_segments - 1,
+            part.text,
+            part.source,
+            start,
+            start + len(part.source),
+            place_words(part, start),
+            ends_sentence=is_last and segment.ends_sentence,
+        )
 
 
 def all_segments(planning: Planning) -> list[SpeechSegment]:

@@ -40,6 +40,7 @@ class SegmenterConfig:
             `first_min_chars` up to it, so that speech made from the first segments covers the wait for longer ones.
         clause_chars: beyond this length a clause end is good enough for a later segment too.
         max_word_chars: a word longer than this is cut inside.
+        by_sentence: every sentence is a segment of its own, however short.
     """
 
     max_chars: int = 200
@@ -47,6 +48,7 @@ class SegmenterConfig:
     min_chars: int = 60
     clause_chars: int = 120
     max_word_chars: int = 300
+    by_sentence: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_chars", "first_min_chars", "min_chars", "clause_chars", "max_word_chars"):
@@ -55,13 +57,15 @@ class SegmenterConfig:
 
     def sentence_limit(self, num_segments: int) -> int:
         """Length from which a sentence end closes the segment after `num_segments` others."""
+        if self.by_sentence:
+            return 1
         ramp = self.first_min_chars << min(num_segments, 16)
         return min(ramp, max(self.min_chars, self.first_min_chars), max(1, self.max_chars // 2))
 
     def clause_limit(self, num_segments: int) -> int:
         """The same for a clause end."""
         if num_segments == 0:
-            return self.sentence_limit(0)
+            return min(self.first_min_chars, max(1, self.max_chars // 2))
         return min(self.clause_chars, max(1, self.max_chars * 3 // 5))
 
 
@@ -72,6 +76,7 @@ class TextSegment:
     text: str
     start: int
     end: int
+    ends_sentence: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +153,9 @@ class Segmenter:
         """Close the pending segment wherever it stands. What follows starts early again, like the first one."""
         segments: list[TextSegment] = []
         if self._chars:
-            self._cut(len(self._chars), segments)
+            # A sentence as well if what follows is another one.
+            ends_sentence = gap_boundary([*self._chars, " "], "A") >= Boundary.SENTENCE
+            self._cut(len(self._chars), segments, ends_sentence=ends_sentence)
         self._num_segments = 0
         return segments
 
@@ -230,22 +237,22 @@ class Segmenter:
 
     def _settle(self, segments: list[TextSegment]) -> None:
         """Cut for as long as the pending text asks for it."""
-        while (end := self._cut_index()) is not None:
-            self._cut(end, segments)
+        while (cut := self._best_cut()) is not None:
+            self._cut(cut.index, segments, ends_sentence=cut.boundary is Boundary.SENTENCE)
 
-    def _cut_index(self) -> int | None:
+    def _best_cut(self) -> _Gap | None:
         if self._gaps:
             # Only the newest gap can have become good enough; older ones were looked at when they were new.
             newest = self._gaps[-1]
             if newest.num_visible <= self._config.max_chars and self._is_good(newest):
-                return newest.index
+                return newest
         if self._num_visible <= self._config.max_chars:
             return None
         too_long = self._num_visible >= self._config.max_word_chars
         if not too_long and all(map(self._is_poor, self._gaps)):
             return None
         best = max(self._gaps, key=self._score, default=None)
-        return len(self._chars) if best is None else best.index
+        return best or _Gap(len(self._chars), self._num_visible, Boundary.NONE)
 
     def _is_good(self, gap: _Gap) -> bool:
         if gap.boundary is Boundary.SENTENCE:
@@ -289,8 +296,9 @@ class Segmenter:
             end += 1
         return "".join(self._chars[index:end]).lower()
 
-    def _cut(self, end: int, segments: list[TextSegment]) -> None:
-        segments.append(TextSegment("".join(self._chars[:end]), self._offset, self._offset + end))
+    def _cut(self, end: int, segments: list[TextSegment], *, ends_sentence: bool) -> None:
+        text = "".join(self._chars[:end])
+        segments.append(TextSegment(text, self._offset, self._offset + end, ends_sentence))
         self._num_segments += 1
         self._offset += end
         self._num_weighed, self._best_score, self._sure_end = 0, -math.inf, 0

@@ -20,6 +20,7 @@ MAX_CFG = 10.0
 MAX_SEED = 2**53 - 1  # the largest integer that every JSON reader keeps exact
 MAX_INSTRUCTION_CHARS = 500
 MIN_SPEED, MAX_SPEED = 0.25, 4.0  # of what is heard, against what the model speaks
+MAX_VOLUME = 2.0  # the same: a sample of 1 is 1 or softer
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

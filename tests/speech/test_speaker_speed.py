@@ -68,9 +68,12 @@ def segments_of(text: str) -> list[SpeechSegment]:
     return [*planner.push(text, 0.0), *planner.end(0.0)]
 
 
-async def spoken(segments: list[SpeechSegment], speed: float, **options: Any) -> tuple[list[Piece], ScriptedEngine]:
+async def spoken(
+    segments: list[SpeechSegment], speed: float, volume: float = 1.0, **options: Any
+) -> tuple[list[Piece], ScriptedEngine]:
     engine = ScriptedEngine()
-    speaker = Speaker(cast(EngineClient, engine), "c", dataclasses.replace(SETTINGS, speed=speed), **options)
+    settings = dataclasses.replace(SETTINGS, speed=speed, volume=volume)
+    speaker = Speaker(cast(EngineClient, engine), "c", settings, **options)
     for segment in segments:
         speaker.add(segment)
     speaker.end()
@@ -133,3 +136,13 @@ def test_a_length_is_of_what_is_heard(speed: float) -> None:
     pieces, engine = asyncio.run(spoken(segments, speed, max_length_s=1.0, encoding="s16le"))
     assert sum(len(piece.pcm) for piece in pieces) == 2 * RATE_HZ
     assert engine.asked[0].max_patches == math.ceil(speed * RATE_HZ / PATCH_SAMPLES)
+
+
+@pytest.mark.asyncio
+async def test_volume_multiplies_speech_and_lets_pauses_and_times_alone() -> None:
+    segments = segments_of("One two three. [pause 1s] Four five six.")
+    plain, _ = await spoken(segments, 1.0)
+    softer, _ = await spoken(segments, 1.0, volume=0.5)
+    pcm, soft = (np.frombuffer(b"".join(piece.pcm for piece in each), "<i2") for each in (plain, softer))
+    np.testing.assert_allclose(soft, pcm / 2, atol=0.5)
+    assert [(piece.audio_ms, piece.reached) for piece in plain] == [(piece.audio_ms, piece.reached) for piece in softer]

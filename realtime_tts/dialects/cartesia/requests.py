@@ -58,15 +58,21 @@ def read_params(fields: Fields) -> SpeechParams:
     language, locale = fields.optional_text("language"), fields.optional_text("locale")
     if language is not None and locale is not None and language != locale:
         raise InvalidMessage("a request has a language or a locale, not both", field="locale")
-    return SpeechParams(language=language or locale or None, speed=_read_speed(fields))
+    return SpeechParams(
+        language=language or locale or None, speed=_read_speed(fields), volume=_config(fields).optional_number("volume")
+    )
 
 
 def _read_speed(fields: Fields) -> float | None:
-    speed = (fields.optional_object("generation_config") or Fields({})).optional_number("speed")
+    speed = _config(fields).optional_number("speed")
     name = fields.optional_text("speed")
     if name is not None and name not in SPEEDS:
         raise InvalidMessage(f"speed is one of {', '.join(SPEEDS)}", field="speed")
     return SPEEDS[name] if speed is None and name is not None else speed
+
+
+def _config(fields: Fields) -> Fields:
+    return fields.optional_object("generation_config") or Fields({})
 
 
 def read_raw_format(fields: Fields) -> AudioFormat:
@@ -131,10 +137,7 @@ def _stream_format(wanted: Fields) -> StreamFormat:
 
 def _notices(fields: Fields) -> Iterator[str]:
     """What this server does not do; on a socket there is no way to say so."""
-    config = fields.optional_object("generation_config") or Fields({})
-    if config.optional_number("volume") not in (None, 1.0):
-        yield "volume is ignored"
-    if config.optional_text("emotion") not in (None, "neutral"):
+    if _config(fields).optional_text("emotion") not in (None, "neutral"):
         yield "emotion is ignored"
     for name in ("pronunciation_dict_id", "normalization"):
         if fields.optional_text(name) not in (None, "auto"):
