@@ -1,16 +1,19 @@
-/** The visitor's microphone, to know when to be silent. What it hears stays in the page: nothing is kept or sent. */
+/** The visitor's microphone. What it hears stays in the page: nothing is kept or sent here. */
 
 import { MicrophoneUnavailable } from './errors.js';
 
 /** Events: `speech` (true or false: somebody speaks), `level` (dB of full scale), `lost` (it was taken away). */
 export class Microphone extends EventTarget {
-  /** Asks the visitor. @returns {Promise<Microphone>} @throws {MicrophoneUnavailable} */
-  static async open() {
+  /**
+   * Asks the visitor.
+   * @param {MediaTrackConstraints} [audio] by default so that a loudspeaker does not interrupt itself
+   * @returns {Promise<Microphone>} @throws {MicrophoneUnavailable}
+   */
+  static async open(audio = { echoCancellation: true, noiseSuppression: true }) {
     if (!navigator.mediaDevices?.getUserMedia) throw MicrophoneUnavailable.because('NotSupportedError');
     let stream;
     try {
-      // Without echo cancellation a loudspeaker would interrupt itself.
-      stream = await navigator.mediaDevices.getUserMedia({ audio: { echoCancellation: true, noiseSuppression: true } });
+      stream = await navigator.mediaDevices.getUserMedia({ audio });
     } catch (error) {
       throw MicrophoneUnavailable.because(error.name);
     }

@@ -6,9 +6,13 @@ import { simulateModel } from './llm-simulator.js';
 import { Notice } from './notice.js';
 import { NumberField } from './number-field.js';
 import { Player, RealtimeTTS, ServerHttp } from './realtime-tts.js';
+import { SamplePlayer } from './sample-player.js';
 import { SAMPLES } from './sample-texts.js';
 import { Transcript } from './transcript.js';
+import { VoiceEditor } from './voice-editor.js';
+import { VoiceMaker } from './voice-maker.js';
 import { VoiceSwitch } from './voice-switch.js';
+import { VoiceTiles } from './voice-tiles.js';
 import { Waveform } from './waveform.js';
 
 const STREAM = 'v1/stream';
@@ -21,6 +25,10 @@ const waveform = new Waveform($('wave'));
 const notice = new Notice($('notice'));
 const keys = new KeyDialog($('key-dialog'));
 const voiceSwitch = new VoiceSwitch($('voice-switch'), () => interrupt());
+const voices = new VoiceTiles($('voices'), $('versus'), { hear: hearPreview, edit: (voice) => editor.open(voice) });
+const maker = new VoiceMaker($('voice-dialog'), (fields) => http().addVoice(fields), voiceMade);
+const editor = new VoiceEditor($('edit-dialog'), { rename: renameVoice, remove: deleteVoice });
+const preview = new SamplePlayer();
 const fields = Object.fromEntries(['steps', 'cfg', 'speed', 'seed'].map((name) => [name, new NumberField($(name))]));
 const hook = new URLSearchParams(location.search).get('test') === '1' ? await import('./probe.js') : null;
 
@@ -31,6 +39,10 @@ let context = null;
 /** The one whose text is on stage, also when it is over. */
 let staged = null;
 let writing = new AbortController();
+/** What the server says about voices that visitors make. */
+let making = {};
+/** Who says the text after the one who speaks: {text, voices}. */
+let toCome = null;
 let underrunsBefore = 0; // of earlier contexts
 let attempts = 0; // to connect; only the last one counts
 /** How much of the text was written when it was first heard. @type {string | null} */
@@ -95,18 +107,57 @@ function sessionError(error) {
   else notice.show(error);
 }
 
+const http = () => new ServerHttp(STREAM, keys.key);
+
 /** What the server has: voices, and the ranges of the parameters. */
-async function loadOffer() {
-  const http = new ServerHttp(STREAM, keys.key);
-  const [models, voices] = await Promise.all([http.get('models'), http.get('voices')]);
-  const ranges = models.data?.[0]?.params ?? {};
-  for (const [name, field] of Object.entries(fields)) field.setRange(ranges[name]);
-  const chosen = $('voice').value;
-  const byDefault = voices.default_voice ? `Default voice (${voices.default_voice})` : 'Default voice';
-  const named = (voice) => new Option(voice.description ? `${voice.name}: ${voice.description}` : voice.name, voice.id);
-  $('voice').replaceChildren(new Option(byDefault, ''), ...voices.voices.map(named));
-  $('voice').value = voices.voices.some(({ id }) => id === chosen) ? chosen : '';
+async function loadOffer(chooseVoice) {
+  const [models, offered] = await Promise.all([http().get('models'), http().get('voices')]);
+  const [model = {}] = models.data ?? [];
+  for (const [name, field] of Object.entries(fields)) field.setRange(model.params?.[name]);
+  making = model.voice_making;
+  $('new-voice').hidden = making === undefined; // an older server
+  voices.show(offered.voices, chooseVoice);
 }
+
+// ---- voices -------------------------------------------------------------------------------------------------------
+
+async function hearPreview(voice) {
+  const again = preview.playing && preview.of === voice.id;
+  preview.stop();
+  if (again) return;
+  interrupt();
+  voices.showHeard(voice.id, true);
+  try {
+    const recording = await http().preview(voice.id);
+    await preview.play(recording, voice.id);
+  } catch (error) {
+    voices.showHeard();
+    notice.show(error);
+  }
+}
+
+async function voiceMade(voice) {
+  await loadOffer(voice.id);
+  sayAboutVoices([`${voice.name} is ready.`, ...(voice.warnings ?? []).map(({ message }) => sentence(message))].join(' '));
+}
+
+async function renameVoice(id, name) {
+  await http().changeVoice(id, { name });
+  await loadOffer();
+}
+
+async function deleteVoice(id) {
+  await http().deleteVoice(id);
+  await loadOffer();
+  sayAboutVoices('It is gone from the server.');
+}
+
+function sayAboutVoices(words) {
+  $('voice-note').textContent = words;
+  $('voice-note').hidden = words === '';
+}
+
+const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}.`;
 
 // ---- speaking -----------------------------------------------------------------------------------------------------
 
@@ -121,10 +172,21 @@ async function speak() {
     if (!tts) return undefined;
   }
   if (context) interrupt();
+  preview.stop();
+  sayAboutVoices('');
+  const [first, ...others] = voices.speakers;
+  toCome = { text, voices: others, num: others.length + 1 };
+  bringStageIntoView();
+  return speakWith(first, text);
+}
+
+/** @param {string | undefined} voice its id */
+function speakWith(voice, text) {
   const params = Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.number]));
   if (isStreamed()) params.mode = $('form').elements.mode.value;
-  begin(tts.open({ voice: $('voice').value || undefined, params }));
-  bringStageIntoView();
+  const next = tts.open({ voice, params });
+  next.speaker = toCome.num > 1 ? voices.titleOf(voice) : ''; // who speaks is told where several do
+  begin(next);
   return write(context, text);
 }
 
@@ -174,6 +236,7 @@ function begin(next) {
 
 async function interrupt() {
   const target = context;
+  toCome = null;
   if (!target) return;
   writing.abort();
   context = null;
@@ -202,6 +265,7 @@ function finish(target) {
   if (target.state === 'failed') {
     return transcript.cut(target.spokenByClock().spokenChars, target.number === null ? 'not spoken' : 'stopped here');
   }
+  if (toCome?.voices.length > 0) return speakWith(toCome.voices.shift(), toCome.text);
   if (target.audioMs > 0) return setPhase('finished', `Finished: ${seconds(target.audioMs)} of speech.`);
   $('left-out').hidden = true; // all of it was: said once
   return setPhase('finished', 'Nothing in this text can be spoken.');
@@ -212,6 +276,7 @@ function fail(target, error) {
   const lost = error.code === 'connection_lost' ? ': the connection was lost' : '';
   setPhase('failed', target.number === null ? 'Not spoken' : `Stopped early${lost}`);
   writing.abort();
+  toCome = null;
 }
 
 // ---- showing ------------------------------------------------------------------------------------------------------
@@ -247,7 +312,8 @@ function showWords(target, words) {
 }
 
 function speakingWords() {
-  return tts?.state === 'reconnecting' && tts.player.bufferedMs === 0 ? 'Waiting for the server' : 'Speaking';
+  if (tts?.state === 'reconnecting' && tts.player.bufferedMs === 0) return 'Waiting for the server';
+  return staged?.speaker ? `Speaking: ${staged.speaker}` : 'Speaking';
 }
 
 function showHeard(heardMs) {
@@ -315,18 +381,20 @@ $('form').addEventListener('submit', (event) => (event.preventDefault(), speak()
 $('interrupt').addEventListener('click', () => (interrupt(), $('speak').focus()));
 $('dismiss').addEventListener('click', () => notice.clear());
 $('codec').addEventListener('change', reconnect);
+$('new-voice').addEventListener('click', () => (interrupt(), preview.stop(), maker.open(making)));
+preview.addEventListener('change', () => voices.showHeard(preview.playing ? preview.of : undefined));
 $('rate').addEventListener('input', () => ($('rate-out').textContent = `${$('rate').value} tokens/s`));
 for (const option of $('form').elements.source) {
   option.addEventListener('change', () => ($('streamed').hidden = !isStreamed()));
 }
 document.addEventListener('keydown', (event) => {
-  if ($('key-dialog').open) return;
+  if (document.querySelector('dialog[open]')) return;
   if (event.key === 'Escape') interrupt();
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) speak();
 });
 
 // A page kept for "back" would keep its session and its speech on the server; a clean close frees both at once.
-addEventListener('pagehide', () => (voiceSwitch.turnOff(), tts?.close()));
+addEventListener('pagehide', () => (voiceSwitch.turnOff(), preview.stop(), tts?.close()));
 addEventListener('pageshow', ({ persisted }) => persisted && reconnect());
 
 hook?.expose(() => tts, voiceSwitch);

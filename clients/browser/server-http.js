@@ -4,6 +4,7 @@ import { ConnectionLost, HandshakeRefused, ServerError } from './errors.js';
 import { requireKey } from './protocol.js';
 
 const TIMEOUT_MS = 5_000;
+const MAKING_TIMEOUT_MS = 120_000; // a recording is sent, looked at and encoded; a preview is spoken
 const NOT_OPENED = 1006; // all that a browser says of a socket that was refused, whatever the answer was
 const NO_REASON = new Set(['not_found', 'method_not_allowed']); // a proxy that passes the stream on and nothing else
 
@@ -26,11 +27,37 @@ export class ServerHttp {
    * @throws {ServerError | ConnectionLost}
    */
   async get(path) {
-    const response = await this.#fetch(path, { headers: this.headers });
-    const body = await response?.json().catch(() => null);
-    if (response?.ok && body) return body;
-    if (body?.code) throw ServerError.fromWire(body);
-    throw new ConnectionLost(response ? `The server answered ${response.status}` : 'The server did not answer');
+    const body = await (await this.#ask(path)).json().catch(() => null);
+    if (body) return body;
+    throw new ConnectionLost('The server answered something else');
+  }
+
+  /**
+   * @param {{name: string, reference?: Blob, prompt?: Blob, prompt_text?: string, instructions?: string, consent?: string}} fields
+   *   of `POST /v1/voices`
+   * @returns {Promise<{id: string, name: string, warnings: {code: string, message: string}[]}>}
+   * @throws {ServerError | ConnectionLost}
+   */
+  async addVoice(fields) {
+    const body = new FormData();
+    for (const [name, value] of Object.entries(fields)) body.append(name, value);
+    return (await this.#ask('voices', { method: 'POST', body, timeoutMs: MAKING_TIMEOUT_MS })).json();
+  }
+
+  /** @param {string} id of an added voice @param {{name?: string, description?: string}} change */
+  async changeVoice(id, change) {
+    const body = JSON.stringify(change);
+    return (await this.#ask(`voices/${encodeURIComponent(id)}`, { method: 'PATCH', body })).json();
+  }
+
+  /** @param {string} id of an added voice */
+  async deleteVoice(id) {
+    await this.#ask(`voices/${encodeURIComponent(id)}`, { method: 'DELETE' });
+  }
+
+  /** A sentence in a voice. @param {string} id @returns {Promise<Blob>} a WAV file */
+  async preview(id) {
+    return (await this.#ask(`voices/${encodeURIComponent(id)}/preview`, { timeoutMs: MAKING_TIMEOUT_MS })).blob();
   }
 
   /** Whether a socket is worth trying. Where a page may not ask (CORS, CSP), it always is. */
@@ -61,9 +88,17 @@ export class ServerHttp {
     }
   }
 
+  async #ask(path, options) {
+    const response = await this.#fetch(path, { headers: this.headers, ...options });
+    if (response?.ok) return response;
+    const body = await response?.json().catch(() => null);
+    if (body?.code) throw ServerError.fromWire(body);
+    throw new ConnectionLost(response ? `The server answered ${response.status}` : 'The server did not answer');
+  }
+
   /** @returns {Promise<Response | null>} null: nobody answered, or this page may not know */
-  async #fetch(path, options) {
-    const signal = AbortSignal.timeout(TIMEOUT_MS);
+  async #fetch(path, { timeoutMs = TIMEOUT_MS, ...options } = {}) {
+    const signal = AbortSignal.timeout(timeoutMs);
     return fetch(new URL(path, this.base), { cache: 'no-store', signal, ...options }).catch(() => null);
   }
 }

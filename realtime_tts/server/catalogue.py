@@ -26,10 +26,10 @@ from realtime_tts.workers.policy import (
 class Catalogue:
     """Built once from a worker's `Ready`; immutable afterwards."""
 
-    def __init__(self, ready: frames.Ready, defaults: SpeechDefaults, max_text_chars: int) -> None:
+    def __init__(self, ready: frames.Ready, defaults: SpeechDefaults, max_text_chars: int, consent: str) -> None:
         self.ready, self.defaults = ready, defaults
         self.created = int(time.time())  # that is, loaded
-        self._max_text_chars = max_text_chars
+        self._max_text_chars, self._consent = max_text_chars, consent
 
     def models(self) -> dict[str, Any]:
         """The body of `GET /v1/models`."""
@@ -49,6 +49,7 @@ class Catalogue:
                     "default_cfg": self.defaults.policy.default_cfg,
                     "params": self._params(),
                     "text": {"max_chars": self._max_text_chars},
+                    "voice_making": {"instructions": ready.takes_instructions, "consent": self._consent},
                     "device": ready.device,
                     "dtype": ready.dtype,
                     "attention_backend": ready.backend,

@@ -420,7 +420,7 @@ class Gateway:
             voice_aliases=dict(config.voice_aliases),
             name_of=self.voices.name_of,
         )
-        return Catalogue(ready, defaults, config.max_text_chars)
+        return Catalogue(ready, defaults, config.max_text_chars, config.voice_consent)
 
     def _session_config(self, catalogue: Catalogue, habits: Habits) -> SessionConfig:
         limits = self.settings.server

@@ -65,6 +65,13 @@ class Params(_Body):
     sentence_pause_ms: NumberRange
 
 
+class VoiceMaking(_Body):
+    """What `POST /v1/voices` takes beside recordings, and what it asks for."""
+
+    instructions: bool = Field(description="a description alone makes a voice")
+    consent: Literal["required", "attested", "off"] = Field(description="what a cloned voice needs of its speaker")
+
+
 class Model(_Body):
     id: str
     object: Literal["model"]
@@ -77,6 +84,7 @@ class Model(_Body):
     default_cfg: float
     params: Params
     text: Length = Field(description="of one context")
+    voice_making: VoiceMaking
     device: str
     dtype: str
     attention_backend: str

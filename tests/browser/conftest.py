@@ -101,10 +101,12 @@ def page(chromium: webdriver.Chrome, gateway: FakeGateway) -> Iterator[Playgroun
 
 
 @pytest.fixture(scope="session")
-def starter_voice_url() -> Iterator[str]:
-    """`realtime-tts serve` with the starter voice."""
-    with running_server() as server:
-        yield f"http://127.0.0.1:{server.port}/"
+def starter_voice_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`realtime-tts serve` with the starter voice, and no voices of the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        with running_server() as server:
+            yield f"http://127.0.0.1:{server.port}/"
 
 
 @pytest.fixture(params=["scripted", "starter-voice"])

@@ -35,7 +35,8 @@ PAGE = Path(__file__).parents[2] / "clients" / "browser"
 MS_PER_CHAR = 40
 FRAME_MS = 20
 MAX_LEAD_S = 1.0
-CONTENT_POLICY = "default-src 'self'; connect-src 'self' ws:"  # the page needs nothing from elsewhere, nothing inline
+# The page needs nothing from elsewhere, nothing inline.
+CONTENT_POLICY = "default-src 'self'; connect-src 'self' ws:; media-src 'self' blob:"
 HEADER = struct.Struct(">BBHIIQ")
 VOICES = [
     {"id": "slt", "name": "slt", "description": "US English, higher pitch", "language": "en", "default": True},
@@ -139,6 +140,7 @@ class FakeGateway:
         self.full = False  # while True, the server answers but takes no more connections
         self.key: str | None = None  # the key it wants
         self.params: dict[str, Any] | None = PARAMS
+        self.makes_voices = True  # an older server does not
         self.warns = True  # an older server says nothing of what it leaves out
         self.port = 0  # the same one after a restart
         self.pages: dict[str, bytes] = {}  # further pages to serve, by path
@@ -208,6 +210,8 @@ class FakeGateway:
         if path == "/v1/stream":
             return _problem(429, "too_many_sessions", "no more") if self.full else None
         model = {"id": "tones", **({"params": self.params} if self.params else {})}
+        if self.makes_voices:
+            model["voice_making"] = {"instructions": True, "consent": "required"}
         bodies: dict[str, dict[str, Any]] = {
             "/readyz": {"status": "ready"},
             "/v1/models": {"data": [model]},

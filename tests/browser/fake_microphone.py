@@ -11,7 +11,7 @@ from realtime_tts_client import synthesize
 RATE_HZ = 48_000
 NOISE_FROM_S, NOISE_TO_S = 1.0, 3.0
 SPEECH_FROM_S = 3.5
-SENTENCE = "Please stop now."
+SENTENCE = "Please stop now, there is something that I would like to say before you go on."
 
 
 def microphone_recording(path: Path, server_url: str) -> Path:

@@ -44,6 +44,9 @@ class PlaygroundPage:
             value,
         )
 
+    def choose_voice(self, voice: str) -> None:
+        self.script("document.querySelector(`[name=voice][value='${arguments[0]}']`).click()", voice)
+
     def let_a_model_write(self, tokens_per_s: int) -> None:
         self.script("document.querySelector('[name=source][value=llm]').click()")
         self.choose("rate", str(tokens_per_s))
@@ -61,6 +64,8 @@ class PlaygroundPage:
         return int(self.last()["number"])
 
     def click(self, element_id: str) -> None:
+        # On a small screen the buttons at the bottom lie over what is not scrolled to.
+        self.script("document.getElementById(arguments[0]).scrollIntoView({ block: 'center' })", element_id)
         self.driver.find_element("id", element_id).click()
 
     def press_escape(self) -> None:
@@ -85,6 +90,19 @@ class PlaygroundPage:
 
     def lit_words(self) -> list[str]:
         return list(self.script("return [...document.querySelectorAll('.word.heard')].map((e) => e.textContent)"))
+
+    def voices(self) -> dict[str, str]:
+        """What the tiles are called, by the id of the voice."""
+        return dict(
+            self.script(
+                "return [...document.querySelectorAll('.tile')].map("
+                "(e) => [e.dataset.voice, e.querySelector('.name').textContent])"
+            )
+        )
+
+    def chosen_voice(self) -> str | None:
+        found = self.script("return document.querySelector('[name=voice]:checked')?.value")
+        return None if found is None else str(found)
 
     def struck_text(self) -> str:
         return str(self.script("return document.querySelector('#transcript-text s')?.textContent ?? ''"))

@@ -127,8 +127,8 @@ def test_a_refused_context_is_explained_and_leaves_nothing_hanging(page: Playgro
 
 
 def test_the_first_error_stays_not_the_one_that_follows(page: PlaygroundPage, gateway: FakeGateway) -> None:
-    page.script("document.getElementById('voice').add(new Option('gone', 'gone'))")
-    page.choose("voice", "gone")
+    page.script("document.querySelector('[name=voice][value=awb]').value = 'gone'")
+    page.choose_voice("gone")
     page.write(TEXT)
     page.click("speak")
     page.wait(lambda: page.phase() == "failed", "told")
@@ -212,7 +212,8 @@ def test_interrupting_a_writing_model_stops_its_writing(page: PlaygroundPage, ga
 
 def test_voice_and_parameters_reach_the_server(page: PlaygroundPage, gateway: FakeGateway) -> None:
     page.script("document.querySelector('details').open = true")
-    for element_id, value in (("voice", "awb"), ("steps", "8"), ("cfg", "1.5"), ("speed", "0.9"), ("seed", "7")):
+    page.choose_voice("awb")
+    for element_id, value in (("steps", "8"), ("cfg", "1.5"), ("speed", "0.9"), ("seed", "7")):
         page.choose(element_id, value)
     page.speak(TEXT)
     [opening] = gateway.messages("text")

@@ -1,0 +1,107 @@
+/** The voices as tiles: which one speaks, which one is compared with it, how each sounds. */
+
+/** @typedef {{id: string, name: string, kind?: string, description?: string, language?: string, default?: boolean,
+ *   instructions?: string | null, consent?: {given_by: string, scope: string, at: number} | null}} Voice */
+
+const KINDS = { cloned: 'your recording', designed: 'your description' };
+const ICONS = {
+  hear: 'M8 5v14l11-7z',
+  stop: 'M7 7h10v10H7z',
+  edit: 'M6 10a2 2 0 1 0 0 4 2 2 0 0 0 0-4zm6 0a2 2 0 1 0 0 4 2 2 0 0 0 0-4zm6 0a2 2 0 1 0 0 4 2 2 0 0 0 0-4z',
+};
+
+/** What a visitor calls a voice: a model's own are named by speakers' codes, and described. @param {Voice} voice */
+export function titleOf({ name, description, kind }) {
+  return kind in KINDS || !description ? name : description;
+}
+
+/** @param {Voice} voice */
+export function subtitleOf({ name, description, kind, instructions }) {
+  if (kind in KINDS) return description || instructions || `From ${KINDS[kind]}`;
+  return description ? name : '';
+}
+
+export class VoiceTiles {
+  /**
+   * @param {HTMLElement} element where the tiles go
+   * @param {HTMLSelectElement} versus the one to compare with
+   * @param {{hear: (voice: Voice) => void, edit: (voice: Voice) => void}} actions
+   */
+  constructor(element, versus, actions) {
+    this.element = element;
+    this.versus = versus;
+    this.actions = actions;
+    /** @type {Voice[]} */
+    this.voices = [];
+  }
+
+  /** Id of the chosen one; undefined: the server's own choice. */
+  get chosen() {
+    return this.element.querySelector('input:checked')?.value;
+  }
+
+  /** Ids of those that say the text, one after the other. @returns {(string | undefined)[]} */
+  get speakers() {
+    const { value } = this.versus;
+    return value && value !== this.chosen ? [this.chosen, value] : [this.chosen];
+  }
+
+  /** @param {string} [id] */
+  titleOf(id) {
+    const voice = this.voices.find((one) => one.id === id);
+    return voice ? titleOf(voice) : '';
+  }
+
+  /** What was chosen before stays so, if it is still there. @param {Voice[]} voices @param {string} [choose] id of a new one */
+  show(voices, choose) {
+    const wanted = [choose, this.chosen, voices.find((voice) => voice.default)?.id, voices[0]?.id];
+    const chosen = wanted.find((id) => voices.some((voice) => voice.id === id));
+    const versus = this.versus.value;
+    this.voices = voices;
+    this.element.replaceChildren(...voices.map((voice) => this.#tile(voice, voice.id === chosen)));
+    this.versus.replaceChildren(new Option('Nobody', ''), ...voices.map((voice) => new Option(titleOf(voice), voice.id)));
+    this.versus.value = voices.some(({ id }) => id === versus) ? versus : '';
+    this.element.querySelector('input:checked')?.closest('.tile').scrollIntoView({ block: 'nearest' });
+  }
+
+  /** Which voice is being previewed, and whether it is on its way. @param {string} [id] @param {boolean} [waiting] */
+  showHeard(id, waiting = false) {
+    for (const tile of this.element.children) {
+      const isIt = tile.dataset.voice === id;
+      const button = tile.querySelector('.hear');
+      tile.dataset.heard = isIt ? (waiting ? 'waiting' : 'now') : '';
+      button.querySelector('path').setAttribute('d', isIt && !waiting ? ICONS.stop : ICONS.hear);
+      button.setAttribute('aria-label', `${isIt ? 'Stop' : 'Hear'} ${this.titleOf(tile.dataset.voice)}`);
+    }
+  }
+
+  #tile(voice, checked) {
+    const tile = make('div', { className: 'tile' });
+    tile.dataset.voice = voice.id;
+    const radio = make('input', { type: 'radio', name: 'voice', value: voice.id, checked });
+    const label = make('label', {}, radio, make('span', { className: 'name', textContent: titleOf(voice) }));
+    if (subtitleOf(voice)) label.append(make('span', { className: 'about', textContent: subtitleOf(voice) }));
+    tile.append(label, iconButton('hear', `Hear ${titleOf(voice)}`, () => this.actions.hear(voice)));
+    if (voice.kind in KINDS) tile.append(iconButton('edit', `Rename or delete ${voice.name}`, () => this.actions.edit(voice)));
+    return tile;
+  }
+}
+
+function make(name, properties, ...children) {
+  const element = Object.assign(document.createElement(name), properties);
+  element.append(...children);
+  return element;
+}
+
+function iconButton(icon, words, onClick) {
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
+  svg.setAttribute('viewBox', '0 0 24 24');
+  svg.setAttribute('aria-hidden', 'true');
+  path.setAttribute('d', ICONS[icon]);
+  svg.append(path);
+  const button = make('button', { type: 'button', className: icon }, svg);
+  button.setAttribute('aria-label', words);
+  button.addEventListener('click', onClick);
+  return button;
+}

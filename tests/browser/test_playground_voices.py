@@ -1,0 +1,206 @@
+"""Voices on the page: chosen from tiles, heard, compared; made of a recording, renamed, deleted on a real server."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+import wave
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_gateway import VOICES, FakeGateway
+from playground_page import PlaygroundPage
+from realtime_tts_client import synthesize
+from selenium.webdriver import Chrome, Keys
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
+
+TEXT = "A short one."
+SPOKEN = "When the sunlight strikes raindrops in the air, they act as a prism and form a rainbow."
+
+
+def is_open(page: PlaygroundPage, dialog: str) -> bool:
+    return bool(page.script("return document.getElementById(arguments[0]).open", dialog))
+
+
+def tile_button(page: PlaygroundPage, voice: str, button: str) -> None:
+    page.script("document.querySelector(`.tile[data-voice='${arguments[0]}'] .${arguments[1]}`).click()", voice, button)
+
+
+def opened(gateway: FakeGateway) -> list[str]:
+    """The voices of the contexts so far."""
+    return [message["voice"] for message in gateway.messages("text") if "voice" in message]
+
+
+# ---- with the scripted gateway ---------------------------------------------------------------------------------------
+
+
+def test_the_default_voice_is_chosen_and_another_one_is_an_arrow_away(
+    page: PlaygroundPage, gateway: FakeGateway
+) -> None:
+    assert page.voices() == {voice["id"]: voice["description"] for voice in VOICES}, "by what describes them"
+    assert page.chosen_voice() == "slt"
+    page.script("document.querySelector('[name=voice]:checked').focus()")
+    page.driver.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
+    assert page.chosen_voice() == "awb"
+    page.speak(TEXT)
+    assert opened(gateway) == ["awb"]
+
+
+def test_two_voices_are_compared_one_after_the_other(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    page.choose("versus", "awb")
+    page.speak(TEXT)
+    assert page.text_of("phase") == "Speaking: US English, higher pitch"
+    page.wait(lambda: page.text_of("phase") == "Speaking: Scottish English, lower pitch", "the other one's turn")
+    page.wait(lambda: page.phase() == "finished", "heard to the end")
+    assert opened(gateway) == ["slt", "awb"]
+    assert [message["text"] for message in gateway.messages("text")] == [TEXT, TEXT]
+
+    page.speak(TEXT * 4)
+    page.press_escape()
+    page.wait(lambda: page.phase() == "interrupted", "interrupted")
+    page.speak(TEXT)
+    page.wait(lambda: page.phase() == "finished", "heard to the end")
+    assert opened(gateway)[2:] == ["slt", "slt", "awb"], "the one that was to come is not heard any more"
+
+
+def test_an_older_server_is_not_asked_to_make_voices(chromium: Chrome, gateway: FakeGateway) -> None:
+    gateway.makes_voices = False
+    page = PlaygroundPage(chromium, gateway.url)
+    page.open()
+    assert not page.driver.find_element("id", "new-voice").is_displayed()
+    page.leave()
+
+
+def test_what_is_missing_is_said_before_anything_is_sent(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    page.click("new-voice")
+    fault = lambda: page.text_of("voice-fault")  # noqa: E731
+    for wanted, element_id, entered in [
+        ("Record a few seconds", "", ""),
+        ("Describe the voice", "instructions", "An old man, slow and warm"),
+        ("Give the voice a name", "voice-name", "Grandpa"),
+    ]:
+        page.click("make-voice")
+        page.wait(lambda wanted=wanted: wanted in fault(), "told")  # type: ignore[misc]
+        page.script("document.querySelector('[name=made-of][value=describe]').click()")
+        if element_id:
+            page.driver.find_element("id", element_id).send_keys(entered)
+    assert not page.driver.find_element("id", "consent").is_displayed(), "nobody is cloned"
+    page.script("document.querySelector('[name=made-of][value=record]').click()")
+    assert page.driver.find_element("id", "consent-by").is_displayed(), "this server wants to know"
+    page.press_escape()
+    page.wait(lambda: not is_open(page, "voice-dialog"), "closed")
+    assert [path for path in gateway.requests if path.startswith("/v1/voices/")] == []
+
+
+# ---- with a real server ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def real_page(listening_chromium: Chrome, starter_voice_url: str) -> Iterator[PlaygroundPage]:
+    playground = PlaygroundPage(listening_chromium, starter_voice_url)
+    playground.open()
+    yield playground
+    errors = playground.console_errors()
+    playground.leave()
+    assert errors == []
+
+
+@pytest.fixture
+def ask(starter_voice_url: str) -> Callable[[str], Any]:
+    def get(path: str) -> Any:
+        with urllib.request.urlopen(starter_voice_url + path) as answer:
+            return json.load(answer)
+
+    return get
+
+
+def recording(path: Path, url: str) -> Path:
+    speech, _ = synthesize(url.replace("http", "ws", 1), SPOKEN, voice="rms", sample_rate=24_000)
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, 2, 24_000, 0, "NONE", ""))
+        file.writeframes((np.asarray(speech).clip(-1, 1) * 32767).astype("<i2").tobytes())
+    return path
+
+
+def make_voice(page: PlaygroundPage, name: str) -> str:
+    """Enter the rest and send it; the id of the new voice once the page has it."""
+    before = set(page.voices())
+    page.driver.find_element("id", "voice-name").send_keys(name)
+    page.click("consent")
+    page.click("make-voice")
+    page.wait(lambda: set(page.voices()) != before or page.text_of("voice-fault"), "an answer", 60)
+    assert page.text_of("voice-fault") == ""
+    page.wait(lambda: page.text_of("voice-note").startswith(f"{name} is ready."), "told")
+    assert not is_open(page, "voice-dialog")
+    [voice] = set(page.voices()) - before
+    assert page.chosen_voice() == voice
+    return voice
+
+
+def test_a_voice_of_a_file_is_heard_renamed_and_deleted(
+    real_page: PlaygroundPage, starter_voice_url: str, ask: Callable[[str], Any], tmp_path: Path
+) -> None:
+    page = real_page
+    page.click("new-voice")
+    page.script("document.querySelector('[name=made-of][value=file]').click()")
+    page.driver.find_element("id", "file").send_keys(str(recording(tmp_path / "me.wav", starter_voice_url)))
+    voice = make_voice(page, "Me")
+    told = ask(f"v1/voices/{voice}")
+    assert (told["name"], told["kind"], told["consent"]["given_by"]) == ("Me", "cloned", "the caller")
+
+    page.speak("It is me.")
+    page.wait(lambda: page.phase() == "finished", "spoken with", 60)
+    assert page.last()["heardMs"] > 300
+
+    heard = "return document.querySelector('[data-heard=now]')?.dataset.voice"
+    tile_button(page, voice, "hear")
+    page.wait(lambda: page.script(heard) == voice, "its preview is heard", 60)
+    tile_button(page, voice, "hear")
+    page.wait(lambda: page.script(heard) is None, "stopped")
+
+    tile_button(page, voice, "edit")
+    page.wait(lambda: is_open(page, "edit-dialog"), "asked")
+    assert "Consent by the caller" in page.script("return document.querySelector('#edit-dialog .small').textContent")
+    page.script("document.getElementById('edit-name').value = ''")
+    page.driver.find_element("id", "edit-name").send_keys("Myself", Keys.ENTER)
+    page.wait(lambda: page.voices().get(voice) == "Myself", "renamed")
+    assert ask(f"v1/voices/{voice}")["name"] == "Myself"
+
+    tile_button(page, voice, "edit")
+    delete = "document.querySelector('#edit-dialog .interrupt').click()"
+    page.script(delete)
+    assert voice in page.voices(), "asked whether it is meant"
+    page.script(delete)
+    page.wait(lambda: voice not in page.voices(), "deleted")
+    assert page.chosen_voice() == "slt"
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        ask(f"v1/voices/{voice}")
+
+
+def test_a_voice_is_recorded_in_the_page(real_page: PlaygroundPage, ask: Callable[[str], Any]) -> None:
+    page = real_page
+    page.click("new-voice")
+    page.script(
+        "const media = navigator.mediaDevices; const open = media.getUserMedia.bind(media);"
+        "media.getUserMedia = async (wanted) => (window.__wanted = wanted, window.__stream = await open(wanted));"
+    )
+    page.click("record")
+    page.wait(lambda: page.text_of("recorded").startswith("8."), "the microphone has played its sentence", 40)
+    assert page.script("return __wanted.audio") == dict.fromkeys(
+        ("autoGainControl", "echoCancellation", "noiseSuppression"), False
+    ), "as it sounds in the room"
+    page.click("record")
+    page.wait(lambda: page.driver.find_element("id", "listen-back").is_enabled(), "there is something to listen to")
+    assert page.script("return __stream.getAudioTracks()[0].readyState") == "ended", "the microphone is free"
+    page.click("listen-back")
+    page.wait(lambda: page.text_of("listen-back") == "Stop", "it is played")
+    voice = make_voice(page, "Recorded")
+    assert ask(f"v1/voices/{voice}")["kind"] == "cloned"
+    tile_button(page, voice, "edit")
+    page.script("const b = document.querySelector('#edit-dialog .interrupt'); b.click(); b.click()")
+    page.wait(lambda: voice not in page.voices(), "deleted")
