@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import re
 import time
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from websockets.asyncio.client import ClientConnection
 
 from realtime_tts.bench.native_stream import HEADER, TERMINAL, open_stream
 from realtime_tts.bench.server_process import running_server
+from realtime_tts.bench.texts import tokens
 
 MODES = ("live", "clause")
 RATES = (5, 10, 20, 60, 200)  # tokens a second
@@ -109,11 +109,6 @@ class Turn:
         return num_written < min(len(self.text), num_spoken + AHEAD_CHARS)
 
 
-def tokens_of(text: str) -> list[str]:
-    """Words with the blank before them, long ones in pieces: four characters or so, as LLMs write them."""
-    return re.findall(r"\s*\S{1,5}", text)
-
-
 async def speak(socket: ClientConnection, name: str, text: str, mode: str, rate: float) -> Turn:
     """Write one reply and listen to it.
 
@@ -144,7 +139,7 @@ async def speak(socket: ClientConnection, name: str, text: str, mode: str, rate:
 
 async def _write(socket: ClientConnection, name: str, turn: Turn, begun: float) -> None:
     num_chars = 0
-    for index, token in enumerate(tokens_of(turn.text)):
+    for index, token in enumerate(tokens(turn.text)):
         await asyncio.sleep(max(0.0, begun + index / turn.rate - time.perf_counter()))
         num_chars += len(token)
         turn.written.append((time.perf_counter() - begun, num_chars))

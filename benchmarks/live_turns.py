@@ -7,13 +7,13 @@ the way of the server: deltas, planner, `Generate` and `Extend`.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from realtime_tts.bench.texts import tokens
 from realtime_tts.engine.core.request import StepPlan
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.setup import EngineOptions, choose_config
@@ -53,11 +53,6 @@ class Turn:
     num_extensions: int
     extension_share: float
     ends: tuple[frames.Done, ...]
-
-
-def tokens(text: str) -> list[str]:
-    """As an LLM might send it: words, and long ones in pieces."""
-    return re.findall(r"\s*\S{1,5}", text)
 
 
 class TurnSpeaker:

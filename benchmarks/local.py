@@ -72,7 +72,7 @@ async def barge_ins(url: str, server: RunningServer, count: int) -> list[dict[st
         spoken = await speak(socket, f"cut-{i}", LONG_TEXT, cancel_after_s=0.9 + 0.13 * i)
         assert spoken.cancelled_at_s is not None
         acknowledged_ms = (spoken.ended_s - spoken.cancelled_at_s) * 1000
-        results.append({"last_packet_ms": spoken.packets_after_cancel_ms, "acknowledged_ms": acknowledged_ms})
+        results.append({"last_packet_ms": spoken.after_cancel_ms, "acknowledged_ms": acknowledged_ms})
         await asyncio.sleep(0.7)  # the worker's next heartbeat
         results[-1]["running_after"] = metric(server.get("/metrics"), "running")
     await socket.close()

@@ -16,9 +16,6 @@ from realtime_tts.bench.streams import GAVE_UP, Bar, Heard, summary
 
 _FEWEST = 5  # streams in a window on average, which lasts longer if need be: of none nothing can be said
 _LOWEST = 0.5  # streams at once: what cannot hold these holds nothing
-# Before the window; less where turns are shorter. All who begin in the ramp want a lead first: with 453 streams on an
-# H200 it took two seconds more than the ramp until first audio was what it stayed at.
-_RAMP_S, _SETTLE_S = 2.0, 4.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ def measure_capacity(
         turn_s = driver.turn_s
         rate_per_s = streams / turn_s
         window_s = max(plan.window_s, _FEWEST / rate_per_s)
-        load = OpenLoad(rate_per_s, turn_s, window_s, min(_RAMP_S, turn_s), min(_SETTLE_S, turn_s))
+        load = OpenLoad.steady(rate_per_s, turn_s, window_s)
         progress(f"{streams:.3g} streams, arrivals {seed + 1}")
         heard = driver.open_loop(load.arrivals(seed), plan.bar, load.expected)
         told = extra()

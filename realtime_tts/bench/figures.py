@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -29,3 +31,14 @@ class Spread:
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
         return cls(len(values), *(percentile(values, percent) for percent in (50, 95, 99, 100)))
+
+    @classmethod
+    def counted(cls, counts: Mapping[float, int]) -> Spread:
+        """Of values of which it is known how often each of them came."""
+        total = sum(counts.values())
+        if not total:
+            return cls.of(())
+        ordered = sorted(counts)
+        upto = list(itertools.accumulate(counts[value] for value in ordered))
+        ranks = (max(1, math.ceil(percent / 100 * total)) for percent in (50, 95, 99, 100))
+        return cls(total, *(ordered[bisect.bisect_left(upto, rank)] for rank in ranks))

@@ -149,7 +149,7 @@ class InProcess:
             return
         now_s = self._now_s() - stream.scheduled_s
         if isinstance(message, frames.Audio):
-            stream.chunks.append((now_s, stream.audio_s))
+            stream.hear(now_s, stream.audio_s)
             if stream.loud_s is None:
                 stream.loud_s = self._first_loud_s(message.payload, stream.audio_s)
             stream.audio_s += len(message.payload) / 2 / self._sample_rate

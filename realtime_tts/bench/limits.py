@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+REFUSALS = frozenset({"overloaded", "too_many_sessions", "rate_limited", "draining"})
+MAX_LATE_MS = 20.0  # a packet: a generator that is later than that, in one of a hundred cases, measures itself
 _FULL = 0.9  # of what a part can do: more is not had without waiting
 
 
@@ -12,9 +14,9 @@ _FULL = 0.9  # of what a part can do: more is not had without waiting
 class Usage:
     """How busy each part was over a time, as a share of what it can be; None: nobody knows.
 
-    event_loop: the gateway's main thread. gateway_cores, worker_cores, client_cores: processor time a second, of all
-    their threads. busiest_client: the busiest measuring process. engine: the share of time that steps take, of the
-    workers' mean. machine: all processors.
+    event_loop: the gateway's main thread; of several gateways the busiest one. gateway_cores, worker_cores,
+    client_cores: processor time a second, of all their threads. busiest_client: the busiest measuring process. engine:
+    the share of time that steps take, of the workers' mean. machine: all processors.
     """
 
     event_loop: float | None = None
@@ -30,7 +32,7 @@ def name_limit(usage: Usage, errors: Mapping[str, int]) -> str:
     """For a person. The measuring clients come first: where they are full, nothing is known of the server."""
     if _is_full(usage.busiest_client):
         return "the measuring clients: take more of them (--clients)"
-    if refused := sum(errors.get(code, 0) for code in ("overloaded", "too_many_sessions", "rate_limited")):
+    if refused := sum(errors.get(code, 0) for code in REFUSALS):
         return f"admission: {refused} streams were refused"
     if _is_full(usage.event_loop):
         return "the gateway's event loop, which has one core"
@@ -38,10 +40,23 @@ def name_limit(usage: Usage, errors: Mapping[str, int]) -> str:
         return "the engine: its steps fill the time"
     if _is_full(usage.machine):
         return "the machine's processors, which all share"
-    if all(value is None for value in dataclasses.astuple(usage)):
+    if usage.event_loop is None and usage.engine is None and usage.machine is None:
         return "unknown: the server's processes cannot be seen from here"
     return "none of the parts is full: waiting between them, or too few streams to tell"
 
 
 def _is_full(share: float | None) -> bool:
     return share is not None and share >= _FULL
+
+
+def why_void(late_ms_p99: float, busiest_client: float) -> str:
+    """Why a load says nothing of the server: its generator was the one that was late; "" if it was not.
+
+    Args:
+        late_ms_p99: of the latest generator process. busiest_client: share of a processor.
+    """
+    if _is_full(busiest_client):
+        return f"a generator process had {busiest_client:.0%} of a processor to do: take more of them (--processes)"
+    if late_ms_p99 > MAX_LATE_MS:
+        return f"the generator itself was {late_ms_p99:.0f} ms late (p99; {MAX_LATE_MS:.0f} are allowed)"
+    return ""

@@ -9,15 +9,19 @@ import dataclasses
 import json
 import struct
 import time
+from collections.abc import Callable
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from realtime_tts.bench.streams import Heard
+from realtime_tts.bench.texts import tokens
 
 HEADER = struct.Struct(">BBHIIQ")  # version, kind, flags, context number, sequence, pts in samples
 TERMINAL = {"context.done", "context.cancelled", "context.failed"}
+CUT_OFF = "cut_off"  # the error of what was cancelled by the server alone
 _PTS_RATE_HZ = 48_000
 
 
@@ -26,13 +30,6 @@ class Spoken(Heard):
     """What came back for one context: `Heard`, whose chunks are packets, and how it ended."""
 
     terminal: dict[str, Any] = dataclasses.field(default_factory=dict)
-    cancelled_at_s: float | None = None
-
-    @property
-    def packets_after_cancel_ms(self) -> float:
-        """Last packet's arrival after the cancel was sent, ms; 0 if none came after it."""
-        assert self.cancelled_at_s is not None
-        return max(0.0, (self.chunks[-1][0] - self.cancelled_at_s) * 1000)
 
 
 async def open_stream(url: str, *, api_key: str | None = None, **start: Any) -> ClientConnection:
@@ -46,52 +43,91 @@ async def open_stream(url: str, *, api_key: str | None = None, **start: Any) -> 
     return socket
 
 
+def code_of(error: Exception) -> str:
+    """The code of a refused handshake, of a closed connection, or what kind of error it was."""
+    if isinstance(error, InvalidStatus):
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            return str(json.loads(error.response.body or b"")["code"])
+        return f"status_{error.response.status_code}"
+    if isinstance(error, ConnectionClosed):
+        if error.rcvd is None:
+            return "connection_lost"
+        return error.rcvd.reason or f"closed_{error.rcvd.code}"
+    return type(error).__name__
+
+
 async def speak(
     socket: ClientConnection,
     context_id: str,
     text: str,
     *,
     scheduled: float | None = None,
+    token_gap_s: float = 0.0,
     cancel_after_s: float | None = None,
-    cancel_at_first: bool = False,
     into: Spoken | None = None,
+    note_late: Callable[[float], None] = lambda late_s: None,
 ) -> Spoken:
-    """Send one whole text, collect until its terminal message.
+    """Send one text, collect until its terminal message.
 
     Args:
-        scheduled: when it should have been sent (`time.monotonic`), from where its times count; None: now.
-        cancel_after_s: barge in, seconds after the send. cancel_at_first: or at the first packet.
+        scheduled: when its first token should have been sent (`time.monotonic`), from where its times count; None: now.
+        token_gap_s: between two tokens, as an LLM writes them; 0: the whole text at once.
+        cancel_after_s: barge in so long after the first packet; 0: at that packet.
         into: fill this one, which can be looked at meanwhile.
+        note_late: told of each token how late it was sent, seconds.
+
+    Raises:
+        ConnectionClosed: the connection ended before the context.
     """
     spoken = Spoken() if into is None else into
-    sent = time.monotonic() if scheduled is None else scheduled
-    await socket.send(json.dumps({"type": "text", "context_id": context_id, "text": text}))
-    await socket.send(json.dumps({"type": "end", "context_id": context_id}))
+    due_s = time.monotonic() if scheduled is None else scheduled
 
-    async def barge_in() -> None:
-        assert cancel_after_s is not None
-        await asyncio.sleep(cancel_after_s)
-        spoken.cancelled_at_s = time.monotonic() - sent
+    async def write() -> None:
+        pieces = tokens(text) if token_gap_s else [text]
+        for number, piece in enumerate(pieces):
+            at_s = due_s + number * token_gap_s
+            if (early_s := at_s - time.monotonic()) > 0:
+                await asyncio.sleep(early_s)
+            note_late(time.monotonic() - at_s)
+            await socket.send(json.dumps({"type": "text", "context_id": context_id, "text": piece}))
+        await socket.send(json.dumps({"type": "end", "context_id": context_id}))
+
+    async def barge_in(after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        if writing is not None:
+            writing.cancel()
+        spoken.cancelled_at_s = time.monotonic() - due_s
         await socket.send(json.dumps({"type": "cancel", "context_id": context_id}))
 
-    task = asyncio.create_task(barge_in()) if cancel_after_s is not None else None
-    while not spoken.terminal:
-        frame = await socket.recv()
-        now = time.monotonic() - sent
-        if isinstance(frame, bytes):
-            *_, pts = HEADER.unpack_from(frame)
-            spoken.chunks.append((now, pts / _PTS_RATE_HZ))
-            if cancel_at_first and len(spoken.chunks) == 1:
-                await socket.send(json.dumps({"type": "cancel", "context_id": context_id}))
+    writing = barging = None
+    try:
+        if token_gap_s:
+            writing = asyncio.create_task(write())
         else:
-            message = json.loads(frame)
-            # An error of this context means that its text was refused: there is no context, and nothing will end it.
-            if message["type"] in (*TERMINAL, "error") and message.get("context_id") == context_id:
-                spoken.terminal, spoken.ended_s = message, now
-                spoken.error = message.get("code", "")
+            await write()
+        while not spoken.terminal:
+            frame = await socket.recv()
+            now = time.monotonic() - due_s
+            if isinstance(frame, bytes):
+                *_, pts = HEADER.unpack_from(frame)
+                spoken.hear(now, pts / _PTS_RATE_HZ)
+                if cancel_after_s is not None and barging is None:
+                    barging = asyncio.create_task(barge_in(cancel_after_s))
+            else:
+                message = json.loads(frame)
+                # An error of this context means that its text was refused: there is no context, nothing will end it.
+                if message["type"] in (*TERMINAL, "error") and message.get("context_id") == context_id:
+                    spoken.terminal, spoken.ended_s = message, now
+                    spoken.error = _error_of(message, spoken)
+    finally:
+        tasks = [task for task in (writing, barging) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     spoken.audio_s = float(spoken.terminal.get("audio_ms", 0.0)) / 1000
-    if task is not None:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
     return spoken
+
+
+def _error_of(terminal: dict[str, Any], spoken: Spoken) -> str:
+    is_cut_off = terminal["type"] == "context.cancelled" and spoken.cancelled_at_s is None
+    return CUT_OFF if is_cut_off else str(terminal.get("code", ""))

@@ -88,9 +88,36 @@ def _capacity(result: Document) -> Any:
     return figure
 
 
+def _load(result: Document) -> Any:
+    """First packets as they are distributed and as they came; who ran dry, and who got nothing."""
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10.5, 4))
+    spoken = [stream for stream in result["raw"] if stream["packets"]]
+    firsts = sorted(stream["first_ms"] for stream in spoken)
+    left.step(firsts, [100 * (rank + 1) / len(firsts) for rank in range(len(firsts))], where="post")
+    for name, colour in (("p50", "C0"), ("p95", "C1"), ("p99", "C2")):
+        left.axvline(result["first_audio_ms"][name], color=colour, linestyle=":", label=name)
+    left.set(xlabel="first token → first packet, ms", ylabel="% of listeners")
+    for label, colour, streams in (
+        ("never dry", "C0", [stream for stream in spoken if not stream["stalled_ms"]]),
+        ("ran dry", "C3", [stream for stream in spoken if stream["stalled_ms"]]),
+    ):
+        moments = [stream["scheduled_s"] for stream in streams]
+        right.plot(moments, [stream["first_ms"] for stream in streams], ".", color=colour, label=label)
+    failed = [stream["scheduled_s"] for stream in result["raw"] if stream["error"]]
+    right.plot(failed, [0.0] * len(failed), "x", color="black", label="refused or failed")
+    right.set(xlabel="seconds", ylabel="first packet, ms")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        axes.legend()
+    if result["void"]:
+        figure.text(0.5, -0.02, "VOID: the generator was late", ha="center", color="C3")
+    return figure
+
+
 _DRAWN: dict[str, Callable[[Any], Any]] = {
     "engine": _engine,
     "latency": _latency,
     "capacity": _capacity,
     "server": _capacity,
+    "load": _load,
 }

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from realtime_tts.bench.usage import Watched
+
 
 @dataclass(frozen=True)
 class RunningServer:
@@ -36,6 +38,10 @@ class RunningServer:
     def memory_mib(self) -> dict[str, float]:
         """Resident memory of the gateway and of its workers together, MiB."""
         return {"gateway": resident_mib(self.pid), "workers": sum(map(resident_mib, self.worker_pids))}
+
+    @property
+    def watched(self) -> Watched:
+        return Watched([self.pid], self.get)
 
     @property
     def worker_pids(self) -> list[int]:

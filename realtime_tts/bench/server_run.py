@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import urllib.request
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 from realtime_tts.bench.capacity import CapacityPlan, measure_capacity
 from realtime_tts.bench.limits import Usage, name_limit
 from realtime_tts.bench.server_load import ServerLoad, Target
+from realtime_tts.bench.usage import text_getter
+from realtime_tts.errors import ConfigError
 
 _NUM_ALONE = 20
 
@@ -29,7 +29,7 @@ def measure_server(
         progress("one caller")
         load.measure_turn()
         alone_ms = [load.alone(_NUM_ALONE) for _ in range(plan.runs)]
-        result = measure_capacity(load, plan, progress, extra=lambda: {"usage": dataclasses.asdict(load.usage)})
+        result = measure_capacity(load, plan, progress, extra=lambda: _told(load))
     failed = [trial for trial in result["trials"] if not trial["held"]]
     limit = ""
     if failed:
@@ -38,13 +38,21 @@ def measure_server(
     return {**result, "alone_ms": alone_ms, "limit": limit, "num_clients": target.num_clients}
 
 
+def _told(load: ServerLoad) -> dict[str, Any]:
+    assert load.account is not None
+    return {"usage": dataclasses.asdict(load.account.usage)}
+
+
 def describe_server(target: Target) -> dict[str, Any]:
-    """What `/v1/models` says of it, for the record."""
-    parts = urlsplit(target.url)
-    address = f"{'https' if parts.scheme == 'wss' else 'http'}://{parts.netloc}/v1/models"
-    headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
-    with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=10) as response:
-        model = json.load(response)["data"][0]
+    """What `/v1/models` says of it, for the record.
+
+    Raises:
+        ConfigError: no server answers.
+    """
+    try:
+        model = json.loads(text_getter(target.url, target.api_key)("/v1/models"))["data"][0]
+    except (OSError, ValueError, KeyError, IndexError) as error:
+        raise ConfigError(f"no server answers at {target.url}: {error}", field="url") from error
     return {
         "model": model["id"],
         "device": model["device"],
@@ -54,6 +62,5 @@ def describe_server(target: Target) -> dict[str, Any]:
         "default_steps": model["default_steps"],
         "default_cfg": model["default_cfg"],
         "session": target.start,
-        "ours": target.server is not None,
-        "ready_s": target.server.ready_s if target.server else None,
+        "watched": target.watched is not None,
     }

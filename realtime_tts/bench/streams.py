@@ -17,18 +17,38 @@ GAVE_UP = "gave_up"  # the error of streams whose load was ended before they wer
 class Heard:
     """One stream. Times in seconds since the moment at which its text was to be sent, however late it really was.
 
-    scheduled_s: that moment, since the load began. chunks: (arrived, begins in the audio) of each piece of audio.
+    scheduled_s: that moment, since the load began. chunks: (arrived, begins in the audio) of each piece of audio that
+    is later, by its place, than all before it: no player stands still for another. num_chunks: all of them.
+    last_s, position_s: when the last of them came, and where it begins.
     loud_s: where in the audio the first sample above −50 dBFS is; None if none is, or nobody looked.
     ended_s: when its terminal message came. error: its code, or "" if all went well.
+    cancelled_at_s: when its listener barged in; None: he did not.
     """
 
     scheduled_s: float = 0.0
     chunks: list[tuple[float, float]] = dataclasses.field(default_factory=list)
+    num_chunks: int = 0
+    last_s: float = 0.0
+    position_s: float = 0.0
     audio_s: float = 0.0
     loud_s: float | None = None
     ended_s: float = 0.0
     error: str = ""
     judged: bool = True
+    cancelled_at_s: float | None = None
+
+    def hear(self, arrived_s: float, begins_s: float) -> None:
+        """A piece of audio has come."""
+        self.num_chunks += 1
+        self.last_s, self.position_s = arrived_s, begins_s
+        if not self.chunks or arrived_s - begins_s > self.chunks[-1][0] - self.chunks[-1][1]:
+            self.chunks.append((arrived_s, begins_s))
+
+    @property
+    def after_cancel_ms(self) -> float:
+        """From the barge-in until the last of its audio came, ms; 0 if none came after it."""
+        assert self.cancelled_at_s is not None
+        return max(0.0, (self.last_s - self.cancelled_at_s) * 1000)
 
     @property
     def first_s(self) -> float:
@@ -51,8 +71,9 @@ class Heard:
 
     @property
     def span(self) -> tuple[float, float]:
-        """From its text until the last of its audio has been played, since the load began."""
-        if not self.chunks:
+        """From its text until the last of its audio has been played, or until it was interrupted, since the load
+        began."""
+        if not self.chunks or self.cancelled_at_s is not None:
             return self.scheduled_s, self.scheduled_s + self.ended_s
         heard_s = self.first_s + self.audio_s + self.playback(0.0).stalled_s
         return self.scheduled_s, self.scheduled_s + heard_s
@@ -121,6 +142,7 @@ def summary(streams: Sequence[Heard], window: tuple[float, float] | None = None)
     result: dict[str, Any] = {
         "streams": len(judged),
         "errors": errors,
+        "packets": sum(stream.num_chunks for stream in judged),
         "first_audio_ms": _ms([stream.first_s for stream in judged]),
         "audible_ms": _ms([stream.audible_s for stream in judged if stream.audible_s is not None]),
         "rtf": dataclasses.asdict(Spread.of([stream.rtf for stream in judged])),
@@ -132,6 +154,7 @@ def summary(streams: Sequence[Heard], window: tuple[float, float] | None = None)
         result["stalls"][str(pre_buffer_ms)] = {
             "streams": num_stalled,
             "share": num_stalled / len(judged) if judged else math.nan,
+            "late": sum(playback.num_stalls for playback in played),
             "longest_ms": 1000 * max((playback.longest_stall_s for playback in played), default=0.0),
         }
     if window is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 SENTENCES = (
     "Good morning, how can I help you today?",
@@ -24,7 +25,17 @@ TURN = "Your order left the warehouse early this morning, and it will be with yo
 
 
 def turn(num_words: int | None, seed: int) -> str:
-    """So many of `TURN`'s words, or all, in another order each time: as long, and not in the prefix cache."""
-    words = TURN.split()
-    random.Random(seed).shuffle(words)
+    """So many of `TURN`'s words, or all of them once, in another order each time: as long, and not in the prefix
+    cache."""
+    draw, whole = random.Random(seed), TURN.split()
+    words: list[str] = []
+    while len(words) < (num_words or len(whole)):
+        again = whole.copy()
+        draw.shuffle(again)
+        words += again
     return " ".join(words[:num_words])
+
+
+def tokens(text: str) -> list[str]:
+    """Words with the blank before them, long ones in pieces: four characters or so, as LLMs write them."""
+    return re.findall(r"\s*\S{1,5}", text)

@@ -1,4 +1,4 @@
-"""Processor time of a server's processes and of the clients that measure it (Linux; elsewhere nothing is known)."""
+"""Processor time of a server's processes and of its machine (Linux; elsewhere nothing is known)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import dataclasses
 import os
 import re
 import time
-from collections.abc import Sequence
+import urllib.request
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from realtime_tts.bench.limits import Usage
-from realtime_tts.bench.server_process import RunningServer
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _BUSY = re.compile(r"^realtime_tts_engine_busy_ms ([0-9.e+]+)$", re.M)
@@ -18,31 +19,59 @@ _WORKERS = re.compile(r"^realtime_tts_engine_workers_ready ([0-9.e+]+)$", re.M)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Watched:
+    """What is looked at. pids: of the server; with those that they have started. get: gives the text of a path of it,
+    or raises OSError."""
+
+    pids: Sequence[int]
+    get: Callable[[str], str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds of processor time that a process has taken. loop_s: of its main thread."""
+
+    is_worker: bool
+    all_s: float
+    loop_s: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
-    """Seconds of processor time so far, at a moment."""
+    """Seconds of processor time so far, at a moment. processes: those of the server, by their ids."""
 
     at_s: float
-    event_loop_s: float
-    gateway_s: float
-    workers_s: float
-    clients_s: tuple[float, ...]
+    processes: dict[int, Spent]
     engine_busy_s: float | None
     num_workers: int
     machine_busy_s: float
     machine_s: float
 
 
-def take_sample(server: RunningServer, client_pids: Sequence[int]) -> Sample | None:
+def text_getter(url: str, api_key: str | None) -> Callable[[str], str]:
+    """A `Watched.get` of the server whose stream is at this URL."""
+    parts = urlsplit(url)
+    base = f"{'https' if parts.scheme in ('https', 'wss') else 'http'}://{parts.netloc}"
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def get(path: str) -> str:
+        with urllib.request.urlopen(urllib.request.Request(base + path, headers=headers), timeout=5) as response:
+            return str(response.read().decode())
+
+    return get
+
+
+def take_sample(watched: Watched) -> Sample | None:
     """None where /proc does not tell."""
     try:
+        metrics = watched.get("/metrics")
+    except OSError:
+        metrics = ""
+    try:
         busy_s, all_s = _machine_s()
-        metrics = server.get("/metrics")
         return Sample(
             at_s=time.monotonic(),
-            event_loop_s=_thread_s(server.pid),
-            gateway_s=_process_s(server.pid),
-            workers_s=sum(map(_process_s, server.worker_pids)),
-            clients_s=tuple(map(_process_s, client_pids)),
+            processes={pid: spent for pid in descendants(watched.pids) if (spent := _spent(pid)) is not None},
             engine_busy_s=_metric(_BUSY, metrics, 1e-3),
             num_workers=int(_metric(_WORKERS, metrics, 1.0) or 1),
             machine_busy_s=busy_s,
@@ -53,33 +82,55 @@ def take_sample(server: RunningServer, client_pids: Sequence[int]) -> Sample | N
 
 
 def usage_between(before: Sample | None, after: Sample | None) -> Usage:
-    """Of the time from one sample to another."""
+    """Of the time from one sample to another, of the processes that were there all that time."""
     if before is None or after is None or after.at_s <= before.at_s:
         return Usage()
     time_s = after.at_s - before.at_s
-    clients = [(late - early) / time_s for early, late in zip(before.clients_s, after.clients_s, strict=True)]
+    both = [(before.processes[pid], spent) for pid, spent in after.processes.items() if pid in before.processes]
+    gateways = [(early, late) for early, late in both if not late.is_worker]
+    workers = [(early, late) for early, late in both if late.is_worker]
     engine = None
     if before.engine_busy_s is not None and after.engine_busy_s is not None:
         engine = max(0.0, after.engine_busy_s - before.engine_busy_s) / time_s / max(1, after.num_workers)
     machine_s = after.machine_s - before.machine_s
     return Usage(
-        event_loop=(after.event_loop_s - before.event_loop_s) / time_s,
-        gateway_cores=(after.gateway_s - before.gateway_s) / time_s,
-        worker_cores=(after.workers_s - before.workers_s) / time_s,
-        client_cores=sum(clients),
-        busiest_client=max(clients, default=0.0),
+        event_loop=max(((late.loop_s - early.loop_s) / time_s for early, late in gateways), default=None),
+        gateway_cores=sum(late.all_s - early.all_s for early, late in gateways) / time_s if gateways else None,
+        worker_cores=sum(late.all_s - early.all_s for early, late in workers) / time_s if workers else None,
         engine=engine,
         machine=(after.machine_busy_s - before.machine_busy_s) / machine_s if machine_s else None,
     )
 
 
-def _process_s(pid: int) -> float:
-    return _stat_s(Path(f"/proc/{pid}/stat"))
+def descendants(pids: Sequence[int]) -> list[int]:
+    """These and all that they have started, as far as they live."""
+    found: list[int] = []
+    coming = list(pids)
+    while coming:
+        pid = coming.pop()
+        if pid not in found:
+            found.append(pid)
+            coming += _children(pid)
+    return found
 
 
-def _thread_s(pid: int) -> float:
-    """Of a process's main thread."""
-    return _stat_s(Path(f"/proc/{pid}/task/{pid}/stat"))
+def _children(pid: int) -> list[int]:
+    """Whatever thread of it has started them."""
+    try:
+        lists = [path.read_text(encoding="ascii") for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:
+        return []
+    return [int(child) for children in lists for child in children.split()]
+
+
+def _spent(pid: int) -> Spent | None:
+    """None of a process that has ended meanwhile."""
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        all_s, loop_s = _stat_s(Path(f"/proc/{pid}/stat")), _stat_s(Path(f"/proc/{pid}/task/{pid}/stat"))
+    except OSError:
+        return None
+    return Spent(b"--socket" in arguments, all_s, loop_s)  # every worker is told its socket, and no gateway is
 
 
 def _stat_s(path: Path) -> float:

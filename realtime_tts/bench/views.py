@@ -86,3 +86,51 @@ def server_table(result: Row) -> str:
     if result["limit"]:
         lines.append(f"The limit above that: {result['limit']}.")
     return "\n".join(lines)
+
+
+def load_table(result: Row) -> str:
+    """How a load was heard, what it cost, and whether that counts."""
+    first, late, usage = result["first_audio_ms"], result["late_ms"], result["usage"]
+    rows = [
+        [
+            "asked for",
+            f"{result['asked']} turns of {figure(result['turn_s'])} s, {figure(result['rate_per_s'])} a second",
+        ],
+        ["refused", f"{result['refused']} ({percent(_share(result['refused'], result['asked']))})"],
+        ["errors", ", ".join(f"{count} × {code}" for code, count in sorted(result["errors"].items())) or "none"],
+        ["listening", f"{figure(result['listening_mean'])} on average, {result['listening_peak']} at most"],
+        ["first token → first packet, ms", " / ".join(figure(first[name]) for name in ("p50", "p95", "p99", "max"))],
+    ]
+    for pre_buffer_ms, stalls in result["stalls"].items():
+        late_share = percent(_share(stalls["late"], result["packets"]))
+        rows.append(
+            [
+                f"ran dry with {pre_buffer_ms} ms of buffer",
+                f"{percent(stalls['share'])} of listeners, {late_share} of packets late, "
+                f"the longest wait {figure(stalls['longest_ms'])} ms",
+            ]
+        )
+    if (barge_ins := result["barge_ins"])["streams"]:
+        last, told = barge_ins["last_packet_ms"], barge_ins["acknowledged_ms"]
+        rows.append(
+            [
+                f"{barge_ins['streams']} barge-ins, p95 ms",
+                f"last packet after {figure(last['p95'])}, told after {figure(told['p95'])}",
+            ]
+        )
+    rows.append(["speech", f"{figure(result['speech_per_s'])} s a second"])
+    if result["gateway_ms_per_speech_s"] is not None:
+        cores = f"{figure(usage['gateway_cores'])} cores, the busiest loop {percent(usage['event_loop'])}"
+        rows.append(
+            ["gateways' processor time", f"{figure(result['gateway_ms_per_speech_s'])} ms a second of speech ({cores})"]
+        )
+    if result["worker_ms_per_speech_s"] is not None:
+        rows.append(["workers' processor time", f"{figure(result['worker_ms_per_speech_s'])} ms a second of speech"])
+    lateness = " / ".join(figure(late[name]) for name in ("p50", "p95", "p99", "max"))
+    rows.append(["the generator itself late by, ms", f"{lateness}; busy {percent(usage['busiest_client'])} at most"])
+    verdict = f"VOID: {result['void']}." if result["void"] else ""
+    return "\n".join([*(f"{name:<32} {value}" for name, value in rows), *filter(None, [verdict])])
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

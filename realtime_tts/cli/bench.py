@@ -293,16 +293,100 @@ def server(
         if url is None:
             click.echo(f"Starting a server with {options['model']} …", err=True)
             running = stack.enter_context(running_server(*flags, *server_options))
-            address = running.stream_url
+            address, watched = running.stream_url, running.watched
         else:
-            running, address = None, server_url(url, "/v1/stream", "ws")
+            address, watched = server_url(url, "/v1/stream", "ws"), None
         num_words = words or (6 if is_cpu else 10)
-        target = Target(address, running, clients or default_clients(), num_words, start, api_key)
+        target = Target(address, watched, clients or default_clients(), num_words, start, api_key)
         with _Bar(None) as bar:
             result = measure_server(target, plan, bar.next)
         subject = describe_server(target)
     click.echo(server_table(result))
     _keep("server", plan, subject, result, json_path, plot)
+
+
+@command.command("load")
+@click.option("--url", required=True, help="Of a server that runs, such as ws://127.0.0.1:8000.")
+@click.option("--token", "--api-key", "api_key", envvar="REALTIME_TTS_API_KEY", help="A key of the server, or a token.")
+@click.option("--streams", type=click.FloatRange(0, min_open=True), help="Listeners at once, arriving evenly.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Or turns a second, as chance has it (Poisson).")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=30.0, show_default=True, help="Judged.")
+@click.option("--processes", type=click.IntRange(1), help="That listen.  [default: a quarter of the cores]")
+@click.option("--codec", default="opus", show_default=True, help="What the server sends: opus, pcm, pcm_f32le …")
+@click.option("--sample-rate", type=int, help="Of what it sends, Hz; by default the server's choice.")
+@click.option(
+    "--text-rate",
+    type=click.FloatRange(0),
+    default=20.0,
+    show_default=True,
+    help="Tokens a second, as an LLM writes them; 0: a turn's whole text at once.",
+)
+@click.option("--words", type=click.IntRange(1, 200), default=20, show_default=True, help="Of a turn.")
+@click.option("--barge-ins", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of turns.")
+@click.option("--pid", "pids", type=int, multiple=True, help="Of the server, if it runs here: what it costs is told.")
+@click.option("--seed", default=0, show_default=True, help="Of the arrivals.")
+@_output_options
+def load(
+    url: str,
+    api_key: str | None,
+    streams: float | None,
+    rate: float | None,
+    seconds: float,
+    processes: int | None,
+    codec: str,
+    sample_rate: int | None,
+    text_rate: float,
+    words: int,
+    barge_ins: float,
+    pids: tuple[int, ...],
+    seed: int,
+    json_path: Path | None,
+    plot: Path | None,
+) -> None:
+    """One load on any server, over WebSockets: how it is heard, and what it costs.
+
+    Open loop: turns come at their time, whatever has become of those before, and each listener plays in real time from
+    his first packet on. If the generator itself is late the figures are void: it says so, and ends with status 1.
+    """
+    _check_plot(plot)
+    if (streams is None) == (rate is None):
+        raise ConfigError("either --streams or --rate says how large the load is", field="streams")
+    from tqdm import tqdm
+
+    from realtime_tts.bench.load_run import LoadPlan, measure_load
+    from realtime_tts.bench.server_load import Target, default_clients
+    from realtime_tts.bench.server_run import describe_server
+    from realtime_tts.bench.usage import Watched, text_getter
+    from realtime_tts.bench.views import load_table
+    from realtime_tts.cli.remote import server_url
+
+    audio = {"codec": {"pcm": "pcm_s16le"}.get(codec, codec), **({"sample_rate": sample_rate} if sample_rate else {})}
+    address = server_url(url, "/v1/stream", "ws")
+    target = Target(
+        address,
+        Watched(pids, text_getter(address, api_key)) if pids else None,
+        processes or default_clients(),
+        words,
+        {"audio": audio},
+        api_key,
+        1 / text_rate if text_rate else 0.0,
+    )
+    plan = LoadPlan(streams, rate, seconds, barge_ins, seed)
+    subject = describe_server(target)
+    with tqdm(desc="one turn", unit="s", leave=False, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}") as bar:
+
+        def begin(total_s: float) -> None:
+            bar.reset(round(total_s))
+
+        def on_now(now: dict[str, int]) -> None:
+            bar.set_description_str(f"{now['running']} speak, {now['ended']} have ended, {now['errors']} errors", False)
+            bar.update(min(round(bar.format_dict["elapsed"]), bar.total) - bar.n)
+
+        result = measure_load(target, plan, begin, on_now)
+    click.echo(load_table(result))
+    _keep("load", plan, subject, result, json_path, plot)
+    if result["void"]:
+        click.get_current_context().exit(1)
 
 
 def _capacity_plan(options: dict[str, Any], is_cpu: bool) -> CapacityPlan:

@@ -30,9 +30,9 @@ def test_a_closed_loop_judges_whole_turns(driver: InProcess) -> None:
     assert len(judged) == 5
     for stream in judged:
         assert stream.audio_s == pytest.approx(driver.turn_s)
-        assert len(stream.chunks) == NUM_PATCHES
-        assert 0 < stream.first_s <= stream.chunks[-1][0] <= stream.ended_s
-        assert [begins_s for _, begins_s in stream.chunks] == pytest.approx([0.16 * n for n in range(NUM_PATCHES)])
+        assert stream.num_chunks == NUM_PATCHES
+        assert 0 < stream.first_s <= stream.last_s <= stream.ended_s
+        assert stream.position_s == pytest.approx(0.16 * (NUM_PATCHES - 1))
         assert stream.loud_s is not None
     assert driver.engine.is_idle
     assert driver.engine.scheduler.num_contexts == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
@@ -47,6 +48,25 @@ def test_the_load_is_steady_when_the_window_opens() -> None:
     arrivals, at_s = load.arrivals(3), load.window[0]
     running = sum(arrival.at_s <= at_s < arrival.at_s + arrival.share * load.turn_s for arrival in arrivals)
     assert 0.6 * 200 < running < 1.4 * 200
+
+
+@given(st.floats(0.5, 50), st.floats(0.5, 8), st.integers(0, 2**32))
+def test_even_arrivals_keep_their_distance(rate: float, turn_s: float, seed: int) -> None:
+    load = OpenLoad.steady(rate, turn_s, 10.0, even=True)
+    whole = [arrival.at_s for arrival in load.arrivals(seed) if arrival.share == 1.0]
+    assert all(after - before == pytest.approx(1 / rate) for before, after in itertools.pairwise(whole))
+    assert abs(len(whole) - rate * load.end_s) <= 1
+    judged = sum(arrival.judged for arrival in load.arrivals(seed))
+    assert abs(judged - load.expected) <= 1
+
+
+def test_so_many_are_interrupted_and_nothing_else_changes() -> None:
+    plain, load = (OpenLoad.steady(20, 2.0, 100.0, barge_ins=share) for share in (0.0, 0.25))
+    arrivals = load.arrivals(5)
+    heard = [arrival.heard for arrival in arrivals if arrival.heard is not None]
+    assert len(heard) / len(arrivals) == pytest.approx(0.25, abs=5 * math.sqrt(0.25 * 0.75 / len(arrivals)))
+    assert all(0.2 <= share <= 0.9 for share in heard)
+    assert [dataclasses.replace(arrival, heard=None) for arrival in arrivals] == plain.arrivals(5)
 
 
 @given(st.floats(0.01, 1e4), st.floats(0.01, 1e4), st.sampled_from([0.02, 0.1, 0.5]))

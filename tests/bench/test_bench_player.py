@@ -42,6 +42,16 @@ def test_a_larger_buffer_never_stalls_longer(gaps_ms: list[int], one_ms: int, ot
     assert play(chunks, large / 1000).stalled_s <= play(chunks, small / 1000).stalled_s + 1.1e-3
 
 
+@given(GAPS, st.integers(0, 500))
+def test_what_a_stream_keeps_of_its_chunks_is_played_as_all_of_them(gaps_ms: list[int], pre_buffer_ms: int) -> None:
+    chunks = chunks_of(gaps_ms)
+    stream = Heard()
+    for chunk in chunks:
+        stream.hear(*chunk)
+    assert stream.playback(pre_buffer_ms / 1000) == play(chunks, pre_buffer_ms / 1000)
+    assert (stream.num_chunks, stream.last_s, stream.position_s) == (len(chunks), *chunks[-1])
+
+
 def test_known_playbacks() -> None:
     late = [(0.10, 0.0), (0.20, 0.16), (0.50, 0.32), (0.61, 0.48)]  # the third is due at 0.42, the fourth at 0.66 then
     assert play(late, 0.0) == Playback(1, pytest.approx(0.08), pytest.approx(0.08))

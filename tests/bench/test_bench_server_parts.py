@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
-from typing import cast
 
 import pytest
 
-from realtime_tts.bench.limits import Usage, name_limit
-from realtime_tts.bench.server_process import RunningServer
+from realtime_tts.bench.limits import Usage, name_limit, why_void
 from realtime_tts.bench.streams import Bar, Heard, Watch
-from realtime_tts.bench.usage import Sample, take_sample, usage_between
+from realtime_tts.bench.usage import Sample, Spent, Watched, descendants, take_sample, usage_between
 
 
 @pytest.mark.parametrize(
@@ -31,40 +31,65 @@ def test_the_limit_is_the_part_that_is_full(usage: Usage, errors: dict[str, int]
 
 
 def test_usage_is_time_over_time() -> None:
-    before = Sample(10.0, 0.0, 0.0, 0.0, (0.0, 0.0), 0.0, 2, 0.0, 4.0)
-    usage = usage_between(before, Sample(12.0, 1.0, 1.6, 3.0, (0.2, 0.6), 2.0, 2, 6.0, 12.0))
-    assert usage == Usage(
-        event_loop=0.5,
-        gateway_cores=0.8,
-        worker_cores=1.5,
-        client_cores=pytest.approx(0.4),
-        busiest_client=0.3,
-        engine=0.5,
-        machine=0.75,
-    )
+    """Two gateways and a worker; a third gateway came in between, and is not counted."""
+    early = {1: Spent(False, 0.0, 0.0), 2: Spent(False, 1.0, 1.0), 3: Spent(True, 0.0, 0.0), 4: Spent(False, 5.0, 5.0)}
+    late = {1: Spent(False, 1.6, 1.0), 2: Spent(False, 1.4, 1.2), 3: Spent(True, 3.0, 2.0), 5: Spent(False, 9.0, 9.0)}
+    before = Sample(10.0, early, 0.0, 2, 0.0, 4.0)
+    usage = usage_between(before, Sample(12.0, late, 2.0, 2, 6.0, 12.0))
+    assert usage == Usage(event_loop=0.5, gateway_cores=pytest.approx(1.0), worker_cores=1.5, engine=0.5, machine=0.75)
     assert usage_between(None, before) == Usage()
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
 def test_a_busy_process_is_seen_to_be_busy() -> None:
-    class Alone:
-        pid, worker_pids = os.getpid(), [os.getpid()]
-
-        def get(self, path: str) -> str:
-            return "realtime_tts_engine_busy_ms 1500.0\nrealtime_tts_engine_workers_ready 2.0\n"
-
-    server = cast(RunningServer, Alone())
-    before = take_sample(server, [os.getpid()])
+    metrics = "realtime_tts_engine_busy_ms 1500.0\nrealtime_tts_engine_workers_ready 2.0\n"
+    watched = Watched([os.getpid()], lambda path: metrics)
+    before = take_sample(watched)
     until_s = time.process_time() + 0.3
     while time.process_time() < until_s:
         pass
-    after = take_sample(server, [os.getpid()])
+    after = take_sample(watched)
     assert before is not None
     assert after is not None
-    assert after.gateway_s - before.gateway_s == pytest.approx(0.3, abs=0.1)
-    assert after.event_loop_s - before.event_loop_s == pytest.approx(0.3, abs=0.1)
+    early, late = before.processes[os.getpid()], after.processes[os.getpid()]
+    assert late.all_s - early.all_s == pytest.approx(0.3, abs=0.1)
+    assert late.loop_s - early.loop_s == pytest.approx(0.3, abs=0.1)
+    assert not late.is_worker
     assert (after.engine_busy_s, after.num_workers) == (1.5, 2)
     assert after.machine_busy_s > before.machine_busy_s
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+def test_what_a_server_has_started_is_part_of_it() -> None:
+    """A gateway that starts a worker; a server without figures is looked at all the same."""
+    worker = "import sys; sys.stdin.read()"
+    gateway = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}, '--socket', 'none'])"
+    with subprocess.Popen([sys.executable, "-c", gateway], stdin=subprocess.PIPE) as process:
+        try:
+            end_s = time.monotonic() + 30
+            while len(pids := descendants([process.pid])) < 2:
+                assert time.monotonic() < end_s
+                time.sleep(0.01)
+            while (
+                not (sample := take_sample(Watched([process.pid], no_figures)))
+                or not sample.processes[pids[1]].is_worker
+            ):
+                assert time.monotonic() < end_s  # between fork and exec it is its parent's likeness
+                time.sleep(0.01)
+        finally:
+            process.communicate()
+    assert {pid: spent.is_worker for pid, spent in sample.processes.items()} == {process.pid: False, pids[1]: True}
+    assert sample.engine_busy_s is None
+
+
+def no_figures(path: str) -> str:
+    raise ConnectionRefusedError
+
+
+def test_a_load_is_void_if_its_generator_was_late() -> None:
+    assert why_void(19.0, 0.5) == ""
+    assert "21 ms" in why_void(21.0, 0.5)
+    assert "--processes" in why_void(21.0, 0.95)
 
 
 def test_a_load_is_lost_once_too_many_were_late() -> None:

@@ -10,9 +10,10 @@ import pytest
 from silent_start import assert_sent_from_its_onset
 
 from benchmarks.live_quality import difference, held_out, summary
-from benchmarks.live_turns import StepTime, TurnSpeaker, tokens
+from benchmarks.live_turns import StepTime, TurnSpeaker
 from benchmarks.offline import OfflineModel
 from benchmarks.recognition import count_errors
+from realtime_tts.bench.texts import tokens
 from realtime_tts.model.checkpoint import load_model
 from realtime_tts.workers.location import STARTER_VOICE, local_directory
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from stream_client import StreamClient, open_stream
 
-from benchmarks.live_text import REPLIES, Turn, summary, tokens_of
+from benchmarks.live_text import REPLIES, Turn, summary
 from benchmarks.recognition import Recogniser, word_error_rate
 from realtime_tts.bench.server_process import RunningServer
+from realtime_tts.bench.texts import tokens
 
 TOKENS_PER_S = 20
 PCM = {"codec": "pcm_s16le", "sample_rate": 16000, "frame_ms": 20}
@@ -23,7 +24,7 @@ SENTENCES = (
 
 def test_the_benchmark_tells_whose_fault_a_gap_is() -> None:
     """A packet comes 300 ms late, when its clause was spoken to the tenth letter."""
-    assert all("".join(tokens_of(reply)) == reply for reply in REPLIES)
+    assert all("".join(tokens(reply)) == reply for reply in REPLIES)
 
     def turn(num_written: int) -> Turn:
         packets = [(1.0, 0.0), (1.32, 0.02), (1.34, 0.04)]

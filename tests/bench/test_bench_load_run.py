@@ -1,0 +1,151 @@
+"""`bench load`: a gateway with a fake worker under a load of listeners in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from gateway_harness import GatewayHarness
+
+from realtime_tts.bench.arrivals import Arrival
+from realtime_tts.bench.limits import Usage
+from realtime_tts.bench.load_run import LoadPlan, load_summary
+from realtime_tts.bench.native_stream import CUT_OFF
+from realtime_tts.bench.server_load import Account, ServerLoad, Target
+from realtime_tts.bench.streams import Heard
+from realtime_tts.cli.main import cli
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[GatewayHarness]:
+    with GatewayHarness({"max_streams": 64, "chars_per_patch": 8}) as harness:
+        yield harness
+
+
+def test_the_command_tells_how_a_load_was_heard_and_what_it_cost(gateway: GatewayHarness, tmp_path: Path) -> None:
+    path = tmp_path / "load.json"
+    arguments = ["bench", "load", "--url", gateway.ws_url, "--streams", "4", "--seconds", "0.6", "--words", "3"]
+    arguments += ["--processes", "2", "--text-rate", "50", "--barge-ins", "0.5", "--codec", "pcm"]
+    arguments += ["--pid", str(os.getpid()), "--json", str(path), "--plot", str(tmp_path / "load.png")]
+    result = CliRunner().invoke(cli, arguments)
+    results = json.loads(path.read_text())["results"]
+    assert result.exit_code == (1 if results["void"] else 0), result.output
+    assert ("VOID" in result.stdout) == bool(results["void"])
+    assert results["errors"] == {}
+    assert results["asked"] == results["streams"] == len(results["raw"]) > 0
+    assert results["refused"] == 0
+    assert results["packets"] == sum(stream["packets"] for stream in results["raw"]) > 0
+    assert results["speech_per_s"] > 0
+    assert results["gateway_ms_per_speech_s"] > 0
+    # Token by token from the first one on: what is heard first has waited for some of the text.
+    assert results["first_audio_ms"]["p50"] > 1000 / 50
+    assert (tmp_path / "load.png").stat().st_size > 0
+
+
+def test_a_load_has_one_size(gateway: GatewayHarness) -> None:
+    for flags in ([], ["--streams", "2", "--rate", "1"]):
+        result = CliRunner().invoke(cli, ["bench", "load", "--url", gateway.ws_url, *flags])
+        assert "--streams or --rate" in str(result.exception)
+
+
+def test_barge_ins_end_what_is_said(gateway: GatewayHarness) -> None:
+    target = Target(gateway.ws_url, None, 1, 200, {})
+    with ServerLoad(target) as load:
+        load.turn_s = 4.0
+        [heard] = load.open_loop([Arrival(0, 0.0, 1.0, judged=True, heard=0.05)])
+    assert heard.error == ""
+    assert heard.cancelled_at_s is not None
+    assert heard.first_s + 0.2 <= heard.cancelled_at_s <= heard.ended_s
+    assert heard.span == (0.0, heard.ended_s)
+
+
+def test_a_generator_that_stands_still_is_seen_to_be_late(gateway: GatewayHarness) -> None:
+    target = Target(gateway.ws_url, None, 1, 3, {})
+    with ServerLoad(target) as load:
+        load.turn_s = 0.5
+        [pid] = load.pids
+        stopped = threading.Event()
+
+        def stop(now: dict[str, int]) -> None:
+            if not stopped.is_set():
+                stopped.set()
+                os.kill(pid, signal.SIGSTOP)
+                threading.Timer(0.5, os.kill, (pid, signal.SIGCONT)).start()
+
+        load.on_now = stop
+        load.open_loop([Arrival(number, 0.2 * number, 1.0, judged=True) for number in range(6)])
+        assert load.account is not None
+        assert load.account.late_ms.max > 300
+        assert load.account.latest_p99_ms <= load.account.late_ms.max
+
+
+def test_who_is_refused_and_who_is_lost_is_told_by_code() -> None:
+    """One stream there is; then the server goes away under those that speak."""
+    with GatewayHarness({"max_streams": 1, "chars_per_patch": 1}, max_queued=1, drain_timeout_s=0.0) as gateway:
+        target = Target(gateway.ws_url, None, 1, 200, {})
+        with ServerLoad(target) as load:
+            load.turn_s = 5.0
+            arrivals = [Arrival(number, 0.05 * number, 1.0, judged=True) for number in range(6)]
+            ender = threading.Timer(2.0, gateway.server.handle_exit, (signal.SIGTERM, None))
+            ender.start()
+            heard = load.open_loop(arrivals)
+            ender.join()
+    codes = [stream.error for stream in heard]
+    assert "overloaded" in codes
+    assert CUT_OFF in codes
+    assert set(codes) <= {CUT_OFF, "overloaded", "draining", "connection_lost", "ConnectionRefusedError", "engine_lost"}
+
+
+def test_a_process_that_dies_ends_the_bench(gateway: GatewayHarness) -> None:
+    with ServerLoad(Target(gateway.ws_url, None, 1, 3, {})) as load:
+        load.turn_s = 0.5
+        load.on_now = lambda now: os.kill(load.pids[0], signal.SIGKILL)
+        with pytest.raises(Exception, match="it ended"):
+            load.open_loop([Arrival(0, 5.0, 1.0, judged=True)])
+
+
+def test_a_generator_process_loads_little() -> None:
+    code = "import sys, realtime_tts.bench.load_client; print({'torch', 'numpy', 'av', 'fastapi'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"
+
+
+def told(late: dict[int, int], busy: float = 0.1, speech_per_s: float = 2.0) -> dict[str, Any]:
+    return {"late": {str(step): count for step, count in late.items()}, "busy": busy, "speech_per_s": speech_per_s}
+
+
+def test_samples_of_several_processes_are_one() -> None:
+    """A hundred in time and one late; two that are late half of the time, whom the many must not hide."""
+    account = Account.of([told({0: 1000}), told({10: 1, 300: 1}, busy=0.5)], Usage(gateway_cores=0.04))
+    assert (account.late_ms.count, account.late_ms.p99) == (1002, 0.0)
+    assert (account.late_ms.max, account.latest_p99_ms) == (30.0, 30.0)
+    assert account.speech_per_s == 4.0
+    assert (account.usage.gateway_cores, account.usage.client_cores, account.usage.busiest_client) == (0.04, 0.6, 0.5)
+
+
+def test_who_is_refused_does_not_listen() -> None:
+    load = LoadPlan(None, 1.0, 10.0).load(2.0)
+    at_s = load.window[0]
+    good = Heard(at_s, [(0.1, 0.0)], 50, 1.0, 0.98, 1.0, ended_s=1.0)
+    dry = Heard(at_s, [(0.2, 0.0), (0.9, 0.16)], 50, 1.0, 0.98, 1.0, ended_s=1.0)
+    lost = Heard(at_s, error="engine_lost", ended_s=0.5)
+    refused = Heard(at_s, error="overloaded", ended_s=0.01)
+    account = Account.of([told({500: 1}, speech_per_s=2.0)], Usage(gateway_cores=0.01, worker_cores=0.1))
+    result = load_summary([good, dry, lost, refused], load, account)
+    assert (result["asked"], result["refused"], result["streams"]) == (4, 1, 3)
+    assert result["errors"] == {"engine_lost": 1, "overloaded": 1}
+    assert result["first_audio_ms"]["p50"] == pytest.approx(200)
+    assert result["stalls"]["0"]["streams"] == 2  # and he who heard nothing
+    assert result["stalls"]["0"]["late"] == 2
+    assert result["gateway_ms_per_speech_s"] == pytest.approx(5)
+    assert result["worker_ms_per_speech_s"] == pytest.approx(50)
+    assert "50 ms late" in result["void"]
