@@ -22,11 +22,13 @@ from gateway_harness import GatewayHarness
 from spoken_recordings import said, wav
 
 from realtime_tts.cli import sinks as cli_sinks
-from realtime_tts.cli.main import COMMANDS, cli
+from realtime_tts.cli.main import COMMANDS, cli, main
 from realtime_tts.cli.serve import announce
 from realtime_tts.cli.sinks import OggSink, WavSink, format_of
 from realtime_tts.errors import ConfigError, VoiceNotFound
 from realtime_tts.server.auth import hash_key, load_hashes
+
+Program = Callable[..., tuple[int, list[str]]]
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +43,29 @@ def run(*arguments: str, stdin: str | None = None) -> Result:
 
 def in_process(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([sys.executable, "-m", "realtime_tts", *arguments], input=stdin, capture_output=True)
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Program:
+    """The entry point without a process of its own, which takes a second to start: status, and lines for the user.
+
+    Standard input is a file that holds `stdin`, and what processes of its own say counts too.
+    """
+
+    def called(*arguments: str, stdin: str = "") -> tuple[int, list[str]]:
+        with tempfile.TemporaryFile() as file:
+            file.write(stdin.encode())
+            file.seek(0)
+            monkeypatch.setattr("sys.stdin", file)
+            monkeypatch.setattr("realtime_tts.server.logs.configure_logging", lambda *_: None)  # that stays
+            monkeypatch.setattr("sys.argv", ["realtime-tts", *arguments])
+            with pytest.raises(SystemExit) as ended:
+                main()
+        said = capfd.readouterr().err
+        assert "Traceback" not in said
+        return int(ended.value.code or 0), said.splitlines()
+
+    return called
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -69,48 +94,56 @@ def test_serve_shows_every_setting_when_asked() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["serve", "--port", "x"], b"--port: 'x' is not a whole number"),
-        (["serve", "--host", "0.0.0.0"], b"needs an API key"),
-        (["serve", "--api-key-file", "/nowhere/keys"], b"cannot be read"),
-        (["say", "hi", "-o", "x.mp4"], b"must end in"),
-        (["say", "hi", "-o", "/nowhere/x.wav", "--url", "{url}"], b"cannot be written"),
-        (["say", "hi", "-o", "x.wav", "--url", "ftp://a"], b"looks like http://127.0.0.1:8000"),
-        (["say", "hi", "-o", "x.wav", "--url", "http://127.0.0.1:1"], b"no server answers"),
-        (["voices", "--url", "http://127.0.0.1:1"], b"no server answers"),
-        (["voices", "--model", "some/model"], b"no directory here"),
+        (["serve", "--port", "x"], "--port: 'x' is not a whole number"),
+        (["serve", "--host", "0.0.0.0"], "needs an API key"),
+        (["serve", "--api-key-file", "/nowhere/keys"], "cannot be read"),
+        (["say", "hi", "-o", "x.mp4"], "must end in"),
+        (["say", "hi", "-o", "/nowhere/x.wav", "--url", "{url}"], "cannot be written"),
+        (["say", "hi", "-o", "x.wav", "--url", "ftp://a"], "looks like http://127.0.0.1:8000"),
+        (["say", "hi", "-o", "x.wav", "--url", "http://127.0.0.1:1"], "no server answers"),
+        (["voices", "--url", "http://127.0.0.1:1"], "no server answers"),
+        (["voices", "--model", "some/model"], "no directory here"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(server: GatewayHarness, arguments: list[str], said: bytes) -> None:
-    result = in_process(*(argument.replace("{url}", server.url) for argument in arguments))
+def test_a_mistake_is_told_in_one_line(
+    server: GatewayHarness, program: Program, arguments: list[str], said: str
+) -> None:
+    status, lines = program(*(argument.replace("{url}", server.url) for argument in arguments))
+    assert status == 2
+    assert lines[-1].startswith("Error: ")
+    assert said in lines[-1]
+
+
+def test_a_mistake_ends_the_process_without_a_traceback() -> None:
+    result = in_process("serve", "--port", "0", "--metrics-port", "0", "--devices", "nonsense")
     assert result.returncode == 2
-    last_line = result.stderr.splitlines()[-1]
-    assert last_line.startswith(b"Error: ")
-    assert said in last_line
-    assert b"Traceback" not in result.stderr
+    assert [line.split()[0] for line in result.stderr.splitlines()] == [b"Loading", b"Error:"]
+    assert b"device 'nonsense' cannot be used" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["say", "hi", "-o", "{tmp}/a.wav", "--model", "/nonexistent"], b"neither a checkpoint directory nor a hub id"),
-        (["say", "hi", "-o", "{tmp}/a.wav", "--model", "owner/none"], b"owner/none was not found"),
-        (["say", "hi", "-o", "{tmp}/a.wav", "--model", "{tmp}"], b"config.json cannot be read"),
-        (["say", "hi", "-o", "{tmp}/a.wav", "--device", "nonsense"], b"device 'nonsense' cannot be used"),
-        (["serve", "--port", "0", "--metrics-port", "0", "--devices", "nonsense"], b"device 'nonsense' cannot be used"),
-        (["doctor", "--model", "{tmp}", "--devices", "cpu"], b"config.json cannot be read"),
+        (["say", "hi", "-o", "{tmp}/a.wav", "--model", "/nonexistent"], "neither a checkpoint directory nor a hub id"),
+        (["say", "hi", "-o", "{tmp}/a.wav", "--model", "owner/none"], "owner/none was not found"),
+        (["say", "hi", "-o", "{tmp}/a.wav", "--model", "{tmp}"], "config.json cannot be read"),
+        (["say", "hi", "-o", "{tmp}/a.wav", "--device", "nonsense"], "device 'nonsense' cannot be used"),
+        (["doctor", "--model", "{tmp}", "--devices", "cpu"], "config.json cannot be read"),
     ],
 )
 def test_a_model_or_device_that_is_not_there_is_told_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], said: bytes
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    program: Program,
+    arguments: list[str],
+    said: str,
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    result = in_process(*(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
-    assert result.returncode in (1, 2)
-    announcements = (b"Loading", b"Measuring")
-    lines = [line for line in result.stderr.splitlines() if not line.startswith(announcements)]
-    assert len(lines) == 1, result.stderr.decode()
-    assert lines[0].startswith(b"Error: ")
-    assert said in lines[0]
+    status, lines = program(*(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
+    assert status in (1, 2)
+    assert len([line for line in lines if not line.startswith(("Loading", "Measuring"))]) == 1, lines
+    assert lines[-1].startswith("Error: ")
+    assert said in lines[-1]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -176,10 +209,10 @@ def test_say_with_a_model_of_its_own_prints_one_line(tmp_path: Path) -> None:
     assert duration_s(path) > 0.3
 
 
-def test_say_tells_a_servers_refusal(server: GatewayHarness) -> None:
-    result = in_process("say", "hi", "--url", server.url, "-o", "-", "--steps", "5000")
-    assert result.returncode == 1
-    assert result.stderr.splitlines()[-1].startswith(b"Error: steps must be within")
+def test_say_tells_a_servers_refusal(server: GatewayHarness, program: Program) -> None:
+    status, lines = program("say", "hi", "--url", server.url, "-o", "-", "--steps", "5000")
+    assert status == 1
+    assert lines[-1].startswith("Error: steps must be within")
 
 
 @pytest.mark.parametrize(
@@ -213,15 +246,14 @@ def test_say_through_a_server_needs_the_client_and_says_how_to_get_it(
 
 
 @pytest.mark.parametrize("text", ["😀", "...", " \n"])
-def test_say_of_nothing_speakable_fails_and_leaves_no_file(server: GatewayHarness, tmp_path: Path, text: str) -> None:
+def test_say_of_nothing_speakable_fails_and_leaves_no_file(
+    server: GatewayHarness, program: Program, tmp_path: Path, text: str
+) -> None:
     path = tmp_path / "out.wav"
     for where in (["--url", server.url], ["--model", "starter-voice"]):
-        result = in_process("say", text, "-o", str(path), *where)
-        assert result.returncode == 2
-        assert result.stderr.decode().splitlines() == ["Error: there is nothing to say in this text"]
+        assert program("say", text, "-o", str(path), *where) == (2, ["Error: there is nothing to say in this text"])
         assert not path.exists()
-    result = in_process("say", "-o", str(path), "--url", server.url, stdin=text.encode())
-    assert result.returncode == 2
+    assert program("say", "-o", str(path), "--url", server.url, stdin=text)[0] == 2
     assert not path.exists()
 
 
