@@ -102,6 +102,12 @@ class ServerConfig:
         minimum=0,
         maximum=3000,
     )
+    lexicon: str = setting("", 'File with a pronunciation lexicon: JSON, {"nginx": "engine x"}, or the W3C\'s PLS.')
+    key_lexicons: tuple[tuple[str, str], ...] = setting(
+        (),
+        "Lexicons of API keys, before that one: the first 12 digits of a key's hash and a file, as "
+        "0a1b2c3d4e5f=names.json; in the file a table [server.key_lexicons].",
+    )
     dialects: tuple[str, ...] = setting(
         DIALECTS, "Dialects of other services that are spoken beside the native one, comma separated.", choices=DIALECTS
     )

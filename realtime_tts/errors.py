@@ -10,6 +10,8 @@ RealtimeTTSError
 │   ├── RequestTooLarge            would not fit into the KV cache even alone
 │   ├── UnsupportedAudioFormat
 │   ├── UnsupportedLanguage
+│   ├── BadLexicon                 an entry of a pronunciation lexicon that cannot be used
+│   ├── BadSSML                    markup that is malformed, or says what cannot be
 │   ├── ContextClosed              text after `end` or after the context's terminal event
 │   ├── AudioDecodeError           a reference or prompt recording that cannot be decoded
 │   │   └── RecordingUnsuitable    … or heard: TooShort, Silent, TooQuiet, Clipped, WithoutSpeech
@@ -98,6 +100,14 @@ class UnsupportedAudioFormat(InvalidRequest):
 
 class UnsupportedLanguage(InvalidRequest):
     code = "unsupported_language"
+
+
+class BadLexicon(InvalidRequest):
+    code = "bad_lexicon"
+
+
+class BadSSML(InvalidRequest):
+    code = "bad_ssml"
 
 
 class ContextClosed(InvalidRequest):

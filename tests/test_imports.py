@@ -34,6 +34,8 @@ ALLOWED: dict[str, set[str]] = {
         "bench",
         "engine.runtime.backends",
         "engine.setup",
+        "session.settings",
+        "speech.lexicons",
         "speech.text_source",
         "text.pause_planner",
         "workers",

@@ -12,12 +12,14 @@ import dataclasses
 import functools
 import math
 import uuid
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from realtime_tts.api.timed import Chunk, TimedChunk, samples_of, with_words
 from realtime_tts.errors import Draining, EngineClosed, EngineLost, EngineStartError, InvalidRequest
 from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
 from realtime_tts.speech.defaults import SpeechDefaults
+from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.speech.recordings import RecordingLike, VoiceRecordings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.text_source import TextLike, TextSource, speak_text
@@ -37,12 +39,7 @@ class _Manner:
 
     voice: str | None
     recordings: VoiceRecordings
-    seed: int
-    instructions: str | None
-    cfg: float | None
-    steps: int | None
-    mode: str | None
-    speed: float
+    params: SpeechParams
     max_length_s: float | None
 
 
@@ -54,6 +51,7 @@ class AsyncTTS:
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` …, or several of them, each with a worker of its own.
         dtype, threads, max_streams, num_blocks: None lets the worker choose.
         language: in which numbers, dates and the like are read.
+        lexicon: for all speech: words with their respellings, or a file of them, JSON or the W3C's PLS.
         workers: start these instead (tests, other machines' launchers).
     """
 
@@ -67,6 +65,7 @@ class AsyncTTS:
         max_streams: int | None = None,
         num_blocks: int | None = None,
         language: str = "en",
+        lexicon: Mapping[str, str] | str | Path | None = None,
         workers: Sequence[WorkerSpec] | None = None,
     ) -> None:
         if workers is None:
@@ -78,6 +77,7 @@ class AsyncTTS:
         self._client = EngineClient(workers)
         self._voices = VoiceRegistry(self._client)
         self._language = language
+        self._lexicons = Lexicons(lexicon or "")
         self._speakers: set[Speaker] = set()
         self._closed = False
 
@@ -184,6 +184,10 @@ class AsyncTTS:
         steps: int | None = None,
         mode: str | None = None,
         speed: float = 1.0,
+        volume: float = 1.0,
+        sentence_pause_ms: float | None = None,
+        language: str | None = None,
+        lexicon: Mapping[str, str] | None = None,
         max_length_s: float | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """Speak a text, or a stream of pieces of one (an LLM's deltas) while it is being written.
@@ -203,6 +207,11 @@ class AsyncTTS:
                 samples for every split. None is ``live`` where the model tells which word it speaks. A string, list or
                 tuple is whole and spoken as such.
             speed: that much faster, or below 1 slower, with the pitch kept; 0.25 to 4.
+            volume: that much louder, or below 1 softer; 0 to 2. Nothing clips.
+            sentence_pause_ms: silence between two sentences, beside what the voice makes of their ends; up to 3000.
+            language: of the text's numbers, dates and the like, where it is not the model's own.
+            lexicon: words and phrases, and how each is written so that it is read right: ``{"nginx": "engine x"}``.
+                It comes before the one that the model was loaded with.
             max_length_s: stop after so much audio.
 
         Raises (while iterated):
@@ -210,7 +219,19 @@ class AsyncTTS:
             TypeError: the text, or a piece of it, is not text; what else the text's iteration raises.
         """
         recordings = VoiceRecordings(reference_audio, prompt_audio, prompt_text)
-        manner = _Manner(voice, recordings, seed, instructions, cfg, steps, mode, speed, max_length_s)
+        params = SpeechParams(
+            cfg=cfg,
+            steps=steps,
+            seed=seed,
+            language=language,
+            instructions=instructions,
+            mode=mode,
+            speed=speed,
+            volume=volume,
+            sentence_pause_ms=sentence_pause_ms,
+            lexicon=tuple((lexicon or {}).items()),
+        )
+        manner = _Manner(voice, recordings, params, max_length_s)
         async with contextlib.aclosing(self._speak(text, manner)) as pieces:
             async for piece in pieces:
                 if not piece.done:
@@ -230,6 +251,10 @@ class AsyncTTS:
         steps: int | None = None,
         mode: str | None = None,
         speed: float = 1.0,
+        volume: float = 1.0,
+        sentence_pause_ms: float | None = None,
+        language: str | None = None,
+        lexicon: Mapping[str, str] | None = None,
         max_length_s: float | None = None,
     ) -> AsyncGenerator[TimedChunk, None]:
         """As `generate`, with the words that are heard: for subtitles, or to know what was heard at a barge-in.
@@ -237,7 +262,19 @@ class AsyncTTS:
         A chunk comes one patch later than there, since which words its segment has left is known at the segment's end.
         """
         recordings = VoiceRecordings(reference_audio, prompt_audio, prompt_text)
-        manner = _Manner(voice, recordings, seed, instructions, cfg, steps, mode, speed, max_length_s)
+        params = SpeechParams(
+            cfg=cfg,
+            steps=steps,
+            seed=seed,
+            language=language,
+            instructions=instructions,
+            mode=mode,
+            speed=speed,
+            volume=volume,
+            sentence_pause_ms=sentence_pause_ms,
+            lexicon=tuple((lexicon or {}).items()),
+        )
+        manner = _Manner(voice, recordings, params, max_length_s)
         async with contextlib.aclosing(self._speak(text, manner)) as pieces:
             async for chunk in with_words(pieces, self.sample_rate, speed):
                 yield chunk
@@ -279,15 +316,7 @@ class AsyncTTS:
             raise InvalidRequest("give a voice or recordings, not both", field="voice")
         if manner.max_length_s is not None and not 0 < manner.max_length_s < math.inf:
             raise InvalidRequest("max_length_s must be a positive number of seconds", field="max_length_s")
-        params = SpeechParams(
-            cfg=manner.cfg,
-            steps=manner.steps,
-            seed=manner.seed,
-            instructions=manner.instructions,
-            mode=manner.mode,
-            speed=manner.speed,
-        )
-        return self._defaults.resolve(Choices(), Choices(manner.voice, params=params))
+        return self._defaults.resolve(Choices(), Choices(manner.voice, params=manner.params))
 
     @functools.cached_property
     def _defaults(self) -> SpeechDefaults:
@@ -296,6 +325,7 @@ class AsyncTTS:
             voices=self._voices.names,
             language=self._language,
             stall_flush_s=_STALL_FLUSH_S,
+            lexicons=self._lexicons,
             draw_seed=lambda: 0,  # never drawn: `generate` has a seed of its own
         )
 

@@ -6,7 +6,8 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from realtime_tts.api.async_tts import AsyncTTS
@@ -31,6 +32,7 @@ class TTS:
         max_streams: int | None = None,
         num_blocks: int | None = None,
         language: str = "en",
+        lexicon: Mapping[str, str] | str | Path | None = None,
         workers: Sequence[WorkerSpec] | None = None,
     ) -> None:
         self._tts = AsyncTTS(
@@ -41,6 +43,7 @@ class TTS:
             max_streams=max_streams,
             num_blocks=num_blocks,
             language=language,
+            lexicon=lexicon,
             workers=workers,
         )
         self._closed = False
@@ -112,6 +115,10 @@ class TTS:
         steps: int | None = None,
         mode: str | None = None,
         speed: float = 1.0,
+        volume: float = 1.0,
+        sentence_pause_ms: float | None = None,
+        language: str | None = None,
+        lexicon: Mapping[str, str] | None = None,
         max_length_s: float | None = None,
     ) -> Generator[Chunk, None, None]:
         """As `AsyncTTS.generate`; breaking out of the loop cancels at once."""
@@ -127,6 +134,10 @@ class TTS:
             steps=steps,
             mode=mode,
             speed=speed,
+            volume=volume,
+            sentence_pause_ms=sentence_pause_ms,
+            language=language,
+            lexicon=lexicon,
             max_length_s=max_length_s,
         )
         return self._iterate(chunks)
@@ -145,6 +156,10 @@ class TTS:
         steps: int | None = None,
         mode: str | None = None,
         speed: float = 1.0,
+        volume: float = 1.0,
+        sentence_pause_ms: float | None = None,
+        language: str | None = None,
+        lexicon: Mapping[str, str] | None = None,
         max_length_s: float | None = None,
     ) -> Generator[TimedChunk, None, None]:
         """As `AsyncTTS.generate_timed`."""
@@ -160,6 +175,10 @@ class TTS:
             steps=steps,
             mode=mode,
             speed=speed,
+            volume=volume,
+            sentence_pause_ms=sentence_pause_ms,
+            language=language,
+            lexicon=lexicon,
             max_length_s=max_length_s,
         )
         return self._iterate(chunks)

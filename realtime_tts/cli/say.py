@@ -20,8 +20,10 @@ from realtime_tts.cli.playing import Speech, play
 from realtime_tts.cli.progress import Progress
 from realtime_tts.cli.sinks import FORMATS, check_sink
 from realtime_tts.config import EngineConfig
+from realtime_tts.session.settings import MAX_SENTENCE_PAUSE_MS
+from realtime_tts.speech.lexicons import read_entries
 from realtime_tts.speech.text_source import TextSource
-from realtime_tts.workers.policy import MAX_SPEED, MIN_SPEED
+from realtime_tts.workers.policy import MAX_SPEED, MAX_VOLUME, MIN_SPEED
 
 _EPILOG = """\b
 Examples:
@@ -34,6 +36,7 @@ Examples:
   realtime-tts say --model openbmb/VoxCPM2 --reference speaker.wav "In the voice of this recording."
 """
 _READ_BYTES = 4096
+_PARAMS = ("instructions", "seed", "steps", "cfg", "mode", "speed", "volume", "sentence_pause_ms", "language")
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,10 @@ class Request:
     cfg: float | None
     mode: str | None
     speed: float
+    volume: float
+    sentence_pause_ms: float | None
+    language: str | None
+    lexicon: Path | None
 
 
 @click.command("say", epilog=_EPILOG)
@@ -95,6 +102,18 @@ class Request:
 )
 @click.option(
     "--speed", type=click.FloatRange(MIN_SPEED, MAX_SPEED), default=1.0, help="Faster or slower, at the same pitch."
+)
+@click.option("--volume", type=click.FloatRange(0, MAX_VOLUME), default=1.0, help="Louder or softer; nothing clips.")
+@click.option(
+    "--sentence-pause-ms",
+    type=click.FloatRange(0, MAX_SENTENCE_PAUSE_MS),
+    help="Silence between sentences, beside what the voice makes of their ends.",
+)
+@click.option("--language", help="Language that numbers, dates and the like are read in.  [default: the model's]")
+@click.option(
+    "--lexicon",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="How words are read: a file of JSON or PLS; see `realtime-tts lexicon`.",
 )
 @click.option("--model", help="A directory, a Hugging Face id, or 'starter-voice'.  [default: starter-voice]")
 @click.option("--device", help="auto, cpu, cuda, cuda:1 …  [default: auto]")
@@ -167,7 +186,7 @@ async def _local(request: Request, engine: EngineConfig, progress: Progress) -> 
     from realtime_tts.cli.engine import worker_specs
 
     progress.note(f"Loading {engine.model} …")
-    async with AsyncTTS(workers=worker_specs(engine, quiet=True)[:1]) as tts:
+    async with AsyncTTS(workers=worker_specs(engine, quiet=True)[:1], lexicon=request.lexicon) as tts:
         progress.start()
         chunks = tts.generate(
             request.text if request.text is not None else standard_input(),
@@ -181,6 +200,9 @@ async def _local(request: Request, engine: EngineConfig, progress: Progress) -> 
             cfg=request.cfg,
             mode=request.mode,
             speed=request.speed,
+            volume=request.volume,
+            sentence_pause_ms=request.sentence_pause_ms,
+            language=request.language,
         )
         async with contextlib.aclosing(chunks) as generated:
             async for chunk in generated:
@@ -190,11 +212,9 @@ async def _local(request: Request, engine: EngineConfig, progress: Progress) -> 
 async def _remote(request: Request, url: str, api_key: str | None) -> Speech:
     from realtime_tts.cli.remote import SAMPLE_RATE_HZ, remote_speech
 
-    params = {
-        name: getattr(request, name)
-        for name in ("instructions", "seed", "steps", "cfg", "mode", "speed")
-        if getattr(request, name) is not None
-    }
+    params = {name: getattr(request, name) for name in _PARAMS if getattr(request, name) is not None}
+    if request.lexicon is not None:
+        params["lexicon"] = dict(read_entries(request.lexicon))
     text = request.text if request.text is not None else _in_a_thread(standard_input())
     async with contextlib.aclosing(remote_speech(url, api_key, text, request.voice, params)) as speech:
         async for pcm in speech:

@@ -100,6 +100,13 @@ class Fields:
             else self._fail(name, "must be an object")
         )
 
+    def optional_texts(self, name: str) -> tuple[tuple[str, str], ...] | None:
+        """The members of an object, each of which is a string."""
+        fields = self.optional_object(name)
+        return (
+            None if fields is None else tuple((replace_surrogates(each), fields.text(each)) for each in fields.names())
+        )
+
     def optional_text_or_object(self, name: str) -> str | Fields | None:
         value = self._values.get(name)
         return self.optional_object(name) if isinstance(value, dict) else self.optional_text(name)

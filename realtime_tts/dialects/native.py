@@ -143,6 +143,7 @@ def _parse_params(fields: Fields) -> SpeechParams:
         speed=params.optional_number("speed"),
         volume=params.optional_number("volume"),
         sentence_pause_ms=params.optional_number("sentence_pause_ms"),
+        lexicon=params.optional_texts("lexicon"),
     )
 
 
@@ -179,9 +180,13 @@ def _render_started(m: SessionStarted) -> dict[str, Any]:
         "model": m.model,
         "voice": m.voice,
         "audio": _audio(m.audio),
-        "params": dataclasses.asdict(params),
+        "params": {name: getattr(params, name) for name in _TOLD_PARAMS},
         "limits": {name: getattr(limits, name) for name in limits.__slots__},
     }
+
+
+# The lexicon, which may be long, its sender knows.
+_TOLD_PARAMS = [field.name for field in dataclasses.fields(SpeechParams) if field.name != "lexicon"]
 
 
 def _render_resumed(m: SessionResumed) -> dict[str, Any]:

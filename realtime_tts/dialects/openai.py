@@ -68,6 +68,7 @@ def parse_request(body: bytes) -> OpenAIRequest:
             language=fields.optional_text("language") or None,
             volume=fields.optional_number("volume"),
             sentence_pause_ms=fields.optional_number("sentence_pause_ms"),
+            lexicon=fields.optional_texts("lexicon"),
         ),
     )
     return OpenAIRequest(speech, as_events=stream_format == "sse")

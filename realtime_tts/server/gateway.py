@@ -42,6 +42,7 @@ from realtime_tts.session.session import Session
 from realtime_tts.session.settings import SessionConfig
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.encoding import Encoders
+from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.speech.voice_store import open_store
 from realtime_tts.speech.voices import VoiceRegistry
 from realtime_tts.workers import frames
@@ -87,6 +88,7 @@ class Gateway:
         self.voice_making = VoiceMaking()
         self.previews = Previews()
         self.authenticator = Authenticator(settings.server)
+        self._lexicons = Lexicons(settings.server.lexicon, settings.server.key_lexicons)
         self.metrics = Metrics()
         self._quotas = Quotas(
             self.authenticator.num_keys,
@@ -370,7 +372,7 @@ class Gateway:
             resolve=functools.partial(
                 defaults.resolve, tenant=caller.tenant, permissive=permissive, only_voices=caller.voices
             ),
-            make_planner=defaults.make_planner,
+            make_planner=functools.partial(defaults.make_planner, tenant=caller.tenant),
             refuse=functools.partial(self.context_refusal, caller.tenant),
             now=time.monotonic(),
         )
@@ -416,6 +418,7 @@ class Gateway:
             mode=None if config.mode == "auto" else config.mode,
             stall_flush_s=config.stall_flush_s or None,
             sentence_pause_ms=config.sentence_pause_ms,
+            lexicons=self._lexicons,
             draw_seed=lambda: secrets.randbelow(2**31),
             voice_aliases=dict(config.voice_aliases),
             name_of=self.voices.name_of,

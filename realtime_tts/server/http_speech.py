@@ -135,7 +135,7 @@ class HttpSpeech:
         gateway = self._gateway
         context_id = "h_" + secrets.token_urlsafe(9)
         speaker = self._speaker = Speaker(gateway.engine, context_id, self._settings, tenant=self.tenant)
-        planner = gateway.catalogue.defaults.make_planner(self._settings)
+        planner = gateway.catalogue.defaults.make_planner(self._settings, self.tenant)
         self._feeder = asyncio.create_task(speak_whole(self.request.text, planner, speaker), name="plan speech")
         # The encoder is set up in a thread, while the engine makes the first patch.
         rate_hz, audio = speaker.sample_rate_hz, self.request.audio

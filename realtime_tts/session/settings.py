@@ -19,6 +19,7 @@ class SpeechParams:
     speed: of the speech, with its pitch kept; 1: as the model speaks.
     volume: by what its samples are multiplied; 1: as the model speaks.
     sentence_pause_ms: silence between sentences, beside what the voice makes of their ends.
+    lexicon: words, and how each is respelt.
     """
 
     cfg: float | None = None
@@ -30,6 +31,7 @@ class SpeechParams:
     speed: float | None = None
     volume: float | None = None
     sentence_pause_ms: float | None = None
+    lexicon: tuple[tuple[str, str], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class ContextSettings:
     speed: float = 1.0
     volume: float = 1.0
     sentence_pause_ms: float = 0.0
+    lexicon: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.errors import InvalidRequest, UnsupportedLanguage, VoiceNotFound
 from realtime_tts.session.settings import MAX_SENTENCE_PAUSE_MS, MODES, Choices, ContextSettings, SpeechParams
+from realtime_tts.speech.lexicons import Lexicons
+from realtime_tts.text.lexicon import request_lexicon
 from realtime_tts.text.pause_planner import PausePlanner, PlannerFactory
 from realtime_tts.workers import frames
 from realtime_tts.workers.policy import (
@@ -35,6 +38,7 @@ class SpeechDefaults:
             else by clauses.
         stall_flush_s: see `PausePlanner`.
         sentence_pause_ms: for a caller who does not say.
+        lexicons: of everybody, and of tenants.
         draw_seed: a seed for a caller who leaves it open.
         voice_aliases: other names for voices; a voice of that name comes first.
         name_of: the name of a tenant's voice by its id.
@@ -49,6 +53,7 @@ class SpeechDefaults:
         mode: str | None = None,
         stall_flush_s: float | None,
         sentence_pause_ms: float = 0.0,
+        lexicons: Lexicons | None = None,
         draw_seed: Callable[[], int],
         voice_aliases: Mapping[str, str] | None = None,
         name_of: Callable[[str, str], str | None] = lambda voice_id, tenant: None,
@@ -61,6 +66,8 @@ class SpeechDefaults:
         self._language = _base_of(language)
         self.default_mode = mode or ("live" if ready.text_timing == "measured" else "clause")
         self.sentence_pause_ms = sentence_pause_ms
+        self._lexicons = lexicons or Lexicons()
+        self._request_lexicon = functools.lru_cache(maxsize=64)(request_lexicon)
         self._draw_seed = draw_seed
         self._planners = PlannerFactory(self.policy.charset, self.policy.max_segment_chars, stall_flush_s)
 
@@ -80,7 +87,7 @@ class SpeechDefaults:
             only_voices: no others may be used, and the first is the default one; empty: all of the tenant's.
 
         Raises:
-            VoiceNotFound, UnsupportedLanguage, InvalidRequest: a choice that cannot be; `field` names it.
+            VoiceNotFound, UnsupportedLanguage, BadLexicon, InvalidRequest: a choice that cannot be; `field` names it.
         """
         params = _merge(overrides.params, defaults.params)
         _check(params)
@@ -100,13 +107,23 @@ class SpeechDefaults:
             sentence_pause_ms=(
                 self.sentence_pause_ms if params.sentence_pause_ms is None else params.sentence_pause_ms
             ),
+            lexicon=self._checked_lexicon(params.lexicon or ()),
         )
 
-    def make_planner(self, settings: ContextSettings) -> PausePlanner:
-        """A planner of one context's text."""
+    def make_planner(self, settings: ContextSettings, tenant: str = "") -> PausePlanner:
+        """A planner of one context's text. The caller's own lexicon comes first, then its key's, then everybody's."""
+        own = (self._request_lexicon(settings.lexicon),) if settings.lexicon else ()
         return self._planners.make(
-            settings.language, live=settings.mode == "live", sentence_pause_ms=settings.sentence_pause_ms
+            settings.language,
+            live=settings.mode == "live",
+            sentence_pause_ms=settings.sentence_pause_ms,
+            lexicons=(*own, *self._lexicons.of(tenant)),
         )
+
+    def _checked_lexicon(self, entries: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        if entries:
+            self._request_lexicon(entries)
+        return entries
 
     def _voice(self, name: str | None, tenant: str, permissive: bool, only: Sequence[str]) -> str:
         default = only[0] if only else self.default_voice
@@ -150,6 +167,7 @@ def _merge(over: SpeechParams, under: SpeechParams) -> SpeechParams:
         speed=under.speed if over.speed is None else over.speed,
         volume=under.volume if over.volume is None else over.volume,
         sentence_pause_ms=under.sentence_pause_ms if over.sentence_pause_ms is None else over.sentence_pause_ms,
+        lexicon=under.lexicon if over.lexicon is None else over.lexicon,
     )
 
 

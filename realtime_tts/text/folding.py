@@ -15,6 +15,7 @@ from realtime_tts.text.characters import (
     is_surrogate,
 )
 
+WHOLE = "\x01"  # control characters of a text are left out
 MAX_MARKS = 3  # per base character; Vietnamese and polytonic Greek need two or three, "zalgo" text has dozens
 
 _LOOKALIKES = {
@@ -76,6 +77,14 @@ class Folded:
             self.starts, self.ends = _joined(self.starts, starts), _joined(self.ends, ends)
         self.text += folded
         return folded
+
+    def extend_whole(self, source: str) -> str:
+        """`source`, which is not empty, becomes one character that no other text is folded to."""
+        offset = len(self.source)
+        self.source += source
+        self.starts, self.ends = _joined(self.starts, [offset]), _joined(self.ends, [len(self.source)])
+        self.text += WHOLE
+        return WHOLE
 
 
 def _joined(indices: Sequence[int], more: list[int]) -> list[int]:

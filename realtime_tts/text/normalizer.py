@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from copy import copy
+from functools import lru_cache
 from string import ascii_lowercase
 from typing import NamedTuple
 
 from realtime_tts.text.folding import Folded
-from realtime_tts.text.rules.base import POSSESSIVE, Scan, Token
+from realtime_tts.text.lexicon import Lexicon, Lexicons
+from realtime_tts.text.rules.base import POSSESSIVE, Respellings, Scan, Token
 from realtime_tts.text.rules.table import find_token
 from realtime_tts.text.spoken import SpokenText
 from realtime_tts.text.unread import Range, Unread
 
+_MAX_RESPELLINGS = 1024
 STRETCH_TOKENS = 48  # are read at a stretch: a third of a millisecond
 
 
@@ -55,6 +59,14 @@ class NormalizedText(NamedTuple):
         return sorted([*self.skipped, *self.dropped])
 
 
+class Reading(NamedTuple):
+    """The source from `start` to `end`, some of it, is spoken as `spoken`, and nothing else is read there."""
+
+    start: int
+    end: int
+    spoken: str
+
+
 class Normalizer:
     """Stateless and deterministic; one instance serves any number of contexts.
 
@@ -69,6 +81,19 @@ class Normalizer:
         self._language = language.lower().replace("_", "-").split("-")[0]
         self._charset = None if charset is None else charset | {char.lower() for char in charset}
         self._has_letters = self._charset is not None and self._charset.issuperset(ascii_lowercase)
+        self._lexicons: Lexicons | None = None
+        self.respell = lru_cache(maxsize=_MAX_RESPELLINGS)(self._respell)
+
+    def with_lexicons(self, lexicons: Sequence[Lexicon]) -> Normalizer:
+        """The same, that reads words as these say; of one word the first that has it."""
+        made = copy(self)
+        made._lexicons = Lexicons(tuple(lexicons)) if lexicons else None
+        return made
+
+    def _respell(self, text: str) -> str:
+        """How `text` is spoken within another: without lexicons, and without pauses at its ends."""
+        spoken = Normalization(self._language, self._charset, has_letters=self._has_letters).close(text)
+        return spoken.text[: spoken.spans[-1].end] if spoken.spans else ""
 
     def normalize(self, source: str) -> NormalizedText:
         """Linear in `source`; never raises."""
@@ -76,7 +101,8 @@ class Normalizer:
 
     def begin(self) -> Normalization:
         """The normalisation of a text that comes piece by piece."""
-        return Normalization(self._language, self._charset, has_letters=self._has_letters)
+        respellings = None if self._lexicons is None else Respellings(self._lexicons, self.respell)
+        return Normalization(self._language, self._charset, has_letters=self._has_letters, respellings=respellings)
 
 
 class Normalization:
@@ -86,11 +112,18 @@ class Normalization:
     and what `spoken` gives only grows.
     """
 
-    def __init__(self, language: str, charset: frozenset[str] | None, *, has_letters: bool) -> None:
+    def __init__(
+        self,
+        language: str,
+        charset: frozenset[str] | None,
+        *,
+        has_letters: bool,
+        respellings: Respellings | None = None,
+    ) -> None:
         self._charset = charset
         self._has_letters = has_letters
         self._folded = Folded()
-        self._scan = Scan(language, spell=charset is not None)
+        self._scan = Scan(language, spell=charset is not None, respellings=respellings)
         self._spoken = SpokenText(charset)
         self._unread = Unread(self._folded)
         self._index = 0  # in the folded text: what is before has been read
@@ -114,14 +147,18 @@ class Normalization:
         run(self.closing(source))
         return self.spoken()
 
-    def extending(self, source: str) -> Iterator[None]:
-        """`extend` in stretches of so much work; to be run to its end before anything else."""
-        return self._take(source)
+    def extending(self, source: str, readings: Sequence[Reading] = ()) -> Iterator[None]:
+        """`extend` in stretches of so much work; to be run to its end before anything else.
 
-    def closing(self, source: str) -> Iterator[None]:
+        Args:
+            readings: of parts of `source`, in order.
+        """
+        return self._take(source, readings)
+
+    def closing(self, source: str, readings: Sequence[Reading] = ()) -> Iterator[None]:
         """`close` in stretches; at its end `spoken` gives the whole."""
         self._scan.close()
-        yield from self._take(source)
+        yield from self._take(source, readings)
         self._spoken.close()
 
     def spoken(self, first: int = 0, start: int = 0) -> NormalizedText:
@@ -141,8 +178,13 @@ class Normalization:
             self._unread.dropped(spans, skipped, start),
         )
 
-    def _take(self, source: str) -> Iterator[None]:
-        self._scan.extend(self._folded.extend(source))
+    def _take(self, source: str, readings: Sequence[Reading]) -> Iterator[None]:
+        end = 0
+        for reading in readings:
+            self._scan.extend(self._folded.extend(source[end : reading.start]))
+            self._scan.extend(self._folded.extend_whole(source[reading.start : reading.end]), reading.spoken)
+            end = reading.end
+        self._scan.extend(self._folded.extend(source[end:]))
         num_read = 0
         while self._index < len(self._scan.text):
             if num_read == STRETCH_TOKENS:

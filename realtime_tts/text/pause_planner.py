@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from realtime_tts.text.lexicon import Lexicon
 from realtime_tts.text.normalizer import Normalizer
 from realtime_tts.text.pauses import MAX_SENTENCE_SILENCE_MS, MAX_SILENCE_MS, Pause, PauseFinder
 from realtime_tts.text.planner import OPEN_STALL_S, Planning, SpeechPlanner, SpeechSegment, all_segments
@@ -162,9 +163,17 @@ class PlannerFactory:
         self._segmenter = replace(defaults, max_chars=min(defaults.max_chars, max_segment_chars))
         self._stall_flush_s = stall_flush_s
 
-    def make(self, language: str, *, live: bool = False, sentence_pause_ms: float = 0.0) -> PausePlanner:
-        """A planner for one context in this language; `live` and the pause as for the planners that it is made of."""
+    def make(
+        self,
+        language: str,
+        *,
+        live: bool = False,
+        sentence_pause_ms: float = 0.0,
+        lexicons: Sequence[Lexicon] = (),
+    ) -> PausePlanner:
+        """A planner for one context in this language; the rest is as for what it is made of."""
         stall_flush_s = OPEN_STALL_S if live and self._stall_flush_s is None else self._stall_flush_s
         segmenter = replace(self._segmenter, by_sentence=sentence_pause_ms > 0)
-        planner = SpeechPlanner(self._normalizer(language), segmenter, stall_flush_s, live=live)
+        normalizer = self._normalizer(language).with_lexicons(lexicons)
+        planner = SpeechPlanner(normalizer, segmenter, stall_flush_s, live=live)
         return PausePlanner(planner, stall_flush_s, sentence_pause_ms=sentence_pause_ms)

@@ -200,6 +200,27 @@ def test_say_speaks_at_another_speed(server: GatewayHarness, tmp_path: Path) -> 
     assert duration_s(path) == pytest.approx(2 * 4 * 0.16, abs=0.05)
 
 
+def test_say_pauses_between_sentences_and_reads_a_lexicon(server: GatewayHarness, tmp_path: Path) -> None:
+    names, broken = tmp_path / "names.json", tmp_path / "broken.json"
+    names.write_text('{"nginx": "a much longer word"}')
+    broken.write_text('{"nginx": "!"}')
+    lengths = []
+    for number, flags in enumerate(([], ["--sentence-pause-ms", "2000"], ["--lexicon", str(names)])):
+        path = tmp_path / f"{number}.wav"
+        result = run("say", "One nginx. Two nginx.", "-o", str(path), "--url", server.url, *flags)
+        assert result.exit_code == 0, result.output
+        lengths.append(duration_s(path))
+    assert 1.9 < lengths[1] - lengths[0] < 2.4
+    assert lengths[2] > lengths[0]
+    assert in_process("lexicon", str(names)).stdout.decode().strip().endswith("1 entries")
+    assert (
+        run("lexicon", str(names), "Ask Nginx. [pause 1s]").output == "Ask a much longer word.\n(silence of 1000 ms)\n"
+    )
+    refused = in_process("lexicon", str(broken))
+    assert (refused.returncode, refused.stderr.count(b"\n")) == (2, 1)
+    assert b"says nothing" in refused.stderr
+
+
 def test_say_with_a_model_of_its_own_prints_one_line(tmp_path: Path) -> None:
     path = tmp_path / "out.wav"
     result = in_process("say", "Hello.", "-o", str(path), "--device", "cpu", "--voice", "rms")

@@ -76,6 +76,17 @@ def serialize(message: ServerMessage) -> str | bytes:
             '{"type":"text","context_id":"c","text":"a","voice":"v","params":{"seed":5.0,"mode":"live"}}',
             Text("c", "a", "v", None, SpeechParams(seed=5, mode="live")),
         ),
+        (
+            '{"type":"text","context_id":"c","text":"a","params":{"volume":0.5,"sentence_pause_ms":250,'
+            '"lexicon":{"nginx":"engine x","\\ud800":"b"}}}',
+            Text(
+                "c",
+                "a",
+                params=SpeechParams(
+                    volume=0.5, sentence_pause_ms=250.0, lexicon=(("nginx", "engine x"), ("\ufffd", "b"))
+                ),
+            ),
+        ),
         ('{"type":"flush","context_id":"c"}', Flush("c")),
         ('{"type":"flush","context_id":"c","flush_id":"f"}', Flush("c", "f")),
         ('{"type":"end","context_id":"c"}', End("c")),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.errors import InvalidRequest, UnsupportedLanguage, VoiceNotFound
+from realtime_tts.errors import BadLexicon, ConfigError, InvalidRequest, UnsupportedLanguage, VoiceNotFound
 from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
 from realtime_tts.speech.defaults import SpeechDefaults
+from realtime_tts.speech.lexicons import Lexicons, read_lexicon
 from realtime_tts.workers import frames
 
 POLICY = {"languages": ["en", "de"], "default_steps": 4, "default_cfg": 1.5}
@@ -20,7 +22,7 @@ OPEN = Choices()
 
 @pytest.fixture
 def make_defaults() -> Callable[..., SpeechDefaults]:
-    def make(language: str = "en", **fields: Any) -> SpeechDefaults:
+    def make(language: str = "en", lexicons: Lexicons | None = None, **fields: Any) -> SpeechDefaults:
         given = {"voices": VOICES, "default_voice": "slt", "policy": POLICY, **fields}
         ready = frames.Ready("m", "cpu", "float32", "eager", 16_000, 2560, **given)
         names = [*(voice["id"] for voice in given["voices"]), "zero-shot"]
@@ -28,6 +30,7 @@ def make_defaults() -> Callable[..., SpeechDefaults]:
             ready,
             voices=lambda tenant: [*names, "mine"] if tenant == "owner" else names,
             language=language,
+            lexicons=lexicons,
             stall_flush_s=None,
             draw_seed=lambda: 99,
             voice_aliases={"rachel": "rms", "slt": "rms", "gone": "none", "own": "mine"},
@@ -139,3 +142,38 @@ def test_an_alias_of_a_voice_that_is_not_there_is_unknown(defaults: SpeechDefaul
 def test_an_alias_leads_to_no_voice_that_a_token_may_not_use(defaults: SpeechDefaults) -> None:
     with pytest.raises(VoiceNotFound):
         defaults.resolve(OPEN, Choices("rachel"), only_voices=("slt",))
+
+
+def test_of_one_word_the_callers_own_lexicon_counts_then_its_keys_then_everybodys(
+    make_defaults: Callable[..., SpeechDefaults], tmp_path: Path
+) -> None:
+    common, of_key = tmp_path / "common.json", tmp_path / "key.json"
+    common.write_text('{"alpha": "common", "beta": "common", "gamma": "common"}')
+    of_key.write_text('{"alpha": "key", "beta": "key"}')
+    defaults = make_defaults(lexicons=Lexicons(str(common), [("0123456789ab", str(of_key))]))
+
+    def spoken(tenant: str, **params: Any) -> str:
+        planner = defaults.make_planner(defaults.resolve(OPEN, Choices(params=SpeechParams(**params))), tenant)
+        return "".join(segment.text for segment in [*planner.push("alpha beta gamma", 0.0), *planner.end(0.0)])
+
+    assert spoken("0123456789ab", lexicon=(("alpha", "own"),)) == "own key common"
+    assert spoken("0123456789ab") == "key key common"
+    assert spoken("", lexicon=(("alpha", "own"),)) == "own common common"
+    assert make_defaults().resolve(OPEN, OPEN).lexicon == ()
+
+
+def test_a_lexicon_that_cannot_be_is_refused_before_anything_is_spoken(
+    make_defaults: Callable[..., SpeechDefaults], tmp_path: Path
+) -> None:
+    with pytest.raises(BadLexicon):
+        make_defaults().resolve(OPEN, Choices(params=SpeechParams(lexicon=(("word", "!"),))))
+    broken = tmp_path / "broken.json"
+    broken.write_bytes(b"\xff")
+    for path in (broken, tmp_path / "missing.json", tmp_path):
+        with pytest.raises(ConfigError):
+            Lexicons(path)
+    broken.write_text("{")
+    with pytest.raises(ConfigError, match="neither JSON"):
+        read_lexicon(broken)
+    with pytest.raises(ConfigError, match="12 digits"):
+        Lexicons("", [("somebody", str(broken))])

@@ -9,6 +9,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from realtime_tts.text.boundaries import word_opens_sentence
+from realtime_tts.text.characters import is_cjk
+from realtime_tts.text.lexicon import Lexicons, Respelt
 from realtime_tts.text.rules.reach import ReachingPattern, reaching
 from realtime_tts.text.rules.script import Script
 
@@ -34,12 +36,20 @@ class Token(NamedTuple):
     dropped: bool = False
 
 
+class Respellings(NamedTuple):
+    """What a lexicon says, and how that is spoken."""
+
+    lexicons: Lexicons
+    speak: Callable[[str], str]
+
+
 class Scan:
     """The folded text of one normalisation and what rules may ask about the surroundings.
 
     Args:
         language: primary language subtag.
         spell: whether acronyms are spelt out as single letters.
+        respellings: come before all rules.
 
     Attributes:
         text: as far as it is known.
@@ -48,7 +58,7 @@ class Scan:
         index: of the token that is being read.
     """
 
-    def __init__(self, language: str, *, spell: bool) -> None:
+    def __init__(self, language: str, *, spell: bool, respellings: Respellings | None = None) -> None:
         self.language = language
         self.spell = spell
         self.text = ""
@@ -56,10 +66,45 @@ class Scan:
         self.saw_end = False
         self.index = 0
         self._script = Script()
+        self._respellings = respellings
+        self._readings: dict[int, str] = {}
 
-    def extend(self, text: str) -> None:
-        """More of the text is known."""
+    def extend(self, text: str, reading: str | None = None) -> None:
+        """More of the text is known; where it has a reading, it is one character."""
+        if reading is not None:
+            self._readings[len(self.text)] = reading
         self.text += text
+
+    def given(self, index: int) -> Token | None:
+        """The token at `index`, which is no white space, if somebody has said how it is to be read."""
+        if (reading := self._readings.get(index)) is not None:
+            return Token(reading, index + 1)
+        found = self._respelt(index)
+        if found is None:
+            return None
+        word = self.text[index : found.end]
+        is_joined = is_cjk(word[0]) or is_cjk(word[-1])
+        end = found.end
+        if self.ahead(end, 2)[:1] == "-" and self.ahead(end, 2)[1:].isalnum():
+            end += 1  # "nginx-based" is two words
+        assert self._respellings is not None
+        return Token(self._respellings.speak(found.respelling), end, spaced=not is_joined)
+
+    def starts_given(self, start: int, end: int) -> int:
+        """Where in the word from `start` to `end`, behind a hyphen, a lexicon has an entry; `end` if nowhere."""
+        hyphen = self.text.find("-", start, end) if self._respellings is not None else -1
+        while hyphen >= 0:
+            if self._respelt(hyphen + 1) is not None:
+                return hyphen + 1
+            hyphen = self.text.find("-", hyphen + 1, end)
+        return end
+
+    def _respelt(self, index: int) -> Respelt | None:
+        if self._respellings is None:
+            return None
+        found, may_change = self._respellings.lexicons.find(self.text, index)
+        self.saw_end = self.saw_end or may_change
+        return found
 
     def close(self) -> None:
         """The text is over."""

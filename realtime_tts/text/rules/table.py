@@ -79,6 +79,8 @@ def find_token(scan: Scan, index: int) -> Token:
     char = scan.text[index]
     if char.isspace():
         return pause_token(scan.text, index)
+    if (given := scan.given(index)) is not None:
+        return given
     if is_cjk(char):
         return Token(char, index + 1, spaced=False)
     if not is_cjk_punctuation(char) and scan.language == "en" and scan.is_latin(index):
@@ -92,6 +94,8 @@ def find_token(scan: Scan, index: int) -> Token:
     if char.isalnum() or is_mark(char):
         end = words.word_end(scan.text, index)
         scan.ahead(end, 2 if scan.text[end : end + 1] in ("'", "-") else 1)  # these go on with a letter
+        if (given_from := scan.starts_given(index, end)) < end:
+            return Token(words.read_word(scan.text[index : given_from - 1], scan), given_from)
         return Token(words.read_word(scan.text[index:end], scan), end, spaced=False)
     return pause_token(scan.text, index)
 

@@ -32,7 +32,8 @@ def connect(
     Args:
         url: of the server, `ws://host:port` or `https://host`; `/v1/stream` is added if there is no path.
         voice, audio, params: defaults of the contexts (None: the server's; its audio is Opus at 48 kHz).
-            params: `cfg`, `steps`, `seed`, `language`, `instructions`, `mode`, `speed`.
+            params: `cfg`, `steps`, `seed`, `language`, `instructions`, `mode`, `speed`, `volume`, `sentence_pause_ms`,
+                `lexicon`.
         api_key: if the server wants one.
         playback: what the server is told of the listener, which sets the pace. `realtime`: packets are heard one
             after the other once you have taken them. `consumed`: what you take counts as heard, as fast as you like.
