@@ -1,7 +1,8 @@
 """The worker process of one device: ``python -m realtime_tts.engine.worker --model … --device … --socket PATH``.
 
-The main thread does socket I/O in asyncio; one thread runs the engine; one encodes voices. Exit status: 0 after a drain
-or when the gateway goes away, 1 if the engine failed, 3 if it could not start (the reason was sent before).
+The main thread does socket I/O in asyncio; one thread runs the engine; one encodes voices. At PATH listens the
+supervisor, which is told how the worker is; clients come to a socket beside it. Exit status: 0 after a drain or when
+the supervisor goes away, 1 if the engine failed, 3 if it could not start (the reason was sent before).
 """
 
 from __future__ import annotations
@@ -37,22 +38,29 @@ from realtime_tts.errors import EngineError, EngineStartError, RealtimeTTSError
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.workers import frames
 from realtime_tts.workers.location import local_directory
+from realtime_tts.workers.reception import Reception
+from realtime_tts.workers.socket_directory import clients_path
 from realtime_tts.workers.watch import watch
 
 logger = logging.getLogger("realtime_tts.engine.worker")
 
 HEARTBEAT_S = 0.5
-_MAX_UNSENT_BYTES = 64 * 1024 * 1024  # the gateway reads all the time; one that does not was stopped
+_MAX_UNSENT_STATS_BYTES = 64 * 1024  # to a supervisor that was stopped
 
 
 class Worker:
-    """The connection to the gateway and the threads behind it."""
+    """The connections to supervisor and clients, and the threads behind them.
 
-    def __init__(self, engine: Engine, writer: asyncio.StreamWriter) -> None:
-        self.engine, self.writer = engine, writer
+    Args:
+        writer: to the supervisor.
+    """
+
+    def __init__(self, engine: Engine, writer: asyncio.StreamWriter, ready: frames.Ready) -> None:
+        self.engine, self.writer, self._ready = engine, writer, ready
+        self.reception = Reception(ready, self._take)
         self._loop = asyncio.get_running_loop()
         self._wake = threading.Event()
-        self._has_room = threading.Event()  # the gateway takes what is made
+        self._has_room = threading.Event()  # what is made is taken
         self._has_room.set()
         self._outbox: list[frames.Message] = []
         self._outbox_lock = threading.Lock()
@@ -63,13 +71,14 @@ class Worker:
         self._encoder = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="voices")
         self._thread = threading.Thread(target=self._run_engine, name="engine", daemon=True)
 
-    async def run(self, reader: asyncio.StreamReader, ready: frames.Ready) -> None:
-        """Serve until drained, disconnected or broken.
+    async def run(self, reader: asyncio.StreamReader, clients_path: str) -> None:
+        """Serve until drained, left alone by the supervisor, or broken.
 
         Raises:
-            EngineError: the engine's thread died, or what the gateway sent is damaged.
+            EngineError: the engine's thread died, or what the supervisor sent is damaged.
         """
-        self.writer.write(frames.encode(ready))
+        await self.reception.listen(clients_path)
+        self.writer.write(frames.encode(self._ready))
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.post, frames.Drain())
         self._thread.start()
@@ -88,6 +97,7 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._encoder.shutdown(wait=False, cancel_futures=True)
+            await self.reception.close()
         if self._failure is not None:
             raise EngineError("the engine stopped") from self._failure
 
@@ -128,10 +138,10 @@ class Worker:
     def _flush(self) -> None:
         with self._outbox_lock:
             messages, self._outbox = self._outbox, []
-        self.writer.write(b"".join(map(frames.encode, messages)))
+        self.reception.send(messages)
         if any(isinstance(message, (frames.Done, frames.Failed)) for message in messages):
             self._send_stats()
-        if self.writer.transport.get_write_buffer_size() > _MAX_UNSENT_BYTES:
+        if not self.reception.relieve():
             self._has_room.clear()
 
     async def _receive(self, reader: asyncio.StreamReader) -> None:
@@ -139,7 +149,8 @@ class Worker:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(1 << 18):
                 for message in decoder.feed(data):
-                    self._take(message)
+                    if isinstance(message, frames.Drain):
+                        self.post(message)
 
     def _take(self, message: frames.Message) -> None:
         if isinstance(message, frames.EncodeVoice):
@@ -159,18 +170,24 @@ class Worker:
         except Exception:
             logger.exception("a voice could not be encoded")
             answer = frames.VoiceFailed(message.voice_id, EngineError.code, "the recording could not be encoded")
-        self.writer.write(frames.encode(answer))
+        self.reception.send([answer])
 
     async def _beat(self) -> None:
         while True:
-            if self.writer.transport.get_write_buffer_size() <= _MAX_UNSENT_BYTES // 2:
+            self.reception.relieve()
+            if self.reception.is_caught_up:
                 self._has_room.set()
-            if self._has_room.is_set():
-                self._send_stats()
+            self._send_stats()
             await asyncio.sleep(HEARTBEAT_S)
 
     def _send_stats(self) -> None:
-        self.writer.write(frames.encode(dataclasses.replace(self.engine.stats(), rss_bytes=rss_bytes())))
+        stats = dataclasses.replace(self.engine.stats(), rss_bytes=rss_bytes())
+        if self._has_room.is_set():
+            self.reception.beat(stats)
+        else:  # it stands still for want of a reader, which is no fault of its own
+            stats = dataclasses.replace(stats, running=0, parked=stats.parked + stats.running)
+        if self.writer.transport.get_write_buffer_size() <= _MAX_UNSENT_STATS_BYTES:
+            self.writer.write(frames.encode(stats))
 
 
 def rss_bytes() -> int:
@@ -206,7 +223,7 @@ def load(options: EngineOptions) -> tuple[Engine, frames.Ready]:
 
 
 async def _load_while_wanted(options: EngineOptions, reader: asyncio.StreamReader) -> tuple[Engine, frames.Ready]:
-    """`load`, in a thread that nothing can interrupt: a gateway that goes away meanwhile ends the process."""
+    """`load`, in a thread that nothing can interrupt: a supervisor that goes away meanwhile ends the process."""
     gone = asyncio.create_task(reader.read(1))  # nothing is sent to a worker that is not ready
     gone.add_done_callback(lambda task: None if task.cancelled() else os._exit(0))
     try:
@@ -230,10 +247,10 @@ async def serve(options: EngineOptions, socket_path: str) -> int:
         writer.write(frames.encode(frames.Failed("", code, text)))
         await writer.drain()
         return 3
-    worker = Worker(engine, writer)
+    worker = Worker(engine, writer, ready)
     engine.emit = worker.emit
     try:
-        await worker.run(reader, ready)
+        await worker.run(reader, clients_path(socket_path))
     except EngineError:
         return 1
     with contextlib.suppress(ConnectionError):
@@ -244,9 +261,9 @@ async def serve(options: EngineOptions, socket_path: str) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="One engine worker; started by the gateway.")
+    parser = argparse.ArgumentParser(description="One engine worker; started by its supervisor.")
     parser.add_argument("--model", required=True, help="checkpoint directory, hub id, or starter-voice")
-    parser.add_argument("--socket", required=True, help="unix socket on which the gateway listens")
+    parser.add_argument("--socket", required=True, help="unix socket on which the supervisor listens")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: float32 on the CPU, bfloat16 on CUDA)")
     parser.add_argument("--threads", type=int, help="torch threads on the CPU")

@@ -1,7 +1,7 @@
 """The gateway's side of the engine: requests go in, audio comes out. asyncio, no torch.
 
-`EngineClient` owns one `Supervisor` per device, sends each context to one worker, and turns the loss of a worker into a
-`Failed` for each of its requests.
+`EngineClient` has a link to each worker, sends each context to one of them, and turns the loss of a worker into a
+`Failed` for each of its requests. Who keeps the workers alive is another's business (`pool.Workers`).
 """
 
 from __future__ import annotations
@@ -22,25 +22,14 @@ from realtime_tts.errors import (
     error_from_code,
 )
 from realtime_tts.workers import frames
-from realtime_tts.workers.socket_directory import clear_leftovers
+from realtime_tts.workers.link import WorkerLink
+from realtime_tts.workers.pool import WorkerPool, Workers
 from realtime_tts.workers.stream import RequestStream
-from realtime_tts.workers.supervisor import Supervisor, SupervisorConfig, WorkerSpec
+from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["COUNTED", "EngineClient", "EngineState", "RequestStream"]
-
-# Fields of `Stats` that only grow while a worker lives.
-COUNTED = (
-    "extensions",
-    "extended_positions",
-    "text_waits",
-    "ends_cut",
-    "ends_continued",
-    "babbles",
-    "skips",
-    "repeats",
-)
+__all__ = ["EngineClient", "EngineState", "RequestStream"]
 
 
 class EngineState(enum.Enum):
@@ -55,23 +44,30 @@ class EngineState(enum.Enum):
 
 @dataclasses.dataclass(slots=True)
 class _Worker:
-    supervisor: Supervisor
+    name: str
+    link: WorkerLink | None = None
+    ready: frames.Ready | None = None  # None while it cannot be spoken to
+    stats: frames.Stats | None = None
     requests: dict[str, RequestStream] = dataclasses.field(default_factory=dict)
     contexts: set[str] = dataclasses.field(default_factory=set)
     encodings: dict[str, asyncio.Future[frames.VoiceEncoded]] = dataclasses.field(default_factory=dict)  # by voice id
-    counted: frames.Stats = dataclasses.field(default_factory=frames.Stats)  # in the client's totals already
     was_lost: bool = False
+
+    def send(self, message: frames.Message) -> None:
+        """Dropped while it cannot be spoken to: its requests have been ended already."""
+        if self.link is not None:
+            self.link.send(message)
 
 
 def _load(worker: _Worker) -> tuple[int, int]:
     return len(worker.requests), len(worker.contexts)
 
 
-def _num_streams(supervisor: Supervisor) -> int:
-    if supervisor.ready is None:
+def _num_streams(worker: _Worker) -> int:
+    if worker.ready is None:
         return 0
-    max_streams = max(1, supervisor.ready.max_streams)
-    learned = supervisor.stats.real_time_streams if supervisor.stats is not None else 0
+    max_streams = max(1, worker.ready.max_streams)
+    learned = worker.stats.real_time_streams if worker.stats is not None else 0
     return min(max_streams, learned or max_streams)
 
 
@@ -79,79 +75,69 @@ class EngineClient:
     """All workers as one engine.
 
     Args:
-        workers: one spec per device.
+        workers: one spec per device, for workers of our own; or whoever keeps those that we share with others.
+        config: of workers of our own.
         max_buffered_bytes: of PCM that nobody has read, per request.
     """
 
     def __init__(
         self,
-        workers: Sequence[WorkerSpec],
+        workers: Sequence[WorkerSpec] | Workers,
         config: SupervisorConfig | None = None,
         *,
         max_buffered_bytes: int = 8 * 1024 * 1024,
     ) -> None:
         self.state = EngineState.STARTING
         self.ready: frames.Ready | None = None
-        self.totals = dict.fromkeys(COUNTED, 0)  # over all workers, lost ones included, as far as they have told
-        self.on_failed: Callable[[], None] = lambda: None  # a worker is not supervised any more, by a fault of ours
+        self.on_failed: Callable[[], None] = lambda: None  # something has ended that must not, by a fault of ours
         self._max_buffered_bytes = max_buffered_bytes
         self._voices: dict[str, frames.AddVoice] = {}  # what every worker knows, those to come included
         self._context_workers: dict[str, _Worker] = {}
         self._started: asyncio.Future[None] | None = None
-        self._workers = [self._make_worker(spec, config or SupervisorConfig()) for spec in workers]
-
-    def _make_worker(self, spec: WorkerSpec, config: SupervisorConfig) -> _Worker:
-        supervisor = Supervisor(
-            spec,
-            config,
-            on_message=lambda message: self._receive(worker, message),
-            on_ready=lambda: self._worker_ready(worker),
-            on_lost=lambda: self._worker_lost(worker),
-            on_failed=lambda: self._supervision_failed(worker),
-        )
-        worker = _Worker(supervisor)
-        return worker
+        self.keeper: Workers = WorkerPool(workers, config) if isinstance(workers, Sequence) else workers
+        self.keeper.on_ready = self._link
+        self.keeper.on_lost = self._worker_ended
+        self.keeper.on_failed = self._failed
+        self._workers = [_Worker(name) for name in self.keeper.names]
+        self._links: set[asyncio.Task[None]] = set()
 
     # ---- life ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Clear away what killed gateways have left, spawn every worker; return when the first is ready.
+        """Have every worker started; return when the first is ready.
 
         Raises:
             EngineStartError, CheckpointError: every worker ended before it was ready.
         """
         self._started = asyncio.get_running_loop().create_future()
-        await self._clear_leftovers()
-        for worker in self._workers:
-            worker.supervisor.start()
+        await self.keeper.start()
         try:
             await self._started
         except BaseException:
             await self.close()
             raise
 
-    async def _clear_leftovers(self) -> None:
-        try:
-            await asyncio.to_thread(clear_leftovers)
-        except OSError as error:  # no reason not to start
-            logger.warning("leftovers could not be cleared away: %s", error)
-
     async def close(self, drain_s: float = 0.0) -> None:
         """Refuse new contexts, let running requests finish for `drain_s` seconds, then end the workers. Idempotent."""
         if self.state is EngineState.CLOSED:
             return
         self.state = EngineState.DRAINING
-        await asyncio.gather(*(worker.supervisor.stop(drain_s) for worker in self._workers))
+        await self.keeper.stop(drain_s)
+        for worker in self._workers:
+            if worker.link is not None and not worker.link.is_ending:
+                self._unlink(worker)
+        if self._links:
+            await asyncio.wait(self._links)
         self.state = EngineState.CLOSED
 
     @property
     def num_ready(self) -> int:
-        return sum(worker.supervisor.ready is not None for worker in self._workers)
+        return sum(worker.ready is not None for worker in self._workers)
 
     @property
     def num_streams(self) -> int:
         """Streams that the ready workers can speak at a time, each in real time; one at least for each of them."""
-        return sum(_num_streams(worker.supervisor) for worker in self._workers)
+        return sum(_num_streams(worker) for worker in self._workers)
 
     @property
     def num_requests(self) -> int:
@@ -161,12 +147,17 @@ class EngineClient:
     @property
     def num_restarts(self) -> int:
         """Respawns since the start, those that failed included; never falls."""
-        return sum(max(0, worker.supervisor.num_starts - 1) for worker in self._workers)
+        return self.keeper.num_restarts
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """By the names in `pool.COUNTED`, over all workers, lost ones included."""
+        return self.keeper.totals
 
     @property
     def stats(self) -> list[frames.Stats]:
         """The latest heartbeat of each ready worker."""
-        return [worker.supervisor.stats for worker in self._workers if worker.supervisor.stats is not None]
+        return [worker.stats for worker in self._workers if worker.stats is not None]
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
@@ -182,13 +173,13 @@ class EngineClient:
         worker.requests[request.request_id] = stream
         worker.contexts.add(request.context_id)
         self._context_workers[request.context_id] = worker
-        worker.supervisor.send(request)
+        worker.send(request)
         return stream
 
     def _ready_workers(self) -> list[_Worker]:
         if self.state in (EngineState.DRAINING, EngineState.CLOSED):
             raise Draining("the engine is shutting down")
-        ready = [worker for worker in self._workers if worker.supervisor.ready is not None]
+        ready = [worker for worker in self._workers if worker.ready is not None]
         if not ready:
             raise EngineLost("no engine worker is ready")
         return ready
@@ -197,13 +188,13 @@ class EngineClient:
         """More of the text of a request that was not final, all of it from its beginning. Unknown ids are ignored."""
         for worker in self._workers:
             if request_id in worker.requests:
-                worker.supervisor.send(frames.Extend(request_id, text, final))
+                worker.send(frames.Extend(request_id, text, final))
 
     def cancel(self, request_id: str) -> None:
         """End a request now: its stream yields `Done("cancelled")` and nothing after it. Unknown ids are ignored."""
         for worker in self._workers:
             if stream := worker.requests.pop(request_id, None):
-                worker.supervisor.send(frames.Cancel(request_id))
+                worker.send(frames.Cancel(request_id))
                 stream.drop_audio()
                 stream.put(frames.Done(request_id, "cancelled"))
 
@@ -215,17 +206,17 @@ class EngineClient:
         worker.contexts.discard(context_id)
         for stream in [stream for stream in worker.requests.values() if stream.context_id == context_id]:
             self.cancel(stream.request_id)
-        worker.supervisor.send(frames.CloseContext(context_id))
+        worker.send(frames.CloseContext(context_id))
 
     def playback(self, context_id: str, played_ms: float, paused: bool = False) -> None:
         """Tell how much of a context has been heard."""
         if worker := self._context_workers.get(context_id):
-            worker.supervisor.send(frames.Playback(context_id, played_ms, paused))
+            worker.send(frames.Playback(context_id, played_ms, paused))
 
     def set_priority(self, context_id: str, priority: int) -> None:
         """Smaller is more urgent; −8 … 8."""
         if worker := self._context_workers.get(context_id):
-            worker.supervisor.send(frames.SetPriority(context_id, priority))
+            worker.send(frames.SetPriority(context_id, priority))
 
     # ---- voices --------------------------------------------------------------------------------------------------
 
@@ -241,26 +232,26 @@ class EngineClient:
         worker = min(self._ready_workers(), key=lambda worker: (len(worker.encodings), *_load(worker)))
         answer: asyncio.Future[frames.VoiceEncoded] = asyncio.get_running_loop().create_future()
         worker.encodings[message.voice_id] = answer
-        worker.supervisor.send(message)
+        worker.send(message)
         try:
             return await answer
         finally:
             if worker.encodings.pop(message.voice_id, None) is not None:  # no answer yet, and none is wanted
-                worker.supervisor.send(frames.RemoveVoice(message.voice_id))
+                worker.send(frames.RemoveVoice(message.voice_id))
 
     def add_voice(self, voice: frames.AddVoice) -> None:
         """Make a voice known to every worker, present and future. A request submitted from now on finds it: frames
         arrive in order, and a worker is told of all voices before it is given its first request."""
         self._voices[voice.voice_id] = voice
         for worker in self._workers:
-            worker.supervisor.send(voice)
+            worker.send(voice)
 
     def remove_voice(self, voice_id: str) -> None:
         """Forget a voice, its latents and its cached KV everywhere, or stop encoding it. Unknown ids are ignored."""
         self._voices.pop(voice_id, None)
         for worker in self._workers:
             self._answer(worker, voice_id, VoiceNotFound("the voice was removed while it was being added"))
-            worker.supervisor.send(frames.RemoveVoice(voice_id))
+            worker.send(frames.RemoveVoice(voice_id))
 
     # ---- from the workers ----------------------------------------------------------------------------------------
 
@@ -269,22 +260,20 @@ class EngineClient:
             if stream := worker.requests.get(message.request_id):
                 stream.put(message)
                 if stream.buffered_bytes > self._max_buffered_bytes:
-                    worker.supervisor.send(frames.Cancel(message.request_id))
+                    worker.send(frames.Cancel(message.request_id))
                     stream.drop_audio()
                     self._fail(worker, message.request_id, SlowConsumer("the audio was not read in time"))
         elif isinstance(message, (frames.Done, frames.Failed)):
             if stream := worker.requests.pop(message.request_id, None):
                 stream.put(message)
         elif isinstance(message, frames.Stats):
-            for name in COUNTED:
-                self.totals[name] += getattr(message, name) - getattr(worker.counted, name)
-            worker.counted = message
+            worker.stats = message
         elif isinstance(message, frames.VoiceEncoded):
             self._answer(worker, message.voice_id, message)
         elif isinstance(message, frames.VoiceFailed):
             self._answer(worker, message.voice_id, error_from_code(message.code, message.message))
             if message.voice_id in self._voices:
-                logger.error("worker %s refused a voice: %s", worker.supervisor.spec.name, message.message)
+                logger.error("worker %s refused a voice: %s", worker.name, message.message)
 
     def _answer(self, worker: _Worker, voice_id: str, outcome: frames.VoiceEncoded | RealtimeTTSError) -> None:
         """To whoever waits for an encoding; one who was cancelled may not have left yet."""
@@ -299,16 +288,42 @@ class EngineClient:
     def _fail(self, worker: _Worker, request_id: str, error: RealtimeTTSError) -> None:
         worker.requests.pop(request_id).put(frames.Failed(request_id, error.code, error.message))
 
-    def _worker_ready(self, worker: _Worker) -> None:
-        self.ready = self.ready or worker.supervisor.ready
+    # ---- links ---------------------------------------------------------------------------------------------------
+
+    def _link(self, name: str, path: str) -> None:
+        """A worker takes clients."""
+        worker = self._named(name)
+        self._unlink(worker)
+        worker.link = WorkerLink(
+            path,
+            on_ready=lambda ready: self._worker_ready(worker, ready),
+            on_message=lambda message: self._receive(worker, message),
+            on_lost=lambda: self._worker_lost(worker),
+            on_failed=lambda: self._failed(name),
+        )
+        self._links.add(worker.link.task)
+        worker.link.task.add_done_callback(self._links.discard)
+
+    def _unlink(self, worker: _Worker) -> None:
+        link, worker.link = worker.link, None
+        if link is not None:
+            link.drop()
+            self._worker_lost(worker)
+
+    def _named(self, name: str) -> _Worker:
+        return next(worker for worker in self._workers if worker.name == name)
+
+    def _worker_ready(self, worker: _Worker, ready: frames.Ready) -> None:
+        worker.ready, self.ready = ready, self.ready or ready
         for voice in self._voices.values():
-            worker.supervisor.send(voice)  # before any request
+            worker.send(voice)  # before any request
         if self._started is not None and not self._started.done():
             self._started.set_result(None)
         if self.state in (EngineState.STARTING, EngineState.DOWN):
             self.state = EngineState.READY
 
     def _worker_lost(self, worker: _Worker) -> None:
+        worker.ready = worker.stats = None
         lost = EngineLost("the engine worker was lost")
         for request_id in list(worker.requests):
             self._fail(worker, request_id, lost)
@@ -319,18 +334,19 @@ class EngineClient:
             self._answer(worker, voice_id, lost)
         if self.state is EngineState.READY and self.num_ready == 0:
             self.state = EngineState.DOWN
-        worker.was_lost, worker.counted = True, frames.Stats()
-        if self._started is not None and not self._started.done():
-            self._fail_start(worker)
 
-    def _supervision_failed(self, worker: _Worker) -> None:
-        """Without its supervisor a worker is as good as lost, for ever."""
+    def _worker_ended(self, name: str, error: RealtimeTTSError | None) -> None:
+        """Its process is gone. Give up starting once that is so of every worker, and none has been ready."""
+        worker = self._named(name)
+        if worker.link is not None:
+            worker.link.finish()  # what it has said before still counts
+        worker.was_lost = True
+        if self._started is not None and not self._started.done() and all(other.was_lost for other in self._workers):
+            self._started.set_exception(error or EngineStartError("no engine worker became ready; see its log"))
+
+    def _failed(self, name: str) -> None:
+        """Without its keeper or its link a worker is as good as lost, for ever."""
+        worker = self._named(name)
+        self._unlink(worker)
         self._worker_lost(worker)
         self.on_failed()
-
-    def _fail_start(self, worker: _Worker) -> None:
-        """Give up starting once every worker has ended without getting ready."""
-        assert self._started is not None
-        if all(other.was_lost for other in self._workers):
-            error = worker.supervisor.start_error
-            self._started.set_exception(error or EngineStartError("no engine worker became ready; see its log"))

@@ -1,4 +1,4 @@
-"""The private directory in which a worker's socket lies, and the clearing away of those that killed owners left.
+"""The private directory in which a worker's sockets lie, and the clearing away of those that killed owners left.
 
 An owner holds a lock on its directory for as long as it lives. The kernel lets go of the lock at the owner's end,
 whatever that was, so that no process id has to be trusted. The file `worker` holds the worker's process id; whether
@@ -21,8 +21,13 @@ logger = logging.getLogger(__name__)
 
 _PREFIX = "realtime-tts-"  # of directories whose owner holds the lock, or is gone
 _NEW_PREFIX = ".realtime-tts-"  # not locked yet
-_SOCKET, _WORKER = "engine.sock", "worker"
+_SOCKET, _CLIENTS, _WORKER = "engine.sock", "clients.sock", "worker"
 _KILLED_S = 5.0  # a killed process that is still there after it hangs in the kernel
+
+
+def clients_path(socket_path: str) -> str:
+    """Where a worker takes clients that has this socket for its supervisor."""
+    return os.path.join(os.path.dirname(socket_path), _CLIENTS)
 
 
 class SocketDirectory:
@@ -102,7 +107,7 @@ def _remove(path: str, directory: int | None) -> None:
 
     Through its descriptor where there is one: the path may lead elsewhere by now, if others can write above it.
     """
-    for name in (_SOCKET, _WORKER):
+    for name in (_SOCKET, _CLIENTS, _WORKER):
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(path, name) if directory is None else name, dir_fd=directory)
     with contextlib.suppress(OSError):

@@ -1,7 +1,8 @@
 """Keep one engine worker process alive: spawn, wait until ready, watch, respawn. asyncio, no torch.
 
-The worker connects to a unix socket in a private directory. Whatever ends it (a crash, a kill, a damaged frame, five
-seconds without a step) or keeps it from starting (a full disk, no descriptor left), its owner is told at once through
+The worker connects to a unix socket in a private directory: it says there how it is, and ends when that connection
+does. Its clients come to another socket beside it. Whatever ends it (a crash, a kill, a damaged frame, five seconds
+without a step) or keeps it from starting (a full disk, no descriptor left), its owner is told at once through
 `on_lost`, and a new one is started after a pause. Nothing that goes wrong with one worker ends the supervision.
 """
 
@@ -19,7 +20,7 @@ from typing import TypeAlias
 
 from realtime_tts.errors import EngineStartError, RealtimeTTSError, error_from_code
 from realtime_tts.workers import frames
-from realtime_tts.workers.socket_directory import SocketDirectory
+from realtime_tts.workers.socket_directory import SocketDirectory, clients_path
 from realtime_tts.workers.watch import stack_of, watch
 from realtime_tts.workers.watchdog import Watchdog
 
@@ -73,8 +74,8 @@ class Supervisor:
     """One worker and its successors.
 
     Args:
-        on_message: every frame after `Ready`.
-        on_ready: a worker is ready (again).
+        on_stats: every heartbeat.
+        on_ready: a worker is ready (again) and takes clients at `clients_path`.
         on_lost: the worker is gone or given up, ready or not; called once per start, before the respawn.
         on_failed: the supervision itself has ended, by a fault of its own.
     """
@@ -83,7 +84,7 @@ class Supervisor:
         self,
         spec: WorkerSpec,
         config: SupervisorConfig,
-        on_message: Callable[[frames.Message], None],
+        on_stats: Callable[[frames.Stats], None],
         on_ready: Callable[[], None],
         on_lost: Callable[[], None],
         on_failed: Callable[[], None],
@@ -91,12 +92,12 @@ class Supervisor:
         self.spec = spec
         self.config = config
         self.ready: frames.Ready | None = None  # None while no worker is ready
-        self.stats: frames.Stats | None = None
+        self.clients_path = ""
         self.pid: int | None = None
         self.num_starts = 0
         self.last_exit: int | None = None
         self.start_error: RealtimeTTSError | None = None  # why the last worker could not be started, or gave up
-        self._on_message, self._on_ready, self._on_lost, self._on_failed = on_message, on_ready, on_lost, on_failed
+        self._on_stats, self._on_ready, self._on_lost, self._on_failed = on_stats, on_ready, on_lost, on_failed
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = False  # no respawn any more
@@ -108,18 +109,13 @@ class Supervisor:
         """Begin supervising; returns at once."""
         self._task = watch(self._supervise(), f"supervise {self.spec.name}", self._on_failed)
 
-    def send(self, message: frames.Message) -> None:
-        """Write a frame; dropped if no worker is ready (its requests have been ended already)."""
-        if self._writer is not None and self.ready is not None:
-            self._writer.write(frames.encode(message))
-
     async def stop(self, drain_s: float = 0.0) -> None:
         """End the worker: politely within `drain_s`, then SIGTERM, then SIGKILL. Returns when it is gone."""
         self._stopping = True
         if self._task is None:
             return
-        if drain_s > 0 and self.ready is not None:
-            self.send(frames.Drain())
+        if drain_s > 0 and self._writer is not None and self.ready is not None:
+            self._writer.write(frames.encode(frames.Drain()))
             await asyncio.wait([self._task], timeout=drain_s)
         self._stop_now.set()  # not a cancellation, which could cut short the reaping of the process
         await asyncio.wait([self._task])
@@ -154,6 +150,7 @@ class Supervisor:
 
         try:
             directory = SocketDirectory()
+            self.clients_path = clients_path(directory.socket_path)
             server = await asyncio.start_unix_server(accept, directory.socket_path, limit=_READ_BYTES)
             process = await self._spawn(directory.socket_path)
             directory.note_worker(process.pid)
@@ -221,14 +218,11 @@ class Supervisor:
             if isinstance(message, frames.Failed):
                 self.start_error = error_from_code(message.code, message.message)
             return
-        if isinstance(message, frames.Audio):
-            self._watchdog.sign_of_life()  # there was a step; a backlog of them may come before the next heartbeat
-        elif isinstance(message, frames.Stats):
+        if isinstance(message, frames.Stats):
             if message.num_steps != self._num_steps or message.running == 0:
                 self._watchdog.sign_of_life()
             self._num_steps = message.num_steps
-            self.stats = message
-        self._on_message(message)
+            self._on_stats(message)
 
     async def _watch(self) -> None:
         """Return when the worker did not get ready, or stood still with work running, or fell silent."""
@@ -241,7 +235,7 @@ class Supervisor:
                 return
 
     def _lose(self) -> None:
-        self.ready, self.stats = None, None
+        self.ready = None
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import os
 import signal
 import sys
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import pytest_asyncio
-from processes import worker_pids
+from processes import supervisors, worker_pids
 
 from realtime_tts.engine.worker import Worker
 from realtime_tts.errors import AudioDecodeError, CheckpointError, ConfigError, EngineError, EngineLost
@@ -137,30 +139,31 @@ async def test_a_drain_by_the_gateway_ends_the_worker_by_itself() -> None:
     await client.start()
     stream = speak(client)
     await anext(stream)
-    (worker,) = client._workers
+    (supervisor,) = supervisors(client)
     await client.close(drain_s=30)
     _, done = await collect(stream)
     assert isinstance(done, frames.Done)
-    assert worker.supervisor.last_exit == 0
+    assert supervisor.last_exit == 0
 
 
 async def test_a_worker_whose_gateway_is_gone_exits() -> None:
     client = make()
     await client.start()
     (pid,) = worker_pids(client)
-    (worker,) = client._workers
-    worker.supervisor._stopping = True  # no respawn, and SIGTERM instead of SIGKILL
+    (supervisor,) = supervisors(client)
+    supervisor._stopping = True  # no respawn, and SIGTERM instead of SIGKILL
     stream = speak(client)
     await anext(stream)
-    assert worker.supervisor._writer is not None
-    worker.supervisor._writer.close()
-    await until(lambda: worker.supervisor.pid is None)
-    assert worker.supervisor.last_exit in (0, -signal.SIGTERM)
+    assert supervisor._writer is not None
+    supervisor._writer.close()
+    await until(lambda: supervisor.pid is None)
+    assert supervisor.last_exit in (0, -signal.SIGTERM)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     await client.close()
 
 
+READY = frames.Ready("m", "cpu", "float32", "sdpa", 16000, 2560)
 TONE = (8000 * np.sin(np.arange(2 * 24000) * 0.05)).astype("<i2").tobytes()  # two seconds at 24 kHz
 
 
@@ -204,8 +207,8 @@ async def test_an_encoding_that_nobody_wants_any_more_is_not_begun_or_not_sent(m
 
     monkeypatch.setattr("realtime_tts.engine.worker.encode_voice", encode)
     engine = SimpleNamespace(loaded=None, post=lambda message: None)
-    writer = SimpleNamespace(write=lambda data: sent.extend(frames.Decoder().feed(data)))
-    worker = Worker(engine, writer)  # type: ignore[arg-type]
+    worker = Worker(engine, SimpleNamespace(), READY)  # type: ignore[arg-type]
+    monkeypatch.setattr(worker.reception, "send", sent.extend)
     for voice_id in ("running", "waiting", "wanted"):
         worker._take(frames.EncodeVoice(voice_id, 16000))
     await until(lambda: bool(begun))
@@ -228,12 +231,12 @@ class CountingEngine:
     def __init__(self, max_steps: int) -> None:
         self.num_steps, self._max_steps = 0, max_steps
         self.emit: Callable[[frames.Message], None]
-        self.is_draining = self.is_idle = False
+        self.is_draining = self.is_idle = self._is_wanted = False
 
     def step(self) -> bool:
-        if self.num_steps == self._max_steps:
+        if self.num_steps == self._max_steps or not self._is_wanted:
             return False
-        self.emit(frames.Audio("r", self.num_steps, payload=b"x" * self.FRAME_BYTES))
+        self.emit(frames.Audio("1/r", self.num_steps, payload=b"x" * self.FRAME_BYTES))
         self.num_steps += 1
         time.sleep(0.001)  # as a step does, it leaves the event loop some time
         return True
@@ -242,71 +245,124 @@ class CountingEngine:
         return 0.1
 
     def post(self, message: frames.Message) -> None:
-        pass
+        self._is_wanted = True
 
     def stats(self) -> frames.Stats:
         return frames.Stats(num_steps=self.num_steps, running=1)
 
 
-async def serve_counting(socket_path: Path, engine: CountingEngine, received: asyncio.Queue[Any]) -> None:
-    """Connects a `Worker` to the socket; `received` gets what its run raised, or None."""
-    reader, writer = await asyncio.open_unix_connection(socket_path)
-    worker = Worker(engine, writer)  # type: ignore[arg-type]
+async def serve_counting(directory: Path, engine: CountingEngine, ended: asyncio.Queue[Any]) -> None:
+    """Connects a `Worker` to its supervisor's socket; `ended` gets what its run raised, or None."""
+    reader, writer = await asyncio.open_unix_connection(directory / "s")
+    worker = Worker(engine, writer, READY)  # type: ignore[arg-type]
     engine.emit = worker.emit
     try:
-        await worker.run(reader, frames.Ready("m", "cpu", "float32", "sdpa", 16000, 2560))
-        received.put_nowait(None)
+        await worker.run(reader, str(directory / "c"))
+        ended.put_nowait(None)
     except EngineError as error:
-        received.put_nowait(error)
+        ended.put_nowait(error)
     writer.close()
 
 
+@dataclasses.dataclass
+class Beside:
+    """The other ends of a `Worker` over a `CountingEngine`: its supervisor's, and what a client connects to."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    ended: asyncio.Queue[Any]
+    clients_path: Path
+    clients: list[asyncio.StreamWriter] = dataclasses.field(default_factory=list)
+
+    async def connect(self, *requests: frames.Message) -> asyncio.StreamReader:
+        """A client that asks for something."""
+        await self.reader.read(1)  # it has told that it is ready
+        reader, writer = await asyncio.open_unix_connection(self.clients_path, limit=1 << 18)
+        writer.write(b"".join(map(frames.encode, requests)))
+        self.clients.append(writer)
+        return reader
+
+    async def close(self) -> None:
+        for writer in (self.writer, *self.clients):
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def until_it_stands_still(self, engine: CountingEngine) -> int:
+        num_steps = -1
+        while engine.num_steps != num_steps or not num_steps:
+            num_steps = engine.num_steps
+            await asyncio.sleep(1.0)
+        return num_steps
+
+
 @pytest_asyncio.fixture
-async def gateway_side(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
-    """Runs a `Worker` over a `CountingEngine`; gives the gateway's reader and writer, and a queue of how it ended."""
+async def beside(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     accepted: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
     server = await asyncio.start_unix_server(lambda *pair: accepted.put_nowait(pair), tmp_path / "s")
     ended: asyncio.Queue[Any] = asyncio.Queue()
     tasks: list[asyncio.Task[None]] = []
+    started: list[Beside] = []
 
-    async def start(engine: CountingEngine) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, asyncio.Queue[Any]]:
-        tasks.append(asyncio.create_task(serve_counting(tmp_path / "s", engine, ended)))
-        return (*await accepted.get(), ended)
+    async def start(engine: CountingEngine) -> Beside:
+        tasks.append(asyncio.create_task(serve_counting(tmp_path, engine, ended)))
+        started.append(Beside(*await accepted.get(), ended, tmp_path / "c"))
+        return started[-1]
 
     yield start
     server.close()
+    for worker in started:
+        await worker.close()
     await asyncio.wait(tasks, timeout=30)
 
 
-async def test_a_worker_waits_for_a_gateway_that_was_stopped(
-    monkeypatch: pytest.MonkeyPatch, gateway_side: Callable[..., Any]
+SPEAK = frames.Generate("r", "c", "hello")
+
+
+async def read_audio(reader: asyncio.StreamReader, num_frames: int) -> list[int]:
+    """The numbers of so many frames, or of those that come until the connection ends."""
+    decoder, sequences = frames.Decoder(), []
+    while len(sequences) < num_frames and (data := await reader.read(1 << 18)):
+        messages = decoder.feed(data)
+        sequences += [message.sequence for message in messages if isinstance(message, frames.Audio)]
+    return sequences
+
+
+async def test_a_worker_waits_for_its_only_client_and_is_not_taken_for_hung(
+    monkeypatch: pytest.MonkeyPatch, beside: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr("realtime_tts.engine.worker._MAX_UNSENT_BYTES", 20 * CountingEngine.FRAME_BYTES)
+    monkeypatch.setattr("realtime_tts.workers.reception.MAX_UNSENT_BYTES", 20 * CountingEngine.FRAME_BYTES)
     engine = CountingEngine(max_steps=400)
-    reader, writer, ended = await gateway_side(engine)
-    num_steps = -1
-    while engine.num_steps != num_steps or not num_steps:  # until it stands still
-        num_steps = engine.num_steps
-        await asyncio.sleep(1.0)
-    assert num_steps < 400
-    sequences: list[int] = []
-    decoder = frames.Decoder()
-    while len(sequences) < 400 and (data := await reader.read(1 << 18)):
-        sequences += [message.sequence for message in decoder.feed(data) if isinstance(message, frames.Audio)]
-    assert sequences == list(range(400))
-    writer.close()
-    assert await ended.get() is None
+    worker = await beside(engine)
+    reader = await worker.connect(SPEAK)
+    assert await worker.until_it_stands_still(engine) < 400
+    assert await read_audio(reader, 400) == list(range(400))
+    worker.writer.close()
+    assert await worker.ended.get() is None
 
 
-async def test_a_damaged_frame_is_an_error_that_is_logged(
-    caplog: pytest.LogCaptureFixture, gateway_side: Callable[..., Any]
+async def test_nobody_waits_for_another_client_that_does_not_read(
+    monkeypatch: pytest.MonkeyPatch, beside: Callable[..., Any]
 ) -> None:
-    reader, writer, ended = await gateway_side(CountingEngine(max_steps=0))
-    await reader.read(1)
-    writer.write(b"\xff" * 64)
-    assert isinstance(await ended.get(), EngineError)
+    monkeypatch.setattr("realtime_tts.workers.reception.MAX_UNSENT_BYTES", 20 * CountingEngine.FRAME_BYTES)
+    engine = CountingEngine(max_steps=400)
+    worker = await beside(engine)
+    stopped, _ = await worker.connect(SPEAK), await worker.connect()
+    while engine.num_steps < 400:
+        await asyncio.sleep(0.05)
+    assert len(await read_audio(stopped, 400)) < 400  # it was cut off
+    worker.writer.close()
+    assert await worker.ended.get() is None
+
+
+async def test_a_damaged_frame_of_the_supervisors_is_an_error_that_is_logged(
+    caplog: pytest.LogCaptureFixture, beside: Callable[..., Any]
+) -> None:
+    worker = await beside(CountingEngine(max_steps=0))
+    await worker.reader.read(1)
+    worker.writer.write(b"\xff" * 64)
+    assert isinstance(await worker.ended.get(), EngineError)
     assert "'receive' failed: WireError" in caplog.text
-    writer.close()
 
 
 LOADING_FOR_EVER = "import time; from realtime_tts.engine import worker; worker.load = lambda _: time.sleep(600); "

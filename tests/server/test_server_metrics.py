@@ -11,7 +11,7 @@ from realtime_tts.server.ledger import Ledger
 from realtime_tts.server.metrics import Metrics, PlaybackEstimate
 from realtime_tts.session.messages import CancelAcknowledged, ContextCancelled, ContextDone, ContextStarted
 from realtime_tts.workers import frames
-from realtime_tts.workers.client import COUNTED
+from realtime_tts.workers.pool import COUNTED
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 from gateway_harness import GatewayHarness
-from processes import worker_pids
+from processes import supervisors, worker_pids
 from stream_client import open_stream
 
 from realtime_tts.errors import InternalError
@@ -43,7 +43,8 @@ async def test_a_supervision_that_fails_makes_the_server_unhealthy_until_it_has_
         await client.send("text", context_id="c", text="command never. ")
         await client.send("flush", context_id="c")
         await client.until("audio")
-        (idle,) = [worker.supervisor for worker in gateway.engine._workers if not worker.requests]
+        idle_names = [worker.name for worker in gateway.engine._workers if not worker.requests]
+        (idle,) = [supervisor for supervisor in supervisors(gateway.engine) if supervisor.spec.name in idle_names]
         monkeypatch.setattr(idle, "_on_lost", fail)
         assert idle.pid is not None
         os.kill(idle.pid, signal.SIGKILL)

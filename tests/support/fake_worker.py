@@ -23,6 +23,8 @@ import sys
 from array import array
 
 from realtime_tts.workers import frames
+from realtime_tts.workers.reception import Reception
+from realtime_tts.workers.socket_directory import clients_path
 
 HIGH_LEAD_S, LOW_LEAD_S = 3.0, 2.0
 OPEN_LEAD_PATCHES = 2  # of a text that is still being written
@@ -132,6 +134,7 @@ class Request:
 class FakeWorker:
     def __init__(self, options: argparse.Namespace, writer: asyncio.StreamWriter) -> None:
         self.options, self.writer = options, writer
+        self.reception = Reception(ready(options), self.receive)
         self.contexts: dict[str, Context] = {}
         self.requests: dict[str, tuple[Request, asyncio.Task[None]]] = {}
         self.voices: dict[str, str | None] = dict.fromkeys(POLICY["voices"])  # id → tenant; None: everybody's
@@ -141,27 +144,28 @@ class FakeWorker:
         self.draining = asyncio.Event()
 
     def send(self, message: frames.Message) -> None:
-        self.writer.write(frames.encode(message))
+        self.reception.send([message])
 
     def send_stats(self) -> None:
         awaiting_text = sum(request.awaits_text for request, _ in self.requests.values())
         running = self.num_speaking - self.num_parked - awaiting_text
-        self.send(
-            frames.Stats(
-                num_steps=self.num_steps,
-                running=running,
-                waiting=len(self.requests) - self.num_speaking,
-                parked=self.num_parked,
-                free_slots=self.options.max_streams - self.num_speaking,
-                real_time_streams=self.options.real_time_streams,
-                contexts=len(self.contexts),
-                awaiting_text=awaiting_text,
-                extensions=self.num_extensions,
-                text_waits=self.num_text_waits,
-            )
+        stats = frames.Stats(
+            num_steps=self.num_steps,
+            running=running,
+            waiting=len(self.requests) - self.num_speaking,
+            parked=self.num_parked,
+            free_slots=self.options.max_streams - self.num_speaking,
+            real_time_streams=self.options.real_time_streams,
+            contexts=len(self.contexts),
+            awaiting_text=awaiting_text,
+            extensions=self.num_extensions,
+            text_waits=self.num_text_waits,
         )
+        self.writer.write(frames.encode(stats))
+        self.reception.beat(stats)
 
     def receive(self, message: frames.Message) -> None:
+        self.note(message)
         if isinstance(message, frames.Generate):
             context = self.contexts.setdefault(message.context_id, Context())
             request = Request(message, POLICY["max_segment_chars"])
@@ -181,8 +185,6 @@ class FakeWorker:
                 context.lead_s(asyncio.get_running_loop().time())
                 context.played_s = min(message.played_ms / 1000, context.produced_s)
                 context.paused = message.paused
-        elif isinstance(message, frames.Drain):
-            self.draining.set()
         else:
             self.receive_voice(message)
 
@@ -339,43 +341,44 @@ async def heartbeat(worker: FakeWorker) -> None:
         await asyncio.sleep(0.1)
 
 
+def ready(options: argparse.Namespace) -> frames.Ready:
+    voices = [{"id": key, **value} for key, value in POLICY["voices"].items()]
+    return frames.Ready(
+        "fake-voice", "cpu", "float32", "fake", options.sample_rate, options.patch_samples,
+        voices=voices, default_voice="slt", policy=POLICY, max_streams=options.max_streams,
+        text_timing="measured" if options.text_lag_ms else "estimated", text_lag_ms=options.text_lag_ms,
+        takes_instructions=options.takes_instructions,
+    )  # fmt: skip
+
+
 async def serve(options: argparse.Namespace) -> None:
     reader, writer = await asyncio.open_unix_connection(options.socket)
-    worker = FakeWorker(options, writer)
     if options.fail_start:
-        worker.send(frames.Failed("", "checkpoint_error", "asked to fail at start"))
+        writer.write(frames.encode(frames.Failed("", "checkpoint_error", "asked to fail at start")))
         await writer.drain()
         sys.exit(3)
     await asyncio.sleep(options.ready_delay_s)
     await opened(options.ready_gate)
-    voices = [{"id": key, **value} for key, value in POLICY["voices"].items()]
-    worker.send(
-        frames.Ready(
-            "fake-voice", "cpu", "float32", "fake", options.sample_rate, options.patch_samples,
-            voices=voices, default_voice="slt", policy=POLICY, max_streams=options.max_streams,
-            text_timing="measured" if options.text_lag_ms else "estimated", text_lag_ms=options.text_lag_ms,
-            takes_instructions=options.takes_instructions,
-        )
-    )  # fmt: skip
+    worker = FakeWorker(options, writer)
+    await worker.reception.listen(clients_path(options.socket))
+    writer.write(frames.encode(ready(options)))
     beat = asyncio.create_task(heartbeat(worker))
-    listen = asyncio.create_task(receive_all(reader, worker))
+    listen = asyncio.create_task(obey(reader, worker))
     drained = asyncio.create_task(finish_all(worker))
     await asyncio.wait([listen, drained], return_when=asyncio.FIRST_COMPLETED)
     for task in (beat, listen, drained, *(task for _, task in worker.requests.values()), *worker.encodings.values()):
         task.cancel()
+    await worker.reception.close()
     with contextlib.suppress(ConnectionError):
         await writer.drain()
         writer.close()
         await writer.wait_closed()
 
 
-async def receive_all(reader: asyncio.StreamReader, worker: FakeWorker) -> None:
-    decoder = frames.Decoder()
-    with contextlib.suppress(ConnectionError):
-        while data := await reader.read(65536):
-            for message in decoder.feed(data):
-                worker.note(message)
-                worker.receive(message)
+async def obey(reader: asyncio.StreamReader, worker: FakeWorker) -> None:
+    """Whatever the supervisor says is to drain."""
+    while await reader.read(65536):
+        worker.draining.set()
 
 
 async def finish_all(worker: FakeWorker) -> None:

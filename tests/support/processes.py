@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from realtime_tts.workers.client import EngineClient
+from realtime_tts.workers.pool import WorkerPool
+from realtime_tts.workers.supervisor import Supervisor
+
+
+def supervisors(client: EngineClient) -> list[Supervisor]:
+    assert isinstance(client.keeper, WorkerPool)
+    return client.keeper.supervisors
 
 
 def worker_pids(client: EngineClient) -> list[int]:
-    return [worker.supervisor.pid for worker in client._workers if worker.supervisor.pid is not None]
+    return [supervisor.pid for supervisor in supervisors(client) if supervisor.pid is not None]

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from client_harness import QUICK, MakeClient, collect, speak, until
 from fake_worker import fake_worker_command
-from processes import worker_pids
+from processes import supervisors, worker_pids
 
 from realtime_tts.errors import EngineStartError
 from realtime_tts.workers import frames
@@ -93,11 +93,11 @@ async def test_a_fault_of_ours_ends_the_worker_but_not_its_supervision(
     make_client: MakeClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await make_client()
-    (worker,) = client._workers
-    pid = worker.supervisor.pid
+    (supervisor,) = supervisors(client)
+    pid = supervisor.pid
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker.supervisor, "_on_message", fail_with(KeyError("what a user sent")))
-        await until(lambda: worker.supervisor.pid != pid, PATIENT_S)
+        patch.setattr(supervisor, "_on_stats", fail_with(KeyError("what a user sent")))
+        await until(lambda: supervisor.pid != pid, PATIENT_S)
     assert attempts_logged(caplog, "KeyError at fail") == 1
     assert "what a user sent" not in caplog.text
     await until(lambda: client.num_ready == 1, PATIENT_S)
@@ -112,7 +112,7 @@ async def test_a_supervision_that_fails_for_good_is_heard_of_and_leaves_no_proce
     (pid,) = worker_pids(client)
     stream = speak(client, "[never]")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client._workers[0].supervisor, "_on_lost", fail_with(KeyError("what a user sent")))
+        patch.setattr(supervisors(client)[0], "_on_lost", fail_with(KeyError("what a user sent")))
         os.kill(pid, signal.SIGKILL)
         await until(lambda: bool(failures), PATIENT_S)
     last = (await collect(stream))[1]

@@ -1,0 +1,99 @@
+"""One client's connection to one worker, taken up again for as long as the worker is there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from realtime_tts.errors import RealtimeTTSError
+from realtime_tts.workers import frames
+from realtime_tts.workers.watch import stack_of, watch
+
+logger = logging.getLogger(__name__)
+
+_READ_BYTES = 256 * 1024
+_RETRY_S = 0.1
+_FAREWELL_S = 1.0  # for the end of a worker that is gone: longer takes only one that hangs in the kernel
+
+
+class WorkerLink:
+    """Connects at once; ends by `finish` or `drop`, which `task` shows.
+
+    Args:
+        path: of the worker's socket for clients.
+        on_ready: connected, and what the worker says of itself.
+        on_message: every frame after that.
+        on_lost: the connection is gone; once for each `on_ready`, never after `drop`.
+        on_failed: the link has ended by a fault of its own.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        on_ready: Callable[[frames.Ready], None],
+        on_message: Callable[[frames.Message], None],
+        on_lost: Callable[[], None],
+        on_failed: Callable[[], None],
+    ) -> None:
+        self._path = path
+        self._on_ready, self._on_message, self._on_lost = on_ready, on_message, on_lost
+        self._writer: asyncio.StreamWriter | None = None
+        self._is_ready = False
+        self.is_ending = False
+        self._farewell: asyncio.TimerHandle | None = None
+        self.task = watch(self._run(), "link to a worker", on_failed)
+
+    def send(self, message: frames.Message) -> None:
+        """Write a frame; dropped while there is no connection."""
+        if self._writer is not None and self._is_ready:
+            self._writer.write(frames.encode(message))
+
+    def finish(self) -> None:
+        """The worker is gone: read what it still has said, and connect no more."""
+        if not self.is_ending:
+            self.is_ending = True
+            self._farewell = asyncio.get_running_loop().call_later(_FAREWELL_S, self._abort)
+
+    def drop(self) -> None:
+        """Nobody wants anything of the worker any more."""
+        self.is_ending = True
+        self.task.cancel()
+        self._let_go()
+
+    async def _run(self) -> None:
+        while not self.is_ending:
+            try:
+                await self._converse()
+            except (OSError, RealtimeTTSError) as error:
+                logger.warning("the connection to a worker broke: %s", type(error).__name__)
+            except Exception as error:
+                logger.error("a link failed: %s at %s", type(error).__name__, stack_of(error))
+            was_ready = self._is_ready
+            self._let_go()
+            if was_ready:
+                self._on_lost()
+            if not self.is_ending:
+                await asyncio.sleep(_RETRY_S)
+
+    async def _converse(self) -> None:
+        reader, self._writer = await asyncio.open_unix_connection(self._path, limit=_READ_BYTES)
+        decoder = frames.Decoder()
+        while data := await reader.read(_READ_BYTES):
+            for message in decoder.feed(data):
+                if self._is_ready:
+                    self._on_message(message)
+                elif isinstance(message, frames.Ready):
+                    self._is_ready = True
+                    self._on_ready(message)
+
+    def _let_go(self) -> None:
+        self._is_ready = False
+        self._abort()
+        self._writer = None
+        if self._farewell is not None:
+            self._farewell.cancel()
+
+    def _abort(self) -> None:
+        if self._writer is not None:
+            self._writer.transport.abort()

@@ -1,0 +1,214 @@
+"""A worker's side of its clients: several connections, each the owner of its requests, contexts and encodings.
+
+Ids are a client's own business: two clients may use the same. The engine knows each under a name that has the client's
+number in front, and no client sees that. When a connection ends, all that it has under way is cancelled at once, and
+nobody else's. Added voices are shared: their ids are drawn at random, and one is known as long as a client holds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable
+
+from realtime_tts.errors import VoiceExists, WireError
+from realtime_tts.workers import frames
+
+logger = logging.getLogger(__name__)
+
+MAX_UNSENT_BYTES = 64 * 1024 * 1024  # a client reads all the time; one that does not was stopped
+_READ_BYTES = 256 * 1024
+_GOODBYE_S = 2.0  # for clients to take what is left
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class _Client:
+    number: int
+    writer: asyncio.StreamWriter
+    contexts: set[str] = dataclasses.field(default_factory=set)  # as the engine knows them
+    unsent: list[bytes] = dataclasses.field(default_factory=list)
+
+    def name(self, own_id: str) -> str:
+        """What the engine calls it."""
+        return f"{self.number}/{own_id}"
+
+    @property
+    def num_unsent_bytes(self) -> int:
+        return self.writer.transport.get_write_buffer_size()
+
+
+@dataclasses.dataclass(slots=True)
+class _Voice:
+    fingerprint: int  # of the frame that it was added with
+    holders: set[_Client]
+
+
+class Reception:
+    """The clients of one worker. Belongs to the event loop.
+
+    Args:
+        ready: what each client is told first.
+        take: is given what clients want of the engine, under the engine's names.
+    """
+
+    def __init__(self, ready: frames.Ready, take: Callable[[frames.Message], None]) -> None:
+        self._ready, self._take = ready, take
+        self._num_clients = 0  # ever
+        self._clients: set[_Client] = set()
+        self._requests: dict[str, tuple[_Client, str]] = {}  # by the engine's name: whose, and what he calls it
+        self._encodings: dict[str, tuple[_Client, str]] = {}
+        self._voices: dict[str, _Voice] = {}
+        self._stats = frames.Stats()
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def listen(self, path: str) -> None:
+        """Let clients in at this unix socket."""
+        self._server = await asyncio.start_unix_server(self._accept, path, limit=_READ_BYTES)
+
+    async def close(self) -> None:
+        """Let what was sent leave, and say goodbye to all."""
+        if self._server is not None:
+            self._server.close()
+        for client in self._clients:
+            client.writer.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_GOODBYE_S)
+
+    # ---- to the clients ------------------------------------------------------------------------------------------
+
+    def send(self, messages: Iterable[frames.Message]) -> None:
+        """Give each message to whom it concerns; of those who have left nobody wants to know."""
+        concerned: set[_Client] = set()
+        for message in messages:
+            for client, own in self._addressed(message):
+                client.unsent.append(frames.encode(own))
+                concerned.add(client)
+        for client in concerned:
+            client.writer.write(b"".join(client.unsent))
+            client.unsent.clear()
+
+    def beat(self, stats: frames.Stats) -> None:
+        """Tell all, and those who come later at once."""
+        self._stats, data = stats, frames.encode(stats)
+        for client in self._clients:
+            client.writer.write(data)
+
+    def relieve(self) -> bool:
+        """Whether clients take what is made for them. Where others would have to wait for one who does not, that one
+        is cut off."""
+        slow = [client for client in self._clients if client.num_unsent_bytes > MAX_UNSENT_BYTES]
+        if len(self._clients) == 1:
+            return not slow
+        for client in slow:
+            logger.error("a client of this worker does not read; its connection is cut off")
+            client.writer.transport.abort()
+        return True
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Clients have taken a good deal of what was made for them."""
+        return all(client.num_unsent_bytes <= MAX_UNSENT_BYTES // 2 for client in self._clients)
+
+    def _addressed(self, message: frames.Message) -> list[tuple[_Client, frames.Message]]:
+        if isinstance(message, frames.Audio):
+            found = self._requests.get(message.request_id)
+            return [] if found is None else [(found[0], dataclasses.replace(message, request_id=found[1]))]
+        if isinstance(message, frames.Done | frames.Failed):
+            found = self._requests.pop(message.request_id, None)
+            return [] if found is None else [(found[0], dataclasses.replace(message, request_id=found[1]))]
+        assert isinstance(message, frames.VoiceEncoded | frames.VoiceFailed)
+        if (found := self._encodings.pop(message.voice_id, None)) is not None:
+            return [(found[0], dataclasses.replace(message, voice_id=found[1]))]
+        voice = self._voices.pop(message.voice_id, None)  # the engine did not take it
+        return [] if voice is None else [(client, message) for client in voice.holders]
+
+    # ---- from the clients ----------------------------------------------------------------------------------------
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._num_clients += 1
+        client = _Client(self._num_clients, writer)
+        self._clients.add(client)
+        writer.write(frames.encode(self._ready) + frames.encode(self._stats))
+        try:
+            await self._serve(client, reader)
+        finally:
+            self._leave(client)
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _serve(self, client: _Client, reader: asyncio.StreamReader) -> None:
+        decoder = frames.Decoder()
+        try:
+            while data := await reader.read(_READ_BYTES):
+                for message in decoder.feed(data):
+                    self._receive(client, message)
+        except ConnectionError:
+            pass
+        except WireError as error:
+            logger.error("a client sent what cannot be understood: %s", error)
+
+    def _receive(self, client: _Client, message: frames.Message) -> None:
+        if isinstance(message, frames.Generate):
+            request, context = client.name(message.request_id), client.name(message.context_id)
+            self._requests.setdefault(request, (client, message.request_id))
+            client.contexts.add(context)
+            self._take(dataclasses.replace(message, request_id=request, context_id=context))
+        elif isinstance(message, frames.Extend | frames.Cancel):
+            self._take(dataclasses.replace(message, request_id=client.name(message.request_id)))
+        elif isinstance(message, frames.Playback | frames.SetPriority):
+            self._take(dataclasses.replace(message, context_id=client.name(message.context_id)))
+        elif isinstance(message, frames.CloseContext):
+            context = client.name(message.context_id)
+            client.contexts.discard(context)
+            self._take(frames.CloseContext(context))
+        elif isinstance(message, frames.EncodeVoice):
+            name = client.name(message.voice_id)
+            self._encodings[name] = client, message.voice_id
+            self._take(dataclasses.replace(message, voice_id=name))
+        elif isinstance(message, frames.AddVoice):
+            self._add_voice(client, message)
+        elif isinstance(message, frames.RemoveVoice):
+            self._stop_encoding(client.name(message.voice_id))
+            self._release(client, message.voice_id)
+
+    def _add_voice(self, client: _Client, message: frames.AddVoice) -> None:
+        """Only the first who adds a voice adds it to the engine."""
+        known, fingerprint = self._voices.get(message.voice_id), hash(message)
+        if known is None:
+            self._voices[message.voice_id] = _Voice(fingerprint, {client})
+            self._take(message)
+        elif known.fingerprint == fingerprint:
+            known.holders.add(client)
+        else:
+            error = VoiceExists(f"the voice id {message.voice_id!r} is taken", field="voice_id")
+            client.writer.write(frames.encode(frames.VoiceFailed(message.voice_id, error.code, error.message)))
+
+    def _stop_encoding(self, name: str) -> None:
+        if self._encodings.pop(name, None) is not None:
+            self._take(frames.RemoveVoice(name))
+
+    def _release(self, client: _Client, voice_id: str) -> None:
+        voice = self._voices.get(voice_id)
+        if voice is not None and client in voice.holders:
+            voice.holders.remove(client)
+            if not voice.holders:
+                del self._voices[voice_id]
+                self._take(frames.RemoveVoice(voice_id))
+
+    def _leave(self, client: _Client) -> None:
+        self._clients.discard(client)
+        self._requests = {name: found for name, found in self._requests.items() if found[0] is not client}
+        for context in client.contexts:
+            self._take(frames.CloseContext(context))
+        for name in [name for name, found in self._encodings.items() if found[0] is client]:
+            self._stop_encoding(name)
+        for voice_id in [voice_id for voice_id, voice in self._voices.items() if client in voice.holders]:
+            self._release(client, voice_id)

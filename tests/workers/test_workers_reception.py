@@ -1,0 +1,153 @@
+"""Several clients of one worker: each has its own, and loses no more than its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from client_harness import Journal, MakeClient, collect, speak, until
+from processes import supervisors, worker_pids
+
+from realtime_tts.workers import frames
+from realtime_tts.workers.client import EngineClient
+from realtime_tts.workers.pool import COUNTED
+from realtime_tts.workers.reception import Reception
+
+MakeGuest = Callable[[EngineClient], Awaitable[EngineClient]]
+
+
+class SharedWorkers:
+    """The workers of another client, which stay its own."""
+
+    def __init__(self, owner: EngineClient) -> None:
+        self._owner = owner
+        self.names = [worker.name for worker in owner._workers]
+        self.totals, self.num_restarts = dict.fromkeys(COUNTED, 0), 0
+        self.on_ready = self.on_lost = self.on_failed = lambda *news: None
+
+    async def start(self) -> None:
+        for supervisor in supervisors(self._owner):
+            self.on_ready(supervisor.spec.name, supervisor.clients_path)
+
+    async def stop(self, drain_s: float) -> None:
+        """They are another's."""
+
+
+@pytest.fixture
+async def make_guest(make_client: MakeClient) -> AsyncIterator[MakeGuest]:
+    guests: list[EngineClient] = []
+
+    async def make(owner: EngineClient) -> EngineClient:
+        guests.append(EngineClient(SharedWorkers(owner)))
+        await guests[-1].start()
+        return guests[-1]
+
+    yield make
+    for guest in guests:
+        await guest.close()
+
+
+async def test_clients_that_use_the_same_ids_hear_their_own(make_client: MakeClient, make_guest: MakeGuest) -> None:
+    owner = await make_client()
+    guest = await make_guest(owner)
+    mine, theirs = speak(owner, "0123456789ab", seed=1), speak(guest, "0123", seed=2)
+    (pcm, done), (other_pcm, other_done) = await asyncio.gather(collect(mine), collect(theirs))
+    assert isinstance(done, frames.Done)
+    assert isinstance(other_done, frames.Done)
+    assert (len(pcm), len(other_pcm)) == (3 * 5120, 5120)
+    assert int.from_bytes(pcm[:2], "little", signed=True) == 0
+    assert int.from_bytes(other_pcm[:2], "little", signed=True) == 1000
+
+
+async def test_a_client_cancels_and_closes_nobody_elses(make_client: MakeClient, make_guest: MakeGuest) -> None:
+    owner = await make_client(patch_delay_s=0.02)
+    guest = await make_guest(owner)
+    mine, theirs = speak(owner, "x" * 40), speak(guest, "[never]")
+    await anext(theirs)
+    guest.cancel("r")
+    guest.close_context("c")
+    _, done = await collect(mine)
+    assert isinstance(done, frames.Done)
+    assert (done.finish_reason, done.num_patches) == ("stop", 10)
+
+
+async def test_a_connection_that_ends_takes_what_it_had_and_no_more(
+    make_client: MakeClient, make_guest: MakeGuest
+) -> None:
+    owner = await make_client(patch_delay_s=0.02)
+    guest = await make_guest(owner)
+    mine = speak(owner, "x" * 100)
+    doomed = [speak(guest, "[never]", f"c{n}", f"r{n}") for n in range(3)]
+    for stream in doomed:
+        await anext(stream)
+    await until(lambda: bool(owner.stats) and owner.stats[0].contexts == 4)
+    await guest.close()
+    await until(lambda: owner.stats[0].contexts == 1)
+    assert [(await collect_rest(stream)).type for stream in doomed] == ["failed"] * 3
+    _, done = await collect(mine)
+    assert isinstance(done, frames.Done)
+    assert done.num_patches == 25
+    assert owner.num_restarts == 0
+
+
+async def collect_rest(stream: object) -> frames.Message:
+    messages = [message async for message in stream]  # type: ignore[attr-defined]
+    return messages[-1]
+
+
+async def test_a_worker_that_is_lost_is_lost_to_all_its_clients(make_client: MakeClient, make_guest: MakeGuest) -> None:
+    owner = await make_client()
+    guest = await make_guest(owner)
+    streams = [speak(owner, "[never]"), speak(guest, "[never]")]
+    for stream in streams:
+        await anext(stream)
+    os.kill(worker_pids(owner)[0], signal.SIGKILL)
+    for stream in streams:
+        last = await collect_rest(stream)
+        assert isinstance(last, frames.Failed)
+        assert last.code == "engine_lost"
+    assert guest.num_ready == 0
+
+
+async def test_a_voice_is_known_for_as_long_as_somebody_holds_it(
+    make_client: MakeClient, make_guest: MakeGuest, journal: Journal
+) -> None:
+    owner = await make_client(journal=journal.path)
+    guest = await make_guest(owner)
+    voice = frames.AddVoice("mine", 1, 0, 1, 1, payload=b"\0" * 4)
+    for client in (owner, guest):
+        client.add_voice(voice)
+        assert isinstance((await collect(speak(client, "hello", voice="mine")))[1], frames.Done)
+    assert sum(map(len, journal.frames("add_voice").values())) == 1
+    owner.remove_voice("mine")
+    assert isinstance((await collect(speak(guest, "hello", "c2", "r2", voice="mine")))[1], frames.Done)
+    await guest.close()
+    await until(lambda: sum(map(len, journal.frames("remove_voice").values())) == 1)
+    assert isinstance((await collect(speak(owner, "hello", "c2", "r2", voice="mine")))[1], frames.Failed)
+
+
+async def test_a_damaged_frame_costs_a_client_its_connection_and_nobody_else_anything(
+    make_client: MakeClient, make_guest: MakeGuest
+) -> None:
+    owner = await make_client(patch_delay_s=0.02)
+    guest = await make_guest(owner)
+    mine, doomed = speak(owner, "x" * 40), speak(guest, "[never]")
+    await anext(doomed)
+    link = guest._workers[0].link
+    assert link is not None
+    assert link._writer is not None
+    link._writer.write(b"\xff" * 64)
+    assert (await collect_rest(doomed)).type == "failed"
+    await until(lambda: guest.num_ready == 1)  # it has come back
+    assert isinstance((await collect(speak(guest, "again", "c2", "r2")))[1], frames.Done)
+    assert isinstance((await collect(mine))[1], frames.Done)
+
+
+def test_what_the_engine_says_of_those_who_have_left_goes_nowhere() -> None:
+    taken: list[frames.Message] = []
+    reception = Reception(frames.Ready("m", "cpu", "float32", "sdpa", 16000, 2560), taken.append)
+    reception.send([frames.Audio("1/r", 0), frames.Done("1/r", "stop"), frames.VoiceFailed("v", "voice_exists", "")])
+    assert not taken
