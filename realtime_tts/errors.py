@@ -6,6 +6,9 @@ RealtimeTTSError
 │   ├── VoiceNotFound
 │   ├── ModelNotFound
 │   ├── VoiceExists                the name is taken by another voice
+│   ├── AdapterNotFound
+│   ├── AdapterExists              one of this name is loaded
+│   ├── AdapterError               an adapter's files that are incomplete, damaged or of another model
 │   ├── TextTooLong
 │   ├── RequestTooLarge            would not fit into the KV cache even alone
 │   ├── UnsupportedAudioFormat
@@ -24,6 +27,7 @@ RealtimeTTSError
 │   ├── TooManyContexts
 │   ├── TooManySessions
 │   ├── TooManyVoices
+│   ├── TooManyAdapters
 │   ├── RateLimited                more characters than a key may have in a minute
 │   └── TooManyErrors              the socket is closed after it
 ├── SlowConsumer                   the peer reads more slowly than it listens
@@ -84,6 +88,18 @@ class ModelNotFound(InvalidRequest):
 
 class VoiceExists(InvalidRequest):
     code, http_status = "voice_exists", 409
+
+
+class AdapterNotFound(InvalidRequest):
+    code, http_status = "adapter_not_found", 404
+
+
+class AdapterExists(InvalidRequest):
+    code, http_status = "adapter_exists", 409
+
+
+class AdapterError(InvalidRequest):
+    code, http_status = "adapter_error", 422
 
 
 class TextTooLong(InvalidRequest):
@@ -176,6 +192,10 @@ class TooManySessions(LimitExceeded):
 
 class TooManyVoices(LimitExceeded):
     code, http_status = "too_many_voices", 409
+
+
+class TooManyAdapters(LimitExceeded):
+    code, http_status = "too_many_adapters", 409
 
 
 class RateLimited(LimitExceeded):

@@ -134,7 +134,7 @@ def _take(module: nn.Module, name: str, shape: Sequence[int], remaining: dict[st
     prefix, _, leaf = name.rpartition(".")
     stem, _, module_name = prefix.rpartition(".")
     if module_name in FUSED:
-        sizes = _fused_sizes(module.get_submodule(stem), module_name)
+        sizes = fused_sizes(module.get_submodule(stem), module_name)
         parts = zip(FUSED[module_name], sizes, strict=True)
         return torch.cat([_pop(f"{stem}.{part}.{leaf}", (size, *shape[1:]), remaining) for part, size in parts])
     owner = module.get_submodule(prefix)
@@ -190,7 +190,7 @@ def to_upstream(module: nn.Module, *, weight_norm: bool = False) -> dict[str, Te
         stem, _, module_name = prefix.rpartition(".")
         owner = module.get_submodule(prefix)
         if module_name in FUSED:
-            parts = tensor.split(_fused_sizes(module.get_submodule(stem), module_name))
+            parts = tensor.split(fused_sizes(module.get_submodule(stem), module_name))
             for part, piece in zip(FUSED[module_name], parts, strict=True):
                 tensors[f"{stem}.{part}.{leaf}"] = piece.contiguous()
         elif weight_norm and leaf == "weight" and isinstance(owner, nn.Conv1d):
@@ -203,7 +203,7 @@ def to_upstream(module: nn.Module, *, weight_norm: bool = False) -> dict[str, Te
     return tensors
 
 
-def _fused_sizes(owner: nn.Module, module_name: str) -> list[int]:
+def fused_sizes(owner: nn.Module, module_name: str) -> list[int]:
     if module_name == "gate_up_proj":
         return [owner.get_submodule(module_name).out_features // 2] * 2
     return [heads * owner.head_dim for heads in (owner.num_heads, owner.num_kv_heads, owner.num_kv_heads)]

@@ -40,7 +40,9 @@ def pytest_generate_tests(metafunc):
     if "mode" in metafunc.fixturenames:
         pairs = [(name, mode) for name, raw in CONFIGS.items() for mode in MODES[raw["architecture"]]]
         metafunc.parametrize(("golden", "mode"), pairs, indirect=["golden"], scope="session")
-    elif "golden" in metafunc.fixturenames:
+    elif "golden" in metafunc.fixturenames and not any(
+        "golden" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")
+    ):
         metafunc.parametrize("golden", list(CONFIGS), indirect=True, scope="session")
 
 

@@ -1,0 +1,260 @@
+"""Low-rank adapters (LoRA) on a loaded model, several in one batch: each row is changed by its own adapter or by none.
+
+`AdapterBank.install` puts an `AdaptedLinear` in the place of every linear layer that adapters may change, with the same
+weight; without it a model has none of this. A product then has the rank-r update `scale · B(Ax)` of its row's adapter
+added to it. Nothing is merged, so that adapters come and go while others speak.
+
+On the CPU the rows of each adapter are computed for themselves. On CUDA, where a step is captured with its shapes and
+must not ask who speaks, all rows meet all adapters and a mask lets one of them through: two products over `max_adapters
+· max_rank` columns, whatever is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from realtime_tts.model.voxcpm import VoxCPM
+from realtime_tts.model.weights import FUSED, fused_sizes
+
+NO_ADAPTER = -1  # the index of a row that is to stay as it is
+# Linear layers by what they belong to, under upstream's names. Attention and projections are what its training changes
+# unless it is told otherwise.
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+MLP = ("gate_proj", "up_proj", "down_proj")
+PROJECTIONS = ("enc_to_lm_proj", "lm_to_dit_proj", "res_to_dit_proj", "fusion_concat_proj")
+LM_STACKS = ("base_lm", "residual_lm")
+DIT_STACK = "feat_decoder.estimator.decoder"
+
+LowRank = tuple[Tensor, Tensor]  # A [r, in] and scale · B [out, r]
+
+
+class Selection:
+    """Which adapter each row of a forward pass has.
+
+    Args:
+        rows: [S] int64, an adapter's index or `NO_ADAPTER`, of each stream (or patch, or position).
+        copies: a layer's rows are those of all S, so often one after the other; each S may be several rows.
+    """
+
+    def __init__(self, rows: Tensor, copies: int = 1) -> None:
+        self._rows, self._copies = rows, copies
+        self._by_row: dict[int, Tensor] = {}
+        self._groups: dict[int, list[tuple[int, Tensor | None]]] = {}
+
+    def by_row(self, num_rows: int) -> Tensor:
+        """[num_rows], of the rows of a layer."""
+        if num_rows not in self._by_row:
+            rows = self._rows.repeat(self._copies)
+            self._by_row[num_rows] = rows.repeat_interleave(num_rows // len(rows)) if num_rows != len(rows) else rows
+        return self._by_row[num_rows]
+
+    def groups(self, num_rows: int) -> list[tuple[int, Tensor | None]]:
+        """The adapters that occur, each with its rows; None: all. Asks the device."""
+        if num_rows not in self._groups:
+            by_row = self.by_row(num_rows)
+            present = sorted(set(self._rows.tolist()))
+            self._groups[num_rows] = [
+                (index, (by_row == index).nonzero().view(-1) if len(present) > 1 else None)
+                for index in present
+                if index != NO_ADAPTER
+            ]
+        return self._groups[num_rows]
+
+
+class AdaptedLinear(nn.Linear):
+    """A linear layer with room for the updates of several adapters.
+
+    parts: under which of upstream's names slices of its output go: [("q_proj", 64), ("k_proj", 32), …].
+    lowered: [max_adapters, R, in], the As of each adapter, its parts one below the other; raised: [max_adapters, R,
+    out], the scaled Bs, transposed, each in the columns of its part. R is `max_rank` for each part. num_used: how many
+    of an adapter's R hold something; 0: it does not change this layer.
+    """
+
+    def __init__(
+        self, bank: AdapterBank, linear: nn.Linear, parts: Sequence[tuple[str, int]], max_adapters: int, max_rank: int
+    ) -> None:
+        weight = linear.weight
+        super().__init__(linear.in_features, linear.out_features, linear.bias is not None, device="meta")
+        self.weight, self.bias = weight, linear.bias
+        self.bank, self.parts = bank, tuple(parts)
+        shape = (max_adapters, max_rank * len(parts))
+        self._lowered = torch.zeros(*shape, linear.in_features, device=weight.device, dtype=weight.dtype)
+        self._raised = torch.zeros(*shape, linear.out_features, device=weight.device, dtype=weight.dtype)
+        self._num_used = [0] * max_adapters
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.update(F.linear(x, self.weight, self.bias), x)
+
+    def update(self, out: Tensor, x: Tensor, scale: float = 1.0) -> Tensor:
+        """out [..., out] with `scale` times the updates for x [..., in] added in place, and returned."""
+        selection = self.bank.selection
+        if selection is not None:
+            rows, outs = x.reshape(-1, x.shape[-1]), out.view(-1, out.shape[-1])
+            if self.bank.is_captured:
+                self._update_masked(outs, rows, selection, scale)
+            else:
+                self._update_groups(outs, rows, selection, scale)
+        return out
+
+    def _update_groups(self, out: Tensor, x: Tensor, selection: Selection, scale: float) -> None:
+        for index, rows in selection.groups(len(x)):
+            used = self._num_used[index]
+            if not used:
+                continue
+            down, up = self._lowered[index, :used], self._raised[index, :used]
+            if rows is None:
+                out.addmm_(x @ down.t(), up, alpha=scale)
+            else:
+                out.index_add_(0, rows, (x.index_select(0, rows) @ down.t()) @ up, alpha=scale)
+
+    def _update_masked(self, out: Tensor, x: Tensor, selection: Selection, scale: float) -> None:
+        num_adapters, num_columns, _ = self._lowered.shape
+        columns = x @ self._lowered.flatten(0, 1).t()
+        is_own = selection.by_row(len(x))[:, None] == self.bank.indices
+        # Not a product with the mask: what overflows for another adapter's row must not become NaN here.
+        own = torch.where(is_own[:, :, None], columns.view(-1, num_adapters, num_columns), 0.0)
+        out.addmm_(own.flatten(1), self._raised.flatten(0, 1), alpha=scale)
+
+    def put(self, index: int, updates: Mapping[str, LowRank]) -> None:
+        """An adapter's updates of some parts, by name; of the others and in `{}` none."""
+        self._lowered[index].zero_()
+        self._raised[index].zero_()
+        row = column = 0
+        for name, size in self.parts:
+            if name in updates:
+                down, up = updates[name]
+                rows = slice(row, row + len(down))
+                self._lowered[index, rows] = down.to(self._lowered)
+                self._raised[index, rows, column : column + size] = up.t().to(self._raised)
+                row += len(down)
+            column += size
+        self._num_used[index] = row
+
+    def plain(self) -> nn.Linear:
+        """The layer without adapters, with the same weight."""
+        linear = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
+        linear.weight, linear.bias = self.weight, self.bias
+        return linear
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AdapterLimits:
+    """max_adapters: loaded at a time. max_rank: of each. mlp: whether they may change the MLPs, too, which takes three
+    times the memory."""
+
+    max_adapters: int = 4
+    max_rank: int = 32
+    mlp: bool = False
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the layers of a stack that may be changed."""
+        return ATTENTION + MLP if self.mlp else ATTENTION
+
+
+class AdapterBank:
+    """The room for adapters on one model. Belongs to the thread that runs it.
+
+    selection: of the forward pass under way; None: nobody has an adapter, and nothing is added.
+    is_captured: passes are captured into graphs, or may be: no question to the device.
+    """
+
+    def __init__(self, model: VoxCPM, limits: AdapterLimits, *, is_captured: bool | None = None) -> None:
+        device = model.stop_proj.weight.device
+        self.limits = limits
+        self.selection: Selection | None = None
+        self.is_captured = device.type == "cuda" if is_captured is None else is_captured
+        self.indices = torch.arange(limits.max_adapters, device=device)
+        self._model = model
+        self._layers = {
+            path: AdaptedLinear(self, linear, parts, limits.max_adapters, limits.max_rank)
+            for path, linear, parts in _adaptable(model, limits.targets)
+        }
+
+    @classmethod
+    def install(cls, model: VoxCPM, limits: AdapterLimits, *, is_captured: bool | None = None) -> AdapterBank:
+        """Make a model's layers adapted ones. Before anything is fused in front of them or captured."""
+        bank = cls(model, limits, is_captured=is_captured)
+        for path, layer in bank._layers.items():
+            _replace(model, path, layer)
+        return bank
+
+    def remove(self) -> None:
+        """Give the model its plain layers back."""
+        for path, layer in self._layers.items():
+            _replace(self._model, path, layer.plain())
+
+    @property
+    def num_bytes(self) -> int:
+        """Of device memory, held whatever is loaded."""
+        buffers = [buffer for layer in self._layers.values() for buffer in (layer._lowered, layer._raised)]
+        return sum(buffer.numel() * buffer.element_size() for buffer in buffers)
+
+    @contextlib.contextmanager
+    def using(self, rows: Tensor, copies: int = 1) -> Iterator[None]:
+        """Forward passes in the block are over these rows; see `Selection`."""
+        if self.is_captured or bool((rows != NO_ADAPTER).any()):
+            self.selection = Selection(rows, copies)
+        try:
+            yield
+        finally:
+            self.selection = None
+
+    @torch.inference_mode()
+    def put(self, index: int, updates: Mapping[str, LowRank]) -> None:
+        """Load an adapter, checked already, in the place of another: updates by upstream's names of the layers. Without
+        any it is cleared."""
+        for path, layer in self._layers.items():
+            stem = path.rpartition(".")[0]
+            own = {name: updates.get(f"{stem}.{name}" if stem else name) for name, _ in layer.parts}
+            layer.put(index, {name: update for name, update in own.items() if update is not None})
+
+
+def upstream_shapes(model: VoxCPM, targets: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """(out, in) of every linear layer that an adapter may change, by upstream's name."""
+    shapes = {}
+    for path, linear, parts in _adaptable(model, targets):
+        stem = path.rpartition(".")[0]
+        shapes |= {f"{stem}.{name}" if stem else name: (size, linear.in_features) for name, size in parts}
+    return shapes
+
+
+def is_adapting(*layers: nn.Module) -> bool:
+    """Whether the pass under way changes what one of these computes, so that a kernel that knows their weights alone
+    cannot stand in for them."""
+    return any(isinstance(layer, AdaptedLinear) and layer.bank.selection is not None for layer in layers)
+
+
+def adapted(layer: nn.Module, out: Tensor, x: Tensor, scale: float = 1.0) -> Tensor:
+    """`layer`'s product for x, made elsewhere, with its adapters' updates."""
+    return layer.update(out, x, scale) if isinstance(layer, AdaptedLinear) else out
+
+
+def _adaptable(
+    model: VoxCPM, targets: Sequence[str]
+) -> Iterator[tuple[str, nn.Linear, list[tuple[str, int]]]]:
+    """Path, layer, and its parts under upstream's names with their sizes."""
+    for stack in (*LM_STACKS, DIT_STACK):
+        for number, layer in enumerate(model.get_submodule(stack).layers):  # type: ignore[arg-type]
+            for block in ("self_attn", "mlp"):
+                owner = getattr(layer, block)
+                for name, linear in owner.named_children():
+                    parts = FUSED.get(name, (name,))
+                    if isinstance(linear, nn.Linear) and parts[0] in targets:
+                        sizes = fused_sizes(owner, name) if name in FUSED else [linear.out_features]
+                        path = f"{stack}.layers.{number}.{block}.{name}"
+                        yield path, linear, list(zip(parts, sizes, strict=True))
+    for name in PROJECTIONS:
+        if isinstance(linear := getattr(model, name), nn.Linear):
+            yield name, linear, [(name, linear.out_features)]
+
+
+def _replace(model: nn.Module, path: str, layer: nn.Module) -> None:
+    stem, _, name = path.rpartition(".")
+    setattr(model.get_submodule(stem), name, layer)

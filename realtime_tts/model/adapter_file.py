@@ -1,0 +1,218 @@
+"""Adapters as the reference's training writes them: a directory with lora_config.json and lora_weights.safetensors.
+
+Strict: what is missing, unknown, of another shape or no number is an error, and nothing is read before it has been
+checked by its header. Only safetensors; a pickle could run code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from realtime_tts.errors import AdapterError, AdapterNotFound
+from realtime_tts.model.adapted import (
+    ATTENTION,
+    DIT_STACK,
+    LM_STACKS,
+    MLP,
+    PROJECTIONS,
+    AdapterLimits,
+    LowRank,
+    upstream_shapes,
+)
+from realtime_tts.model.voxcpm import VoxCPM
+
+CONFIG_FILE, WEIGHTS_FILE = "lora_config.json", "lora_weights.safetensors"
+_PICKLES = ("lora_weights.ckpt", "lora_weights.pth", "lora_weights.pt", "lora_weights.bin")
+_MAX_CONFIG_BYTES = 64 * 1024
+_FLOATS = ("F32", "F16", "BF16", "F64")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AdapterConfig:
+    """lora_config.json's `lora_config`, under the reference's names. dropout is training's alone."""
+
+    enable_lm: bool = False
+    enable_dit: bool = False
+    enable_proj: bool = False
+    r: int = 8
+    alpha: float = 16.0
+    dropout: float = 0.0
+    target_modules_lm: tuple[str, ...] = ATTENTION
+    target_modules_dit: tuple[str, ...] = ATTENTION
+    target_proj_modules: tuple[str, ...] = PROJECTIONS
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.r
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Adapter:
+    """Read and checked, on the CPU. updates: by upstream's name of the layer. digest: of all that it is made of."""
+
+    name: str
+    rank: int
+    digest: str
+    updates: Mapping[str, LowRank]
+
+
+def read_adapter(name: str, directory: Path, model: VoxCPM, limits: AdapterLimits) -> Adapter:
+    """Read an adapter for a model; slow, and nothing of it touches the model.
+
+    Raises:
+        AdapterNotFound: no such directory.
+        AdapterError: it is incomplete, damaged, of another model, larger than `limits` let it be, or a pickle.
+    """
+    if not directory.is_dir():
+        raise AdapterNotFound(f"there is no directory of the adapter {name!r}", field="adapter")
+    config = read_adapter_config(directory)
+    if config.r > limits.max_rank:
+        raise AdapterError(f"{CONFIG_FILE}: r is {config.r}, this server takes up to {limits.max_rank}", field="r")
+    path = _weights_file(directory)
+    expected = _expected_shapes(model, config, limits)
+    digest = hashlib.sha256(f"{config}".encode())
+    try:
+        with safe_open(path, framework="pt") as file:
+            _check_header(file, expected)
+            tensors = {key: file.get_tensor(key) for key in sorted(expected)}
+    except (OSError, SafetensorError) as error:
+        raise AdapterError(f"{WEIGHTS_FILE} cannot be read: {error}") from error
+    for key, tensor in tensors.items():
+        digest.update(key.encode() + tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    updates = {
+        layer: _low_rank(layer, tensors, config.scale, model.dtype)
+        for layer in sorted({key.rpartition(".")[0] for key in expected})
+    }
+    return Adapter(name, config.r, digest.hexdigest(), updates)
+
+
+def read_adapter_config(directory: Path) -> AdapterConfig:
+    """Raises:
+    AdapterError: missing, no JSON, or a field that is missing, unknown or impossible.
+    """
+    path = directory / CONFIG_FILE
+    try:
+        if path.stat().st_size > _MAX_CONFIG_BYTES:
+            raise AdapterError(f"{CONFIG_FILE} has more than {_MAX_CONFIG_BYTES} bytes")
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise AdapterError(f"{CONFIG_FILE} cannot be read: {error}") from error
+    fields = raw.get("lora_config") if isinstance(raw, dict) else None
+    if not isinstance(fields, dict):
+        raise AdapterError(f"{CONFIG_FILE} has no object lora_config", field="lora_config")
+    return _parse_config(fields)
+
+
+def _parse_config(fields: Mapping[str, Any]) -> AdapterConfig:
+    declared = {field.name: field.default for field in dataclasses.fields(AdapterConfig)}
+    values: dict[str, Any] = {}
+    for key, value in fields.items():
+        if key not in declared:
+            raise AdapterError(f"{CONFIG_FILE}: unknown key {key[:64]!r}", field=key[:64])
+        kind = type(declared[key])
+        if kind is tuple:
+            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+                raise AdapterError(f"{CONFIG_FILE}: {key} must be a list of strings", field=key)
+            value = tuple(value)
+        elif kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        elif type(value) is not kind:
+            raise AdapterError(f"{CONFIG_FILE}: {key} must be {kind.__name__}", field=key)
+        values[key] = value
+    config = AdapterConfig(**values)
+    rules = {
+        "r must be positive": config.r > 0,
+        "alpha must be finite": math.isfinite(config.alpha),
+        "one of enable_lm, enable_dit and enable_proj must be true": config.enable_lm
+        or config.enable_dit
+        or config.enable_proj,
+    }
+    for rule, holds in rules.items():
+        if not holds:
+            raise AdapterError(f"{CONFIG_FILE}: {rule}", field=rule.split()[0])
+    return config
+
+
+def _weights_file(directory: Path) -> Path:
+    path = directory / WEIGHTS_FILE
+    if path.is_file():
+        return path
+    if pickle := next((name for name in _PICKLES if (directory / name).exists()), None):
+        raise AdapterError(
+            f"{pickle} is a pickle, which is not read; docs/adapters.md has the lines that make {WEIGHTS_FILE} of it"
+        )
+    raise AdapterError(f"there is no {WEIGHTS_FILE}")
+
+
+def _expected_shapes(model: VoxCPM, config: AdapterConfig, limits: AdapterLimits) -> dict[str, tuple[int, int]]:
+    """Of every tensor that the file must have."""
+    wanted: dict[str, tuple[str, ...]] = {}  # by the beginning of a layer's name, its last part
+    if config.enable_lm:
+        _check_targets("target_modules_lm", config.target_modules_lm, limits)
+        wanted |= {f"{stack}.layers.": config.target_modules_lm for stack in LM_STACKS}
+    if config.enable_dit:
+        _check_targets("target_modules_dit", config.target_modules_dit, limits)
+        wanted[f"{DIT_STACK}.layers."] = config.target_modules_dit
+    if config.enable_proj:
+        if unknown := set(config.target_proj_modules) - set(PROJECTIONS):
+            known = ", ".join(PROJECTIONS)
+            raise AdapterError(
+                f"{CONFIG_FILE}: target_proj_modules has {min(unknown)[:64]!r}; these can be: {known}",
+                field="target_proj_modules",
+            )
+        wanted |= {name: (name,) for name in config.target_proj_modules}
+    shapes: dict[str, tuple[int, int]] = {}
+    for layer, (num_out, num_in) in upstream_shapes(model, limits.targets).items():
+        names = next((names for beginning, names in wanted.items() if layer.startswith(beginning)), ())
+        if layer.rpartition(".")[2] in names:
+            shapes |= {f"{layer}.lora_A": (config.r, num_in), f"{layer}.lora_B": (num_out, config.r)}
+    if not shapes:
+        raise AdapterError(f"{CONFIG_FILE}: it changes no layer of this model")
+    return shapes
+
+
+def _check_targets(key: str, names: tuple[str, ...], limits: AdapterLimits) -> None:
+    unknown = sorted(set(names) - set(ATTENTION) - set(MLP))
+    if unknown:
+        raise AdapterError(
+            f"{CONFIG_FILE}: {key} has {unknown[0][:64]!r}; these can be: {', '.join(ATTENTION + MLP)}", field=key
+        )
+    if not limits.mlp and set(names) & set(MLP):
+        raise AdapterError(
+            f"{CONFIG_FILE}: {key} has layers of the MLPs; the server must be started with --adapter-mlp", field=key
+        )
+
+
+def _check_header(file: Any, expected: Mapping[str, tuple[int, int]]) -> None:
+    keys = set(file.keys())
+    if missing := expected.keys() - keys:
+        raise AdapterError(f"{WEIGHTS_FILE}: {min(missing)} is missing ({len(missing)} in all)")
+    if unknown := keys - expected.keys():
+        raise AdapterError(f"{WEIGHTS_FILE}: unknown tensor {min(unknown)[:128]!r} ({len(unknown)} in all)")
+    for key, shape in expected.items():
+        part = file.get_slice(key)
+        if tuple(part.get_shape()) != shape:
+            raise AdapterError(f"{WEIGHTS_FILE}: {key} is shaped {part.get_shape()}, not {list(shape)}")
+        if part.get_dtype() not in _FLOATS:
+            raise AdapterError(f"{WEIGHTS_FILE}: {key} is {part.get_dtype()}, not floating-point")
+
+
+def _low_rank(layer: str, tensors: Mapping[str, Tensor], scale: float, dtype: torch.dtype) -> LowRank:
+    """In the model's number format; the scale goes into B before it is rounded to it."""
+    down = tensors[f"{layer}.lora_A"].to(dtype)
+    up = (tensors[f"{layer}.lora_B"].float() * scale).to(dtype)
+    for name, tensor in (("lora_A", down), ("lora_B", up)):
+        if not torch.isfinite(tensor).all():
+            kind = str(dtype).removeprefix("torch.")
+            raise AdapterError(f"{WEIGHTS_FILE}: {layer}.{name} is not finite in {kind}")
+    return down, up
