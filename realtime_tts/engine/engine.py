@@ -9,6 +9,7 @@ import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from realtime_tts.engine.adapters import AdapterStore
 from realtime_tts.engine.continuity import Continuity
 from realtime_tts.engine.core.block_pool import chain_hashes, prefix_root
 from realtime_tts.engine.core.request import Finished, FinishReason, Request, StepFlags, StepPlan
@@ -31,7 +32,9 @@ from realtime_tts.engine.utterance import (
     text_size,
 )
 from realtime_tts.engine.voices import VoiceStore
-from realtime_tts.errors import Draining, EngineOutOfMemory, InvalidRequest, RealtimeTTSError
+from realtime_tts.errors import AdapterNotFound, Draining, EngineOutOfMemory, InvalidRequest, RealtimeTTSError
+from realtime_tts.model.adapted import AdapterBank
+from realtime_tts.model.adapter_file import Adapter
 from realtime_tts.model.attention import AttentionBackend
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.workers import frames
@@ -60,6 +63,7 @@ class Engine:
         clock: seconds, monotonic.
         stages: is told where the steps' time goes.
         backend: None is plain torch's.
+        bank: the model's room for adapters; None: it has none.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
         stages: StageClock | None = None,
         backend: AttentionBackend | None = None,
+        bank: AdapterBank | None = None,
     ) -> None:
         self.loaded, self.config = loaded, config
         self.runner = ModelRunner(
@@ -79,9 +84,11 @@ class Engine:
             backend,
             text_head=loaded.policy.text_head,
             stages=stages,
+            bank=bank,
         )
         self.scheduler = Scheduler(config, self._prepare)
         self.voices = VoiceStore(loaded)
+        self.adapters = AdapterStore(bank)
         self.continuity = Continuity(loaded)
         self.num_steps = 0
         self.busy_s = 0.0  # of all steps together
@@ -90,7 +97,7 @@ class Engine:
         self.num_ends_cut = self.num_ends_continued = self.num_babbles = self.num_skips = self.num_repeats = 0
         self.is_draining = False
         self.emit, self._clock = emit, clock
-        self._inbox: queue.SimpleQueue[frames.Message] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[frames.Message | Adapter] = queue.SimpleQueue()
         self._utterances: dict[str, Utterance] = {}
         self._flight: _Flight | None = None  # a step that was launched before the one in front of it was accounted for
         self._step_times_s: collections.deque[float] = collections.deque(maxlen=256)
@@ -98,8 +105,8 @@ class Engine:
 
     # ---- the loop ------------------------------------------------------------------------------------------------
 
-    def post(self, message: frames.Message) -> None:
-        """Hand a message over, from any thread; the next `step` takes it."""
+    def post(self, message: frames.Message | Adapter) -> None:
+        """Hand a message over, or an adapter that was read, from any thread; the next `step` takes it."""
         self._inbox.put(message)
 
     def step(self) -> bool:
@@ -184,7 +191,7 @@ class Engine:
             is_news |= not isinstance(message, frames.Playback)
             self._take(message)
 
-    def _take(self, message: frames.Message) -> None:
+    def _take(self, message: frames.Message | Adapter) -> None:
         if isinstance(message, frames.Generate):
             self._submit(message)
         elif isinstance(message, frames.Extend):
@@ -200,12 +207,21 @@ class Engine:
             self.scheduler.playback(message.context_id, message.played_ms / 1000, message.paused, self._clock())
         elif isinstance(message, frames.SetPriority):
             self.scheduler.set_priority(message.context_id, message.priority)
-        elif isinstance(message, frames.AddVoice):
+        elif isinstance(message, frames.Drain):
+            self.is_draining = True
+        else:
+            self._take_possession(message)
+
+    def _take_possession(self, message: frames.Message | Adapter) -> None:
+        """Of what can be spoken with."""
+        if isinstance(message, frames.AddVoice):
             self._add_voice(message)
         elif isinstance(message, frames.RemoveVoice):
             self._remove_voice(message)
-        elif isinstance(message, frames.Drain):
-            self.is_draining = True
+        elif isinstance(message, Adapter):
+            self._add_adapter(message)
+        elif isinstance(message, frames.RemoveAdapter):
+            self._remove_adapter(message)
 
     def _submit(self, message: frames.Generate) -> None:
         try:
@@ -213,7 +229,9 @@ class Engine:
                 raise InvalidRequest("the request id is in use", field="request_id")
             if self.is_draining and not self.scheduler.has_context(message.context_id):
                 raise Draining("the worker is shutting down")
-            utterance = make_utterance(message, self.loaded, self.voices, self.continuity, self.config.patch_s)
+            utterance = make_utterance(
+                message, self.loaded, self.voices, self.adapters, self.continuity, self.config.patch_s
+            )
             if utterance is None:  # nothing in the text can be spoken
                 self.emit(frames.Done(message.request_id, FinishReason.STOP.value))
                 return
@@ -268,7 +286,8 @@ class Engine:
         request.num_prefill = source.num_positions
         utterance.input = source
         num_fixed = source.num_positions - len(utterance.patches) if request.supply.is_final else source.text_start
-        root = prefix_root(self.loaded.name, "", message.tenant)
+        adapter = utterance.adapter.digest if utterance.adapter is not None else ""
+        root = prefix_root(self.loaded.name, adapter, message.tenant)
         request.hashes = hashes = chain_hashes(root, content_of(source)[:num_fixed], self.config.block_size)
         voice.note_hashes(hashes)
 
@@ -281,6 +300,26 @@ class Engine:
     def _remove_voice(self, message: frames.RemoveVoice) -> None:
         if voice := self.voices.remove(message.voice_id):
             self.scheduler.pool.forget_hashes(voice.hashes)
+
+    def _add_adapter(self, adapter: Adapter) -> None:
+        try:
+            loaded = self.adapters.add(adapter)
+        except RealtimeTTSError as error:
+            self.emit(frames.AdapterFailed(adapter.name, error.code, error.message))
+        else:
+            self.emit(frames.AdapterAdded(loaded.name, adapter.rank, loaded.digest))
+
+    def _remove_adapter(self, message: frames.RemoveAdapter) -> None:
+        """Whoever speaks with it ends: without it they would go on as somebody else."""
+        names = [
+            name
+            for name, utterance in self._utterances.items()
+            if utterance.adapter is not None and utterance.adapter.name == message.name
+        ]
+        for name in names:
+            error = AdapterNotFound(f"the adapter {message.name!r} was unloaded")
+            self._end(self.scheduler.end(name, FinishReason.FAILED, error.code, error.message))
+        self.adapters.remove(message.name)
 
     # ---- messages out --------------------------------------------------------------------------------------------
 

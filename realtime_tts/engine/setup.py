@@ -19,6 +19,7 @@ from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.backends import choose_backend
 from realtime_tts.engine.runtime.stages import StageClock
 from realtime_tts.errors import ConfigError, EngineStartError
+from realtime_tts.model.adapted import AdapterBank, AdapterLimits
 from realtime_tts.model.attention import AttentionBackend
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.workers import frames
@@ -44,6 +45,13 @@ class EngineOptions:
     max_load: float | None = None
     attention: str = "auto"
     eager: bool = False
+    max_adapters: int = 0
+    max_adapter_rank: int = 32
+    adapter_mlp: bool = False
+
+    @property
+    def adapter_limits(self) -> AdapterLimits:
+        return AdapterLimits(self.max_adapters, self.max_adapter_rank, self.adapter_mlp)
 
 
 def choose_device(name: str) -> torch.device:
@@ -117,9 +125,10 @@ def make_engine(
         emit, stages: as `Engine`'s.
         limits: fields of `SchedulerConfig` to be other than chosen here.
     """
+    bank = AdapterBank.install(loaded.model, options.adapter_limits) if options.max_adapters else None
     backend = choose_backend(options.attention, loaded.model)
     config = dataclasses.replace(choose_config(loaded, device, options, choose_block_size(backend)), **limits)
-    engine = Engine(loaded, config, emit, stages=stages, backend=backend)
+    engine = Engine(loaded, config, emit, stages=stages, backend=backend, bank=bank)
     if not options.eager:
         capture(engine)
     warm_up(engine)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from realtime_tts.engine.adapters import AdapterStore, LoadedAdapter
 from realtime_tts.engine.continuity import Continuity, Surroundings
 from realtime_tts.engine.core.request import Request
 from realtime_tts.engine.core.text_supply import TextSupply
@@ -31,6 +32,7 @@ _BRACKETS = str.maketrans("()（）", "    ")
 class Utterance:
     """A segment between its `Generate` and its terminal message; the engine and the runner share it.
 
+    adapter: what changes the model for it; None: nothing.
     message: as it came over the wire. text: all that is known of it by now. request: what the scheduler knows.
     around, input: set when its turn in its context has come, for it continues from what was spoken before; the input is
     laid out again when it takes in more text. patches: those made so far, [patch_size, latent_dim]. track: how far they
@@ -45,6 +47,7 @@ class Utterance:
     cfg: float
     steps: int
     opinion: SecondOpinion
+    adapter: LoadedAdapter | None = None
     around: Surroundings | None = None
     input: Sequence = dataclasses.field(init=False)
     patches: list[Patches] = dataclasses.field(default_factory=list)
@@ -96,12 +99,17 @@ def spoken_position(text: str, position: float) -> float:
 
 
 def make_utterance(
-    message: frames.Generate, loaded: LoadedModel, voices: VoiceStore, continuity: Continuity, patch_s: float
+    message: frames.Generate,
+    loaded: LoadedModel,
+    voices: VoiceStore,
+    adapters: AdapterStore,
+    continuity: Continuity,
+    patch_s: float,
 ) -> Utterance | None:
     """Check a message and bound its length; None if nothing in its text can be spoken.
 
     Raises:
-        VoiceNotFound, InvalidRequest.
+        VoiceNotFound, AdapterNotFound, InvalidRequest.
     """
     instructions = _instructions(message, loaded)
     if message.encoding not in ("s16le", "f32le"):
@@ -112,7 +120,7 @@ def make_utterance(
         raise InvalidRequest(f"cfg must be 0 to {MAX_CFG:g}", field="cfg")
     if not MIN_SPEED <= message.speed <= MAX_SPEED:
         raise InvalidRequest(f"speed must be {MIN_SPEED:g} to {MAX_SPEED:g}", field="speed")
-    voice = voices.get(message.voice, message.tenant)
+    voice, adapter = voices.get(message.voice, message.tenant), adapters.get(message.adapter)
     size = text_size(message, message.text, loaded, continuity.first(voice, instructions), continuity)
     if size.num_tokens == 0 and message.final:
         return None
@@ -137,6 +145,7 @@ def make_utterance(
         cfg=loaded.policy.default_cfg if message.cfg is None else message.cfg,
         steps=loaded.policy.default_steps if message.steps is None else message.steps,
         opinion=SecondOpinion(loaded.policy.text_head.reach if loaded.policy.text_head else 1.0, patch_s),
+        adapter=adapter,
     )
 
 

@@ -1,8 +1,8 @@
 """The worker process of one device: ``python -m realtime_tts.engine.worker --model … --device … --socket PATH``.
 
-The main thread does socket I/O in asyncio; one thread runs the engine; one encodes voices. At PATH listens the
-supervisor, which is told how the worker is; clients come to a socket beside it. Exit status: 0 after a drain or when
-the supervisor goes away, 1 if the engine failed, 3 if it could not start (the reason was sent before).
+The main thread does socket I/O in asyncio; one thread runs the engine; one encodes voices and reads adapters. At PATH
+listens the supervisor, which is told how the worker is; clients come to a socket beside it. Exit status: 0 after a
+drain or when the supervisor goes away, 1 if the engine failed, 3 if it could not start (the reason was sent before).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from realtime_tts.engine.setup import (
 )
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.errors import EngineError, EngineStartError, RealtimeTTSError
+from realtime_tts.model.adapter_file import Adapter, read_adapter
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.workers import frames
 from realtime_tts.workers.location import local_directory
@@ -68,6 +70,7 @@ class Worker:
         self._stopping = False
         self._failure: BaseException | None = None
         self._encodings: dict[str, asyncio.Task[None]] = {}  # by voice id
+        self._readings: dict[str, asyncio.Task[None]] = {}  # of adapters, by name
         self._encoder = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="voices")
         self._thread = threading.Thread(target=self._run_engine, name="engine", daemon=True)
 
@@ -92,7 +95,7 @@ class Worker:
             self._stopping = True
             self._wake.set()
             self._has_room.set()
-            tasks += self._encodings.values()
+            tasks += (*self._encodings.values(), *self._readings.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -101,7 +104,7 @@ class Worker:
         if self._failure is not None:
             raise EngineError("the engine stopped") from self._failure
 
-    def post(self, message: frames.Message) -> None:
+    def post(self, message: frames.Message | Adapter) -> None:
         """To the engine, which wakes up for it."""
         self.engine.post(message)
         self._wake.set()
@@ -159,7 +162,32 @@ class Worker:
             return
         if isinstance(message, frames.RemoveVoice) and (encoding := self._encodings.get(message.voice_id)):
             encoding.cancel()  # one that has not begun never will; the result of one that has is dropped
+        if isinstance(message, frames.AddAdapter):
+            self._readings[message.name] = self._loop.create_task(self._read_adapter(message))
+            return
+        if isinstance(message, frames.RemoveAdapter) and (reading := self._readings.pop(message.name, None)):
+            reading.cancel()
         self.post(message)
+
+    async def _read_adapter(self, message: frames.AddAdapter) -> None:
+        """Slow, so not on the engine's thread; putting it into the model is fast."""
+        engine, directory = self.engine, Path(message.directory)
+        try:
+            limits = engine.adapters.limits
+            adapter = await self._loop.run_in_executor(
+                self._encoder, read_adapter, message.name, directory, engine.loaded.model, limits
+            )
+        except RealtimeTTSError as error:
+            self.reception.send([frames.AdapterFailed(message.name, error.code, error.message)])
+        except Exception:
+            logger.exception("an adapter could not be read")
+            text = "the adapter could not be read"
+            self.reception.send([frames.AdapterFailed(message.name, EngineError.code, text)])
+        else:
+            self.post(adapter)
+        finally:
+            if self._readings.get(message.name) is asyncio.current_task():
+                del self._readings[message.name]
 
     async def _encode(self, message: frames.EncodeVoice) -> None:
         answer: frames.Message
@@ -272,6 +300,9 @@ def main() -> None:
     parser.add_argument("--max-load", type=float, help="refuse new contexts above this share of real time")
     parser.add_argument("--attention", default="auto", help="auto, sdpa (plain torch) or triton (fused kernels, CUDA)")
     parser.add_argument("--eager", action="store_true", help="replay no CUDA graphs")
+    parser.add_argument("--max-adapters", type=int, default=0, help="LoRA adapters loaded at a time")
+    parser.add_argument("--max-adapter-rank", type=int, default=32, help="the largest rank of one")
+    parser.add_argument("--adapter-mlp", action="store_true", help="they may change the MLPs too")
     parser.add_argument("--log-level", default="info", help="least severe log records to print")
     arguments = vars(parser.parse_args())
     socket_path, log_level = arguments.pop("socket"), arguments.pop("log_level")

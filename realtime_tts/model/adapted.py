@@ -236,9 +236,7 @@ def adapted(layer: nn.Module, out: Tensor, x: Tensor, scale: float = 1.0) -> Ten
     return layer.update(out, x, scale) if isinstance(layer, AdaptedLinear) else out
 
 
-def _adaptable(
-    model: VoxCPM, targets: Sequence[str]
-) -> Iterator[tuple[str, nn.Linear, list[tuple[str, int]]]]:
+def _adaptable(model: VoxCPM, targets: Sequence[str]) -> Iterator[tuple[str, nn.Linear, list[tuple[str, int]]]]:
     """Path, layer, and its parts under upstream's names with their sizes."""
     for stack in (*LM_STACKS, DIT_STACK):
         for number, layer in enumerate(model.get_submodule(stack).layers):  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from realtime_tts.model.adapted import adapted, is_adapting
 from realtime_tts.model.attention import AttentionMetadata, FullAttention, KVCache, PagedAttention
 from realtime_tts.model.flow_matching import FlowMatching, FlowSchedule
 from realtime_tts.model.fused_vae import FusedDecoder, can_fuse
@@ -73,12 +74,12 @@ class FusedStack:
     def forward(self, x: Tensor, rope: Rope | None, attend: Any) -> Tensor:
         """As `MiniCPM.forward`."""
         rows = x.reshape(-1, x.shape[-1]).contiguous()
-        if self._few is not None and len(rows) <= self._few.max_rows:
+        if self._few is not None and len(rows) <= self._few.max_rows and not self.is_adapting:
             done = self._at_once(rows, x.shape, rope, attend)
             if done is not None:
                 return self._normed(self._norm, done).view(x.shape)
         for index, layer in enumerate(self._layers):
-            qkv = self._qkv(self._normed(layer.input_layernorm, rows), index)
+            qkv = self._project(index, rows)
             rows = self._finish(index, rows, _attend(attend, index, layer.self_attn, qkv, rope, x.shape))
         return self._normed(self._norm, rows).view(x.shape)
 
@@ -102,7 +103,7 @@ class FusedStack:
         for index, layer in enumerate(self._layers):
             attention = layer.self_attn
             is_last = index == len(self._layers) - 1
-            qkv = self._qkv(self._normed(layer.input_layernorm, rows), index)
+            qkv = self._project(index, rows)
             num_queries = num_tail if is_last else length
             heads = local_attention(qkv, rope, length, num_queries, attention.num_heads, attention.num_kv_heads)
             if is_last:
@@ -110,15 +111,29 @@ class FusedStack:
             rows = self._finish(index, rows, heads)
         return self._normed(self._norm, rows)
 
+    @property
+    def is_adapting(self) -> bool:
+        """Whether rows of the pass under way have adapters, so that no kernel may take several products at once."""
+        attention, mlp = self._layers[0].self_attn, self._layers[0].mlp
+        return is_adapting(attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj)
+
+    def _project(self, index: int, rows: Tensor) -> Tensor:
+        """From a layer's beginning to attention."""
+        layer = self._layers[index]
+        normed = self._normed(layer.input_layernorm, rows)
+        return adapted(layer.self_attn.qkv_proj, self._qkv(normed, index), normed)
+
     def _finish(self, index: int, rows: Tensor, heads: Tensor) -> Tensor:
         """From attention to the layer's end."""
         layer = self._layers[index]
-        scale = layer.residual_scale
-        rows = self._o(heads, index, rows, scale)
+        scale, mlp = layer.residual_scale, layer.mlp
+        rows = adapted(layer.self_attn.o_proj, self._o(heads, index, rows, scale), heads, scale)
         normed = self._normed(layer.post_attention_layernorm, rows)
-        is_gated = self._gated and rows.shape[0] >= MIN_ROWS
-        wide = self._gated[index](normed) if is_gated else swiglu(self._gate_up(normed, index))
-        return self._down(wide, index, rows, scale)
+        if self._gated and rows.shape[0] >= MIN_ROWS and not is_adapting(mlp.gate_up_proj):
+            wide = self._gated[index](normed)
+        else:
+            wide = swiglu(adapted(mlp.gate_up_proj, self._gate_up(normed, index), normed))
+        return adapted(mlp.down_proj, self._down(wide, index, rows, scale), wide, scale)
 
     @staticmethod
     def _normed(norm: Any, rows: Tensor) -> Tensor:
@@ -178,7 +193,8 @@ class FusedFlow:
         dtype, patch_size = dit.in_proj.weight.dtype, noise.shape[1]
         length = mu.shape[1] + dit.separate_time + 2 * patch_size
         rope, cond = dit.decoder.first_rotary(length), dit.cond_proj(prefix.to(dtype))
-        if self._few is not None and self._few.takes(noise.shape[0], len(schedule.deltas)):
+        is_few = self._few is not None and self._few.takes(noise.shape[0], len(schedule.deltas))
+        if self._few is not None and is_few and not self._stack.is_adapting:
             return self._few.solve(mu, cond, noise, schedule, cfg, rope)
         x, mu, cfg = noise.float().clone(), mu.contiguous(), cfg.float().contiguous()
         weight = dit.in_proj.weight.contiguous()

@@ -39,6 +39,7 @@ class Generate(Message):
     request_id: str
     context_id: str
     text: str  # normalised
+    adapter: str | None = None  # a loaded one, by name
     voice: str | None = None  # a named voice, an added voice id, or None: zero-shot
     seed: int = 0
     segment: int = 0  # counts within the context; each segment draws noise of its own from the seed
@@ -133,6 +134,25 @@ class RemoveVoice(Message):
 
     type: ClassVar[str] = "remove_voice"
     voice_id: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AddAdapter(Message):
+    """Load an adapter. Answered by `AdapterAdded`, from which on it can be spoken with, or `AdapterFailed`, unless
+    `RemoveAdapter` comes first."""
+
+    type: ClassVar[str] = "add_adapter"
+    name: str
+    directory: str  # on the worker's machine
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RemoveAdapter(Message):
+    """Unload an adapter, or stop loading it; requests that speak with it are `Failed` with `adapter_not_found`. Never
+    answered; unknown names are ignored."""
+
+    type: ClassVar[str] = "remove_adapter"
+    name: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -235,6 +255,24 @@ class VoiceFailed(Message):
 
     type: ClassVar[str] = "voice_failed"
     voice_id: str
+    code: str
+    message: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AdapterAdded(Message):
+    type: ClassVar[str] = "adapter_added"
+    name: str
+    rank: int
+    digest: str  # of its content
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AdapterFailed(Message):
+    """An adapter that cannot be loaded."""
+
+    type: ClassVar[str] = "adapter_failed"
+    name: str
     code: str
     message: str
 

@@ -2,7 +2,8 @@
 
 Ids are a client's own business: two clients may use the same. The engine knows each under a name that has the client's
 number in front, and no client sees that. When a connection ends, all that it has under way is cancelled at once, and
-nobody else's. Added voices are shared: their ids are drawn at random, and one is known as long as a client holds it.
+nobody else's. Added voices are shared: their ids are drawn at random, and one is known as long as a client holds it. So
+are adapters, by their names.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable
 
-from realtime_tts.errors import VoiceExists, WireError
+from realtime_tts.errors import AdapterExists, VoiceExists, WireError
 from realtime_tts.workers import frames
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,13 @@ class _Voice:
     holders: set[_Client]
 
 
+@dataclasses.dataclass(slots=True)
+class _Adapter:
+    directory: str
+    holders: set[_Client]
+    added: frames.AdapterAdded | None = None  # None: it is still being read
+
+
 class Reception:
     """The clients of one worker. Belongs to the event loop.
 
@@ -60,6 +68,7 @@ class Reception:
         self._requests: dict[str, tuple[_Client, str]] = {}  # by the engine's name: whose, and what he calls it
         self._encodings: dict[str, tuple[_Client, str]] = {}
         self._voices: dict[str, _Voice] = {}
+        self._adapters: dict[str, _Adapter] = {}
         self._stats = frames.Stats()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,6 +128,15 @@ class Reception:
         if isinstance(message, frames.Done | frames.Failed):
             found = self._requests.pop(message.request_id, None)
             return [] if found is None else [(found[0], dataclasses.replace(message, request_id=found[1]))]
+        if isinstance(message, frames.AdapterAdded):
+            adapter = self._adapters.get(message.name)
+            if adapter is None:
+                return []
+            adapter.added = message
+            return [(client, message) for client in adapter.holders]
+        if isinstance(message, frames.AdapterFailed):
+            adapter = self._adapters.pop(message.name, None)
+            return [] if adapter is None else [(client, message) for client in adapter.holders]
         assert isinstance(message, frames.VoiceEncoded | frames.VoiceFailed)
         if (found := self._encodings.pop(message.voice_id, None)) is not None:
             return [(found[0], dataclasses.replace(message, voice_id=found[1]))]
@@ -178,6 +196,32 @@ class Reception:
         elif isinstance(message, frames.RemoveVoice):
             self._stop_encoding(client.name(message.voice_id))
             self._release(client, message.voice_id)
+        elif isinstance(message, frames.AddAdapter):
+            self._add_adapter(client, message)
+        elif isinstance(message, frames.RemoveAdapter):
+            self._release_adapter(client, message.name)
+
+    def _add_adapter(self, client: _Client, message: frames.AddAdapter) -> None:
+        """As with voices; who comes later gets the answer that the first one got."""
+        known = self._adapters.get(message.name)
+        if known is None:
+            self._adapters[message.name] = _Adapter(message.directory, {client})
+            self._take(message)
+        elif known.directory == message.directory:
+            known.holders.add(client)
+            if known.added is not None:
+                client.writer.write(frames.encode(known.added))
+        else:
+            error = AdapterExists(f"another adapter {message.name!r} is loaded", field="adapter")
+            client.writer.write(frames.encode(frames.AdapterFailed(message.name, error.code, error.message)))
+
+    def _release_adapter(self, client: _Client, name: str) -> None:
+        adapter = self._adapters.get(name)
+        if adapter is not None and client in adapter.holders:
+            adapter.holders.remove(client)
+            if not adapter.holders:
+                del self._adapters[name]
+                self._take(frames.RemoveAdapter(name))
 
     def _add_voice(self, client: _Client, message: frames.AddVoice) -> None:
         """Only the first who adds a voice adds it to the engine."""
@@ -212,3 +256,5 @@ class Reception:
             self._stop_encoding(name)
         for voice_id in [voice_id for voice_id, voice in self._voices.items() if client in voice.holders]:
             self._release(client, voice_id)
+        for name in [name for name, adapter in self._adapters.items() if client in adapter.holders]:
+            self._release_adapter(client, name)

@@ -18,10 +18,10 @@ from test_parity_generation import relative_error, stream_of
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
-from random_adapters import EVERYTHING, adapter_tensors, merge, write_adapter  # noqa: E402
+from random_adapters import EVERYTHING, adapter_tensors, merge, write_adapter
 
-from realtime_tts.model.adapted import AdapterBank, AdapterLimits, upstream_shapes  # noqa: E402
-from realtime_tts.model.adapter_file import read_adapter  # noqa: E402
+from realtime_tts.model.adapted import AdapterBank, AdapterLimits, upstream_shapes
+from realtime_tts.model.adapter_file import read_adapter
 
 LIMITS = AdapterLimits(max_adapters=2, max_rank=8, mlp=True)
 # A random adapter makes a random model wilder: the rounding of a step comes back tenfold some steps later.
@@ -65,7 +65,9 @@ def test_an_adapter_is_what_the_references_own_layers_make_of_it(golden, tmp_pat
     plain = spoken(case, golden.loaded.model)
     for mine, wanted in zip(MADE, ("lm_hidden", "residual_hidden", "latents"), strict=True):
         assert relative_error(ours[mine], theirs[wanted][:NUM_PATCHES]) < 1e-4, mine
-        assert relative_error(plain[mine], theirs[wanted][:NUM_PATCHES]) > 0.1, f"{mine}: the adapter is too quiet for this test"
+        assert relative_error(plain[mine], theirs[wanted][:NUM_PATCHES]) > 0.1, (
+            f"{mine}: the adapter is too quiet for this test"
+        )
 
 
 @captured

@@ -9,6 +9,7 @@ import numpy as np
 
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.engine import Engine
+from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.workers import frames
 
@@ -16,20 +17,28 @@ from realtime_tts.workers import frames
 class EngineHarness:
     """Requests are unpaced and float32 unless asked otherwise; `now` is the engine's clock."""
 
-    def __init__(self, loaded: LoadedModel, policy: dict[str, Any] | None = None, **limits: Any) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        policy: dict[str, Any] | None = None,
+        *,
+        bank: AdapterBank | None = None,
+        **limits: Any,
+    ) -> None:
         self.now = 0.0
         self.sent: list[frames.Message] = []
         loaded = dataclasses.replace(loaded, policy=dataclasses.replace(loaded.policy, **(policy or {})))
-        config = loaded.config
+        shape = loaded.config
         values = {
             "num_blocks": 96,
             "max_streams": 16,
-            "max_positions": min(256, config.max_length),
-            "patch_s": config.patch_samples / config.sample_rate,
-            "min_patches": config.min_patches,
+            "max_positions": min(256, shape.max_length),
+            "patch_s": shape.patch_samples / shape.sample_rate,
+            "min_patches": shape.min_patches,
             **limits,
         }
-        self.engine = Engine(loaded, SchedulerConfig(**values), self.sent.append, clock=lambda: self.now)
+        config, emit = SchedulerConfig(**values), self.sent.append
+        self.engine = Engine(loaded, config, emit, clock=lambda: self.now, bank=bank)
 
     def say(self, name: str, text: str, context: str | None = None, **fields: Any) -> None:
         defaults = {"paced": False, "encoding": "f32le", "max_patches": 8, "steps": 4}

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from realtime_tts.model.adapted import NO_ADAPTER
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -24,6 +26,8 @@ class StepInputs:
     spoken_rows, spoken_starts, spoken_lens [S]: as `SpokenText` has them, of the rows; spoken_slots: whose they are.
     speech_slots, noise_keys, patch_index [S] int64, cfg [S] float32: of each stream that speaks. next_positions,
     next_slots, next_starts, next_lens [S]: likewise of the position behind; the scratch slot: there is none.
+    row_adapters [T], patch_adapters [A], speech_adapters [S]: which adapter each has; −1: none. Of a step in which
+    nobody has one they are not told.
     starting_slots [S]: of those that begin. patches: [any number, patch_size, latent_dim] float32, what LocEnc is to
     encode, then what the starting streams' flow and decoder begin with.
     """
@@ -45,6 +49,9 @@ class StepInputs:
     next_slots: Tensor
     next_starts: Tensor
     next_lens: Tensor
+    row_adapters: Tensor
+    patch_adapters: Tensor
+    speech_adapters: Tensor
     starting_slots: Tensor
     cfg: Tensor
     patches: Tensor
@@ -58,14 +65,19 @@ class StepInputs:
         scratch_slot: int,
         device: torch.device,
     ) -> None:
-        by_row = ("token_ids", "positions", "slots", "audio_index", "hidden_slots", "patch_slots")
+        by_row = (
+            *("token_ids", "positions", "slots", "audio_index", "hidden_slots", "patch_slots"),
+            *("row_adapters", "patch_adapters"),
+        )
         by_stream = [
             *("spoken_rows", "spoken_slots", "spoken_starts", "spoken_lens"),
             *("speech_slots", "noise_keys", "patch_index", "cfg"),
+            "speech_adapters",
             *("next_positions", "next_slots", "next_starts", "next_lens", "starting_slots"),
         ]
         sizes = dict.fromkeys(by_row, num_rows) | dict.fromkeys(by_stream, num_streams)
         self._padding = {name: scratch_slot for name in sizes if name.endswith("slots")} | {"audio_index": -1}
+        self._padding |= {name: NO_ADAPTER for name in sizes if name.endswith("adapters")}
         self._head = sum(sizes.values())
         self._patch_words = patch_shape[0] * patch_shape[1]  # float32
         total = self._head + -(-num_patches * self._patch_words // 2)

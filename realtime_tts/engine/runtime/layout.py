@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from realtime_tts.engine.core.request import DecodeItem, PrefillItem, StepPlan
 from realtime_tts.engine.runtime.noise import noise_key
 from realtime_tts.engine.utterance import Utterance
+from realtime_tts.model.adapted import NO_ADAPTER
 from realtime_tts.model.sequence import Patches, Rows
 
 Item = PrefillItem | DecodeItem
@@ -30,6 +32,7 @@ class StepLayout:
     and VAE, which may have gaps between the groups. flow_groups: (steps, first row, number of rows).
     following: of each that speaks, its slot and the position behind, if it has room for one.
     num_rows, num_audio, num_speech: of what is computed, without padding at the end.
+    has_adapters: somebody in it has one.
     starting: how many streams begin. context_groups: (context patches, number of streams) of those.
     values: of the fields of `StepInputs`. patches: for `StepInputs.send`; the first `num_features` are LocEnc's.
     """
@@ -47,6 +50,7 @@ class StepLayout:
     num_audio: int
     num_speech: int
     num_features: int
+    has_adapters: bool
     starting: int
     context_groups: tuple[tuple[int, int], ...]
     values: Values
@@ -103,6 +107,13 @@ def lay_out(
     values |= _spoken([item for item in speaking if item.request_id in last_rows], last_rows, utterances, rules)
     following = [_following(item, rules.block_size) for item in speaking]
     values |= _speech(speaking, speech, following, utterances, rules.scratch_slot)
+    if has_adapters := any(utterances[item.request_id].adapter is not None for item in items):
+        by_row = [
+            index for item, num in zip(computed, lens, strict=True) for index in [_adapter(item, utterances)] * num
+        ]
+        values["row_adapters"] = by_row
+        values["patch_adapters"] = [by_row[row] for row in rows.audio_index]
+        values["speech_adapters"] = _spread([_adapter(item, utterances) for item in speaking], speech, NO_ADAPTER)
     return StepLayout(
         last_rows=last_rows,
         query_lens=tuple(lens),
@@ -117,6 +128,7 @@ def lay_out(
         num_audio=num_features + len(fed_back),
         num_speech=speech[-1] + 1 if speech else 0,
         num_features=num_features,
+        has_adapters=has_adapters,
         starting=len(starting),
         context_groups=_runs([len(source.context) for source in beginnings]),
         values=values,
@@ -154,27 +166,35 @@ def _speech(
 ) -> Values:
     """Per row of flow and VAE: its slot, noise and guidance, and what comes behind."""
     spoken = [utterances[item.request_id] for item in speaking]
-
-    def spread(values: Sequence[Any], padding: Any = 0) -> list[Any]:
-        spread_out = [padding] * (places[-1] + 1 if places else 0)
-        for place, value in zip(places, values, strict=True):
-            spread_out[place] = value
-        return spread_out
-
+    spread = partial(_spread, places=places)
     slots = [item.slot for item in speaking]
     has_next = [position is not None for position in following]
     return {
-        "speech_slots": spread(slots, scratch_slot),
+        "speech_slots": spread(slots, padding=scratch_slot),
         "noise_keys": spread([noise_key(u.message.seed, u.message.segment) for u in spoken]),
         "patch_index": spread([item.patch_index for item in speaking]),
         "cfg": spread([u.cfg for u in spoken]),
         "next_positions": spread([position or 0 for position in following]),
         "next_slots": spread(
-            [slot if room else scratch_slot for slot, room in zip(slots, has_next, strict=True)], scratch_slot
+            [slot if room else scratch_slot for slot, room in zip(slots, has_next, strict=True)], padding=scratch_slot
         ),
         "next_starts": spread([u.input.spoken_start for u in spoken]),
         "next_lens": spread([len(u.input.spoken_chars) for u in spoken]),
     }
+
+
+def _spread(values: Sequence[Any], places: Sequence[int], padding: Any = 0) -> list[Any]:
+    """Each value in its place, with `padding` in the gaps."""
+    spread_out = [padding] * (places[-1] + 1 if places else 0)
+    for place, value in zip(places, values, strict=True):
+        spread_out[place] = value
+    return spread_out
+
+
+def _adapter(item: Item, utterances: Mapping[str, Utterance]) -> int:
+    """Its index, as a row has it."""
+    adapter = utterances[item.request_id].adapter
+    return NO_ADAPTER if adapter is None else adapter.index
 
 
 def _is_ahead(item: Item, ahead: Mapping[int, tuple[str, int]]) -> bool:

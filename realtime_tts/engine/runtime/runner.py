@@ -20,6 +20,7 @@ from realtime_tts.engine.runtime.state import DeviceState
 from realtime_tts.engine.runtime.step import StepPrograms, stream_sizes
 from realtime_tts.engine.utterance import Utterance
 from realtime_tts.errors import EngineOutOfMemory
+from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.attention import AttentionBackend, SDPABackend, host_lens
 from realtime_tts.model.kernels.products import choosing
 from realtime_tts.model.voxcpm import VoxCPM
@@ -63,6 +64,7 @@ class ModelRunner:
         stages: is told of each step's stages, as they are given to the device.
         advances: whether a step goes on with LocEnc and LMs for the next one, while its audio is decoded and sent.
             None: on CUDA, where both go on at a time; elsewhere a stream that stops would pay for nothing.
+        bank: the model's adapters. Steps in which nobody has one are as without.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class ModelRunner:
         text_head: TextHead | None = None,
         stages: StageClock | None = None,
         advances: bool | None = None,
+        bank: AdapterBank | None = None,
     ) -> None:
         config = model.config
         self.model, self.usual_steps = model, usual_steps
@@ -96,7 +99,10 @@ class ModelRunner:
         patch_shape = (config.patch_size, config.latent_dim)
         self.inputs = StepInputs(num_rows, num_streams, num_patches, patch_shape, num_slots, self.device)
         self.outputs = StepOutputs(num_rows, num_streams, patch_shape, config.patch_samples, self.device)
-        self.programs = StepPrograms(model, self.state, self.inputs, self.outputs, self.backend, text_head, usual_steps)
+        parts = (model, self.state, self.inputs, self.outputs, self.backend, text_head, usual_steps)
+        self.programs = self._adapted_programs = StepPrograms(*parts)
+        if bank is not None:
+            self._adapted_programs = StepPrograms(*parts, bank)
 
     @torch.inference_mode()
     def capture(self, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
@@ -112,7 +118,8 @@ class ModelRunner:
         # kernels have the priority of the stream that they were captured on.
         first, last = (torch.cuda.Stream(self.device, priority=priority) for priority in (-1, 0))  # type: ignore[no-untyped-call]
         pool, own = torch.cuda.graph_pool_handle(), torch.cuda.graph_pool_handle()
-        parts = [(program, size, pool, first) for program, size in programs.sizes(num_slots)]
+        variants = dict.fromkeys((programs, self._adapted_programs))
+        parts = [(program, size, pool, first) for variant in variants for program, size in variant.sizes(num_slots)]
         parts += [(programs.vae, size, own, last) for size in reversed(stream_sizes(num_slots))]
         torch.cuda.synchronize(self.device)
         with self._on_device(), choosing():
@@ -165,7 +172,7 @@ class ModelRunner:
 
     def _step(self, layout: StepLayout) -> SentOutputs:
         """The whole step, given to the device."""
-        programs, stages = self.programs, self.stages
+        programs, stages = self._adapted_programs if layout.has_adapters else self.programs, self.stages
         stages.begin(None)
         stages.mark(LOC_ENC)
         for slot, _ in layout.tables:
@@ -189,11 +196,11 @@ class ModelRunner:
                     programs.flow(programs.flow.padded(count))
                 else:
                     programs.solve(steps, first, count)
-        sent = self._finish(layout)
+        sent = self._finish(layout, programs)
         stages.end()
         return sent
 
-    def _finish(self, layout: StepLayout) -> SentOutputs:
+    def _finish(self, layout: StepLayout, programs: StepPrograms) -> SentOutputs:
         """The audio of the patches, on its way to the host; and what the next step will begin with."""
         if self._beside is not None:
             self._beside.wait_stream(torch.cuda.current_stream(self.device))
@@ -205,8 +212,8 @@ class ModelRunner:
         if self.advances and layout.speaking:
             self.stages.mark(BASE)
             positions = [position for _, position in layout.following if position is not None]
-            self.programs.next_lens = (), max(positions, default=0) + 1
-            self.programs.advance(self.programs.advance.padded(layout.num_speech))
+            programs.next_lens = (), max(positions, default=0) + 1
+            programs.advance(programs.advance.padded(layout.num_speech))
             self._ahead |= {
                 slot: (name, position)
                 for name, (slot, position) in zip(layout.speaking, layout.following, strict=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,7 @@ from realtime_tts.engine.runtime.noise import patch_noise
 from realtime_tts.engine.runtime.outputs import StepOutputs
 from realtime_tts.engine.runtime.program import Program, sizes_up_to
 from realtime_tts.engine.runtime.state import DeviceState
+from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.attention import AttentionBackend, AttentionMetadata
 from realtime_tts.model.flow_matching import FlowSchedule
 from realtime_tts.model.text_head import HeadProbe, SpokenText
@@ -27,6 +30,7 @@ class StepPrograms:
     the slots' last ones, and the stop flags. vae(S): the patches' audio. advance(S): the patches through LocEnc and
     LMs, to the hidden states of the next step, which then has no rows of these streams.
 
+    bank: rows have adapters, as the inputs say; None: none has.
     lens, next_lens: what a backend that is not static must know of the rows, and of those of `advance`, set before.
     """
 
@@ -39,8 +43,10 @@ class StepPrograms:
         backend: AttentionBackend,
         text_head: TextHead | None,
         usual_steps: int,
+        bank: AdapterBank | None = None,
     ) -> None:
         self.model, self.state, self.inputs, self.outputs = model, state, inputs, outputs
+        self._bank = bank
         self.backend, self.text_head = backend, text_head
         self.lens: Lens = ((), 0)
         self.next_lens: Lens = ((), 0)
@@ -75,7 +81,8 @@ class StepPrograms:
         fed_back = self.state.last_patch.index_select(0, slots)
         is_given = (slots == self.state.scratch_slot)[:, None, None]
         patches = torch.where(is_given, inputs.patches[:num_audio], fed_back)
-        self._audio[:num_audio] = self.model.embed_patches(patches)
+        with self._adapted(inputs.patch_adapters[:num_audio]):
+            self._audio[:num_audio] = self.model.embed_patches(patches)
 
     def _base(self, num_rows: int) -> None:
         model, inputs, index = self.model, self.inputs, self.inputs.audio_index[:num_rows]
@@ -89,13 +96,15 @@ class StepPrograms:
             inputs.spoken_rows[:num_rows], inputs.spoken_starts[:num_rows], inputs.spoken_lens[:num_rows]
         )
         meta = self._metadata(num_rows)
-        self._hidden[:num_rows] = self._read(embeddings, is_audio, meta, spoken, inputs.spoken_slots[:num_rows])
+        with self._adapted(inputs.row_adapters[:num_rows]):
+            self._hidden[:num_rows] = self._read(embeddings, is_audio, meta, spoken, inputs.spoken_slots[:num_rows])
 
     def _residual(self, num_rows: int) -> None:
         hidden, embeddings = self._hidden[:num_rows], self._embeddings[:num_rows]
         embeddings = embeddings * (self.inputs.audio_index[:num_rows] >= 0)[:, None]
         meta, slots = self._metadata(num_rows), self.inputs.hidden_slots[:num_rows]
-        residual = self.model.residual_forward(hidden, embeddings, None, meta, self.state.kv, self.backend)
+        with self._adapted(self.inputs.row_adapters[:num_rows]):
+            residual = self.model.residual_forward(hidden, embeddings, None, meta, self.state.kv, self.backend)
         self.outputs.finite_rows[:num_rows] = (torch.isfinite(hidden) & torch.isfinite(residual)).all(dim=1)
         self.state.lm_hidden.index_copy_(0, slots, hidden)
         self.state.residual_hidden.index_copy_(0, slots, residual)
@@ -109,8 +118,11 @@ class StepPrograms:
         self.outputs.stop[rows] = model.stop_flags(lm_hidden)
         self.outputs.readings[rows] = state.readings.index_select(0, slots)
         noise = patch_noise(inputs.noise_keys[rows], inputs.patch_index[rows], config.patch_size, config.latent_dim)
-        previous, mu = state.last_patch.index_select(0, slots), model.condition(lm_hidden, residual)
-        patches = model.flow(mu, previous, noise, self._schedule(steps), inputs.cfg[rows])
+        previous, adapters = state.last_patch.index_select(0, slots), inputs.speech_adapters[rows]
+        with self._adapted(adapters):
+            mu = model.condition(lm_hidden, residual)
+        with self._adapted(adapters, copies=2):  # with guidance and without
+            patches = model.flow(mu, previous, noise, self._schedule(steps), inputs.cfg[rows])
         state.last_patch.index_copy_(0, slots, patches)
         self.outputs.patches[rows] = patches
 
@@ -125,13 +137,14 @@ class StepPrograms:
 
     def _advance(self, count: int) -> None:
         inputs, state, model = self.inputs, self.state, self.model
-        audio = model.embed_patches(self.outputs.patches[:count])
         positions, slots = inputs.next_positions[:count], inputs.next_slots[:count]
         mapping = state.slot_mapping(positions, slots)
         meta = AttentionMetadata(positions, mapping, slots, self._tables(self.next_lens), *self.next_lens)
         spoken = SpokenText(self._order[:count], inputs.next_starts[:count], inputs.next_lens[:count])
-        hidden = self._read(audio, None, meta, spoken, slots)
-        residual = model.residual_forward(hidden, audio, None, meta, state.kv, self.backend)
+        with self._adapted(inputs.speech_adapters[:count]):
+            audio = model.embed_patches(self.outputs.patches[:count])
+            hidden = self._read(audio, None, meta, spoken, slots)
+            residual = model.residual_forward(hidden, audio, None, meta, state.kv, self.backend)
         state.lm_hidden.index_copy_(0, slots, hidden)
         state.residual_hidden.index_copy_(0, slots, residual)
 
@@ -145,6 +158,10 @@ class StepPrograms:
         if probe is not None:
             self.state.readings.index_copy_(0, slots, probe.readings)
         return hidden
+
+    def _adapted(self, rows: Tensor, copies: int = 1) -> contextlib.AbstractContextManager[None]:
+        """Forward passes in the block are over rows with these adapters."""
+        return contextlib.nullcontext() if self._bank is None else self._bank.using(rows, copies)
 
     def _metadata(self, num_rows: int) -> AttentionMetadata:
         positions, slots = self.inputs.positions[:num_rows], self.inputs.slots[:num_rows]

@@ -1,0 +1,74 @@
+"""Adapters a worker has loaded: which name has which place in the model's bank."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from realtime_tts.errors import AdapterError, AdapterExists, AdapterNotFound, TooManyAdapters
+from realtime_tts.model.adapted import AdapterBank, AdapterLimits
+from realtime_tts.model.adapter_file import Adapter
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoadedAdapter:
+    """index: in the bank, and of its rows. digest: of its content, by which KV blocks made with it are told apart."""
+
+    name: str
+    index: int
+    digest: str
+
+
+class AdapterStore:
+    """Not thread-safe: belongs to the engine's thread.
+
+    Args:
+        bank: None: the worker was started without room for adapters.
+    """
+
+    def __init__(self, bank: AdapterBank | None) -> None:
+        self._bank = bank
+        self._loaded: dict[str, LoadedAdapter] = {}
+
+    @property
+    def limits(self) -> AdapterLimits:
+        """Raises AdapterError: there is no room for any."""
+        return self._room.limits
+
+    @property
+    def _room(self) -> AdapterBank:
+        if self._bank is None:
+            raise AdapterError("this server was started without room for adapters; see --max-adapters")
+        return self._bank
+
+    def get(self, name: str | None) -> LoadedAdapter | None:
+        """None is none. Raises AdapterNotFound: it is not loaded."""
+        if name is None:
+            return None
+        if name not in self._loaded:
+            raise AdapterNotFound(f"the adapter {name!r} is not loaded", field="adapter")
+        return self._loaded[name]
+
+    def add(self, adapter: Adapter) -> LoadedAdapter:
+        """Put an adapter that was read into the model.
+
+        Raises:
+            AdapterError: there is no room for any. AdapterExists: the name is taken. TooManyAdapters: the room is.
+        """
+        bank = self._room
+        if adapter.name in self._loaded:
+            raise AdapterExists(f"an adapter {adapter.name!r} is loaded", field="adapter")
+        limit = bank.limits.max_adapters
+        free = set(range(limit)) - {known.index for known in self._loaded.values()}
+        if not free:
+            raise TooManyAdapters(f"{limit} adapters are loaded, which is as many as can be; unload one first")
+        loaded = LoadedAdapter(adapter.name, min(free), adapter.digest)
+        bank.put(loaded.index, adapter.updates)
+        self._loaded[adapter.name] = loaded
+        return loaded
+
+    def remove(self, name: str) -> LoadedAdapter | None:
+        """Forget an adapter, of which nobody may be speaking any more; None if it is not loaded."""
+        loaded = self._loaded.pop(name, None)
+        if loaded is not None:
+            self._room.put(loaded.index, {})
+        return loaded
