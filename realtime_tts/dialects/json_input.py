@@ -64,6 +64,11 @@ class Fields:
             return None
         return replace_surrogates(value) if isinstance(value, str) else self._fail(name, "must be a string")
 
+    def optional_plain_text(self, name: str) -> str | None:
+        """As `optional_text`, for what is not read as text (megabytes of base64): surrogates stay."""
+        value = self._values.get(name)
+        return value if value is None or isinstance(value, str) else self._fail(name, "must be a string")
+
     def number(self, name: str) -> float:
         """A number that must be there."""
         value = self.optional_number(name)

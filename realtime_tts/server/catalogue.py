@@ -113,10 +113,12 @@ def added_voice(record: VoiceRecord, default_voice: str = "") -> dict[str, Any]:
     """A voice that somebody has added, in the same form with a little more."""
     about = {"description": record.description, "language": record.language}
     consent = record.consent
+    until = {} if record.expires_at is None else {"expires_at": round(record.expires_at, 3)}
     return {
         **describe_voice(record.voice_id, record.name, about, default_voice),
         "kind": "cloned" if record.instructions is None else "designed",
         "created_at": round(record.created_at, 3),
         "instructions": record.instructions,
         "consent": consent and {"given_by": consent.given_by, "scope": consent.scope, "at": round(consent.at, 3)},
+        **until,
     }

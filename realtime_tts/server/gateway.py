@@ -123,9 +123,8 @@ class Gateway:
         self._upkeep = [
             watch(self._probe_lateness(), "probe lateness", self.fail),
             watch(keep_heap_small(self.encoders.run), "keep heap small", self.fail),
+            watch(self._follow_voices(), "follow voices", self.fail),
         ]
-        if self._store is not None:
-            self._upkeep.append(watch(self._follow_voices(), "follow voices", self.fail))
 
     def fail(self) -> None:
         """A task has ended that must not: be unhealthy from now on and, unless that is under way already, shut down."""
@@ -205,17 +204,20 @@ class Gateway:
                 log_event(logger, logging.INFO, "pace", is_now=self.lateness.pace.value, late_ms=late_ms)
 
     async def _follow_voices(self) -> None:
-        """Take over what other processes do to the voices of our directory."""
+        """Take over what other processes do to the voices of our directory, and end those that were for a while."""
         while True:
             await asyncio.sleep(_FOLLOW_EVERY_S)
             if self._catalogue is not None:
                 try:
                     await self.voices.refresh()
+                    in_use = {voice for holder in self._holders() for voice in holder.voices}
+                    await self.voices.expire(in_use, time.time())
                 except InternalError as error:
                     log_crash(logger, "voices_unreadable", error)
 
     def _voice_removed(self, voice_id: str) -> None:
         self.previews.forget(voice_id)
+        self.voice_making.forget(voice_id)
         for holder in self._holders():
             holder.voice_removed(voice_id)
 

@@ -100,6 +100,10 @@ class HttpSpeech:
     def num_speaking(self) -> int:
         return int(self.outcome is Outcome.RUNNING)
 
+    @property
+    def voices(self) -> tuple[str]:
+        return (self._settings.voice,)
+
     def drain(self) -> None:
         """A text that is whole ends by itself."""
 

@@ -90,6 +90,11 @@ class LiveSession:
         """Contexts that have work at the engine; one that is heard at twice the speed counts twice."""
         return sum(speech.speaker.num_streams for speech in self._speeches.values())
 
+    @property
+    def voices(self) -> set[str]:
+        """That its contexts are spoken with, by the engine's ids."""
+        return {speech.speaker.voice for speech in self._speeches.values()}
+
     # ---- the socket's side ---------------------------------------------------------------------------------------
 
     def attach(self, outlet: Outlet) -> None:

@@ -31,6 +31,11 @@ class Holder(Protocol):
         """Since when its client is waited for."""
         ...
 
+    @property
+    def voices(self) -> Iterable[str]:
+        """That it speaks with, by the engine's ids."""
+        ...
+
     def voice_removed(self, voice_id: str) -> None:
         """A voice is gone, by the engine's id; whatever speaks with it fails."""
         ...

@@ -112,6 +112,7 @@ class Voice(_Body):
     created_at: float | None = Field(None, description="of an added voice, seconds since 1970")
     instructions: str | None = Field(None, description="what a designed voice was made by")
     consent: VoiceConsent | None = Field(None, description="of a cloned voice")
+    expires_at: float | None = Field(None, description="of a voice for a while, if it is not used; seconds since 1970")
 
 
 class RecordingRemark(_Body):

@@ -3,44 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
-import time
-from collections.abc import AsyncGenerator
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
-from starlette.datastructures import FormData, UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
 
 from realtime_tts.audio.containers import wav_header
-from realtime_tts.audio.decode import DecodeLimits, Recording, decode_recording
-from realtime_tts.audio.recording_report import check, report_on
-from realtime_tts.errors import (
-    Forbidden,
-    InvalidRequest,
-    RequestTooLarge,
-    TooManyVoices,
-    VoiceNotFound,
-)
+from realtime_tts.dialects.voice_wish import YES, VoiceWish
+from realtime_tts.errors import AudioDecodeError, InvalidRequest, VoiceNotFound
 from realtime_tts.server import schemas
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.catalogue import added_voice
+from realtime_tts.server.cloning import check_may_make, make_voice, speak_sentence
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway, problems, read_body
 from realtime_tts.server.logs import log_event
+from realtime_tts.server.voice_form import VoiceForm, read_voice_form
 from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
-from realtime_tts.speech.recordings import RATE_HZ, VoiceRecordings
-from realtime_tts.speech.sample import speak_sample
-from realtime_tts.speech.voice_store import Consent, VoiceRecord
 from realtime_tts.speech.voices import VoiceLabels
-from realtime_tts.workers.policy import ZERO_SHOT_VOICE
 
 logger = logging.getLogger(__name__)
 
-MAX_BODY_BYTES = 2 * DecodeLimits().max_bytes + 64 * 1024  # two recordings, and the fields
-_MAX_FIELD_CHARS = 4096
 _FILES = ("reference", "prompt")
 _FIELDS = (
     "name",
@@ -51,13 +35,12 @@ _FIELDS = (
     "consent",
     "consent_by",
     "consent_scope",
+    "ttl_s",
 )
-_YES = frozenset({"true", "yes", "1", "on"})
 
 
 def _owner(caller: Annotated[Caller, Depends(authorize)]) -> Caller:
-    if caller.token:
-        raise Forbidden("voices are added and changed with an API key, not with a token")
+    check_may_make(caller)
     return caller
 
 
@@ -69,7 +52,6 @@ voices = APIRouter(prefix="/v1/voices", tags=["voices"], dependencies=NEEDS_KEY)
 _NOT_FOUND = "there is no such voice, or it is another key's"
 _FORM = {
     "type": "object",
-    "required": ["name"],
     "properties": {
         **{name: {"type": "string", "format": "binary"} for name in _FILES},
         **{name: {"type": "string"} for name in _FIELDS},
@@ -81,8 +63,10 @@ _FORM = {
     "",
     summary="Make a voice of recordings, or of a description",
     description="`reference`: speech to sound like. `prompt` with `prompt_text`: speech to continue from. Or "
-    "`instructions`: a description, for models that design voices. 2 to 60 s of one speaker, any usual file format.",
+    "`instructions`: a description, for models that design voices. 2 to 60 s of one speaker, any usual file format. "
+    "With `ttl_s` instead of a `name`: a voice for a while, which is not listed and goes so long after its last use.",
     status_code=HTTPStatus.CREATED,
+    response_model_exclude_unset=True,
     openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}},
     responses=problems(
         bad_request="a field that cannot be, or a recording that cannot be decoded",
@@ -97,13 +81,8 @@ async def create_voice(request: Request, caller: Owner) -> schemas.NewVoice:
     gateway = get_gateway(request)
     gateway.check_ready()
     async with gateway.voice_making:
-        form = await _read_form(request)
-        try:
-            record, warnings = await _make(gateway, caller, form)
-        finally:
-            await form.close()
-    log_event(logger, logging.INFO, "voice_added", voice=record.voice_id, key=caller.tenant or None)
-    return schemas.NewVoice(**added_voice(record), warnings=warnings)
+        made = await make_voice(gateway, caller, _wish(await read_voice_form(request, _FIELDS, _FILES)))
+    return schemas.NewVoice(**added_voice(made.record), warnings=list(made.remarks))
 
 
 @voices.get(
@@ -119,12 +98,17 @@ async def get_voice(request: Request, voice_id: str, caller: Anybody) -> dict[st
     for voice in listed:
         if voice_id in (voice["id"], voice["name"]):
             return dict(voice)
-    raise VoiceNotFound("there is no such voice", field="voice")
+    await gateway.voices.look_up(voice_id, caller.tenant)
+    record = gateway.voices.get(voice_id, caller.tenant)
+    if caller.voices and record.name not in caller.voices:
+        raise VoiceNotFound("there is no such voice", field="voice")
+    return added_voice(record)
 
 
 @voices.patch(
     "/{voice_id}",
     summary="Call a voice something else",
+    response_model_exclude_unset=True,
     openapi_extra={
         "requestBody": {"content": {"application/json": {"schema": schemas.VoiceChange.model_json_schema()}}}
     },
@@ -156,6 +140,7 @@ async def change_voice(request: Request, voice_id: str, caller: Owner) -> schema
 )
 async def delete_voice(request: Request, voice_id: str, caller: Owner) -> Response:
     gateway = get_gateway(request)
+    await gateway.voices.look_up(voice_id, caller.tenant)
     await gateway.voices.delete(voice_id, caller.tenant)
     log_event(logger, logging.INFO, "voice_deleted", key=caller.tenant or None)
     return Response(status_code=HTTPStatus.NO_CONTENT)
@@ -193,107 +178,33 @@ def _language_of(gateway: Gateway, settings: ContextSettings, tenant: str) -> st
         return settings.language
 
 
-# ---- making one --------------------------------------------------------------------------------------------------
-
-
-async def _read_form(request: Request) -> FormData:
-    """Raises:
-    RequestTooLarge, InvalidRequest
-    """
-    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
-        raise InvalidRequest("the body is a form: multipart/form-data", field="content-type")
-
-    async def bounded() -> AsyncGenerator[bytes, None]:
-        num_bytes = 0
-        async for part in request.stream():
-            num_bytes += len(part)
-            if num_bytes > MAX_BODY_BYTES:
-                raise RequestTooLarge(f"the body has more than {MAX_BODY_BYTES} bytes")
-            yield part
-
-    parser = MultiPartParser(
-        request.headers, bounded(), max_files=len(_FILES), max_fields=len(_FIELDS), max_part_size=4 * _MAX_FIELD_CHARS
-    )
-    try:
-        form = await parser.parse()
-    except MultiPartException as error:
-        raise InvalidRequest(f"the form cannot be read: {error.message}") from None
-    except KeyError:  # python-multipart's word for a content type without a boundary
-        raise InvalidRequest("the form has no boundary", field="content-type") from None
-    for name, value in form.multi_items():
-        wanted = _FILES if isinstance(value, UploadFile) else _FIELDS
-        if name not in wanted or len(form.getlist(name)) > 1:
-            await form.close()
-            raise InvalidRequest(f"{name[:64]!r} is not wanted here, or not twice", field=name[:64])
-    return form
-
-
-def _field(form: FormData, name: str) -> str:
-    value = form.get(name)
-    if isinstance(value, str) and len(value) > _MAX_FIELD_CHARS:
-        raise InvalidRequest(f"{name} has at most {_MAX_FIELD_CHARS} characters", field=name)
-    return value if isinstance(value, str) else ""
-
-
-async def _make(gateway: Gateway, caller: Caller, form: FormData) -> tuple[VoiceRecord, list[schemas.RecordingRemark]]:
-    labels = VoiceLabels(_field(form, "name"), _field(form, "description"), _field(form, "language"))
-    limit = gateway.settings.server.max_voices_per_key
-    if len(gateway.voices.added(caller.tenant)) >= limit:
-        raise TooManyVoices(f"this key may have {limit} voices; delete one first")
-    files = {name: await file.read() for name in _FILES if isinstance(file := form.get(name), UploadFile)}
-    instructions = _field(form, "instructions")
-    if not files and instructions.strip():
-        recordings = await _design(gateway, caller, instructions)
-        return await gateway.voices.add(labels, recordings, caller.tenant, instructions=instructions), []
-    if instructions:
-        raise InvalidRequest("a voice is made of recordings or of a description, not of both", field="instructions")
-    consent = _consent(gateway, caller, form, hashlib.sha256(b"".join(files.values())).hexdigest())
-    decoded: dict[str, Recording] = {}
-    remarks: list[schemas.RecordingRemark] = []
-    for name, data in files.items():
-        decoded[name] = await decode_recording(data, RATE_HZ)
-        found = check(await report_on(decoded[name].pcm), name)
-        remarks += [schemas.RecordingRemark(field=name, code=w.code, message=w.message) for w in found]
-    text = _field(form, "prompt_text") or None
-    recordings = VoiceRecordings(decoded.get("reference"), decoded.get("prompt"), text)
-    return await gateway.voices.add(labels, recordings, caller.tenant, consent=consent), remarks
-
-
-def _consent(gateway: Gateway, caller: Caller, form: FormData, recording_sha256: str) -> Consent | None:
-    """Raises:
-    InvalidRequest: the server's policy asks for more than the form says.
-    """
-    policy = gateway.settings.server.voice_consent
-    says_so = _field(form, "consent").lower() in _YES
-    given_by, scope = _field(form, "consent_by").strip(), _field(form, "consent_scope").strip()
-    if policy != "off" and not says_so:
-        raise InvalidRequest("a cloned voice needs its speaker's consent: say so with consent=true", field="consent")
-    for name, value in (("consent_by", given_by), ("consent_scope", scope)):
-        if policy == "required" and not value:
-            raise InvalidRequest(f"this server asks who consents, and to what: {name} is missing", field=name)
-    if not says_so:
-        return None
-    return Consent(given_by or caller.tenant or "the caller", scope, time.time(), recording_sha256)
-
-
-async def _design(gateway: Gateway, caller: Caller, instructions: str) -> VoiceRecordings:
-    """A sentence in the voice that the model makes up: by it the voice stays the same from now on."""
-    import numpy as np  # here, since the gateway starts without
-
-    defaults = gateway.catalogue.defaults
-    params = SpeechParams(seed=0, instructions=instructions, mode="clause")
-    settings = defaults.resolve(Choices(), Choices(ZERO_SHOT_VOICE, params=params), tenant=caller.tenant)
-    pcm, rate_hz = await _speak(gateway, settings, caller)
-    return VoiceRecordings(reference=(np.frombuffer(pcm, "<i2"), rate_hz))
-
-
 async def _sample(gateway: Gateway, settings: ContextSettings, caller: Caller) -> bytes:
     """A WAV file."""
-    pcm, rate_hz = await _speak(gateway, settings, caller)
+    pcm, rate_hz = await speak_sentence(gateway, settings, caller)
     return wav_header(rate_hz, num_samples=len(pcm) // 2) + pcm
 
 
-async def _speak(gateway: Gateway, settings: ContextSettings, caller: Caller) -> tuple[bytes, int]:
-    if (refusal := gateway.context_refusal(caller.tenant)) is not None:
-        raise refusal
-    return await speak_sample(gateway.engine, gateway.catalogue.defaults, settings, caller.tenant)
+def _wish(form: VoiceForm) -> VoiceWish:
+    for name in form.files:
+        if not form.files[name]:
+            raise AudioDecodeError("the file is empty", field="audio")
+    return VoiceWish(
+        name=form.field("name"),
+        description=form.field("description"),
+        language=form.field("language"),
+        reference=form.files.get("reference", b""),
+        prompt=form.files.get("prompt", b""),
+        prompt_text=form.field("prompt_text") or None,
+        instructions=form.field("instructions"),
+        consent=form.field("consent").lower() in YES,
+        consent_by=form.field("consent_by"),
+        consent_scope=form.field("consent_scope"),
+        ttl_s=_seconds(form.field("ttl_s")),
+    )
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        raise InvalidRequest("ttl_s must be a number of seconds", field="ttl_s") from None

@@ -152,7 +152,7 @@ class Connection:
                 return int(frame.get("code") or 1005)
             if not self._over:
                 try:
-                    self._take(frame["text"] if frame.get("text") is not None else frame["bytes"])
+                    await self._take(frame["text"] if frame.get("text") is not None else frame["bytes"])
                 except Draining:  # it would have needed a new session
                     self.go_away()
                 except RealtimeTTSError as error:  # no session can be had after all
@@ -171,7 +171,7 @@ class Connection:
             self._close_now(1000, "idle_timeout")
             return {"type": "websocket.disconnect", "code": 1000}
 
-    def _take(self, frame: str | bytes) -> None:
+    async def _take(self, frame: str | bytes) -> None:
         try:
             parsed = self._dialect.parse(frame, self._gateway.settings.server.max_message_bytes)
         except RealtimeTTSError as error:
@@ -185,6 +185,8 @@ class Connection:
             if isinstance(message, messages.Resume) and self._live is None:
                 self._resume(message)
             else:
+                if isinstance(message, messages.StartSession | messages.Text) and message.voice is not None:
+                    await self._gateway.voices.look_up(message.voice, self._place.caller.tenant)
                 self._session().receive(message)
 
     def _session(self) -> LiveSession:

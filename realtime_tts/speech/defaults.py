@@ -130,9 +130,12 @@ class SpeechDefaults:
         if name is None:
             return default
         voices = [voice for voice in self._voices(tenant) if not only or voice in only]
-        for known in (name, self._voice_aliases.get(name), self._name_of(name, tenant)):
+        for known in (name, self._voice_aliases.get(name)):
             if known in voices:
                 return known
+        own = self._name_of(name, tenant)
+        if own is not None and (not only or own in only):
+            return own
         if permissive:
             return default
         raise VoiceNotFound(f"there is no such voice; the voices are {', '.join(voices)}", field="voice")

@@ -16,14 +16,14 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from realtime_tts.errors import ConfigError, InternalError, VoiceExists, VoiceNotFound
 
 logger = logging.getLogger(__name__)
 
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 _SCHEMA = """
 CREATE TABLE voices (
     voice_id TEXT PRIMARY KEY,
@@ -44,10 +44,13 @@ CREATE TABLE voices (
     consent_scope TEXT,
     consent_at REAL,
     recording_sha256 TEXT,
+    ttl_s REAL,
+    expires_at REAL,
     UNIQUE (tenant, name)
 );
 CREATE INDEX voices_by_latents ON voices (latents);
 """
+_FROM_VERSION_1 = "ALTER TABLE voices ADD COLUMN ttl_s REAL; ALTER TABLE voices ADD COLUMN expires_at REAL"
 _BUSY_S = 5.0
 _ORPHAN_S = 3600.0  # older files that no voice names were left by a process that died between the two
 
@@ -83,6 +86,8 @@ class VoiceRecord:
         tenant: id of the key that it belongs to; nobody else sees it.
         model: the checkpoint that its latents are of, which no other one can read.
         instructions: of a voice that the model itself designed by them.
+        ttl_s, expires_at: of a voice for a while, how long it outlives its last use, and until when that is (Unix time);
+            its name is its id. None: it is kept until it is deleted.
     """
 
     voice_id: str
@@ -95,6 +100,8 @@ class VoiceRecord:
     language: str = ""
     instructions: str | None = None
     consent: Consent | None = None
+    ttl_s: float | None = None
+    expires_at: float | None = None
 
 
 class VoiceStore:
@@ -128,8 +135,8 @@ class VoiceStore:
         self._db.execute("PRAGMA secure_delete = ON")
         with self._transaction():
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                for statement in filter(str.strip, _SCHEMA.split(";")):
+            if version in (0, 1):
+                for statement in filter(str.strip, (_FROM_VERSION_1 if version else _SCHEMA).split(";")):
                     self._db.execute(statement)
                 self._db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
             elif version != _SCHEMA_VERSION:
@@ -137,6 +144,7 @@ class VoiceStore:
                     f"{self.directory} holds voices in format {version}; this server reads {_SCHEMA_VERSION}",
                     field="voices_dir",
                 )
+        self._remove("expires_at <= ?", time.time())
         self._remove_orphans()
 
     def close(self) -> None:
@@ -150,8 +158,11 @@ class VoiceStore:
         with self._lock, _reading():
             return bool(self._db.execute("PRAGMA data_version").fetchone()[0] != self._seen)
 
-    def voices(self, model: str) -> list[VoiceRecord]:
+    def voices(self, model: str, known: Mapping[str, VoiceRecord] | None = None) -> list[VoiceRecord]:
         """All voices that a model can speak with, oldest first. One whose latents are damaged or gone is left out.
+
+        Args:
+            known: by id; their latents, which never change, are taken from there.
 
         Raises:
             InternalError: the database cannot be read.
@@ -159,28 +170,33 @@ class VoiceStore:
         with self._lock, _reading():
             self._seen = self._db.execute("PRAGMA data_version").fetchone()[0]
             rows = self._db.execute("SELECT * FROM voices WHERE model = ? ORDER BY created_at", (model,)).fetchall()
-        found = (self._from_row(row) for row in rows)
+        found = (self._from_row(row, known or {}) for row in rows)
         return [voice for voice in found if voice is not None]
 
-    def _from_row(self, row: sqlite3.Row) -> VoiceRecord | None:
-        payload = self._read_latents(row["latents"])
-        if payload is None:
+    def _from_row(self, row: sqlite3.Row, known: Mapping[str, VoiceRecord]) -> VoiceRecord | None:
+        if row["voice_id"] in known:
+            latents = known[row["voice_id"]].latents
+        elif (payload := self._read_latents(row["latents"])) is not None:
+            sizes = (row["num_reference_patches"], row["num_prompt_patches"], row["patch_size"], row["latent_dim"])
+            latents = Latents(*sizes, payload, row["prompt_text"])
+        else:
             return None
         consent = None
         if row["consent_by"] is not None:
             consent = Consent(row["consent_by"], row["consent_scope"], row["consent_at"], row["recording_sha256"])
-        sizes = (row["num_reference_patches"], row["num_prompt_patches"], row["patch_size"], row["latent_dim"])
         return VoiceRecord(
             row["voice_id"],
             row["tenant"],
             row["name"],
             row["model"],
             row["created_at"],
-            Latents(*sizes, payload, row["prompt_text"]),
+            latents,
             row["description"],
             row["language"],
             row["instructions"],
             consent,
+            row["ttl_s"],
+            row["expires_at"],
         )
 
     def _read_latents(self, digest: str) -> bytes | None:
@@ -220,6 +236,8 @@ class VoiceStore:
                 consent.scope if consent else None,
                 consent.at if consent else None,
                 consent.recording_sha256 if consent else None,
+                voice.ttl_s,
+                voice.expires_at,
             )
             try:
                 with self._transaction():
@@ -246,6 +264,13 @@ class VoiceStore:
             if not changed.rowcount:
                 raise VoiceNotFound("the voice was removed")
 
+    def extend(self, voice_id: str, expires_at: float) -> None:
+        """A voice for a while was used; unknown ids are ignored. Raises InternalError as `add`."""
+        with self._lock, _writing(), self._transaction():
+            self._db.execute(
+                "UPDATE voices SET expires_at = max(expires_at, ?) WHERE voice_id = ?", (expires_at, voice_id)
+            )
+
     def remove(self, voice_id: str) -> None:
         """Forget a voice and all that is kept of it; unknown ids are ignored.
 
@@ -253,12 +278,21 @@ class VoiceStore:
             InternalError: as `add`.
         """
         with self._lock, _writing():
-            with self._transaction():
-                row = self._db.execute("SELECT latents FROM voices WHERE voice_id = ?", (voice_id,)).fetchone()
-                self._db.execute("DELETE FROM voices WHERE voice_id = ?", (voice_id,))
-            if row is not None:
-                self._remove_unused(row["latents"])
-                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else what was deleted stays in the log
+            self._remove("voice_id = ?", voice_id)
+
+    def remove_expired(self, now: float) -> None:
+        """Forget voices for a while whose time is over, whoever made them. Raises InternalError as `add`."""
+        with self._lock, _writing():
+            self._remove("expires_at <= ?", now)
+
+    def _remove(self, condition: str, value: object) -> None:
+        with self._transaction():
+            rows = self._db.execute(f"SELECT latents FROM voices WHERE {condition}", (value,)).fetchall()
+            self._db.execute(f"DELETE FROM voices WHERE {condition}", (value,))
+        for row in rows:
+            self._remove_unused(row["latents"])
+        if rows:
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else what was deleted stays in the log
 
     def _write_latents(self, payload: bytes) -> str:
         """Write a file of this content, unless there is one; returns its name."""

@@ -12,10 +12,10 @@ import contextlib
 import dataclasses
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import TypeVar
 
-from realtime_tts.errors import EngineStartError, InvalidRequest, VoiceExists, VoiceNotFound
+from realtime_tts.errors import EngineStartError, InternalError, InvalidRequest, VoiceExists, VoiceNotFound
 from realtime_tts.speech.recordings import VoiceRecordings, encoding_request
 from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord, VoiceStore
 from realtime_tts.workers import frames
@@ -24,6 +24,8 @@ from realtime_tts.workers.policy import ZERO_SHOT_VOICE
 
 T = TypeVar("T")
 
+_ID_PREFIX, _ID_CHARS = "voice-", 38
+_EXTEND_BELOW = 0.75  # of a lifetime
 MAX_NAME_CHARS = 128
 MAX_DESCRIPTION_CHARS = 1000
 
@@ -78,17 +80,24 @@ class VoiceRegistry:
         Raises:
             EngineStartError: before the engine has started.
         """
-        own = [name for owner, name in self._added if owner == tenant]
-        return [*self._model_voices(), *own, ZERO_SHOT_VOICE]
+        return [*self._model_voices(), *(record.name for record in self.added(tenant)), ZERO_SHOT_VOICE]
 
     def name_of(self, voice_id: str, tenant: str = "") -> str | None:
-        """The name of an added voice of the tenant's by its id."""
+        """The name of an added voice of the tenant's by its id; of one for a while, that id."""
         record = self._records.get(voice_id)
         return record.name if record is not None and record.tenant == tenant else None
 
+    def by_id(self, voice_id: str) -> VoiceRecord | None:
+        """Whosever it is."""
+        return self._records.get(voice_id)
+
     def added(self, tenant: str = "") -> list[VoiceRecord]:
-        """The voices that a tenant has added, oldest first."""
-        return [record for record in self._records.values() if record.tenant == tenant]
+        """The voices that a tenant has added to be kept, oldest first."""
+        return [record for record in self._records.values() if record.tenant == tenant and record.ttl_s is None]
+
+    def num_for_a_while(self, tenant: str = "") -> int:
+        """A tenant's voices that go by themselves."""
+        return sum(record.tenant == tenant and record.ttl_s is not None for record in self._records.values())
 
     def get(self, name: str, tenant: str = "") -> VoiceRecord:
         """An added voice by its id or its name.
@@ -116,19 +125,30 @@ class VoiceRegistry:
 
     # ---- changes -------------------------------------------------------------------------------------------------
 
+    async def look_up(self, name: str | None, tenant: str = "") -> None:
+        """Before a voice is asked for by its id: another process may have made it just now."""
+        is_id = name is not None and name.startswith(_ID_PREFIX) and len(name) == _ID_CHARS
+        if is_id and name not in self._records and (tenant, name) not in self._added:
+            with contextlib.suppress(InternalError):  # which whoever follows the directory reports
+                await self.refresh()
+
     async def add(
         self,
-        labels: VoiceLabels,
-        recordings: VoiceRecordings,
+        labels: VoiceLabels | None,
+        recordings: VoiceRecordings | Latents,
         tenant: str = "",
         *,
         instructions: str | None = None,
         consent: Consent | None = None,
+        ttl_s: float | None = None,
     ) -> VoiceRecord:
         """Make a voice of recordings and keep it until it is removed. Cancelled, it leaves nothing behind.
 
         Args:
+            labels: None for a voice for a while, which is known by its id alone.
+            recordings: or what the model has made of them already.
             instructions: what the recordings were designed by.
+            ttl_s: of a voice for a while: it goes so long after its last use, see `expire`.
 
         Raises:
             VoiceExists: the name is taken by a voice of the model or of this tenant, if only by one being added.
@@ -136,22 +156,27 @@ class VoiceRegistry:
             AudioDecodeError: a recording that cannot be read. VoiceNotFound: removed before it was made.
             EngineLost, Draining: no worker could encode it. InternalError: it could not be stored.
         """
+        voice_id = _new_id()
+        labels = labels or VoiceLabels(voice_id)
         key = (tenant, labels.name)
         if self._is_common(labels.name) or key in self._added or key in self._adding:
             raise VoiceExists(f"there is a voice {labels.name!r} already", field="name")
-        voice_id = self._adding[key] = _new_id()
+        self._adding[key] = voice_id
         try:
+            latents = recordings if isinstance(recordings, Latents) else await self._encode(voice_id, recordings)
             record = VoiceRecord(
                 voice_id,
                 tenant,
                 labels.name,
                 self._model,
                 time.time(),
-                await self._encode(voice_id, recordings),
+                latents,
                 labels.description,
                 labels.language,
                 instructions,
                 consent,
+                ttl_s,
+                None if ttl_s is None else time.time() + ttl_s,
             )
             async with self._storing:
                 self._check_wanted(key, voice_id)
@@ -174,10 +199,12 @@ class VoiceRegistry:
 
         Raises:
             VoiceNotFound: unknown, or another tenant's. VoiceExists: the name is taken.
-            InternalError: it could not be stored.
+            InvalidRequest: a voice for a while has no name. InternalError: it could not be stored.
         """
         async with self._storing:
             record, key = self.get(voice_id, tenant), (tenant, labels.name)
+            if record.ttl_s is not None:
+                raise InvalidRequest("a voice that was made for a while has no name", field="voice")
             taken = self._added.get(key, self._adding.get(key, record.voice_id)) != record.voice_id
             if taken or self._is_common(labels.name):
                 raise VoiceExists(f"there is a voice {labels.name!r} already", field="name")
@@ -216,11 +243,37 @@ class VoiceRegistry:
         async with self._storing:
             if not await self._on_disk(VoiceStore.has_changed):
                 return
-            kept = await self._on_disk(lambda store: store.voices(self._model)) or []
+            known = dict(self._records)
+            kept = await self._on_disk(lambda store: store.voices(self._model, known)) or []
             for voice_id in self._records.keys() - {record.voice_id for record in kept}:
                 self._forget(voice_id)
             for record in kept:
                 self._rename(record) if record.voice_id in self._records else self._know(record)
+
+    async def expire(self, in_use: Collection[str], now: float) -> None:
+        """Remove the voices for a while whose time is over. Call it now and then.
+
+        Args:
+            in_use: engine ids of voices that are being spoken with, which counts as use.
+            now: Unix time.
+
+        Raises:
+            InternalError: the store cannot be changed.
+        """
+        async with self._storing:
+            for record in [record for record in self._records.values() if record.ttl_s is not None]:
+                await self._expire(record, record.voice_id in in_use, now)
+
+    async def _expire(self, record: VoiceRecord, is_used: bool, now: float) -> None:
+        assert record.ttl_s is not None and record.expires_at is not None
+        if is_used:
+            if record.expires_at - now < _EXTEND_BELOW * record.ttl_s:  # not at every call: it is written to disk
+                extended = dataclasses.replace(record, expires_at=now + record.ttl_s)
+                await self._on_disk(lambda store: store.extend(record.voice_id, now + record.ttl_s))
+                self._records[record.voice_id] = extended
+        elif record.expires_at <= now:
+            await self._on_disk(lambda store: store.remove_expired(now))
+            self._forget(record.voice_id)
 
     @contextlib.asynccontextmanager
     async def lend(self, recordings: VoiceRecordings, tenant: str = "") -> AsyncIterator[str]:
@@ -307,4 +360,4 @@ def _frame(voice_id: str, tenant: str, latents: Latents) -> frames.AddVoice:
 
 
 def _new_id() -> str:
-    return "voice-" + secrets.token_hex(16)
+    return _ID_PREFIX + secrets.token_hex(16)

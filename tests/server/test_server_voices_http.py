@@ -17,7 +17,7 @@ from gateway_harness import GatewayHarness
 from spoken_recordings import TEXT, said, wav
 from stream_client import open_stream
 
-from realtime_tts.server import schemas, voices
+from realtime_tts.server import schemas, voice_form
 from realtime_tts.server.auth import create_key
 from realtime_tts.server.voice_making import VoiceMaking
 
@@ -292,7 +292,7 @@ def test_a_broken_form_is_the_callers_fault(shared: GatewayHarness, content_type
 def test_an_upload_that_is_too_large_ends_at_its_limit(
     shared: GatewayHarness, recording: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(voices, "MAX_BODY_BYTES", len(recording) // 2)
+    monkeypatch.setattr(voice_form, "MAX_BODY_BYTES", len(recording) // 2)
     answer = httpx.post(
         f"{shared.url}/v1/voices", data={"name": "x"}, files={"reference": ("r.wav", recording)}, timeout=30
     )

@@ -1,0 +1,168 @@
+"""Makes a voice of what a caller hands over, whatever door it came in by: one road with one set of checks."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import logging
+import time
+from collections.abc import Sequence
+
+from realtime_tts.audio.decode import Recording, decode_recording
+from realtime_tts.audio.recording_report import check, report_on
+from realtime_tts.dialects.voice_wish import VoiceWish
+from realtime_tts.errors import Forbidden, InvalidRequest, TooManyVoices, VoiceNotFound
+from realtime_tts.server.caller import Caller
+from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.logs import log_event
+from realtime_tts.server.schemas import RecordingRemark
+from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
+from realtime_tts.speech.recordings import RATE_HZ, VoiceRecordings
+from realtime_tts.speech.sample import speak_sample
+from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord
+from realtime_tts.speech.voices import VoiceLabels
+from realtime_tts.workers.policy import ZERO_SHOT_VOICE
+
+logger = logging.getLogger(__name__)
+
+MIN_TTL_S, MAX_TTL_S = 10.0, 86_400.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MadeVoice:
+    """A voice, and what is to be said of its recordings."""
+
+    record: VoiceRecord
+    remarks: Sequence[RecordingRemark] = ()
+
+
+def check_may_make(caller: Caller) -> None:
+    """Raises:
+    Forbidden: the caller has a token, which speaks and changes nothing.
+    """
+    if caller.token:
+        raise Forbidden("voices are added and changed with an API key, not with a token")
+
+
+async def make_voice(gateway: Gateway, caller: Caller, wish: VoiceWish) -> MadeVoice:
+    """Call it with a turn of `gateway.voice_making`, in which the recordings were read, too.
+
+    Raises:
+        Forbidden, TooManyVoices, VoiceExists, InvalidRequest: a wish that cannot be.
+        AudioDecodeError, RecordingUnsuitable: a recording that makes no voice.
+        Draining, EngineLost, Overloaded: not now.
+    """
+    check_may_make(caller)
+    gateway.check_ready()
+    labels = _labels(wish)
+    _check_room(gateway, caller, is_kept=labels is not None)
+    if wish.has_recordings:
+        made = await _clone(gateway, caller, wish, labels)
+    else:
+        made = await _design(gateway, caller, wish, labels)
+    kind = "voice_added" if labels is not None else "voice_lent"
+    log_event(logger, logging.INFO, kind, voice=made.record.voice_id, key=caller.tenant or None)
+    return made
+
+
+def _labels(wish: VoiceWish) -> VoiceLabels | None:
+    if wish.ttl_s is None:
+        return VoiceLabels(wish.name, wish.description, wish.language)
+    if not MIN_TTL_S <= wish.ttl_s <= MAX_TTL_S:
+        raise InvalidRequest(f"a voice for a while lasts {MIN_TTL_S:g} to {MAX_TTL_S:g} s", field="ttl_s")
+    if wish.name or wish.description or wish.language:
+        raise InvalidRequest("a voice for a while has an id, and no name or other labels", field="name")
+    return None
+
+
+def _check_room(gateway: Gateway, caller: Caller, is_kept: bool) -> None:
+    limit = gateway.settings.server.max_voices_per_key
+    if is_kept and len(gateway.voices.added(caller.tenant)) >= limit:
+        raise TooManyVoices(f"this key may have {limit} voices; delete one first")
+    if not is_kept and gateway.voices.num_for_a_while(caller.tenant) >= limit:
+        raise TooManyVoices(f"this key may have {limit} voices for a while; they go by themselves, or are deleted")
+
+
+async def _clone(gateway: Gateway, caller: Caller, wish: VoiceWish, labels: VoiceLabels | None) -> MadeVoice:
+    if wish.instructions:
+        raise InvalidRequest("a voice is made of recordings or of a description, not of both", field="instructions")
+    # A few hundred MB/s: of forty MB the event loop would know.
+    content, recordings_sha256 = await asyncio.to_thread(_hashes, caller.tenant, wish)
+    consent = _consent(gateway, caller, wish, recordings_sha256)
+    recordings: VoiceRecordings | Latents
+    if (found := _made_before(gateway, content)) is not None:
+        recordings, remarks = found
+    else:
+        recordings, remarks = await _check_recordings(wish)
+    record = await gateway.voices.add(labels, recordings, caller.tenant, consent=consent, ttl_s=wish.ttl_s)
+    gateway.voice_making.remember(content, record.voice_id, remarks)
+    return MadeVoice(record, remarks)
+
+
+def _hashes(tenant: str, wish: VoiceWish) -> tuple[str, str]:
+    """Of all that the voice is made of, of each key apart; of the recordings alone."""
+    recordings = hashlib.sha256(wish.reference)
+    recordings.update(wish.prompt)
+    about = repr((tenant, len(wish.reference), wish.prompt_text)).encode()
+    return hashlib.sha256(about + recordings.digest()).hexdigest(), recordings.hexdigest()
+
+
+def _made_before(gateway: Gateway, content: str) -> tuple[Latents, Sequence[RecordingRemark]] | None:
+    if (made := gateway.voice_making.made_of(content)) is None:
+        return None
+    voice_id, remarks = made
+    record = gateway.voices.by_id(voice_id)
+    return None if record is None else (record.latents, remarks)
+
+
+async def _check_recordings(wish: VoiceWish) -> tuple[VoiceRecordings, list[RecordingRemark]]:
+    decoded: dict[str, Recording] = {}
+    remarks: list[RecordingRemark] = []
+    for name, data in (("reference", wish.reference), ("prompt", wish.prompt)):
+        if data:
+            decoded[name] = await decode_recording(data, RATE_HZ)
+            found = check(await report_on(decoded[name].pcm), name)
+            remarks += [RecordingRemark(field=name, code=w.code, message=w.message) for w in found]
+    return VoiceRecordings(decoded.get("reference"), decoded.get("prompt"), wish.prompt_text), remarks
+
+
+def _consent(gateway: Gateway, caller: Caller, wish: VoiceWish, recording_sha256: str) -> Consent | None:
+    """Raises:
+    InvalidRequest: the server's policy asks for more than the wish says.
+    """
+    policy = gateway.settings.server.voice_consent
+    given_by, scope = wish.consent_by.strip(), wish.consent_scope.strip()
+    if policy != "off" and not wish.consent:
+        raise InvalidRequest("a cloned voice needs its speaker's consent: say so with consent=true", field="consent")
+    for name, value in (("consent_by", given_by), ("consent_scope", scope)):
+        if policy == "required" and not value:
+            raise InvalidRequest(f"this server asks who consents, and to what: {name} is missing", field=name)
+    if not wish.consent:
+        return None
+    return Consent(given_by or caller.tenant or "the caller", scope, time.time(), recording_sha256)
+
+
+async def _design(gateway: Gateway, caller: Caller, wish: VoiceWish, labels: VoiceLabels | None) -> MadeVoice:
+    """A sentence in the voice that the model makes up: by it the voice stays the same from now on."""
+    if wish.prompt_text is not None or not wish.instructions.strip():
+        raise InvalidRequest("a voice needs a recording, or a description: instructions", field="reference")
+    import numpy as np  # here, since the gateway starts without
+
+    defaults = gateway.catalogue.defaults
+    params = SpeechParams(seed=0, instructions=wish.instructions, mode="clause")
+    settings = defaults.resolve(Choices(), Choices(ZERO_SHOT_VOICE, params=params), tenant=caller.tenant)
+    pcm, rate_hz = await speak_sentence(gateway, settings, caller)
+    recordings = VoiceRecordings(reference=(np.frombuffer(pcm, "<i2"), rate_hz))
+    return MadeVoice(
+        await gateway.voices.add(
+            labels, recordings, caller.tenant, instructions=wish.instructions, ttl_s=wish.ttl_s
+        )
+    )
+
+
+async def speak_sentence(gateway: Gateway, settings: ContextSettings, caller: Caller) -> tuple[bytes, int]:
+    """How a voice sounds: s16le mono PCM, and its rate in Hz. Raises as speech does."""
+    if (refusal := gateway.context_refusal(caller.tenant)) is not None:
+        raise refusal
+    return await speak_sample(gateway.engine, gateway.catalogue.defaults, settings, caller.tenant)

@@ -1,0 +1,98 @@
+"""Forms with recordings (multipart/form-data), read within bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncGenerator, Collection
+
+from fastapi import Request
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from realtime_tts.audio.decode import DecodeLimits
+from realtime_tts.errors import InvalidRequest, RequestTooLarge
+
+MAX_BODY_BYTES = 2 * DecodeLimits().max_bytes + 64 * 1024  # two recordings, and the fields
+MAX_FIELD_CHARS = 4096
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VoiceForm:
+    """A form that was read: fields and whole files by name, each at most once."""
+
+    fields: dict[str, str]
+    files: dict[str, bytes]
+
+    def field(self, name: str) -> str:
+        return self.fields.get(name, "")
+
+
+def is_form(request: Request) -> bool:
+    return request.headers.get("content-type", "").startswith("multipart/form-data")
+
+
+async def read_voice_form(
+    request: Request,
+    fields: Collection[str],
+    files: Collection[str],
+    *,
+    max_field_chars: int = MAX_FIELD_CHARS,
+    ignores_others: bool = False,
+) -> VoiceForm:
+    """A form with these fields and files, each of them at most once.
+
+    Args:
+        ignores_others: unknown ones are of no account, as clients of another service expect; else they are refused.
+
+    Raises:
+        RequestTooLarge, InvalidRequest
+    """
+    if not is_form(request):
+        raise InvalidRequest("the body is a form: multipart/form-data", field="content-type")
+
+    async def bounded() -> AsyncGenerator[bytes, None]:
+        num_bytes = 0
+        async for part in request.stream():
+            num_bytes += len(part)
+            if num_bytes > MAX_BODY_BYTES:
+                raise RequestTooLarge(f"the body has more than {MAX_BODY_BYTES} bytes")
+            yield part
+
+    others = 16 if ignores_others else 0
+    parser = MultiPartParser(
+        request.headers,
+        bounded(),
+        max_files=len(files) + others,
+        max_fields=len(fields) + others,
+        max_part_size=4 * max_field_chars,
+    )
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise InvalidRequest(f"the form cannot be read: {error.message}") from None
+    except KeyError:  # python-multipart's word for a content type without a boundary
+        raise InvalidRequest("the form has no boundary", field="content-type") from None
+    try:
+        return await _checked(form, fields, files, max_field_chars, ignores_others)
+    finally:
+        await form.close()
+
+
+async def _checked(
+    form: FormData, fields: Collection[str], files: Collection[str], max_field_chars: int, ignores_others: bool
+) -> VoiceForm:
+    read = VoiceForm({}, {})
+    for name, value in form.multi_items():
+        is_file = isinstance(value, UploadFile)
+        is_known = name in (files if is_file else fields)
+        if not is_known and ignores_others:
+            continue
+        if not is_known or name in read.fields or name in read.files:
+            raise InvalidRequest(f"{name[:64]!r} is not wanted here, or not twice", field=name[:64])
+        if isinstance(value, UploadFile):
+            read.files[name] = await value.read()
+        elif len(value) > max_field_chars:
+            raise InvalidRequest(f"{name} has at most {max_field_chars} characters", field=name)
+        else:
+            read.fields[name] = value
+    return read
