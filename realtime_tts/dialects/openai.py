@@ -11,6 +11,7 @@ from typing import Any
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.dialects.voice_wish import VoiceWish, parse_inline_voice
 from realtime_tts.errors import (
     Forbidden,
     InvalidRequest,
@@ -31,6 +32,7 @@ FORMATS = {
 }
 STREAM_FORMATS = ("audio", "sse")
 SPEEDS = (0.25, 4.0)
+INLINE_TTL_S = 60.0  # the next sentence in a voice that comes with each request finds it made
 EVENT_STREAM = "text/event-stream"
 
 
@@ -48,6 +50,32 @@ def parse_request(body: bytes) -> OpenAIRequest:
     InvalidRequest, UnsupportedAudioFormat: a value that cannot be.
     """
     fields = load_object(body, len(body))
+    voice = fields.optional_text_or_object("voice")
+    if not isinstance(voice, Fields):
+        return _parse(fields, voice, None)
+    if (name := voice.optional_text("id")) is not None:  # a voice of one's own, as the service names it
+        return _parse(fields, name, None)
+    return _parse(fields, None, parse_inline_voice(voice, INLINE_TTL_S))
+
+
+def parse_form(form: Mapping[str, str], own_voice: VoiceWish) -> OpenAIRequest:
+    """A form with recordings for this request. Raises as `parse_request`."""
+    values: dict[str, Any] = dict(form)
+    for name in ("speed", "volume", "sentence_pause_ms"):
+        if name in form:
+            try:
+                values[name] = float(form[name])
+            except ValueError:
+                raise InvalidRequest(f"{name} must be a number", field=name) from None
+    fields = Fields(values)
+    if not own_voice.has_recordings:
+        return _parse(fields, fields.optional_text("voice"), None)
+    if fields.optional_text("voice") is not None:
+        raise InvalidRequest("give a voice or recordings, not both", field="voice")
+    return _parse(fields, None, own_voice)
+
+
+def _parse(fields: Fields, voice: str | None, own_voice: VoiceWish | None) -> OpenAIRequest:
     text = fields.text("input")
     if not text.strip():
         raise InvalidRequest("input is empty", field="input")
@@ -60,7 +88,7 @@ def parse_request(body: bytes) -> OpenAIRequest:
     speech = SpeechRequest(
         text=text,
         audio=FORMATS[name],
-        voice=_parse_voice(fields),
+        voice=voice,
         model=fields.optional_text("model"),
         params=SpeechParams(
             speed=_parse_speed(fields),
@@ -70,17 +98,9 @@ def parse_request(body: bytes) -> OpenAIRequest:
             sentence_pause_ms=fields.optional_number("sentence_pause_ms"),
             lexicon=fields.optional_texts("lexicon"),
         ),
+        own_voice=own_voice,
     )
     return OpenAIRequest(speech, as_events=stream_format == "sse")
-
-
-def _parse_voice(fields: Fields) -> str | None:
-    """A name, or an object with the id of a voice of one's own."""
-    try:
-        return fields.optional_text("voice")
-    except InvalidRequest:
-        voice = fields.optional_object("voice")
-        return None if voice is None else voice.text("id")
 
 
 def _parse_speed(fields: Fields) -> float | None:

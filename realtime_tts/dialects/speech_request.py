@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from realtime_tts.audio.stream_format import StreamFormat
+from realtime_tts.dialects.voice_wish import VoiceWish
 from realtime_tts.session.settings import SpeechParams
 
 
@@ -14,6 +15,7 @@ class SpeechRequest:
 
     Attributes:
         voice, model: as the client named them; None: it left the choice to the server.
+        own_voice: in place of `voice`, what one is to be made of for this request.
         notices: what was asked for and will not be done, one sentence each, without words of the client's.
     """
 
@@ -22,4 +24,5 @@ class SpeechRequest:
     voice: str | None = None
     model: str | None = None
     params: SpeechParams = field(default_factory=SpeechParams)
+    own_voice: VoiceWish | None = None
     notices: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ import binascii
 from dataclasses import dataclass
 
 from realtime_tts.dialects.json_input import Fields
-from realtime_tts.errors import InvalidRequest
+from realtime_tts.errors import InvalidMessage, InvalidRequest
 
 YES = frozenset({"true", "yes", "1", "on"})
 
@@ -44,7 +44,7 @@ def parse_inline_voice(fields: Fields, ttl_s: float) -> VoiceWish:
     """The object in the place of a voice's name, its recordings in base64: what `POST /v1/voices` takes as a form.
 
     Raises:
-        InvalidMessage: a field of another type. InvalidRequest: no base64, or no recording.
+        InvalidMessage: a field of another type, or no recording. InvalidRequest: no base64.
     """
     wish = VoiceWish(
         reference=_recording(fields, "reference"),
@@ -56,7 +56,9 @@ def parse_inline_voice(fields: Fields, ttl_s: float) -> VoiceWish:
         ttl_s=ttl_s,
     )
     if not wish.has_recordings:
-        raise InvalidRequest("voice needs an id, or a recording: reference, or prompt with prompt_text", field="voice")
+        raise InvalidMessage(
+            "voice.id is missing, or a recording: reference, or prompt and prompt_text", field="voice.id"
+        )
     return wish
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from realtime_tts.audio.decode import Recording, decode_recording
 from realtime_tts.audio.recording_report import check, report_on
 from realtime_tts.dialects.voice_wish import VoiceWish
-from realtime_tts.errors import Forbidden, InvalidRequest, TooManyVoices, VoiceNotFound
+from realtime_tts.errors import Forbidden, InvalidRequest, TooManyVoices
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.logs import log_event
@@ -155,9 +155,7 @@ async def _design(gateway: Gateway, caller: Caller, wish: VoiceWish, labels: Voi
     pcm, rate_hz = await speak_sentence(gateway, settings, caller)
     recordings = VoiceRecordings(reference=(np.frombuffer(pcm, "<i2"), rate_hz))
     return MadeVoice(
-        await gateway.voices.add(
-            labels, recordings, caller.tenant, instructions=wish.instructions, ttl_s=wish.ttl_s
-        )
+        await gateway.voices.add(labels, recordings, caller.tenant, instructions=wish.instructions, ttl_s=wish.ttl_s)
     )
 
 

@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from realtime_tts.dialects.speech_request import SpeechRequest
-from realtime_tts.errors import InternalError, RealtimeTTSError
+from realtime_tts.errors import InternalError, RealtimeTTSError, RequestTooLarge
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import read_bounded
@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 _UNREAD_S = 30.0  # a client that takes nothing for so long is cut off; who listens at leisure has buffers to drain
 _BODY_BYTES_PER_CHAR = 12  # of JSON that escapes whatever it can
 _BODY_BYTES_BESIDE = 16 * 1024
+MAX_RECORDINGS_BODY_BYTES = 4 * 1024 * 1024  # a minute at 24 kHz; larger ones come as a form
 _MAX_NAME_CHARS = 64
 
 
@@ -144,14 +145,40 @@ class SpeechResponse(StreamingResponse):
         await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
+async def speech_response(
+    gateway: Gateway, caller: Caller, request: SpeechRequest, rendering: Rendering | None = None
+) -> SpeechResponse:
+    """The answer to a request. Raises as `HttpSpeech`."""
+    await gateway.voices.look_up(request.voice, caller.tenant)
+    return SpeechResponse(gateway, caller, request, rendering)
+
+
 async def read_speech_body(request: Request, gateway: Gateway) -> bytes:
     """A body with a text in JSON; one of the longest text is let in, however its characters are escaped.
 
     Raises:
         RequestTooLarge
     """
-    max_bytes = _BODY_BYTES_PER_CHAR * gateway.settings.server.max_text_chars + _BODY_BYTES_BESIDE
-    return await read_bounded(request, max_bytes)
+    return await read_bounded(request, max_speech_body_bytes(gateway))
+
+
+async def read_recordings_body(request: Request, gateway: Gateway) -> bytes:
+    """A body as `read_speech_body` takes, with recordings in it as base64.
+
+    JSON is parsed at one go on the event loop: of base64 that is a few ms, of as many bytes of brackets, commas and
+    escapes a hundred times as much.
+
+    Raises:
+        RequestTooLarge: also where it is more than a text and recordings.
+    """
+    body = await read_bounded(request, MAX_RECORDINGS_BODY_BYTES)
+    if sum(map(body.count, (b"\\", b",", b"[", b"{"))) > max_speech_body_bytes(gateway):
+        raise RequestTooLarge("the body is neither a text nor recordings")
+    return body
+
+
+def max_speech_body_bytes(gateway: Gateway) -> int:
+    return _BODY_BYTES_PER_CHAR * gateway.settings.server.max_text_chars + _BODY_BYTES_BESIDE
 
 
 async def _until_gone(receive: Receive, speech: HttpSpeech) -> None:

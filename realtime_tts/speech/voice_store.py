@@ -86,8 +86,8 @@ class VoiceRecord:
         tenant: id of the key that it belongs to; nobody else sees it.
         model: the checkpoint that its latents are of, which no other one can read.
         instructions: of a voice that the model itself designed by them.
-        ttl_s, expires_at: of a voice for a while, how long it outlives its last use, and until when that is (Unix time);
-            its name is its id. None: it is kept until it is deleted.
+        ttl_s, expires_at: of a voice for a while, how long it outlives its last use, and until when that is (Unix
+            time); its name is its id. None: it is kept until it is deleted.
     """
 
     voice_id: str

@@ -265,12 +265,13 @@ class VoiceRegistry:
                 await self._expire(record, record.voice_id in in_use, now)
 
     async def _expire(self, record: VoiceRecord, is_used: bool, now: float) -> None:
-        assert record.ttl_s is not None and record.expires_at is not None
+        assert record.ttl_s is not None
+        assert record.expires_at is not None
         if is_used:
             if record.expires_at - now < _EXTEND_BELOW * record.ttl_s:  # not at every call: it is written to disk
-                extended = dataclasses.replace(record, expires_at=now + record.ttl_s)
-                await self._on_disk(lambda store: store.extend(record.voice_id, now + record.ttl_s))
-                self._records[record.voice_id] = extended
+                until = now + record.ttl_s
+                await self._on_disk(lambda store: store.extend(record.voice_id, until))
+                self._records[record.voice_id] = dataclasses.replace(record, expires_at=until)
         elif record.expires_at <= now:
             await self._on_disk(lambda store: store.remove_expired(now))
             self._forget(record.voice_id)

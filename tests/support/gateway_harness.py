@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from fake_worker import fake_worker_command
@@ -87,6 +87,10 @@ class GatewayHarness:
             return function()
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the gateway's loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
 
     def usage(self) -> Usage:
         return self.call(self._usage)

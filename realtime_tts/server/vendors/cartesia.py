@@ -20,7 +20,7 @@ from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
 from realtime_tts.server.http_speech import Chunk, Total
 from realtime_tts.server.problems import problem_response, speaks_with_id
 from realtime_tts.server.request_ids import request_id
-from realtime_tts.server.speech_response import SpeechResponse, read_speech_body
+from realtime_tts.server.speech_response import read_speech_body, speech_response
 from realtime_tts.server.websocket import serve_stream
 
 _EVENT_STREAM = "text/event-stream"
@@ -122,7 +122,7 @@ async def socket(websocket: WebSocket) -> None:
 async def speak_bytes(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> Response:
     gateway = get_gateway(request)
     wanted = parse_speech(await read_speech_body(request, gateway), as_events=False)
-    return SpeechResponse(gateway, caller, wanted.speech)
+    return await speech_response(gateway, caller, wanted.speech)
 
 
 @_http.post(
@@ -135,7 +135,7 @@ async def speak_bytes(request: Request, caller: Annotated[Caller, Depends(author
 async def speak_events(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> Response:
     gateway = get_gateway(request)
     wanted = parse_speech(await read_speech_body(request, gateway), as_events=True)
-    return SpeechResponse(gateway, caller, wanted.speech, _Events(wanted, request_id(request.scope)))
+    return await speech_response(gateway, caller, wanted.speech, _Events(wanted, request_id(request.scope)))
 
 
 @_http.get("/voices", summary="Voices, a page at a time")

@@ -17,7 +17,7 @@ from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
 from realtime_tts.server.problems import problem_response, speaks_with_id
 from realtime_tts.server.request_ids import request_id
-from realtime_tts.server.speech_response import SpeechResponse, read_speech_body
+from realtime_tts.server.speech_response import read_speech_body, speech_response
 from realtime_tts.server.websocket import serve_stream
 
 
@@ -84,7 +84,7 @@ async def socket(websocket: WebSocket) -> None:
 async def speak(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> Response:
     gateway = get_gateway(request)
     wanted = parse_speech(request.query_params, await read_speech_body(request, gateway))
-    answer = SpeechResponse(gateway, caller, wanted)
+    answer = await speech_response(gateway, caller, wanted)
     answer.headers["dg-request-id"] = request_id(request.scope)
     answer.headers["dg-model-name"] = gateway.catalogue.ready.model.encode("ascii", "replace").decode()
     answer.headers["dg-char-count"] = str(len(wanted.text))

@@ -20,7 +20,7 @@ from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
 from realtime_tts.server.http_speech import Chunk, Total
 from realtime_tts.server.problems import problem_response, speaks
-from realtime_tts.server.speech_response import SpeechResponse, read_speech_body
+from realtime_tts.server.speech_response import read_speech_body, speech_response
 from realtime_tts.server.websocket import serve_stream
 
 KnownCaller = Annotated[Caller, Depends(authorize)]
@@ -95,19 +95,19 @@ class _Object(TimedObject):
 @speech.post("", summary="Speak a text", response_class=Response)
 @speech.post("/stream", summary="Speak a text", response_class=Response)
 async def speak(request: Request, voice: str, caller: KnownCaller) -> Response:
-    return SpeechResponse(get_gateway(request), caller, await _wanted(request, voice))
+    return await speech_response(get_gateway(request), caller, await _wanted(request, voice))
 
 
 @speech.post("/with-timestamps", summary="Speech with times of characters")
 async def speak_with_times(request: Request, voice: str, caller: KnownCaller) -> Response:
     wanted = await _wanted(request, voice)
-    return SpeechResponse(get_gateway(request), caller, wanted, _Object(wanted.text))
+    return await speech_response(get_gateway(request), caller, wanted, _Object(wanted.text))
 
 
 @speech.post("/stream/with-timestamps", summary="Speech with times of characters, as it is made")
 async def stream_with_times(request: Request, voice: str, caller: KnownCaller) -> Response:
     wanted = await _wanted(request, voice)
-    return SpeechResponse(get_gateway(request), caller, wanted, _Lines(wanted.text))
+    return await speech_response(get_gateway(request), caller, wanted, _Lines(wanted.text))
 
 
 async def _wanted(request: Request, voice: str) -> SpeechRequest:

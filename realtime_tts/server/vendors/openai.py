@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -9,12 +11,27 @@ from pydantic import BaseModel, Field
 
 from realtime_tts import __version__
 from realtime_tts.dialects import openai
+from realtime_tts.dialects.voice_wish import YES, VoiceWish
 from realtime_tts.errors import ModelNotFound, RealtimeTTSError
 from realtime_tts.server.caller import Caller
+from realtime_tts.server.cloning import check_may_make, make_voice
+from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
 from realtime_tts.server.http_speech import Chunk, Total
 from realtime_tts.server.problems import speaks
-from realtime_tts.server.speech_response import SpeechResponse, read_speech_body
+from realtime_tts.server.speech_response import (
+    max_speech_body_bytes,
+    read_recordings_body,
+    read_speech_body,
+    speech_response,
+)
+from realtime_tts.server.voice_form import VoiceForm, is_form, read_voice_form
+
+_FORM_FILES = ("reference", "prompt")
+_FORM_FIELDS = (
+    *("input", "model", "voice", "response_format", "stream_format", "instructions", "speed"),
+    *("prompt_text", "consent", "consent_by", "consent_scope"),
+)
 
 
 class OpenAISpeechBody(BaseModel):
@@ -22,7 +39,12 @@ class OpenAISpeechBody(BaseModel):
 
     input: str = Field(description="the text; at most the setting max_text_chars")
     model: str | None = Field(None, description="any; this server's own model speaks")
-    voice: str | None = Field(None, description="a voice of this server or an alias; any other means the default one")
+    voice: str | dict[str, str | bool] | None = Field(
+        None,
+        description="a voice of this server or an alias; any other means the default one. Or an object: an `id`; or a "
+        "voice for this request, its recordings in base64: `reference`, `prompt`, `prompt_text`, `consent`, "
+        "`consent_by`, `consent_scope` (docs/voices.md)",
+    )
     response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] = Field(
         "mp3", description="pcm: 24 kHz s16le mono without a header; opus: Ogg at 48 kHz; the others: 24 kHz mono"
     )
@@ -104,8 +126,48 @@ class _Events:
 )
 async def create_speech(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> Response:
     gateway = get_gateway(request)
-    wanted = openai.parse_request(await read_speech_body(request, gateway))
-    return SpeechResponse(gateway, caller, wanted.speech, _Events() if wanted.as_events else None)
+    gateway.check_ready()
+    wanted = await read_request(request, gateway, caller)
+    return await speech_response(gateway, caller, wanted.speech, _Events() if wanted.as_events else None)
+
+
+async def read_request(request: Request, gateway: Gateway, caller: Caller) -> openai.OpenAIRequest:
+    """What is asked for, with the voice made that came with it."""
+    is_large = is_form(request) or int(request.headers.get("content-length", 0)) > max_speech_body_bytes(gateway)
+    async with contextlib.AsyncExitStack() as turn:
+        if is_large:  # with recordings, of which only so many are held at a time
+            check_may_make(caller)
+            await turn.enter_async_context(gateway.voice_making)
+        if is_form(request):
+            wanted = _parse_form(await _read_form(request, gateway))
+        elif is_large:
+            wanted = openai.parse_request(await read_recordings_body(request, gateway))
+        else:
+            wanted = openai.parse_request(await read_speech_body(request, gateway))
+        if (own_voice := wanted.speech.own_voice) is None:
+            return wanted
+        if not is_large:
+            await turn.enter_async_context(gateway.voice_making)
+        made = await make_voice(gateway, caller, own_voice)
+        return dataclasses.replace(wanted, speech=dataclasses.replace(wanted.speech, voice=made.record.voice_id))
+
+
+async def _read_form(request: Request, gateway: Gateway) -> VoiceForm:
+    max_chars = gateway.settings.server.max_text_chars
+    return await read_voice_form(request, _FORM_FIELDS, _FORM_FILES, max_field_chars=max_chars)
+
+
+def _parse_form(form: VoiceForm) -> openai.OpenAIRequest:
+    own_voice = VoiceWish(
+        reference=form.files.get("reference", b""),
+        prompt=form.files.get("prompt", b""),
+        prompt_text=form.field("prompt_text") or None,
+        consent=form.field("consent").lower() in YES,
+        consent_by=form.field("consent_by"),
+        consent_scope=form.field("consent_scope"),
+        ttl_s=openai.INLINE_TTL_S,
+    )
+    return openai.parse_form(form.fields, own_voice)
 
 
 @router.get("/models/{model_id:path}", summary="A model by its id", responses={404: _PROBLEMS[404]})
