@@ -22,14 +22,26 @@ export { SpeechContext } from './context.js';
 export { Player } from './player.js';
 export { ServerHttp } from './server-http.js';
 
+const VOICE_TTL_S = 3600; // beyond its last use, where a page ends without a word
+
 /** What the server knows of a context that it has never heard of. */
 const UNKNOWN = { state: 'unknown', received_chars: 0, num_flushes: 0, ended: false };
 
 /** @typedef {import('./session-link.js').LinkState} ConnectionState */
 /**
+ * Recordings that the server makes a voice of, for one session: `reference`, or `prompt` with `promptText`, or both.
+ * @typedef {object} OwnVoice
+ * @property {Blob} [reference] a file to sound like: 2 to 60 s of one speaker, of any usual format
+ * @property {Blob} [prompt] a file to go on from, in which `promptText` is said
+ * @property {string} [promptText]
+ * @property {boolean} [consent] the speaker agrees; who says so, and to what use, are `consentBy` and `consentScope`
+ * @property {string} [consentBy]
+ * @property {string} [consentScope]
+ */
+/**
  * @typedef {object} Options
  * @property {string} [apiKey] where the server wants one
- * @property {string} [voice] default voice of the session
+ * @property {string | OwnVoice} [voice] default voice of the session: a name or an id, or recordings to make one of
  * @property {protocol.SpeechParams} [params] cfg, steps, seed, language
  * @property {Partial<protocol.AudioFormat> & {codec?: 'auto' | 'opus' | 'pcm_s16le'}} [audio] `auto`: Opus where the
  *   browser decodes it, else PCM
@@ -64,6 +76,8 @@ export class RealtimeTTS extends EventTarget {
     this.closing = false;
     /** The server's `session.started`: session_id, model, voice, audio, params, limits. */
     this.session = null;
+    /** Voices that go with the session. @type {string[]} */
+    this.lentVoices = [];
     this.path = new AudioPath({
       error: (error) => this.#emit('error', error),
       finished: (context) => this.#forget(context),
@@ -115,6 +129,25 @@ export class RealtimeTTS extends EventTarget {
     return context;
   }
 
+  /**
+   * Have the server make a voice of recordings, for as long as this session lasts.
+   * @param {OwnVoice} voice @returns {Promise<string>} its id, a `voice` for `open` and `speak`
+   * @throws {ServerError | ConnectionLost} `recording_too_short`, `invalid_request` (no consent) …
+   */
+  async lendVoice({ reference, prompt, promptText, consent, consentBy, consentScope }) {
+    const { id } = await this.link.http.addVoice({
+      ttl_s: VOICE_TTL_S,
+      reference,
+      prompt,
+      prompt_text: promptText,
+      consent,
+      consent_by: consentBy,
+      consent_scope: consentScope,
+    });
+    this.lentVoices.push(id);
+    return id;
+  }
+
   /** Barge-in on everything. @returns {Promise<import('./context.js').Spoken[]>} in order of opening */
   async cancelAll() {
     return Promise.all([...this.contexts.values()].map((context) => context.cancel()));
@@ -129,21 +162,29 @@ export class RealtimeTTS extends EventTarget {
   async close() {
     this.closing = true;
     this.link.close(new ConnectionLost('The session was closed'));
+    const returned = this.#returnVoices();
     await this.path.close();
+    await returned;
   }
 
   async #start() {
     if (this.options.playback !== false) Player.requireSupport();
     this.format = await negotiateFormat(this.options.audio);
-    await this.link.start();
+    const { voice } = this.options;
+    this.voice = voice && typeof voice === 'object' ? await this.lendVoice(voice) : voice;
+    try {
+      await this.link.start();
+    } catch (error) {
+      await this.#returnVoices();
+      throw error;
+    }
     if (this.options.playback === false) return;
     const options = { ...this.options.player, sampleRate: this.format.sample_rate };
     await this.path.startPlayer(options).catch((error) => this.#abandon(error));
   }
 
   #hello() {
-    const { voice, params } = this.options;
-    return protocol.startSession({ voice, params, audio: this.format });
+    return protocol.startSession({ voice: this.voice, params: this.options.params, audio: this.format });
   }
 
   #started(session) {
@@ -153,6 +194,11 @@ export class RealtimeTTS extends EventTarget {
     // Of what has not begun yet, this session knows nothing.
     for (const context of this.contexts.values()) if (context.state === 'open') context.resend(UNKNOWN);
     this.#emit('session', session);
+  }
+
+  /** A voice that cannot be deleted goes by itself. */
+  async #returnVoices() {
+    await Promise.all(this.lentVoices.splice(0).map((id) => this.link.http.deleteVoice(id).catch(() => {})));
   }
 
   async #abandon(error) {

@@ -33,14 +33,13 @@ export class ServerHttp {
   }
 
   /**
-   * @param {{name: string, reference?: Blob, prompt?: Blob, prompt_text?: string, instructions?: string, consent?: string}} fields
-   *   of `POST /v1/voices`
+   * @param {Record<string, string | number | boolean | Blob | undefined>} fields of `POST /v1/voices` (docs/voices.md)
    * @returns {Promise<{id: string, name: string, warnings: {code: string, message: string}[]}>}
    * @throws {ServerError | ConnectionLost}
    */
   async addVoice(fields) {
     const body = new FormData();
-    for (const [name, value] of Object.entries(fields)) body.append(name, value);
+    for (const [name, value] of Object.entries(fields)) if (value !== undefined) body.append(name, value);
     return (await this.#ask('voices', { method: 'POST', body, timeoutMs: MAKING_TIMEOUT_MS })).json();
   }
 
@@ -50,9 +49,9 @@ export class ServerHttp {
     return (await this.#ask(`voices/${encodeURIComponent(id)}`, { method: 'PATCH', body })).json();
   }
 
-  /** @param {string} id of an added voice */
+  /** Also while the page is being left. @param {string} id of an added voice */
   async deleteVoice(id) {
-    await this.#ask(`voices/${encodeURIComponent(id)}`, { method: 'DELETE' });
+    await this.#ask(`voices/${encodeURIComponent(id)}`, { method: 'DELETE', keepalive: true });
   }
 
   /** A sentence in a voice. @param {string} id @returns {Promise<Blob>} a WAV file */

@@ -68,9 +68,17 @@ def _ask(url: str, request: urllib.request.Request, timeout_s: float = 10) -> by
 
 
 async def remote_speech(
-    url: str, api_key: str | None, text: str | AsyncIterable[str], voice: str | None, params: dict[str, Any]
+    url: str,
+    api_key: str | None,
+    text: str | AsyncIterable[str],
+    voice: str | None,
+    recordings: Mapping[str, Any] | None,
+    params: dict[str, Any],
 ) -> AsyncGenerator[bytes, None]:
     """s16le mono PCM at 48 kHz of a text, as soon as it arrives.
+
+    Args:
+        recordings: in place of `voice`, what the client's `OwnVoice` takes.
 
     Raises:
         RealtimeTTSError: whatever the server answers; `ConfigError` if there is none, or no client to ask it with.
@@ -85,7 +93,8 @@ async def remote_speech(
         ) from error
     address, audio = server_url(url, "/v1/stream", "ws"), client.AudioFormat("pcm_s16le", SAMPLE_RATE_HZ)
     # What was taken counts as heard: the sink holds it, or waits for the speaker by itself.
-    session = client.connect(address, voice=voice, audio=audio, params=params, api_key=api_key, playback="consumed")
+    spoken_by = voice if recordings is None else client.OwnVoice(**recordings)
+    session = client.connect(address, voice=spoken_by, audio=audio, params=params, api_key=api_key, playback="consumed")
     try:
         async with session, session.speak(text) as context:
             async for packet in context:

@@ -33,6 +33,7 @@ Examples:
   some-program | realtime-tts say                 # spoken while the program writes
   realtime-tts say "Hello." -o - --format raw | aplay -f S16_LE -r 16000
   realtime-tts say --url http://127.0.0.1:8000 "Through a running server."
+  realtime-tts say --url http://127.0.0.1:8000 --reference speaker.wav --consent "In the voice of this recording."
   realtime-tts say --model openbmb/VoxCPM2 --reference speaker.wav "In the voice of this recording."
 """
 _READ_BYTES = 4096
@@ -48,6 +49,9 @@ class Request:
     reference: Path | None
     prompt_audio: Path | None
     prompt_text: str | None
+    consent: bool
+    consent_by: str | None
+    consent_scope: str | None
     instructions: str | None
     seed: int | None
     steps: int | None
@@ -58,6 +62,10 @@ class Request:
     sentence_pause_ms: float | None
     language: str | None
     lexicon: Path | None
+
+    @property
+    def has_recordings(self) -> bool:
+        return self.reference is not None or self.prompt_audio is not None
 
 
 @click.command("say", epilog=_EPILOG)
@@ -82,11 +90,16 @@ class Request:
     "--reference", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Speak like this recording."
 )
 @click.option(
+    "--prompt",
     "--prompt-audio",
+    "prompt_audio",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Continue from this recording …",
 )
 @click.option("--prompt-text", help="… in which this was said.")
+@click.option("--consent", is_flag=True, help="With --url: the recording's speaker agrees to have the voice cloned.")
+@click.option("--consent-by", help="Who says so, where the server asks.")
+@click.option("--consent-scope", help="To what use, where the server asks.")
 @click.option("--instructions", help='Describe the voice: "an old man, slow and warm" (VoxCPM2).')
 @click.option(
     "--seed", type=click.IntRange(min=0), help="The same seed gives the same speech.  [default: 0; a server chooses]"
@@ -173,12 +186,13 @@ def _given_text(text: str | None, text_file: Path | None) -> str | None:
 
 def _check(request: Request, url: str | None, model: str | None, device: str | None) -> None:
     if (request.prompt_audio is None) != (request.prompt_text is None):
-        raise click.UsageError("--prompt-audio and --prompt-text belong together")
-    recordings = request.reference is not None or request.prompt_audio is not None
-    if request.voice is not None and recordings:
+        raise click.UsageError("--prompt and --prompt-text belong together")
+    if request.voice is not None and request.has_recordings:
         raise click.UsageError("give --voice or a recording, not both")
-    if url and (recordings or model or device):
-        raise click.UsageError("--reference, --prompt-audio, --model and --device need the model here: leave --url out")
+    if url and (model or device):
+        raise click.UsageError("--model and --device need the model here: leave --url out")
+    if not url and (request.consent or request.consent_by or request.consent_scope):
+        raise click.UsageError("--consent is for a server: it needs --url")
 
 
 async def _local(request: Request, engine: EngineConfig, progress: Progress) -> Speech:
@@ -216,7 +230,18 @@ async def _remote(request: Request, url: str, api_key: str | None) -> Speech:
     if request.lexicon is not None:
         params["lexicon"] = dict(read_entries(request.lexicon))
     text = request.text if request.text is not None else _in_a_thread(standard_input())
-    async with contextlib.aclosing(remote_speech(url, api_key, text, request.voice, params)) as speech:
+    recordings = None
+    if request.has_recordings:
+        recordings = {
+            "reference": request.reference,
+            "prompt": request.prompt_audio,
+            "prompt_text": request.prompt_text,
+            "consent": request.consent,
+            "consent_by": request.consent_by,
+            "consent_scope": request.consent_scope,
+        }
+    remote = remote_speech(url, api_key, text, request.voice, recordings, params)
+    async with contextlib.aclosing(remote) as speech:
         async for pcm in speech:
             yield SAMPLE_RATE_HZ, pcm
 

@@ -29,7 +29,8 @@ from realtime_tts.server.voice_form import VoiceForm, is_form, read_voice_form
 
 _FORM_FILES = ("reference", "prompt")
 _FORM_FIELDS = (
-    *("input", "model", "voice", "response_format", "stream_format", "instructions", "speed"),
+    *("input", "model", "voice", "response_format", "stream_format", "instructions"),
+    *("speed", "volume", "language", "sentence_pause_ms"),
     *("prompt_text", "consent", "consent_by", "consent_scope"),
 )
 

@@ -42,6 +42,7 @@ from realtime_tts_client.errors import (
 )
 from realtime_tts_client.session import Session
 from realtime_tts_client.types import AudioFormat, Done, Packet, Spoken, Word
+from realtime_tts_client.voices import OwnVoice
 
 __version__ = "0.1.0"
 
@@ -63,6 +64,7 @@ __all__ = [
     "MissingDependency",
     "NumericalError",
     "Overloaded",
+    "OwnVoice",
     "Packet",
     "ProtocolError",
     "RateLimited",

@@ -14,12 +14,13 @@ from realtime_tts_client.handshake import Endpoint, stream_url
 from realtime_tts_client.playback import PlaybackMode
 from realtime_tts_client.session import Session, opening_fields
 from realtime_tts_client.types import AudioFormat
+from realtime_tts_client.voices import OwnVoice
 
 
 def connect(
     url: str,
     *,
-    voice: str | None = None,
+    voice: str | OwnVoice | None = None,
     audio: AudioFormat | None = None,
     params: Mapping[str, Any] | None = None,
     api_key: str | None = None,
@@ -32,6 +33,7 @@ def connect(
     Args:
         url: of the server, `ws://host:port` or `https://host`; `/v1/stream` is added if there is no path.
         voice, audio, params: defaults of the contexts (None: the server's; its audio is Opus at 48 kHz).
+            An `OwnVoice` is made for this session and deleted with it.
             params: `cfg`, `steps`, `seed`, `language`, `instructions`, `mode`, `speed`, `volume`, `sentence_pause_ms`,
                 `lexicon`.
         api_key: if the server wants one.
@@ -46,14 +48,15 @@ def connect(
         ServerError: refused (`Unauthorized`, `VoiceNotFound`, `Overloaded` …).
     """
     endpoint = Endpoint(stream_url(url), api_key, open_timeout_s, ping_interval_s)
-    return Session(endpoint, opening_fields(voice, audio, params), playback)
+    name, own_voice = (None, voice) if isinstance(voice, OwnVoice) else (voice, None)
+    return Session(endpoint, opening_fields(name, audio, params), playback, own_voice)
 
 
 def synthesize(
     url: str,
     text: str,
     *,
-    voice: str | None = None,
+    voice: str | OwnVoice | None = None,
     sample_rate: int = 24_000,
     params: Mapping[str, Any] | None = None,
     api_key: str | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 import uuid
@@ -21,6 +22,7 @@ from realtime_tts_client.link import Link
 from realtime_tts_client.playback import PlaybackMode
 from realtime_tts_client.protocol import ClientProtocol
 from realtime_tts_client.types import AudioFormat
+from realtime_tts_client.voices import OwnVoice, lend_voice, return_voice
 from realtime_tts_client.wire import clean_text
 
 logger = logging.getLogger(__name__)
@@ -42,9 +44,14 @@ class Session:
     the delay. If that fails for as long as the server would wait, contexts and calls fail with `ConnectionLost`.
     """
 
-    def __init__(self, endpoint: Endpoint, start: dict[str, Any], playback: PlaybackMode) -> None:
+    def __init__(
+        self, endpoint: Endpoint, start: dict[str, Any], playback: PlaybackMode, own_voice: OwnVoice | None = None
+    ) -> None:
         self._endpoint = endpoint
         self._playback = playback
+        self._own_voice = own_voice
+        self._lent: list[str] = []  # voices that go with the session
+        self._start = start
         self._protocol = ClientProtocol(start)
         self._link = Link(endpoint, self._protocol, self._on_event)
         self._contexts: weakref.WeakValueDictionary[str, Context] = weakref.WeakValueDictionary()
@@ -71,6 +78,10 @@ class Session:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._lent:
+            with contextlib.suppress(RealtimeTTSError):  # then it goes by itself
+                voice = self._lent.pop()
+                await asyncio.to_thread(return_voice, self._endpoint.url, self._endpoint.api_key, voice)
 
     @property
     def id(self) -> str | None:
@@ -93,6 +104,17 @@ class Session:
     def closed(self) -> bool:
         """Nothing can be spoken any more: it was closed, or its connection could not be taken up again."""
         return self._error is not None
+
+    async def lend_voice(self, voice: OwnVoice) -> str:
+        """Have the server make a voice of recordings, for this session; its id is a `voice` for `speak`.
+
+        Raises:
+            ServerError: it cannot be made (`consent` is missing, `recording_too_short` …).
+            ConnectionFailed: the server cannot be reached.
+        """
+        voice_id = await asyncio.to_thread(lend_voice, self._endpoint.url, self._endpoint.api_key, voice)
+        self._lent.append(voice_id)
+        return voice_id
 
     # ---- speaking ------------------------------------------------------------------------------------------------
 
@@ -201,7 +223,13 @@ class Session:
         """Raises: as `connect`."""
         if self._ready is not None:
             raise RuntimeError("a session is entered once")
-        websocket = await self._endpoint.open()
+        if self._own_voice is not None:
+            self._start["voice"] = await self.lend_voice(self._own_voice)
+        try:
+            websocket = await self._endpoint.open()
+        except BaseException:
+            await self.close()
+            raise
         loop = asyncio.get_running_loop()
         self._ready = loop.create_future()
         self._tasks = [loop.create_task(self._run(websocket)), loop.create_task(self._report_regularly())]
