@@ -153,7 +153,8 @@ def test_a_model_or_device_that_is_not_there_is_told_in_one_line(
         ["hi", "--file", __file__],
         ["hi", "--prompt-text", "said"],
         ["hi", "--voice", "a", "--reference", __file__],
-        ["hi", "--url", "http://x", "--reference", __file__],
+        ["hi", "--reference", __file__, "--consent"],
+        ["hi", "--url", "http://x", "--voice", "v", "--prompt", __file__, "--prompt-text", "t"],
         ["hi", "--url", "http://x", "--model", "m"],
         ["hi", "--seed", "-1"],
         ["hi", "--mode", "auto"],
@@ -424,6 +425,19 @@ def test_a_servers_voices_are_added_and_deleted(server: GatewayHarness, tmp_path
     assert run("voices", "delete", "Anna", "--url", server.url).exit_code == 0
     assert "Anna" not in run("voices", "--url", server.url).stdout
     assert isinstance(run("voices", "delete", "Anna", "--url", server.url).exception, VoiceNotFound)
+
+
+def test_say_has_a_server_speak_like_a_recording(server: GatewayHarness, tmp_path: Path) -> None:
+    (tmp_path / "me.wav").write_bytes(wav(said("slt")))
+    path = tmp_path / "x.wav"
+    arguments = ("Hello.", "--url", server.url, "-o", str(path), "--reference", str(tmp_path / "me.wav"))
+    refused = run("say", *arguments)
+    assert "consent" in str(getattr(refused.exception, "message", ""))
+    assert not path.exists()
+    assert run("say", *arguments, "--consent").exit_code == 0
+    with wave.open(str(path)) as file:
+        assert file.getnframes() > 0
+    assert server.gateway.voices.num_for_a_while() == 0
 
 
 def test_serve_tells_where_to_go_and_what_it_speaks_with(

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+import realtime_tts_client as client
 from client_harness import Journal, until
 from gateway_harness import GatewayHarness
 from spoken_recordings import TEXT, said, wav
@@ -75,10 +76,10 @@ def encoded(recording: bytes, **more: Any) -> dict[str, Any]:
 
 
 async def outcome(gateway: GatewayHarness, voice: str) -> str:
-    async with open_stream(gateway.ws_url) as client:
-        await client.send("text", context_id="c", text="Hello there.", voice=voice)
-        await client.send("end", context_id="c")
-        last = await client.until(lambda m: m["type"] in ("context.done", "context.failed", "error"))
+    async with open_stream(gateway.ws_url) as stream:
+        await stream.send("text", context_id="c", text="Hello there.", voice=voice)
+        await stream.send("end", context_id="c")
+        last = await stream.until(lambda m: m["type"] in ("context.done", "context.failed", "error"))
         return str(last.get("code", "heard"))
 
 
@@ -125,17 +126,17 @@ async def test_a_voice_for_a_while_is_spoken_with_by_its_id_and_listed_nowhere(
 async def test_a_voice_that_is_spoken_with_does_not_go(make_gateway: MakeGateway, recording: bytes) -> None:
     gateway = make_gateway(worker={"patch_delay_s": 0.01})
     voice = (await asyncio.to_thread(lend, gateway.url, recording)).json()["id"]
-    async with open_stream(gateway.ws_url) as client:
-        await client.send("text", context_id="c", text="command never. ", voice=voice)
-        await client.until(lambda m: m["type"] == "audio")
+    async with open_stream(gateway.ws_url) as stream:
+        await stream.send("text", context_id="c", text="command never. ", voice=voice)
+        await stream.until(lambda m: m["type"] == "audio")
         in_use = {name for holder in gateway.gateway._holders() for name in holder.voices}
         assert in_use == {voice}
         later = time.time() + 100
         gateway.run(gateway.gateway.voices.expire(in_use, later))
         gateway.run(gateway.gateway.voices.expire((), later + 59))
         assert gateway.gateway.voices.by_id(voice) is not None
-        await client.send("cancel", context_id="c")
-        assert (await client.until_terminal("c"))["type"] == "context.cancelled"
+        await stream.send("cancel", context_id="c")
+        assert (await stream.until_terminal("c"))["type"] == "context.cancelled"
     expire(gateway, 161)
     assert gateway.gateway.voices.by_id(voice) is None
 
@@ -319,3 +320,60 @@ def test_a_token_brings_no_voice_along(make_gateway: MakeGateway, recording: byt
         answer = httpx.post(f"{gateway.url}/v1/audio/speech", json=each, headers=held, timeout=60)
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden")
     assert lend(gateway.url, recording, token).status_code == 403
+
+
+# ---- through the Python client ---------------------------------------------------------------------------------------
+
+
+async def test_the_python_client_has_a_voice_made_and_returns_it(
+    gateway: GatewayHarness, recording: bytes, tmp_path: Path
+) -> None:
+    file = tmp_path / "me.wav"
+    await asyncio.to_thread(file.write_bytes, recording)
+    own = client.OwnVoice(reference=file, consent=True)
+    async with client.connect(gateway.url, voice=own, playback="consumed") as session:
+        assert gateway.gateway.voices.by_id(session.voice) is not None
+        context = session.speak("Hello there.")
+        assert [packet async for packet in context]
+        assert context.voice == session.voice
+        both = client.OwnVoice(recording, recording, TEXT, consent=True, consent_by="Ann", consent_scope="all")
+        other = await session.lend_voice(both)
+        record = gateway.gateway.voices.by_id(other)
+        assert record is not None
+        assert (record.latents.prompt_text, record.consent and record.consent.given_by) == (TEXT, "Ann")
+        assert [packet async for packet in session.speak("Hello there.", voice=other)]
+    assert gateway.gateway.voices.num_for_a_while() == 0
+
+
+@pytest.mark.parametrize(
+    ("own", "code"),
+    [
+        ({"reference": b"no audio", "consent": True}, "audio_decode_error"),
+        ({"reference": "nowhere.wav", "consent": True}, "invalid_request"),
+        ({}, "invalid_request"),
+        ({"prompt_text": "a text", "consent": True}, "invalid_request"),
+    ],
+)
+async def test_the_python_client_tells_why_there_is_no_voice(
+    gateway: GatewayHarness, own: dict[str, Any], code: str
+) -> None:
+    with pytest.raises(client.RealtimeTTSError) as refused:
+        async with client.connect(gateway.url, voice=client.OwnVoice(**own)):
+            pass
+    assert refused.value.code == code
+    with pytest.raises(client.ConnectionFailed):
+        async with client.connect("ws://127.0.0.1:1", voice=client.OwnVoice(b"x", consent=True)):
+            pass
+
+
+async def test_the_python_client_returns_its_voice_where_it_gets_no_session(
+    make_gateway: MakeGateway, recording: bytes
+) -> None:
+    gateway = make_gateway(max_sessions=1)
+    async with open_stream(gateway.ws_url) as first:
+        await first.send("session.start")
+        await first.until(lambda m: m["type"] == "session.started")
+        with pytest.raises(client.Overloaded):
+            async with client.connect(gateway.url, voice=client.OwnVoice(recording, consent=True)):
+                pass
+    assert gateway.gateway.voices.num_for_a_while() == 0

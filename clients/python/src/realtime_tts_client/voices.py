@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 import urllib.error
 import urllib.request
@@ -11,6 +12,8 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from realtime_tts_client.errors import ConnectionFailed, InvalidRequest, RealtimeTTSError, error_from_code
+
+logger = logging.getLogger(__name__)
 
 TTL_S = 3600  # beyond its last use; a session that ends deletes it at once
 _TIMEOUT_S = 120.0
@@ -35,7 +38,7 @@ class OwnVoice:
 
 
 def lend_voice(stream_url: str, api_key: str | None, voice: OwnVoice) -> str:
-    """The id of a voice that the server has made, for a while. Blocks.
+    """The id of a voice that the server has made, for a while. Blocks; what will be heard of a recording is logged.
 
     Raises:
         ServerError: the server refused, e.g. `recording_too_short`. InvalidRequest: a file that cannot be read.
@@ -58,7 +61,10 @@ def lend_voice(stream_url: str, api_key: str | None, voice: OwnVoice) -> str:
     )
     request = urllib.request.Request(_address(stream_url), body + f"--{boundary}--\r\n".encode(), _headers(api_key))
     request.add_header("Content-Type", f"multipart/form-data; boundary={boundary}")
-    return str(json.loads(_ask(request))["id"])
+    made = json.loads(_ask(request))
+    for remark in made.get("warnings", ()):
+        logger.warning("of the %s: %s", remark.get("field"), remark.get("message"))
+    return str(made["id"])
 
 
 def return_voice(stream_url: str, api_key: str | None, voice_id: str) -> None:
