@@ -2,13 +2,15 @@
 
     python -m benchmarks.soak.server '{"census": "/tmp/…/census.json", "fake": false, "settings": {"port": 8123}}'
 
-SIGUSR1 writes the census: tasks, sessions, requests and the engine's figures at that moment.
+SIGUSR1 writes the census: tasks, sessions, requests and the engine's figures at that moment. `worker` are options of
+the fake worker, `profile` a file for what cProfile sees of the event loop's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import cProfile
 import ctypes
 import gc
 import json
@@ -66,7 +68,8 @@ def main() -> None:
     settings = load_settings(options["settings"], {})
     configure_logging(settings.server.log_level, settings.server.log_format)
     if options["fake"]:
-        engine = EngineClient([WorkerSpec((sys.executable, str(_FAKE_WORKER)))], SupervisorConfig())
+        flags = [str(part) for option in options["worker"].items() for part in option]
+        engine = EngineClient([WorkerSpec((sys.executable, str(_FAKE_WORKER), *flags))], SupervisorConfig())
     else:
         engine = make_engine(settings.engine)
     path = Path(options["census"])
@@ -83,7 +86,10 @@ def main() -> None:
         loop.add_signal_handler(signal.SIGUSR1, write_census, server.gateway)
         kept.append(loop.create_task(give_back_for_ever()))
 
-    asyncio.run(serve(settings, engine, on_ready))
+    with cProfile.Profile() if options["profile"] else contextlib.nullcontext() as profile:
+        asyncio.run(serve(settings, engine, on_ready))
+    if profile is not None:
+        profile.dump_stats(options["profile"])
 
 
 if __name__ == "__main__":

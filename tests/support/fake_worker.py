@@ -1,8 +1,9 @@
 """A worker without a model: the same frames, timing by options, PCM that shows any lost or doubled sample.
 
 Run as a script by `EngineSupervisor`; tests build its command with `fake_worker_command`. A request of n characters
-gives ceil(n / chars_per_patch) patches. Sample k of a request is ``(k % 2000) - 1000 + 1000 * (seed % 8)``; a text
-with ``[tone]`` gives a 440 Hz sine, with ``[silence]`` zeros. Commands in a text: ``[crash]``, ``[hang]`` and
+gives ceil(n / chars_per_patch) patches. Sample k of a request is ``(k % 2000) - 1000 + 1000 * (seed % 8)``, or
+that of a recording which goes round and round; a text with ``[tone]`` gives a 440 Hz sine, with ``[silence]`` zeros.
+Commands in a text: ``[crash]``, ``[hang]`` and
 ``[fail]`` act after the first patch, ``[never]`` runs for 600 patches, ``[stall]`` yields nothing until cancelled.
 Normalised text has no brackets, so behind the text planner they are spelt out: "command crash".
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import math
 import os
 import re
@@ -61,6 +63,8 @@ def fake_worker_command(**options: object) -> tuple[str, ...]:
 
 def patch_pcm(request: frames.Generate, text: str, first: int, options: argparse.Namespace) -> bytes:
     """The samples of a patch, from `first` on, in the request's encoding."""
+    if options.recording and request.encoding == "s16le":
+        return recorded_pcm(options.recording, 2 * first, 2 * options.patch_samples)
     span = range(first, first + options.patch_samples)
     if "[silence]" in text:
         values = [0] * options.patch_samples
@@ -71,6 +75,19 @@ def patch_pcm(request: frames.Generate, text: str, first: int, options: argparse
     if request.encoding == "f32le":
         return array("f", [value / 32768 for value in values]).tobytes()
     return array("h", values).tobytes()
+
+
+@functools.cache
+def recording(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def recorded_pcm(path: str, first: int, num_bytes: int) -> bytes:
+    """Bytes of an s16le recording from `first` on, which begins again where it ends; it is longer than a patch."""
+    pcm = recording(path)
+    start = first % len(pcm)
+    return pcm[start : start + num_bytes] + pcm[: max(0, start + num_bytes - len(pcm))]
 
 
 class Context:
@@ -395,6 +412,7 @@ def main() -> None:
     parser.add_argument("--text-lag-ms", type=float, default=0.0, help="with one, tell which character is spoken")
     parser.add_argument("--sample-rate", type=int, default=16000)
     parser.add_argument("--patch-samples", type=int, default=2560)
+    parser.add_argument("--recording", help="a file of s16le samples, at --sample-rate, that is spoken over and over")
     parser.add_argument("--ready-delay-s", type=float, default=0.0)
     parser.add_argument("--ready-gate", help="get ready when this file exists")
     parser.add_argument("--encode-gate", help="encode recordings when this file exists")

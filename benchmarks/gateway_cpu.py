@@ -1,0 +1,189 @@
+"""What a second of speech costs the gateway: its processor time while many listen, with a worker that has no model.
+
+    python -m benchmarks.gateway_cpu --streams 20 --seconds 30 --codec opus pcm_s16le
+    python -m benchmarks.gateway_cpu --streams 20 --codec opus --profile gateway.prof
+    python -m benchmarks.gateway_cpu --streams 0 --turns 200
+
+The gateway runs in a process of its own, with its default settings but for one: that it is late, since the machine is
+busy, is no reason to refuse anybody. Its worker repeats 20 s of the bundled voice at
+48 kHz, made faster than it is heard; `--streams` listeners in another process take a long text each over WebSockets,
+paced as everybody is. Counted from when all are three seconds ahead: processor time of the whole gateway process, all
+its threads, by seconds of audio that have arrived (Linux).
+
+`--turns` measures on one more socket, one turn after the other: text → first packet, and cancel → its answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import multiprocessing
+import os
+import pstats
+import statistics
+import sys
+import tempfile
+import time
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+
+import numpy as np
+import soxr
+from tqdm import tqdm
+from websockets.asyncio.client import ClientConnection, connect
+
+from benchmarks.soak.process import ServerUnderTest
+from realtime_tts.api.tts import TTS
+
+RATE_HZ, PATCH_SAMPLES, FRAME_S = 48_000, 7_680, 0.02
+CHARS_PER_S = 15.0
+RAMP_S, SETTLE_S = 4.0, 5.0  # listeners come one after the other; then they are as far ahead as they may be
+WORKER = {
+    "--sample-rate": RATE_HZ,
+    "--patch-samples": PATCH_SAMPLES,
+    "--chars-per-patch": CHARS_PER_S * PATCH_SAMPLES / RATE_HZ,
+    "--text-lag-ms": 80.0,
+    "--patch-delay-s": 0.02,
+    "--max-streams": 4096,
+}
+MATERIAL = (
+    "The harbour was quiet when the first boats came in, and nobody on the quay said a word. "
+    "She counted the crates twice, wrote a number in her book, and looked up at the sky. "
+    "It would rain before noon, he thought, but the market would not wait for the weather. "
+    "Someone laughed behind the wall. A dog barked, a door closed, and then it was still again."
+)
+SENTENCE = "and so the story goes on for a while, until there is nothing left of it to be told. "
+TURN = "Hello there, how can I help you today? I have all the time in the world, and more of it tomorrow."
+
+
+def record_material(path: Path) -> None:
+    """The bundled voice at 48 kHz, s16le."""
+    tts = TTS()
+    try:
+        chunks = [np.asarray(chunk, dtype=np.float32) for chunk in tts.generate(MATERIAL)]
+        samples = soxr.resample(np.concatenate(chunks), tts.sample_rate, RATE_HZ)
+    finally:
+        tts.close()
+    (np.clip(samples, -1, 1) * 32_767).astype("<i2").tofile(path)
+
+
+def listen(url: str, codec: str, num_streams: int, seconds: float, num_packets: Synchronized[int]) -> None:
+    """So many listeners until they are ended, in a process of their own."""
+
+    async def one(index: int) -> None:
+        await asyncio.sleep(RAMP_S * index / num_streams)
+        async with connect(url, proxy=None, max_size=None, compression=None) as socket:
+            audio = {"codec": codec, "sample_rate": RATE_HZ}
+            text = SENTENCE * math.ceil(CHARS_PER_S * seconds / len(SENTENCE))
+            await socket.send(json.dumps({"type": "text", "context_id": "c", "text": text, "audio": audio}))
+            await socket.send(json.dumps({"type": "end", "context_id": "c"}))
+            async for frame in socket:
+                if isinstance(frame, bytes):
+                    num_packets.value += 1  # one process writes, and no two of its tasks at once
+                elif '"context.done"' in frame or '"context.failed"' in frame or '"error"' in frame:
+                    raise RuntimeError(f"the listener got {frame}")
+
+    async def everybody() -> None:
+        await asyncio.gather(*(one(index) for index in range(num_streams)))
+
+    asyncio.run(everybody())
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time of a process with all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def turn(socket: ClientConnection, name: str, codec: str) -> tuple[float, float]:
+    """Seconds from the text to its first packet, and from a cancel to its answer."""
+    begun = time.perf_counter()
+    audio = {"codec": codec, "sample_rate": RATE_HZ}
+    await socket.send(json.dumps({"type": "text", "context_id": name, "text": TURN, "audio": audio}))
+    while not isinstance(await socket.recv(), bytes):
+        pass
+    heard = time.perf_counter()
+    await asyncio.sleep(0.3)
+    cancelled = time.perf_counter()
+    await socket.send(json.dumps({"type": "cancel", "context_id": name}))
+    while isinstance(frame := await socket.recv(), bytes) or '"context.cancelled"' not in frame:
+        pass
+    return heard - begun, time.perf_counter() - cancelled
+
+
+async def take_turns(url: str, codec: str, num_turns: int) -> list[tuple[float, float]]:
+    async with connect(url, proxy=None, max_size=None, compression=None) as socket:
+        return [await turn(socket, f"t{index}", codec) for index in tqdm(range(num_turns), leave=False)]
+
+
+async def measure(server: ServerUnderTest, codec: str, given: argparse.Namespace) -> dict[str, float]:
+    """Of one codec: milliseconds of processor time a second of speech, and those of turns."""
+    await server.start()
+    context = multiprocessing.get_context("spawn")
+    num_packets = context.Value("q", 0, lock=False)
+    duration_s = 2 * (RAMP_S + SETTLE_S + given.seconds) + given.turns
+    arguments = (server.stream_url, codec, given.streams, duration_s, num_packets)
+    listeners = context.Process(target=listen, args=arguments, daemon=True)
+    found: dict[str, float] = {}
+    try:
+        if given.streams:
+            listeners.start()
+            await asyncio.sleep(RAMP_S + SETTLE_S + 1.0)  # the process has to start, too
+            before = cpu_s(server.pid), num_packets.value
+            await asyncio.sleep(given.seconds)
+            after = cpu_s(server.pid), num_packets.value
+            if not listeners.is_alive():
+                raise RuntimeError("the listeners have ended")
+            audio_s = FRAME_S * (after[1] - before[1])
+            found = {"audio_s": audio_s, "ms_per_s": 1000 * (after[0] - before[0]) / audio_s}
+        if given.turns:
+            turns = (await take_turns(server.stream_url, codec, given.turns + 3))[3:]
+            for name, times in zip(("first_packet_ms", "cancel_ms"), zip(*turns, strict=True), strict=True):
+                found[name] = 1000 * statistics.median(times)
+                found[f"{name}_p95"] = 1000 * statistics.quantiles(times, n=20)[-1]
+    finally:
+        if listeners.is_alive():
+            listeners.kill()
+        await server.terminate()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--streams", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--codec", nargs="+", default=["opus", "pcm_s16le"])
+    parser.add_argument("--turns", type=int, default=0)
+    parser.add_argument("--profile", type=Path, help="where cProfile's account of the event loop goes; it is not free")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of the gateway")
+    given = parser.parse_args()
+    settings = {"max_late_ms": 0} | dict(pair.split("=", 1) for pair in given.set)
+    results = {}
+    with tempfile.TemporaryDirectory(prefix="cpu-") as directory:
+        material = Path(directory) / "material.s16"
+        record_material(material)
+        for codec in given.codec:
+            place = Path(directory) / codec
+            place.mkdir()
+            worker = {**WORKER, "--recording": material}
+            server = ServerUnderTest(
+                place,
+                fake=True,
+                settings=settings,
+                worker={k: str(v) for k, v in worker.items()},
+                profile=given.profile,
+            )
+            try:
+                results[codec] = asyncio.run(measure(server, codec, given))
+            finally:
+                server.destroy()
+            figures = ", ".join(f"{name} {value:.2f}" for name, value in results[codec].items())
+            print(f"{codec}: {figures}", flush=True)
+            if given.profile is not None:
+                pstats.Stats(str(given.profile)).sort_stats("tottime").print_stats(45)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
