@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from realtime_tts.audio.codecs import PACKET_CODECS, STREAM_CODECS, AudioFormat
@@ -16,7 +16,7 @@ from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
-    AudioPacket,
+    AudioPackets,
     Cancel,
     CancelAcknowledged,
     ClientMessage,
@@ -52,7 +52,7 @@ _MAX_ID_CHARS = 128
 
 
 class NativeDialect:
-    """A frame is a message and a message is a frame; nothing is remembered."""
+    """A frame is a message and a message is a frame, each packet one of its own; nothing is remembered."""
 
     subprotocol = SUBPROTOCOL
     habits = Habits(accepts_any_voice=False, resumes=True)
@@ -71,11 +71,14 @@ class NativeDialect:
             raise InvalidMessage(f"unknown message type {kind[:64]!r}", field="type")
         return (_PARSERS[kind](fields),)
 
-    def serialize(self, message: ServerMessage) -> tuple[str | bytes]:
-        """A text frame (str), or a binary frame (bytes) for audio."""
-        if isinstance(message, AudioPacket):
-            header = AUDIO_HEADER.pack(VERSION, KIND_AUDIO, 0, message.number, message.sequence, message.pts_samples)
-            return (header + message.payload,)
+    def serialize(self, message: ServerMessage) -> Sequence[str | bytes]:
+        """A text frame (str), or binary frames (bytes) for audio, one for each packet."""
+        if isinstance(message, AudioPackets):
+            pack, number = AUDIO_HEADER.pack, message.number
+            return [
+                pack(VERSION, KIND_AUDIO, 0, number, sequence, packet.pts_samples) + packet.payload
+                for sequence, packet in enumerate(message.packets, message.sequence)
+            ]
         name, render = _RENDERERS[type(message)]
         return (json.dumps({"type": name, **render(message)}, separators=(",", ":"), allow_nan=False),)
 

@@ -190,8 +190,8 @@ class HttpSpeech:
             self._ttfa_ms = 1000 * (now - self._begun_s)
         self._clock.take(self._audio_ms, now)
         self._tell_playback(now)
-        is_late = self._listener.packet(duration_ms / 1000, now)
-        self._gateway.metrics.sent_packet(self.request.audio.codec, duration_ms / 1000, is_late)
+        is_late = self._listener.sent(duration_ms / 1000, now)
+        self._gateway.metrics.sent_packets(self.request.audio.codec, 1, duration_ms / 1000, is_late)
 
     def listens(self, keeps_up: bool) -> None:
         """The client reads (again), or does not."""

@@ -35,8 +35,8 @@ class Ledger:
 
     def sent(self, message: messages.ServerMessage, now: float) -> None:
         """Enter a message that leaves at `now`."""
-        if isinstance(message, messages.AudioPacket):
-            self._sent_packet(message, now)
+        if isinstance(message, messages.AudioPackets):
+            self._sent_packets(message, now)
             return
         if isinstance(message, messages.ContextStarted):
             self._started(message)
@@ -75,11 +75,12 @@ class Ledger:
         if message.played_ms < audio_ms - _HEARD_SLACK_MS:
             self._metrics.barge_ins.inc()
 
-    def _sent_packet(self, packet: messages.AudioPacket, now: float) -> None:
-        if entry := self._open.get(packet.context_id):
+    def _sent_packets(self, message: messages.AudioPackets, now: float) -> None:
+        if entry := self._open.get(message.context_id):
             started, estimate = entry
-            duration_s = packet.num_samples / started.audio.sample_rate
-            self._metrics.sent_packet(started.audio.codec, duration_s, estimate.packet(duration_s, now))
+            duration_s = (message.end_samples - message.pts_samples) / started.audio.sample_rate
+            late = estimate.sent(duration_s, now)
+            self._metrics.sent_packets(started.audio.codec, len(message.packets), duration_s, late)
 
     def _log_end(self, message: messages.TerminalMessage) -> None:
         log_event(

@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 class Outlet(Protocol):
     """The socket that a session is attached to."""
 
-    def wake(self) -> None:
-        """There may be something to send, or the session is over."""
+    def wake(self) -> bool:
+        """There may be something to send, or the session is over: `take_messages` soon, or False if it cannot be."""
 
     def supersede(self) -> None:
         """Another socket has taken the session over."""
@@ -161,7 +161,7 @@ class LiveSession:
         self.advance()
 
     def take_messages(self, max_bytes: int) -> list[messages.ServerMessage]:
-        """Messages that may leave now; what is returned counts as sent."""
+        """Messages that may leave now; what is returned counts as sent. What `max_bytes` leave is due."""
         now = time.monotonic()
         taken: list[messages.ServerMessage] = []
         with self._contained():
@@ -171,6 +171,11 @@ class LiveSession:
             self._perform_events(now)  # what has been sent may start a clock or end a context
             self._arm()
         return taken
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there was something to do at once when this was last looked at: to take messages, or else."""
+        return self._timer is not None and self._timer.when() <= time.monotonic()
 
     def unsendable(self, message: messages.ServerMessage, error: Exception) -> None:
         """A message that was taken cannot be written; nothing that was taken of its context after it must be."""
@@ -196,15 +201,14 @@ class LiveSession:
         reached: tuple[float, float] | None,
     ) -> None:
         now = time.monotonic()
-        for packet in packets:
-            self.session.audio(context_id, packet, now)
+        self.session.audio(context_id, packets, now)
         self.session.segment_progress(context_id, segment_index, audio_ms, done, now, reached)
-        self.advance()
+        with self._contained():
+            self._follow(now)
 
     def speech_finished(self, context_id: str, packets: list[Packet]) -> None:
         now = time.monotonic()
-        for packet in packets:
-            self.session.audio(context_id, packet, now)
+        self.session.audio(context_id, packets, now)
         self.session.audio_finished(context_id, now)
         self.advance()
 
@@ -220,7 +224,7 @@ class LiveSession:
     # ---- between them --------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Call after every input: does what the session wants done, wakes the socket, sets the timer."""
+        """Call after every input: do what is due and what the session wants done, wake the socket, set the timer."""
         if self._over:
             return
         with self._contained():
@@ -228,13 +232,18 @@ class LiveSession:
             deadline = self.session.next_deadline()
             if deadline is not None and deadline <= now:
                 self.session.tick(now)
-            self._perform_events(now)
-            if self._outlet is not None:
-                self._outlet.wake()
-            if self.session.state is SessionState.CLOSED:
-                self._end()
-            else:
-                self._arm()
+            self._follow(now)
+
+    def _follow(self, now: float) -> None:
+        """As `advance`, where nothing can have come to be due that the timer does not know of."""
+        if self._over:
+            return
+        self._perform_events(now)
+        is_taken = self._outlet is not None and self._outlet.wake()
+        if self.session.state is SessionState.CLOSED:
+            self._end()
+        elif not is_taken:  # else once the messages have been
+            self._arm()
 
     @contextlib.contextmanager
     def _contained(self) -> Iterator[None]:
@@ -314,8 +323,7 @@ class LiveSession:
             self._timer = None
         deadline = None if self._over else self.session.next_deadline()
         if deadline is not None:
-            delay_s = max(0.0, deadline - time.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self.advance)
+            self._timer = asyncio.get_running_loop().call_at(deadline, self.advance)
 
     def _end(self) -> None:
         if self._over:

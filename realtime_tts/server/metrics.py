@@ -45,8 +45,8 @@ class PlaybackEstimate:
     started_s: float | None = None
     sent_s: float = 0.0
 
-    def packet(self, duration_s: float, now: float) -> bool:
-        """Account for a packet sent at `now`; True if the listener had waited for it."""
+    def sent(self, duration_s: float, now: float) -> bool:
+        """Account for packets sent at `now`; True if the listener had waited for the first of them."""
         if self.started_s is None:
             self.started_s = now
         late_s = now - self.started_s - self.sent_s
@@ -123,8 +123,8 @@ class Metrics:
         self.contexts.labels("failed").inc()
         self.errors.labels(code).inc()
 
-    def sent_packet(self, codec: str, duration_s: float, late: bool) -> None:
-        self.packets.labels(codec).inc()
+    def sent_packets(self, codec: str, num_packets: int, duration_s: float, late: bool) -> None:
+        self.packets.labels(codec).inc(num_packets)
         self.audio.inc(duration_s)
         if late:
             self.underruns.inc()

@@ -11,15 +11,15 @@ import asyncio
 import contextlib
 import json
 import socket
+import struct
 from asyncio.transports import BaseTransport
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import Frame, Opcode
 
 from realtime_tts.server.problems import error_code
 
@@ -33,6 +33,8 @@ READ_BYTES = 4 * 1024
 _GOING_AWAY = 1001
 _INVALID_DATA = 1007
 _PONG = b"\x8a"  # first byte of such a frame
+_TEXT, _BINARY = 0x81, 0x82  # first bytes of messages in one frame (RFC 6455, 5.2)
+_SHORT_HEADER, _LONG_HEADER = struct.Struct(">BBH"), struct.Struct(">BBQ")  # with 126 and 127 for a length that follows
 
 
 def _keep_little(transport: asyncio.Transport) -> None:
@@ -50,7 +52,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     Attributes:
         on_writable: called when the write buffer passes its high mark (False) and its low mark (True).
         on_failing: called with a close code and a reason before the socket is closed for a fault of the peer's in the
-            framing, or since the server ends: the last chance for `write_frame`.
+            framing, or since the server ends: the last chance for `write_frames`.
     """
 
     close_timeout_s: float = 2.0
@@ -171,23 +173,37 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self.transport.write(held)
         self.on_writable(True)
 
-    def write_frame(self, data: str | bytes) -> None:
-        """Write a message at once, also while the socket is being closed as long as its close frame is not out."""
-        frame = Frame(Opcode.TEXT, data.encode()) if isinstance(data, str) else Frame(Opcode.BINARY, data)
-        self.transport.write(frame.serialize(mask=False))
+    def write_frames(self, messages: Iterable[str | bytes]) -> None:
+        """Write text and binary messages at once, whatever is still buffered; also while the socket is being closed, as
+        long as its close frame is not out."""
+        self.transport.write(b"".join([part for message in messages for part in _frame(message)]))
 
     def close_now(self, code: int, reason: str) -> None:
         """Send a close frame, whatever is still buffered, and abort if it cannot be delivered in time."""
-        if not self.close_sent and self.handshake_complete and not self.transport.is_closing():
-            self.conn.send_close(code, reason)
-            self.transport.write(b"".join(self.conn.data_to_send()))
-            self.close_sent = True
-            self.stop_keepalive()
-            if self.read_paused:
-                self.read_paused = False
-                self.transport.resume_reading()
+        self._send_close(code, reason)
         self._tell_end()
         self.abort_later()
+
+    def close_politely(self, code: int, reason: str) -> None:
+        """As `close_now`, but with time for the peer to answer: what it has sent and nobody reads resets a connection
+        that is closed, and the peer would not get our last messages."""
+        if self._send_close(code, reason):
+            self.close_timer = self.loop.call_later(self.close_timeout_s, self.transport.close)
+        self._tell_end()
+        self.abort_later()
+
+    def _send_close(self, code: int, reason: str) -> bool:
+        """False where none can be sent any more."""
+        if self.close_sent or not self.handshake_complete or self.transport.is_closing():
+            return False
+        self.conn.send_close(code, reason)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self.stop_keepalive()
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        return True
 
     def abort_later(self) -> None:
         if self._abort_timer is None:
@@ -197,6 +213,17 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         if not self._told_end:
             self._told_end = True
             self.queue.put_nowait({"type": "websocket.disconnect", "code": 1006, "reason": "connection lost"})
+
+
+def _frame(message: str | bytes) -> tuple[bytes, bytes]:
+    """Header and payload of one whole message; a server does not mask."""
+    payload, first_byte = (message.encode(), _TEXT) if isinstance(message, str) else (message, _BINARY)
+    num_bytes = len(payload)
+    if num_bytes < 126:
+        return bytes((first_byte, num_bytes)), payload
+    if num_bytes < 65_536:
+        return _SHORT_HEADER.pack(first_byte, 126, num_bytes), payload
+    return _LONG_HEADER.pack(first_byte, 127, num_bytes), payload
 
 
 def _ignore(*news: object) -> None:

@@ -1,7 +1,8 @@
 """The owner of one client's socket, whatever dialect is spoken on it.
 
-Two tasks for each socket: the endpoint itself reads, a second one writes. The session between them is synchronous, so
-what the reader or the engine causes is on its way to the socket in the same turn of the loop.
+The endpoint reads; what is to be written is written by a callback of the event loop, straight to the transport. The
+session between them is synchronous, so what the reader or the engine causes is on its way to the socket by the next
+turn of the loop.
 """
 
 from __future__ import annotations
@@ -10,12 +11,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
 from fastapi import Response, WebSocket
 from starlette.types import Message
-from starlette.websockets import WebSocketDisconnect
 
 from realtime_tts.dialects.base import Dialect
 from realtime_tts.errors import (
@@ -33,7 +32,6 @@ from realtime_tts.server.places import Place
 from realtime_tts.server.problems import problem_response
 from realtime_tts.server.socket_protocol import SOCKET_EXTENSION, StreamProtocol
 from realtime_tts.session import messages
-from realtime_tts.workers.watch import watch
 
 logger = logging.getLogger(__name__)
 
@@ -96,19 +94,16 @@ class Connection:
 
     def __init__(self, websocket: WebSocket, gateway: Gateway, place: Place, dialect: Dialect) -> None:
         self._websocket, self._gateway, self._place, self._dialect = websocket, gateway, place, dialect
-        self._socket: StreamProtocol | None = websocket.scope["extensions"].get(SOCKET_EXTENSION)
+        self._socket: StreamProtocol = websocket.scope["extensions"][SOCKET_EXTENSION]
         self._live: LiveSession | None = None
-        self._wake = asyncio.Event()
-        self._unsent: deque[str | bytes] = deque(dialect.welcome)  # and frames of messages that count as sent
+        self._is_woken = False  # `_write` will run
         self._can_write = True
         self._over = False
 
     async def run(self) -> None:
-        self._wake.set()  # there may be a welcome
-        writer = watch(self._write(), "write socket", lambda: self._close_now(_INTERNAL_ERROR, "internal_error"))
-        if self._socket is not None:
-            self._socket.on_writable = self._on_writable
-            self._socket.on_failing = self._on_failing
+        self._socket.on_writable = self._on_writable
+        self._socket.on_failing = self._on_failing
+        self._socket.write_frames(self._dialect.welcome)
         code = 1006
         try:
             code = await self._read()
@@ -119,17 +114,19 @@ class Connection:
             self._over = True
             if self._live is not None:
                 self._live.detach(self, clean=code in _CLEAN_CODES)
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
 
     # ---- Outlet --------------------------------------------------------------------------------------------------
 
-    def wake(self) -> None:
-        self._wake.set()
-        if not self._can_write and not self._over and self._live is not None and self._live.closing is not None:
-            # The writer may itself be waiting for a socket that takes nothing any more.
+    def wake(self) -> bool:
+        if self._over:
+            return False
+        if not self._can_write and self._live is not None and self._live.closing is not None:
+            # Nothing says when this socket will take messages again.
             self._log_close(*self._live.closing)
             self._close_now(*self._live.closing)
+            return False
+        self._write_soon()
+        return self._takes_frames
 
     def supersede(self) -> None:
         self._live = None
@@ -206,39 +203,40 @@ class Connection:
 
     # ---- writing -------------------------------------------------------------------------------------------------
 
-    async def _write(self) -> None:
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):  # a socket that is gone: the reader knows
-            await self._write_until_closed()
+    def _write_soon(self) -> None:
+        """With the next turn of the loop: what comes in this one leaves together."""
+        if not self._is_woken:
+            self._is_woken = True
+            asyncio.get_running_loop().call_soon(self._write)
 
-    async def _write_until_closed(self) -> None:
-        while not self._over:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._takes_frames and (frame := self._next_frame()) is not None:
-                if isinstance(frame, str):
-                    await self._websocket.send_text(frame)
-                else:
-                    await self._websocket.send_bytes(frame)
-                self._unsent.popleft()
-            if not self._over and self._live is not None and self._live.closing is not None:
-                self._log_close(*self._live.closing)
-                await self._websocket.close(*self._live.closing)
-                if self._socket is not None:
-                    self._socket.abort_later()  # uvicorn gives a peer ten seconds to answer a close
-                return
+    def _write(self) -> None:
+        """All that may leave now, and if the session has closed itself, the socket's end."""
+        self._is_woken = False
+        live = self._live
+        if self._over or live is None:
+            return
+        try:
+            while self._write_batch(live) and (live.is_due or live.closing is not None):
+                pass
+            if live.closing is not None and self._takes_frames:  # else once the peer has taken what was written
+                self._over = True
+                self._log_close(*live.closing)
+                self._socket.close_politely(*live.closing)
+        except Exception as error:
+            log_crash(logger, "socket_crashed", error)
+            self._close_now(_INTERNAL_ERROR, InternalError.code)
+
+    def _write_batch(self, live: LiveSession) -> bool:
+        """False if there was nothing to write, or nothing can be written."""
+        if not self._takes_frames or not (taken := live.take_messages(_WRITE_BATCH_BYTES)):
+            return False
+        self._socket.write_frames(list(self._render(live, taken)))
+        return True
 
     @property
     def _takes_frames(self) -> bool:
         """Also False between the end of the socket and the news of it, when asyncio would log every write."""
-        return self._can_write and (self._socket is None or not self._socket.transport.is_closing())
-
-    def _next_frame(self) -> str | bytes | None:
-        """The frame to write now, which stays the first of `_unsent` until it is written."""
-        while not self._unsent:
-            if self._live is None or not (taken := self._live.take_messages(_WRITE_BATCH_BYTES)):
-                return None
-            self._unsent.extend(self._render(self._live, taken))
-        return self._unsent[0]
+        return self._can_write and not self._socket.transport.is_closing()
 
     def _render(self, live: LiveSession, taken: list[messages.ServerMessage]) -> Iterator[str | bytes]:
         crashed: set[str] = set()  # contexts that this batch says no more of
@@ -256,14 +254,13 @@ class Connection:
         """The socket will be closed whatever we say: contexts are ended, and the client told of it while it can be."""
         self._over = True
         log_event(logger, logging.INFO, "socket_closed", code=code)
-        if self._live is None or self._socket is None:
+        if self._live is None:
             return
         # The server's own end is no fault of the client.
         error = None if code == GOING_AWAY else InvalidMessage("the connection carried what is no message")
         self._live.close(code, reason, error)
-        while self._takes_frames and (frame := self._next_frame()) is not None:
-            self._socket.write_frame(frame)
-            self._unsent.popleft()
+        while self._write_batch(self._live):
+            pass
 
     def _log_close(self, code: int, reason: str) -> None:
         log_event(logger, logging.INFO, "socket_closed", code=code, reason=reason)
@@ -272,11 +269,11 @@ class Connection:
 
     def _close_now(self, code: int, reason: str) -> None:
         self._over = True
-        if self._socket is not None:
-            self._socket.close_now(code, reason)
+        self._socket.close_now(code, reason)
 
     def _on_writable(self, writable: bool) -> None:
         self._can_write = writable
         if self._live is not None:
             self._live.writable(writable)
-        self._wake.set()
+        if writable:
+            self._write_soon()

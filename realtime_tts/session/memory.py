@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from sys import getsizeof
 
+from realtime_tts.audio.packetizer import Packet
 from realtime_tts.session.messages import (
-    AudioPacket,
+    AudioPackets,
     CancelAcknowledged,
     ContextCancelled,
     ContextFailed,
@@ -29,10 +30,14 @@ def text_bytes(text: str | None) -> int:
     return 0 if text is None else getsizeof(text)
 
 
+def packet_bytes(packet: Packet) -> int:
+    return OBJECT_BYTES + len(packet.payload)
+
+
 def message_bytes(message: ServerMessage) -> int:
     """Memory that a message holds. Ids of open contexts count once, with their context."""
-    if isinstance(message, AudioPacket):
-        return OBJECT_BYTES + len(message.payload)
+    if isinstance(message, AudioPackets):
+        return sum(map(packet_bytes, message.packets))
     if isinstance(message, Words):
         return OBJECT_BYTES + ITEM_BYTES * len(message.words)
     return OBJECT_BYTES + _carried_bytes(message)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.packetizer import Packet
 from realtime_tts.session.planning import Segment
 from realtime_tts.session.settings import ContextSettings, Limits, SpeechParams
 
@@ -170,15 +171,30 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class AudioPacket:
-    """One packet; `pts_samples` and `num_samples` at the output rate, contiguous within the context."""
+class AudioPackets:
+    """Packets that leave together, one at least; they follow on each other and on those before.
+
+    To the client each is a message of its own: the first one has `sequence`, and the others count on from there.
+    """
 
     context_id: str
     sequence: int
     number: int
-    pts_samples: int
-    num_samples: int
-    payload: bytes
+    packets: tuple[Packet, ...]
+
+    @property
+    def pts_samples(self) -> int:
+        """Of the first packet."""
+        return self.packets[0].pts_samples
+
+    @property
+    def end_samples(self) -> int:
+        """Where the last packet ends."""
+        return self.packets[-1].pts_samples + self.packets[-1].num_samples
+
+    def between(self, start: int, end: int | None = None) -> AudioPackets:
+        """Those of the packets, by their place among them."""
+        return AudioPackets(self.context_id, self.sequence + start, self.number, self.packets[start:end])
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +300,7 @@ class Pong:
 
 
 TerminalMessage = ContextDone | ContextCancelled | ContextFailed
-ContextMessage = ContextStarted | Words | AudioPacket | Flushed | ContextDone | ContextCancelled | ContextFailed
+ContextMessage = ContextStarted | Words | AudioPackets | Flushed | ContextDone | ContextCancelled | ContextFailed
 SessionMessage = SessionStarted | SessionResumed | CancelAcknowledged | ErrorMessage | WarningMessage | KeepAlive | Pong
 ServerMessage = SessionMessage | ContextMessage
 

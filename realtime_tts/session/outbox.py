@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from realtime_tts.audio.packetizer import Packet
 from realtime_tts.session.alignment import WordAligner
-from realtime_tts.session.memory import OBJECT_BYTES, message_bytes, text_bytes
+from realtime_tts.session.memory import OBJECT_BYTES, message_bytes, packet_bytes, text_bytes
 from realtime_tts.session.messages import (
-    AudioPacket,
+    AudioPackets,
     ContextDone,
     ContextMessage,
     ContextStarted,
@@ -25,7 +25,9 @@ from realtime_tts.session.playback import PlaybackClock
 from realtime_tts.session.resume import ResumeBuffer, without_speech
 from realtime_tts.session.settings import SessionConfig
 
-BATCH_MS = 100.0  # once the lead is used up, wake for so much at a time rather than for every packet
+# Once the lead is used up, wake when so much of it is free, or such a part of a short one. These are two patches of the
+# model: new audio comes before that as a rule, and what may leave by then leaves with it.
+BATCH_MS, BATCH_OF_LEAD = 320.0, 0.25
 _EPSILON_MS = 0.02
 
 
@@ -75,15 +77,18 @@ class Outflow:
 
     # ---- filling -------------------------------------------------------------------------------------------------
 
-    def add_packet(self, packet: Packet) -> None:
+    def add_packets(self, packets: Sequence[Packet]) -> None:
         """Raises:
-        ValueError: the packet does not follow on the last one.
+        ValueError: a packet does not follow on the one before; nothing is added.
         """
-        if packet.pts_samples != self._next_pts:
-            raise ValueError(f"packet at {packet.pts_samples} samples, expected {self._next_pts}")
-        self._next_pts += packet.num_samples
-        self._queue.append(packet)
-        self._count(packet.num_samples, OBJECT_BYTES + len(packet.payload))
+        pts = self._next_pts
+        for packet in packets:
+            if packet.pts_samples != pts:
+                raise ValueError(f"packet at {packet.pts_samples} samples, expected {pts}")
+            pts += packet.num_samples
+        self._queue.extend(packets)
+        self._count(pts - self._next_pts, sum(map(packet_bytes, packets)))
+        self._next_pts = pts
 
     def add_flushed(self, flush_id: str | None) -> None:
         mark = _FlushMark(flush_id)
@@ -106,7 +111,7 @@ class Outflow:
         self._ready.extendleft(reversed(messages))
         for message in messages:
             self._count(_num_samples(message), message_bytes(message))
-        first = next((m for m in self._ready if isinstance(m, AudioPacket)), None)
+        first = next((m for m in self._ready if isinstance(m, AudioPackets)), None)
         if first is not None:
             self.clock.rewind(self._ms(first.pts_samples), now)
 
@@ -130,18 +135,19 @@ class Outflow:
     def has_ready(self) -> bool:
         return bool(self._ready)
 
-    def pull(self, now: float, max_lead_ms: float) -> ContextMessage | None:
-        """The next message, if it may leave now."""
+    def pull(self, now: float, max_lead_ms: float, max_bytes: float) -> ContextMessage | None:
+        """The next message, if it may leave now; of audio all that may, until soon after `max_bytes`."""
         if self._ready:
-            return self._pull_ready(now, max_lead_ms)
+            return self._pull_ready(now, max_lead_ms, max_bytes)
         if not self._queue:
             return None
         head = self._queue[0]
         if isinstance(head, Packet):
-            end_ms = self._ms(head.pts_samples + head.num_samples)
-            if not self._fits(end_ms, now, max_lead_ms):
+            packets = self._leaving(self._queue, now, max_lead_ms, max_bytes)
+            if not packets:
                 return None
-            return self._words_until(end_ms) or self._pull_packet(head, end_ms, now)
+            end_ms = self._ms(packets[-1].pts_samples + packets[-1].num_samples)
+            return self._words_until(end_ms) or self._pull_packets(packets, now)
         if isinstance(head, _FlushMark):
             self._queue.popleft()
             self.queued_bytes -= _mark_bytes(head)
@@ -163,35 +169,34 @@ class Outflow:
         head: object = self._ready[0] if self._ready else self._queue[0] if self._queue else None
         if head is None:
             return None
-        if not isinstance(head, Packet | AudioPacket):
+        if isinstance(head, AudioPackets):
+            head = head.packets[0]
+        if not isinstance(head, Packet) or self.clock.started_at is None:
             return now
-        if self.clock.started_at is None:
-            return now
-        wanted_ms = max(self._ms(head.num_samples), min(BATCH_MS, self.queued_ms))
+        wanted_ms = max(self._ms(head.num_samples), min(BATCH_MS, BATCH_OF_LEAD * max_lead_ms))
         return self.clock.reaches_at(self.clock.sent_ms + min(0.0, wanted_ms - max_lead_ms))
 
-    def _pull_ready(self, now: float, max_lead_ms: float) -> ContextMessage | None:
-        message = self._ready[0]
-        if isinstance(message, AudioPacket):
-            end_ms = self._ms(message.pts_samples + message.num_samples)
-            if not self._fits(end_ms, now, max_lead_ms):
+    def _pull_ready(self, now: float, max_lead_ms: float, max_bytes: float) -> ContextMessage | None:
+        message = self._ready.popleft()
+        if isinstance(message, AudioPackets):
+            num_leaving = len(self._leaving(message.packets, now, max_lead_ms, max_bytes))
+            if num_leaving < len(message.packets):
+                self._ready.appendleft(message.between(num_leaving))
+            if not num_leaving:
                 return None
-            self._send(end_ms, now)
-        self._count(-_num_samples(message), -message_bytes(message))
-        return self._ready.popleft()
+            message = message.between(0, num_leaving)
+            self._send(message, now)
+        else:
+            self._count(0, -message_bytes(message))
+        return message
 
-    def _pull_packet(self, packet: Packet, end_ms: float, now: float) -> AudioPacket:
-        self._queue.popleft()
-        self._count(-packet.num_samples, -OBJECT_BYTES - len(packet.payload))
-        self._send(end_ms, now)
-        return AudioPacket(
-            self.context_id,
-            self.take_number(),
-            self._number,
-            packet.pts_samples,
-            packet.num_samples,
-            packet.payload,
-        )
+    def _pull_packets(self, packets: list[Packet], now: float) -> AudioPackets:
+        for _ in packets:
+            self._queue.popleft()
+        message = AudioPackets(self.context_id, self._next_sequence, self._number, tuple(packets))
+        self._next_sequence += len(packets)
+        self._send(message, now)
+        return message
 
     def _pull_done(self, mark: _DoneMark) -> ContextDone:
         self._queue.popleft()
@@ -203,12 +208,27 @@ class Outflow:
         words = self.aligner.commit_until(end_ms)
         return Words(self.context_id, self.take_number(), tuple(words)) if words else None
 
-    def _fits(self, end_ms: float, now: float, max_lead_ms: float) -> bool:
-        max_lead_ms = max(max_lead_ms, end_ms - self.clock.sent_ms)  # a packet longer than the lead is not stuck
-        return end_ms - self.clock.position_ms(now) <= max_lead_ms + _EPSILON_MS
+    def _leaving(
+        self, waiting: Iterable[Packet | _FlushMark | _DoneMark], now: float, max_lead_ms: float, max_bytes: float
+    ) -> list[Packet]:
+        """The packets before all else that waits, as many as may leave."""
+        leaving: list[Packet] = []
+        position_ms = self.clock.position_ms(now)
+        sent_ms, num_bytes = self.clock.sent_ms, 0
+        for packet in waiting:
+            if not isinstance(packet, Packet) or num_bytes >= max_bytes:
+                break
+            end_ms = self._ms(packet.pts_samples + packet.num_samples)
+            lead_ms = max(max_lead_ms, end_ms - sent_ms)  # a packet longer than the lead is not stuck
+            if end_ms - position_ms > lead_ms + _EPSILON_MS:
+                break
+            leaving.append(packet)
+            sent_ms, num_bytes = end_ms, num_bytes + packet_bytes(packet)
+        return leaving
 
-    def _send(self, end_ms: float, now: float) -> None:
-        self._restarted = self.clock.send(end_ms, now) or self._restarted
+    def _send(self, message: AudioPackets, now: float) -> None:
+        self._count(message.pts_samples - message.end_samples, -message_bytes(message))
+        self._restarted = self.clock.send(self._ms(message.end_samples), now) or self._restarted
 
     def take_number(self) -> int:
         """The number of a message that leaves, or of the terminal message after `drop`."""
@@ -228,7 +248,7 @@ class Outflow:
 
 
 def _num_samples(message: ContextMessage) -> int:
-    return message.num_samples if isinstance(message, AudioPacket) else 0
+    return message.end_samples - message.pts_samples if isinstance(message, AudioPackets) else 0
 
 
 def _mark_bytes(mark: _FlushMark) -> int:
@@ -299,17 +319,17 @@ class Outbox:
                 num_bytes += message_bytes(item)
                 yield item
                 continue
-            while item.has_ready and (message := self._pull(item, now)) is not None:
+            while item.has_ready and (message := self._pull(item, now, max_bytes - num_bytes)) is not None:
                 num_bytes += message_bytes(message)
                 yield message
         for outflow in outflows:
-            while num_bytes < max_bytes and (message := self._pull(outflow, now)) is not None:
+            while num_bytes < max_bytes and (message := self._pull(outflow, now, max_bytes - num_bytes)) is not None:
                 num_bytes += message_bytes(message)
                 yield message
 
-    def _pull(self, outflow: Outflow, now: float) -> ContextMessage | None:
+    def _pull(self, outflow: Outflow, now: float, max_bytes: float) -> ContextMessage | None:
         try:
-            message = outflow.pull(now, self._max_lead_ms)
+            message = outflow.pull(now, self._max_lead_ms, max_bytes)
         except Exception as error:
             raise OutflowCrash(outflow.context_id) from error
         if message is not None and self._retains:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from realtime_tts.session.memory import message_bytes
 from realtime_tts.session.messages import (
-    AudioPacket,
+    AudioPackets,
     ContextCancelled,
     ContextDone,
     ContextFailed,
@@ -16,7 +16,7 @@ from realtime_tts.session.messages import (
     ContextStarted,
 )
 
-_RETAINED_BYTES = 150  # of keeping a message, beyond its own
+_RETAINED_BYTES = 150  # of keeping a message, or one of the packets in it, beyond its own
 
 
 def without_speech(messages: Iterable[ContextMessage], sequence: int) -> list[ContextMessage]:
@@ -46,6 +46,21 @@ class Missing:
     has_gap: bool
 
 
+def _retained_bytes(message: ContextMessage) -> int:
+    num_messages = len(message.packets) if isinstance(message, AudioPackets) else 1
+    return num_messages * _RETAINED_BYTES + message_bytes(message)
+
+
+def _after(message: ContextMessage, sequence: int) -> ContextMessage | None:
+    """What of the message has a number behind this one."""
+    if message.sequence > sequence:
+        return message
+    num_arrived = sequence + 1 - message.sequence
+    if isinstance(message, AudioPackets) and num_arrived < len(message.packets):
+        return message.between(num_arrived)
+    return None
+
+
 class ResumeBuffer:
     """Sent messages of all contexts of a session, bounded in age, and on demand in bytes; the oldest go first."""
 
@@ -55,7 +70,7 @@ class ResumeBuffer:
         self.num_bytes = 0
 
     def add(self, message: ContextMessage, now: float) -> None:
-        entry = _Entry(message, _RETAINED_BYTES + message_bytes(message), now)
+        entry = _Entry(message, _retained_bytes(message), now)
         self._entries.setdefault(message.context_id, deque()).append(entry)
         self.num_bytes += entry.num_bytes
         while (oldest := self._oldest()) is not None and self._entries[oldest][0].at < now - self._retain_s:
@@ -63,21 +78,26 @@ class ResumeBuffer:
 
     def acknowledge(self, context_id: str, played_samples: float) -> None:
         """Drop what a listener who has heard so much (at the output rate) must have received."""
-        entries = self._entries.get(context_id, deque())
-        num_heard = 0
-        for index, entry in enumerate(entries):
-            if isinstance(entry.message, AudioPacket):
-                if entry.message.pts_samples + entry.message.num_samples > played_samples:
+        num_over, num_heard = 0, 0  # messages of which nothing is kept, and packets of the one after them
+        for index, entry in enumerate(self._entries.get(context_id, ())):
+            if isinstance(entry.message, AudioPackets):
+                packets = entry.message.packets
+                num_heard = sum(packet.pts_samples + packet.num_samples <= played_samples for packet in packets)
+                if num_heard:
+                    num_over = index
+                if num_heard < len(packets):
                     break
-                num_heard = index + 1
-        for _ in range(num_heard):
+                num_over, num_heard = index + 1, 0
+        for _ in range(num_over):
             self._drop_first(context_id)
+        if num_heard:
+            self._drop_packets(context_id, num_heard)
 
     def take_after(self, context_id: str, last_sequence: int) -> list[ContextMessage]:
         """Remove the context; what was sent after `last_sequence`, as far as it is still held."""
         entries = self._entries.pop(context_id, deque())
         self.num_bytes -= sum(entry.num_bytes for entry in entries)
-        return [entry.message for entry in entries if entry.message.sequence > last_sequence]
+        return [rest for entry in entries if (rest := _after(entry.message, last_sequence)) is not None]
 
     def drop_from(self, context_id: str, sequence: int) -> None:
         """Forget what was sent of the context from the message with this number on."""
@@ -108,11 +128,22 @@ class ResumeBuffer:
     def shrink(self, max_bytes: int) -> None:
         """Keep no more than this."""
         while self.num_bytes > max_bytes and (oldest := self._oldest()) is not None:
-            self._drop_first(oldest)
+            self._drop_packets(oldest, 1)
 
     def _oldest(self) -> str | None:
         """The context whose first message was sent before all others."""
         return min(self._entries, key=lambda context_id: self._entries[context_id][0].at, default=None)
+
+    def _drop_packets(self, context_id: str, num_packets: int) -> None:
+        """So many of the first message, or all of it."""
+        entries = self._entries[context_id]
+        first = entries[0]
+        if not isinstance(first.message, AudioPackets) or num_packets >= len(first.message.packets):
+            self._drop_first(context_id)
+            return
+        rest = first.message.between(num_packets)
+        entries[0] = _Entry(rest, _retained_bytes(rest), first.at)
+        self.num_bytes += entries[0].num_bytes - first.num_bytes
 
     def _drop_first(self, context_id: str) -> None:
         entries = self._entries[context_id]

@@ -7,7 +7,7 @@ engine's side. Whatever a peer does wrong becomes an error message or a close; w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 from realtime_tts.audio.packetizer import Packet
@@ -27,7 +27,7 @@ from realtime_tts.errors import (
 )
 from realtime_tts.session.context import Context, ContextState, ContextTable
 from realtime_tts.session.messages import (
-    AudioPacket,
+    AudioPackets,
     Cancel,
     CancelAcknowledged,
     CancelContext,
@@ -357,14 +357,14 @@ class Session:
 
     # ---- from the engine's side; ignored once the context is over ------------------------------------------------
 
-    def audio(self, context_id: str, packet: Packet, now: float) -> None:
-        """The next packet of a context.
+    def audio(self, context_id: str, packets: Sequence[Packet], now: float) -> None:
+        """The next packets of a context.
 
         Raises:
-            ValueError: it does not follow on the last one.
+            ValueError: they do not follow on the last one, or on each other.
         """
         if (context := self._live(context_id, now)) is not None:
-            context.outflow.add_packet(packet)
+            context.outflow.add_packets(packets)
             if context.outflow.queued_ms > self.config.max_queued_s * 1000:
                 self._fail(context, InternalError(f"more than {self.config.max_queued_s:g} s of audio wait to be sent"))
 
@@ -474,12 +474,12 @@ class Session:
         return sent
 
     def _sent(self, message: ServerMessage) -> None:
-        if not isinstance(message, AudioPacket | ContextDone):
+        if not isinstance(message, AudioPackets | ContextDone):
             return
         context = self._contexts.get(message.context_id)
         if context is None:
             raise AssertionError("a context with something to send is kept")
-        if isinstance(message, AudioPacket):
+        if isinstance(message, AudioPackets):
             self._liveness.active(self._now)
             context.begin_speaking()
             if context.outflow.take_restart():

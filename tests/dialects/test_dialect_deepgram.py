@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.packetizer import Packet
 from realtime_tts.dialects.deepgram.stream import DeepgramDialect
 from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
-    AudioPacket,
+    AudioPackets,
     Cancel,
     CancelAcknowledged,
     ClientMessage,
@@ -141,7 +142,9 @@ def test_a_client_is_told_who_speaks_at_once_and_while_a_turn_stalls(dialect: De
 
 
 def test_audio_is_bare(dialect: DeepgramDialect) -> None:
-    assert tell(dialect, ContextStarted("1", 0, 1, "slt", 7, PCM), AudioPacket("1", 1, 1, 0, 960, b"\x01")) == [b"\x01"]
+    assert tell(
+        dialect, ContextStarted("1", 0, 1, "slt", 7, PCM), AudioPackets("1", 1, 1, (Packet(b"\x01", 0, 960),))
+    ) == [b"\x01"]
 
 
 def test_a_warning(dialect: DeepgramDialect) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.packetizer import Packet
 from realtime_tts.dialects.base import Dialect
 from realtime_tts.dialects.native import AUDIO_HEADER, NativeDialect
 from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
-    AudioPacket,
+    AudioPackets,
     Cancel,
     CancelAcknowledged,
     ClientMessage,
@@ -219,7 +220,7 @@ def test_pieces_of_a_file_are_no_packets() -> None:
 
 
 def test_an_audio_frame_is_a_header_and_the_packet() -> None:
-    frame = serialize(AudioPacket("c", 7, 3, 2**40, 960, b"opus"))
+    frame = serialize(AudioPackets("c", 7, 3, (Packet(b"opus", 2**40, 960),)))
     assert frame == bytes.fromhex("0101000000000003000000070000010000000000") + b"opus"
     assert AUDIO_HEADER.size == 20
 

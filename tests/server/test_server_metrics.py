@@ -108,20 +108,20 @@ def test_messages_sent_again_after_a_resume_are_not_counted_again(metrics: Metri
 
 def test_packets_in_time_are_no_underrun() -> None:
     estimate = PlaybackEstimate()
-    assert not any(estimate.packet(0.02, now) for now in (5.0, 5.0, 5.01, 5.03, 5.05, 5.12))
+    assert not any(estimate.sent(0.02, now) for now in (5.0, 5.0, 5.01, 5.03, 5.05, 5.12))
 
 
 def test_a_gap_is_one_underrun_and_moves_the_clock() -> None:
     estimate = PlaybackEstimate()
-    assert not estimate.packet(0.02, 1.0)
-    assert estimate.packet(0.02, 2.0)
-    assert not estimate.packet(0.02, 2.02)
+    assert not estimate.sent(0.02, 1.0)
+    assert estimate.sent(0.02, 2.0)
+    assert not estimate.sent(0.02, 2.02)
 
 
 def test_a_lead_covers_a_pause() -> None:
     estimate = PlaybackEstimate()
     for _ in range(50):
-        estimate.packet(0.02, 1.0)
-    assert not estimate.packet(0.02, 1.9)
-    assert not estimate.packet(0.02, 2.05)
-    assert estimate.packet(0.02, 2.5)
+        estimate.sent(0.02, 1.0)
+    assert not estimate.sent(0.02, 1.9)
+    assert not estimate.sent(0.02, 2.05)
+    assert estimate.sent(0.02, 2.5)

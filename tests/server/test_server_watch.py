@@ -71,11 +71,11 @@ async def test_a_socket_whose_writer_fails_is_closed(
         await client.send("session.start")
         await client.until("session.started")
         with monkeypatch.context() as patch:
-            patch.setattr(Connection, "_next_frame", fail)
+            patch.setattr(Connection, "_write_batch", fail)
             await client.send("ping", id="1")
             code, _ = await asyncio.wait_for(client.until_closed(), 60)
     assert code == 1011
-    assert sum("write socket" in record.getMessage() for record in caplog.records) == 1
+    assert sum("socket_crashed" in record.getMessage() for record in caplog.records) == 1
     assert CANARY not in caplog.text
     async with open_stream(gateway.ws_url) as client:
         await client.speak("d", "Hello.")

@@ -18,7 +18,7 @@ from realtime_tts.errors import InvalidMessage, RealtimeTTSError
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.websocket import serve_stream
 from realtime_tts.session.messages import (
-    AudioPacket,
+    AudioPackets,
     Cancel,
     ClientMessage,
     ContextCancelled,
@@ -60,8 +60,8 @@ class ToyDialect:
                 yield Text(context_id, line + " ", self._voice, AudioFormat("pcm_s16le", 16_000))
 
     def serialize(self, message: ServerMessage) -> Sequence[str | bytes]:
-        if isinstance(message, AudioPacket):
-            return [message.payload]
+        if isinstance(message, AudioPackets):
+            return [packet.payload for packet in message.packets]
         if isinstance(message, Words):
             return [f"word {word.text}" for word in message.words]
         if isinstance(message, ContextDone):

@@ -12,7 +12,7 @@ from realtime_tts.audio.packetizer import Packet
 from realtime_tts.errors import EngineLost, InvalidMessage, Overloaded
 from realtime_tts.session.context import MAX_REMEMBERED
 from realtime_tts.session.messages import (
-    AudioPacket,
+    AudioPackets,
     Cancel,
     CancelAcknowledged,
     CancelContext,
@@ -52,9 +52,9 @@ def test_a_whole_context_in_order(driver: Driver) -> None:
     driver.speak("c", 0, 60)
     driver.finish("c")
     kinds = [type(m) for m in driver.sent]
-    assert kinds == [SessionStarted, ContextStarted, Words, AudioPacket, AudioPacket, AudioPacket, ContextDone]
+    assert kinds == [SessionStarted, ContextStarted, Words, AudioPackets, AudioPackets, AudioPackets, ContextDone]
     assert [m.sequence for m in driver.sent[1:]] == [0, 1, 2, 3, 4, 5]
-    assert [m.pts_samples for m in driver.of(AudioPacket)] == [0, 960, 1920]
+    assert [m.pts_samples for m in driver.of(AudioPackets)] == [0, 960, 1920]
     done = driver.of(ContextDone)[0]
     assert (done.audio_ms, done.characters) == (60, 13)
     assert [type(e) for e in driver.did if not type(e).__name__.startswith("Playback")] == [
@@ -307,7 +307,7 @@ def test_cancel_drops_what_waits_and_tells_the_engine(driver: Driver) -> None:
     driver.speak("c", 0, 8000)
     assert driver.sent_ms("c") == 3000
     driver.wait(1)
-    before = len(driver.of(AudioPacket))
+    before = len(driver.of(AudioPackets))
     driver.receive(Cancel("c"))
     assert isinstance(driver.sent[-1], ContextCancelled)
     assert driver.done(CancelContext) == [CancelContext("c")]
@@ -316,7 +316,7 @@ def test_cancel_drops_what_waits_and_tells_the_engine(driver: Driver) -> None:
     driver.session.audio_finished("c", driver.now)
     driver.session.failed("c", EngineLost("gone"), driver.now)
     driver.wait(10)
-    assert len(driver.of(AudioPacket)) == before
+    assert len(driver.of(AudioPackets)) == before
     assert isinstance(driver.sent[-1], ContextCancelled)
     assert driver.session.queued_ms("c") == 0
 
@@ -449,7 +449,7 @@ def test_cancel_after_the_audio_is_complete_does_not_bother_the_engine_again(dri
 def test_a_caller_that_loses_a_packet_is_told(driver: Driver) -> None:
     driver.say("c", "One.")
     with pytest.raises(ValueError, match="expected 0"):
-        driver.session.audio("c", Packet(b"", 960, 960), driver.now)
+        driver.session.audio("c", [Packet(b"", 960, 960)], driver.now)
 
 
 def test_a_caller_that_finishes_too_early_or_twice_is_told(driver: Driver) -> None:

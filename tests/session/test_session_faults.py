@@ -10,7 +10,7 @@ from session_driver import Driver, FakePlanner
 
 from realtime_tts.errors import InternalError
 from realtime_tts.session.messages import (
-    AudioPacket,
+    AudioPackets,
     Cancel,
     CloseSession,
     ContextCancelled,
@@ -128,7 +128,7 @@ def test_an_answer_that_cannot_be_written_is_left_out(driver: Driver) -> None:
     driver.say("well", "One two. ")
     assert unsendable(driver, Pong("x")) == []
     assert crashes(driver) == [ValueError]
-    assert any(isinstance(message, AudioPacket) for message in driver.give("well", 1))
+    assert any(isinstance(message, AudioPackets) for message in driver.give("well", 1))
 
 
 def test_without_its_terminal_message_a_client_would_wait_for_ever(driver: Driver) -> None:

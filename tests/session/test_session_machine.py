@@ -15,13 +15,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from session_driver import MS_PER_CHAR, FakePlanner, FakeSegment, resolve
+from session_driver import MS_PER_CHAR, FakePlanner, FakeSegment, numbered_packets, one_by_one, resolve
 
-from realtime_tts.audio.packetizer import Packet
 from realtime_tts.dialects.native import NativeDialect
 from realtime_tts.errors import EngineLost
 from realtime_tts.session.messages import (
-    AudioPacket,
+    AudioPackets,
     Cancel,
     CancelContext,
     CloseContext,
@@ -99,9 +98,9 @@ class Heard:
         self.last_sequence = message.sequence
         assert self.started == (not isinstance(message, ContextStarted))
         self.started = True
-        if isinstance(message, AudioPacket):
+        if isinstance(message, AudioPackets):
             assert message.pts_samples == self.num_packets * 960
-            assert int.from_bytes(message.payload, "big") == self.num_packets
+            assert int.from_bytes(message.packets[0].payload, "big") == self.num_packets
             self.num_packets += 1
         elif isinstance(message, Words):
             self._take_words(message)
@@ -211,11 +210,13 @@ class SessionMachine(RuleBasedStateMachine):
         messages = self.session.messages_to_send(self.now) if self.connected and self.writable else []
         for message in messages:
             NativeDialect().serialize(message)
-            assert not (isinstance(message, AudioPacket) and message.context_id in self.cancelled), "audio after cancel"
-        self.check_lead({message.context_id for message in messages if isinstance(message, AudioPacket)})
+            assert not (isinstance(message, AudioPackets) and message.context_id in self.cancelled), (
+                "audio after cancel"
+            )
+        self.check_lead({message.context_id for message in messages if isinstance(message, AudioPackets)})
         if messages:
             self.last_sent_at = self.now
-        self.in_flight += messages
+        self.in_flight += one_by_one(messages)
         events = self.session.events()
         for event in events:
             self.perform(event)
@@ -464,8 +465,8 @@ class SessionMachine(RuleBasedStateMachine):
             self.drain()
 
     def give_packets(self, name: str, speech: Speech, num_packets: int) -> None:
-        for index in range(speech.num_packets, num_packets):
-            self.session.audio(name, Packet(index.to_bytes(4, "big"), index * 960, 960), self.now)
+        packets = numbered_packets(speech.num_packets, num_packets - speech.num_packets)
+        self.session.audio(name, packets, self.now)
         speech.num_packets = max(speech.num_packets, num_packets)
 
     # ---- clock and network ---------------------------------------------------------------------------------------

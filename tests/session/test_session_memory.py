@@ -12,7 +12,7 @@ from session_driver import Driver
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packetizer import Packet
 from realtime_tts.session.messages import (
-    AudioPacket,
+    AudioPackets,
     Cancel,
     ClientMessage,
     CloseSession,
@@ -155,14 +155,14 @@ def test_what_loud_audio_has_under_way_is_held_for_a_resume(make_driver: Callabl
     driver = make_driver()
     driver.receive(Text("c", "One two three. ", audio=AudioFormat("pcm_s16le", 48_000)))
     for number in range(8 * 50):
-        driver.session.audio("c", Packet(bytes(2 * 960), 960 * number, 960), driver.now)
+        driver.session.audio("c", [Packet(bytes(2 * 960), 960 * number, 960)], driver.now)
         if number % 50 == 49 and number > 150:
             driver.wait(1)
-    sent = driver.of(AudioPacket)
+    sent = driver.of(AudioPackets)
     assert len(sent) == 8 * 50
     driver.session.connection_lost(driver.now)
     driver.session.resume(Resume("s1", {"c": sent[-151].sequence}), driver.now)
-    again = [message for message in driver.drain() + driver.wait(5) if isinstance(message, AudioPacket)]
+    again = [message for message in driver.drain() + driver.wait(5) if isinstance(message, AudioPackets)]
     assert again == sent[-150:]
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 from session_driver import Driver
 
+from realtime_tts.audio.packetizer import Packet
 from realtime_tts.errors import EngineLost, SessionNotFound
 from realtime_tts.session.messages import (
-    AudioPacket,
+    AudioPackets,
     Cancel,
     CancelAcknowledged,
     CancelContext,
@@ -79,8 +80,8 @@ def test_what_was_made_meanwhile_waits_and_follows_in_order(driver: Driver) -> N
     assert driver.sent_ms("c") == 1000
     _, again = resume(driver, c=40)
     assert [m.sequence for m in again] == list(range(41, 63))
-    assert [m.pts_samples for m in again if isinstance(m, AudioPacket)] == [960 * i for i in range(39, 60)]
-    assert [type(m) for m in again if not isinstance(m, AudioPacket)] == [Flushed]
+    assert [m.pts_samples for m in again if isinstance(m, AudioPackets)] == [960 * i for i in range(39, 60)]
+    assert [type(m) for m in again if not isinstance(m, AudioPackets)] == [Flushed]
 
 
 def test_messages_sent_again_are_paced_like_any_others(driver: Driver) -> None:
@@ -89,7 +90,7 @@ def test_messages_sent_again_are_paced_like_any_others(driver: Driver) -> None:
     driver.wait(8)
     driver.session.connection_lost(driver.now)
     _, again = resume(driver, c=51)
-    resent_ms = 20 * sum(isinstance(m, AudioPacket) for m in again)
+    resent_ms = 20 * sum(isinstance(m, AudioPackets) for m in again)
     assert resent_ms == 3000
     driver.wait(1)
     assert driver.sent_ms("c") - 11_000 - 3000 == pytest.approx(1000, abs=101)
@@ -176,7 +177,7 @@ def test_a_context_that_failed_meanwhile_says_so_after_its_audio(driver: Driver)
     driver.session.failed("c", EngineLost("gone"), driver.now)
     found, again = resume(driver, c=49)
     assert found["c"].state == "finished"
-    assert [type(m) for m in again] == [AudioPacket, AudioPacket, Flushed, ContextFailed]
+    assert [type(m) for m in again] == [AudioPackets, AudioPackets, Flushed, ContextFailed]
     assert [m.sequence for m in again] == [50, 51, 52, 53]
 
 
@@ -233,7 +234,7 @@ def test_a_connection_may_break_again_while_messages_are_sent_again(driver: Driv
     driver.say("c", "One two three. ")
     driver.speak("c", 0, 20_000)
     driver.wait(8)
-    everything = [m for m in driver.sent if isinstance(m, AudioPacket | Words | ContextStarted)]
+    everything = [m for m in driver.sent if isinstance(m, AudioPackets | Words | ContextStarted)]
     driver.session.connection_lost(driver.now)
     _, first = resume(driver, c=51)
     driver.session.connection_lost(driver.now)
@@ -327,7 +328,7 @@ def test_what_was_heard_need_not_be_kept(driver: Driver) -> None:
 def test_retained_messages_are_bounded_in_bytes_and_age() -> None:
     buffer = ResumeBuffer(retain_s=30)
     for index in range(1000):
-        buffer.add(AudioPacket(f"c{index % 3}", index, 1, index * 960, 960, bytes(100)), index / 100)
+        buffer.add(AudioPackets(f"c{index % 3}", index, 1, (Packet(bytes(100), index * 960, 960),)), index / 100)
         buffer.shrink(10_000)
         assert buffer.num_bytes <= 10_000
     buffer.add(Flushed("d", 0, None, 0), 100)
@@ -338,8 +339,8 @@ def test_retained_messages_are_bounded_in_bytes_and_age() -> None:
 
 def test_retention_evicts_the_oldest_whatever_its_context() -> None:
     buffer = ResumeBuffer(retain_s=30)
-    buffer.add(AudioPacket("a", 0, 1, 0, 960, bytes(400)), 0)
-    buffer.add(AudioPacket("b", 0, 2, 0, 960, bytes(400)), 1)
+    buffer.add(AudioPackets("a", 0, 1, (Packet(bytes(400), 0, 960),)), 0)
+    buffer.add(AudioPackets("b", 0, 2, (Packet(bytes(400), 0, 960),)), 1)
     buffer.shrink(1000)
     assert buffer.take_after("a", -1) == []
     assert len(buffer.take_after("b", -1)) == 1

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packetizer import Packet
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError, VoiceNotFound
-from realtime_tts.session.messages import AudioPacket, ServerMessage, Text
+from realtime_tts.session.messages import AudioPackets, ServerMessage, Text
 from realtime_tts.session.session import Session
 from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig
 
@@ -132,6 +132,22 @@ def resolve(defaults: Choices, overrides: Choices) -> ContextSettings:
     return ContextSettings(voice, audio, over.seed or 7, under.cfg or 2.0, steps, over.language or "en", mode)
 
 
+def numbered_packets(first: int, num_packets: int) -> list[Packet]:
+    """Packets of 20 ms, whose payload counts them."""
+    return [Packet(index.to_bytes(4, "big"), index * 960, 960) for index in range(first, first + num_packets)]
+
+
+def one_by_one(messages: Iterable[ServerMessage]) -> list[ServerMessage]:
+    """The messages as a client gets them, each packet on its own."""
+    single: list[ServerMessage] = []
+    for message in messages:
+        if isinstance(message, AudioPackets):
+            single += [message.between(place, place + 1) for place in range(len(message.packets))]
+        else:
+            single.append(message)
+    return single
+
+
 class Driver:
     """A session, its clock, and all that it has said; speaks for the engine on demand."""
 
@@ -161,7 +177,7 @@ class Driver:
 
     def drain(self) -> list[ServerMessage]:
         """What is sent now."""
-        sent = self.session.messages_to_send(self.now)
+        sent = one_by_one(self.session.messages_to_send(self.now))
         self.sent += sent
         self.did += self.session.events()
         return sent
@@ -182,21 +198,19 @@ class Driver:
 
     def give(self, context_id: str, num_packets: int = 1) -> list[ServerMessage]:
         """Packets of 20 ms, whose payload counts them."""
-        for _ in range(num_packets):
-            index = self._pts.get(context_id, 0)
-            self._pts[context_id] = index + 1
-            packet = Packet(index.to_bytes(4, "big"), index * 960, 960)
-            self.session.audio(context_id, packet, self.now)
+        self._deliver(context_id, num_packets)
         return self.drain()
 
     def speak(self, context_id: str, segment_index: int, audio_ms: float) -> list[ServerMessage]:
         """A whole segment at once."""
-        for _ in range(round(audio_ms / FRAME_MS)):
-            index = self._pts.get(context_id, 0)
-            self._pts[context_id] = index + 1
-            self.session.audio(context_id, Packet(index.to_bytes(4, "big"), index * 960, 960), self.now)
+        self._deliver(context_id, round(audio_ms / FRAME_MS))
         self.session.segment_progress(context_id, segment_index, audio_ms, True, self.now)
         return self.drain()
+
+    def _deliver(self, context_id: str, num_packets: int) -> None:
+        first = self._pts.get(context_id, 0)
+        self._pts[context_id] = first + num_packets
+        self.session.audio(context_id, numbered_packets(first, num_packets), self.now)
 
     def finish(self, context_id: str) -> list[ServerMessage]:
         self.session.audio_finished(context_id, self.now)
@@ -212,4 +226,4 @@ class Driver:
         return [event for event in self.did if isinstance(event, kind)]
 
     def sent_ms(self, context_id: str) -> float:
-        return FRAME_MS * len(self.of(AudioPacket, context_id))
+        return FRAME_MS * len(self.of(AudioPackets, context_id))

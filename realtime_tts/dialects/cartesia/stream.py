@@ -17,7 +17,7 @@ from realtime_tts.dialects.cartesia.tags import TagFilter
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, error_classes
 from realtime_tts.session.messages import (
-    AudioPacket,
+    AudioPackets,
     Cancel,
     ClientMessage,
     ContextCancelled,
@@ -128,8 +128,9 @@ class CartesiaDialect:
         context_id = getattr(message, "context_id", None)
         if context_id is None or (context := self._contexts.get(context_id)) is None:
             return []
-        if isinstance(message, AudioPacket):
-            return [events.chunk(context_id, message.payload, flush_id=context.num_flushed + 1)]
+        if isinstance(message, AudioPackets):
+            flush_id = context.num_flushed + 1
+            return [events.chunk(context_id, packet.payload, flush_id=flush_id) for packet in message.packets]
         if isinstance(message, Words) and context.wants_words:
             return [events.timestamps(context_id, message.words, flush_id=context.num_flushed + 1)]
         if isinstance(message, Flushed):

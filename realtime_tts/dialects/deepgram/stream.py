@@ -15,7 +15,7 @@ from realtime_tts.dialects.deepgram.requests import read_params, read_raw_format
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidMessage
 from realtime_tts.session.messages import (
-    AudioPacket,
+    AudioPackets,
     Cancel,
     CancelAcknowledged,
     ClientMessage,
@@ -104,8 +104,8 @@ class DeepgramDialect:
     # ---- to the client -------------------------------------------------------------------------------------------
 
     def serialize(self, message: ServerMessage) -> list[str | bytes]:
-        if isinstance(message, AudioPacket):
-            return [message.payload]
+        if isinstance(message, AudioPackets):
+            return [packet.payload for packet in message.packets]
         if isinstance(message, ContextDone):
             self._num_flushed += 1
             return [_render("Flushed", sequence_id=self._num_flushed - 1)]

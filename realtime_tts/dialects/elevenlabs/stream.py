@@ -22,7 +22,7 @@ from realtime_tts.dialects.elevenlabs.voice_settings import parse_speed
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.session.messages import (
-    AudioPacket,
+    AudioPackets,
     Cancel,
     ClientMessage,
     ContextCancelled,
@@ -206,8 +206,8 @@ class ElevenLabsDialect:
         turn = self._turns.get(message.context_id) if isinstance(message, ContextMessage) else None
         if turn is None:
             return []
-        if isinstance(message, AudioPacket):
-            return [self._rendered(turn, message.payload)] if message.payload else []
+        if isinstance(message, AudioPackets):
+            return [self._rendered(turn, packet.payload) for packet in message.packets if packet.payload]
         if isinstance(message, Words):
             turn.known.extend(turn.times.place(message.words))
         elif isinstance(message, Flushed):
