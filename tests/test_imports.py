@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {
         "model",
         "workers.frames",
+        "workers.heap",
         "workers.location",
         "workers.policy",
         "workers.reception",

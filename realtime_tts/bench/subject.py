@@ -12,9 +12,10 @@ import torch
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.stages import StageClock
 from realtime_tts.engine.setup import EngineOptions, make_engine
-from realtime_tts.engine.worker import load_checkpoint, rss_bytes
+from realtime_tts.engine.worker import load_checkpoint
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.workers import frames
+from realtime_tts.workers.heap import resident_bytes
 
 _MAX_WAITING = 1_000_000  # nobody is turned away: who waits is counted as waiting
 
@@ -56,9 +57,9 @@ class Subject:
     def memory(self) -> dict[str, float]:
         """MiB: of the device what tensors held at most and what is reserved for them; of the process on the CPU."""
         if self.device.type != "cuda":
-            return {"rss_mib": rss_bytes() / 2**20}
+            return {"rss_mib": resident_bytes() / 2**20}
         peak, reserved = torch.cuda.max_memory_allocated(self.device), torch.cuda.memory_reserved(self.device)
-        return {"peak_mib": peak / 2**20, "reserved_mib": reserved / 2**20, "rss_mib": rss_bytes() / 2**20}
+        return {"peak_mib": peak / 2**20, "reserved_mib": reserved / 2**20, "rss_mib": resident_bytes() / 2**20}
 
     def describe(self) -> dict[str, Any]:
         """What was measured, for the record."""

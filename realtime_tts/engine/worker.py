@@ -15,7 +15,6 @@ import dataclasses
 import gc
 import logging
 import os
-import resource
 import signal
 import sys
 import threading
@@ -39,6 +38,7 @@ from realtime_tts.errors import EngineError, EngineStartError, RealtimeTTSError
 from realtime_tts.model.adapter_file import Adapter, read_adapter
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.workers import frames
+from realtime_tts.workers.heap import GIVE_BACK_EVERY_S, HeapKeeper, resident_bytes
 from realtime_tts.workers.location import local_directory
 from realtime_tts.workers.reception import Reception
 from realtime_tts.workers.socket_directory import clients_path
@@ -61,6 +61,7 @@ class Worker:
         self.engine, self.writer, self._ready = engine, writer, ready
         self.reception = Reception(ready, self._take)
         self._loop = asyncio.get_running_loop()
+        self._heap = HeapKeeper()  # the engine's thread's
         self._wake = threading.Event()
         self._has_room = threading.Event()  # what is made is taken
         self._has_room.set()
@@ -116,11 +117,14 @@ class Worker:
             while not self._stopping:
                 self._has_room.wait()
                 self._wake.clear()
-                if self.engine.step():
+                has_worked = self.engine.step()
+                self._heap.keep(time.monotonic())  # between two steps, when none of them has scratch
+                if has_worked:
                     continue
                 if self.engine.is_draining and self.engine.is_idle:
                     break
-                self._wake.wait(self.engine.idle_s())
+                idle_s = self.engine.idle_s()
+                self._wake.wait(GIVE_BACK_EVERY_S if idle_s is None else min(idle_s, GIVE_BACK_EVERY_S))
         except BaseException as error:
             logger.exception("the engine failed")
             self._failure = error
@@ -209,23 +213,13 @@ class Worker:
             await asyncio.sleep(HEARTBEAT_S)
 
     def _send_stats(self) -> None:
-        stats = dataclasses.replace(self.engine.stats(), rss_bytes=rss_bytes())
+        stats = dataclasses.replace(self.engine.stats(), rss_bytes=resident_bytes(), kept_bytes=self._heap.kept_bytes)
         if self._has_room.is_set():
             self.reception.beat(stats)
         else:  # it stands still for want of a reader, which is no fault of its own
             stats = dataclasses.replace(stats, running=0, parked=stats.parked + stats.running)
         if self.writer.transport.get_write_buffer_size() <= _MAX_UNSENT_STATS_BYTES:
             self.writer.write(frames.encode(stats))
-
-
-def rss_bytes() -> int:
-    """Resident memory; the peak where the current value cannot be read."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def load_checkpoint(options: EngineOptions) -> tuple[LoadedModel, torch.device]:

@@ -6,15 +6,14 @@ import asyncio
 import contextlib
 import ctypes
 import gc
-import os
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
+
+from realtime_tts.workers.heap import give_back, resident_bytes
 
 _M_ARENA_MAX = -8  # of glibc's malloc.h
 _MAX_ARENAS = 2
 _SWITCH_INTERVAL_S = 0.0005
-_STATM = Path("/proc/self/statm")
 _TRIM_EVERY_S, _TRIM_EVERY_AT_MOST_S = 10.0, 80.0  # the longer, the more often there was nothing to be had
 _WORTH_BYTES = 8 * 1024 * 1024
 
@@ -35,30 +34,21 @@ async def keep_heap_small(run: Callable[[Callable[[], None]], Awaitable[None]]) 
 
     glibc keeps it: a wave of clients that has passed would cost as much as its peak until the process ends.
     """
-    low, wait_s = _resident_bytes(), _TRIM_EVERY_S
+    low, wait_s = resident_bytes(), _TRIM_EVERY_S
     while True:
         await asyncio.sleep(wait_s)
-        before = _resident_bytes()
+        before = resident_bytes()
         if before > low + _WORTH_BYTES:
             await run(_trim)
-            was_worth = _resident_bytes() < before - _WORTH_BYTES
+            was_worth = resident_bytes() < before - _WORTH_BYTES
             wait_s = _TRIM_EVERY_S if was_worth else min(2 * wait_s, _TRIM_EVERY_AT_MOST_S)
-        low = min(low, _resident_bytes())
+        low = min(low, resident_bytes())
 
 
 def _trim() -> None:
     """Takes 10 to 30 ms, in which other threads may have to wait for memory: nothing to do often."""
     gc.collect()  # sessions that are over may hold each other
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def _resident_bytes() -> int:
-    """Memory of this process; 0 where the system does not tell."""
-    try:
-        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
+    give_back()
 
 
 def switch_quickly() -> None:

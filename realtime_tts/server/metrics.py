@@ -28,6 +28,7 @@ _ENGINE_GAUGES = (
     "free_slots",
     "busy_ms",
     "rss_bytes",
+    "kept_bytes",
 )
 _FAULTS = {
     "end_cut": "ends_cut",

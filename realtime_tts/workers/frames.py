@@ -306,6 +306,7 @@ class Stats(Message):
     skips: int = 0
     repeats: int = 0
     rss_bytes: int = 0
+    kept_bytes: int = 0  # anonymous memory right after what was free had been given back; 0: nobody can tell
 
 
 M = TypeVar("M", bound=Message)

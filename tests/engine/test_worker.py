@@ -22,7 +22,7 @@ from processes import supervisors, worker_pids
 
 from realtime_tts.engine.worker import Worker
 from realtime_tts.errors import AudioDecodeError, CheckpointError, ConfigError, EngineError, EngineLost
-from realtime_tts.workers import frames
+from realtime_tts.workers import frames, heap
 from realtime_tts.workers.client import EngineClient, EngineState, RequestStream
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec, worker_command
 
@@ -337,6 +337,28 @@ async def test_a_worker_waits_for_its_only_client_and_is_not_taken_for_hung(
     reader = await worker.connect(SPEAK)
     assert await worker.until_it_stands_still(engine) < 400
     assert await read_audio(reader, 400) == list(range(400))
+    worker.writer.close()
+    assert await worker.ended.get() is None
+
+
+async def test_free_memory_is_given_back_between_steps_and_when_idle(
+    monkeypatch: pytest.MonkeyPatch, beside: Callable[..., Any]
+) -> None:
+    engine = CountingEngine(max_steps=3)
+    seen: list[tuple[str, int]] = []
+    monkeypatch.setattr(heap, "GIVE_BACK_EVERY_S", 0.0)
+    monkeypatch.setattr(heap, "give_back", lambda: seen.append((threading.current_thread().name, engine.num_steps)))
+    monkeypatch.setattr(heap, "anonymous_bytes", lambda: 123)
+    worker = await beside(engine)
+    reader = await worker.connect(SPEAK)
+    decoder, kept = frames.Decoder(), 0
+    while not kept or engine.num_steps < 3:
+        for message in decoder.feed(await reader.read(1 << 18)):
+            kept = message.kept_bytes if isinstance(message, frames.Stats) else kept
+    assert kept == 123
+    await until(lambda: [steps for _, steps in seen].count(3) > 1)  # with the last step, and again without one
+    assert {1, 2} < {steps for _, steps in seen}
+    assert {name for name, _ in seen} == {"engine"}
     worker.writer.close()
     assert await worker.ended.get() is None
 

@@ -35,7 +35,7 @@ async def trims(
         mib = in_use_mib
 
     monkeypatch.setattr(interpreter.asyncio, "sleep", sleep)
-    monkeypatch.setattr(interpreter, "_resident_bytes", lambda: round(mib * MIB))
+    monkeypatch.setattr(interpreter, "resident_bytes", lambda: round(mib * MIB))
     with pytest.raises(asyncio.CancelledError):
         await interpreter.keep_heap_small(run)
     return found
@@ -55,4 +55,4 @@ async def test_while_it_is_in_use_it_is_tried_less_and_less_often(monkeypatch: p
 
 async def test_trimming_is_harmless() -> None:
     interpreter._trim()
-    assert interpreter._resident_bytes() >= 0
+    assert interpreter.resident_bytes() >= 0
