@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,14 +43,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
 
 
-def pytest_collection_finish() -> None:
-    """What all tests have imported leaves the garbage collections for good: each full one took 0.3 s of it.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What all tests import leaves the garbage collections for good: each full one would take 0.3 s of it.
 
     A server that runs in this process would do the same when it starts, and take it back when it ends.
     """
-    gc.collect()
+    gc.disable()
+    result = yield
+    gc.enable()
     gc.freeze()
     gc.freeze = gc.unfreeze = lambda: None
+    return result
 
 
 def open_files() -> dict[str, str]:
