@@ -13,7 +13,7 @@ from realtime_tts.bench.server_process import RunningServer, running_server
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[RunningServer]:
-    with running_server() as running:
+    with running_server("--max-queued", "16") as running:  # on a slow machine speech waits, and is not refused
         yield running
 
 
