@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import random
 import signal
@@ -198,8 +199,10 @@ class Campaign:
         result = self.result
         while True:
             due = self.clock() + SAMPLE_S
+            kept_mib = await asyncio.to_thread(self._server.worker_kept_mib)
             for name, one in self._server.samples(self.clock()).items():
-                result.samples[name].append(one)
+                told = dataclasses.replace(one, kept_mib=kept_mib) if name == "worker" else one
+                result.samples[name].append(told)
             result.in_flight.append((self.clock(), self._load_maker.num_in_flight))
             result.load_average.append(os.getloadavg()[0])
             await asyncio.sleep(max(0.0, due - self.clock()))

@@ -13,9 +13,10 @@ from benchmarks.soak.process import Sample
 
 MAX_SLOPE_MB_PER_H = 1.0
 MAX_RATIO = 1.2
-WARM_UP_S = 60.0  # a burst after an outage takes memory that stays with the process
+WARM_UP_S = 180.0  # the largest step, the most clients: what they allocate for good, and how pages come to lie
 BLOCK_S = 20.0  # neighbouring samples say the same; a block of them counts once
-_MIN_BLOCKS = 4
+_MIN_BLOCKS = 8
+_Z_95 = 1.96  # of the normal distribution
 _MIB_PER_S_IN_MB_PER_H = 3600 * 1.048576
 
 
@@ -38,22 +39,22 @@ class Estimate:
 
 
 def memory_slope(samples: Sequence[Sample]) -> Estimate | None:
-    """Growth in MB/h of the anonymous memory of the last process among them, after its warm-up.
+    """Growth in MB/h of what the last process among them keeps, after its warm-up; None if there is too little.
 
-    None if there is too little.
+    The median of the slopes between any two blocks (Theil and Sen), with the interval that Kendall's statistic gives: a
+    step at one end does not tilt it, steps that go on do, as a leak in a heap of whole pages makes them.
     """
     last = [sample for sample in samples if sample.pid == samples[-1].pid]
     blocks = _blocks([sample for sample in last if sample.at_s >= last[0].at_s + WARM_UP_S])
-    free = len(blocks) - 2
-    if len(blocks) < _MIN_BLOCKS:
+    count = len(blocks)
+    if count < _MIN_BLOCKS:
         return None
     at_s, mib = np.array(blocks).T
-    x, y = at_s - at_s.mean(), mib - mib.mean()
-    slope = float(x @ y / (x @ x))
-    residual = y - slope * x
-    error = float(np.sqrt(residual @ residual / free / (x @ x)))
-    value, half = slope * _MIB_PER_S_IN_MB_PER_H, _student_95(free) * error * _MIB_PER_S_IN_MB_PER_H
-    return Estimate(value, value - half, value + half)
+    first, second = np.triu_indices(count, 1)
+    slopes = np.sort((mib[second] - mib[first]) / (at_s[second] - at_s[first])) * _MIB_PER_S_IN_MB_PER_H
+    spread = _Z_95 * np.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    low = max(0, int((len(slopes) - spread) / 2))
+    return Estimate(float(np.median(slopes)), float(slopes[low]), float(slopes[-1 - low]))
 
 
 def _blocks(samples: Sequence[Sample]) -> list[tuple[float, float]]:
@@ -61,15 +62,7 @@ def _blocks(samples: Sequence[Sample]) -> list[tuple[float, float]]:
     blocks: dict[int, list[Sample]] = defaultdict(list)
     for sample in samples:
         blocks[int((sample.at_s - samples[0].at_s) / BLOCK_S)].append(sample)
-    return [(float(np.mean([s.at_s for s in block])), min(s.anonymous_mib for s in block)) for block in blocks.values()]
-
-
-def _student_95(degrees: int) -> float:
-    """Two-sided 95 % quantile of Student's t; within 1 % from two degrees on."""
-    if degrees == 2:
-        return 4.30
-    z = 1.96
-    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+    return [(float(np.mean([s.at_s for s in block])), min(s.settled_mib for s in block)) for block in blocks.values()]
 
 
 def judge_slope(slope: Estimate | None) -> Verdict:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,16 @@ READY_S, DRAINED_S, GONE_S = 180.0, 90.0, 10.0
 POLL_S = 0.1
 _ROOT = Path(__file__).resolve().parents[2]
 _TORCH_CACHE = "torchinductor_"
+_KEPT = re.compile(r"^realtime_tts_engine_kept_bytes (\S+)$", re.M)
 _STATUS = ("RssAnon", "VmRSS", "Threads")
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One process at one moment."""
+    """One process at one moment.
+
+    kept_mib: what it says it keeps, right after it gave free memory back; None: it does not say.
+    """
 
     at_s: float
     pid: int
@@ -34,6 +39,12 @@ class Sample:
     resident_mib: float
     num_fds: int
     num_threads: int
+    kept_mib: float | None = None
+
+    @property
+    def settled_mib(self) -> float:
+        """What is in use, as far as can be known."""
+        return self.anonymous_mib if self.kept_mib is None else self.kept_mib
 
 
 def sample(pid: int, at_s: float) -> Sample | None:
@@ -169,6 +180,15 @@ class ServerUnderTest:
         pids = {"gateway": self.pid, "worker": self.worker_pid}
         found = {name: sample(pid, at_s) for name, pid in pids.items() if pid is not None}
         return {name: one for name, one in found.items() if one is not None}
+
+    def worker_kept_mib(self) -> float | None:
+        """As the gateway's metrics have it; None: there is no such figure, or nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=1) as response:
+                found = _KEPT.search(response.read().decode())
+        except OSError:
+            return None
+        return float(found[1]) / 2**20 or None if found else None
 
     def temporary_files(self) -> list[str]:
         return sorted(name for name in os.listdir(self.temporary) if not name.startswith(_TORCH_CACHE))

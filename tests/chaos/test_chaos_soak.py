@@ -114,13 +114,52 @@ def life(pid: int, seconds: int, level_mib: float, mib_per_s: float) -> list[Sam
     return [Sample(t, pid, level_mib + mib_per_s * t + 0.01 * (t % 7), 0.0, 0, 0) for t in map(float, range(seconds))]
 
 
+LEAK = 10 / (3600 * 1.048576)  # MiB a second that make 10 MB/h
+
+
 def test_memory_that_grows_is_told_from_memory_that_does_not() -> None:
-    leak = 10 / (3600 * 1.048576)  # 10 MB/h
-    slope = memory_slope(life(1, 600, 300.0, 0.0) + life(2, 900, 95.0, leak))
+    slope = memory_slope(life(1, 600, 300.0, 0.0) + life(2, 900, 95.0, LEAK))
     assert slope is not None
     assert slope.value == pytest.approx(10, abs=1)
     assert judge_slope(slope) is Verdict.FAIL
     assert judge_slope(memory_slope(life(1, 1200, 80.0, 0.0))) is Verdict.PASS
+
+
+def test_what_a_process_takes_while_it_warms_up_is_no_leak() -> None:
+    """As the worker did before it gave free memory back: steps, up to what its largest step takes."""
+    steps = [Sample(t, 1, 455.0 + min(57, 19 * (t // 55)), 0.0, 0, 0) for t in map(float, range(900))]
+    assert judge_slope(memory_slope(steps)) is Verdict.PASS
+    assert judge_slope(memory_slope([one for one in steps if one.at_s < 240])) is Verdict.UNKNOWN  # too little is left
+
+
+@pytest.mark.parametrize("at_s", [250, 750])
+def test_one_step_at_either_end_does_not_tilt_it(at_s: int) -> None:
+    def stepping(leak: float) -> list[Sample]:
+        return [
+            dataclasses.replace(one, anonymous_mib=one.anonymous_mib + 5.0 * (one.at_s > at_s))
+            for one in life(1, 900, 385.0, leak)
+        ]
+
+    assert judge_slope(memory_slope(stepping(0.0))) is Verdict.PASS
+    assert judge_slope(memory_slope(stepping(LEAK))) is Verdict.FAIL
+
+
+@pytest.mark.parametrize("page_mib", [0.004, 0.25, 1.0])
+def test_a_leak_in_pieces_of_any_allocator_fails(page_mib: float) -> None:
+    leaking = [
+        dataclasses.replace(one, anonymous_mib=385.0 + one.anonymous_mib // page_mib * page_mib)
+        for one in life(1, 900, 0.0, LEAK)
+    ]
+    assert judge_slope(memory_slope(leaking)) is Verdict.FAIL
+
+
+def test_what_a_process_says_it_keeps_is_judged_whatever_lies_free() -> None:
+    def told(leak: float) -> list[Sample]:
+        scratch = [Sample(t, 1, 390.0 + 7.0 * (t // 30 % 13), 0.0, 0, 0, 380.0) for t in map(float, range(900))]
+        return [dataclasses.replace(one, kept_mib=380.0 + leak * one.at_s) for one in scratch]
+
+    assert judge_slope(memory_slope(told(0.0))) is Verdict.PASS
+    assert judge_slope(memory_slope(told(LEAK))) is Verdict.FAIL
 
 
 def test_a_short_life_says_nothing_about_memory() -> None:
