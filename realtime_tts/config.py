@@ -61,10 +61,31 @@ class EngineConfig:
     max_load: float = setting(
         0.0, "Share of real time beyond which a worker takes no new context; 0: it takes all.", minimum=0, maximum=1
     )
+    adapters: tuple[tuple[str, str], ...] = setting(
+        (),
+        "LoRA adapters to load at the start, as name=directory,other=directory; in the file a table [engine.adapters].",
+    )
+    adapters_dir: str = setting(
+        "", "Directory with more adapters, each in a directory of its name: these can be loaded while the server runs."
+    )
+    max_adapters: int = setting(
+        0,
+        "Adapters loaded at a time, whose memory is held from the start; 0: those of --adapters, and 4 with "
+        "--adapters-dir.",
+        minimum=0,
+        maximum=64,
+    )
+    max_adapter_rank: int = setting(32, "The largest rank of an adapter.", minimum=1, maximum=256)
+    adapter_mlp: bool = setting(False, "Adapters may change the MLPs too, which takes three times their memory.")
     worker_start_timeout_s: float = setting(600.0, "A worker that is not ready after this is started anew.", minimum=1)
     worker_hang_timeout_s: float = setting(
         5.0, "A worker that stands still for this long with work to do is ended.", minimum=0.5
     )
+
+    @property
+    def adapter_room(self) -> int:
+        """How many adapters a worker has room for."""
+        return self.max_adapters or max(len(self.adapters), 4 if self.adapters_dir else 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 from realtime_tts.api.timed import Chunk, TimedChunk, samples_of, with_words
 from realtime_tts.errors import Draining, EngineClosed, EngineLost, EngineStartError, InvalidRequest
 from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
+from realtime_tts.speech.adapters import AdapterRegistry
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.speech.recordings import RecordingLike, VoiceRecordings
@@ -52,6 +53,8 @@ class AsyncTTS:
         dtype, threads, max_streams, num_blocks: None lets the worker choose.
         language: in which numbers, dates and the like are read.
         lexicon: for all speech: words with their respellings, or a file of them, JSON or the W3C's PLS.
+        adapters: LoRA adapters to load: directories, by the names that `generate` takes. docs/adapters.md has more.
+        max_adapter_rank, adapter_mlp: how large an adapter may be, and whether it may change the MLPs.
         workers: start these instead (tests, other machines' launchers).
     """
 
@@ -66,16 +69,28 @@ class AsyncTTS:
         num_blocks: int | None = None,
         language: str = "en",
         lexicon: Mapping[str, str] | str | Path | None = None,
+        adapters: Mapping[str, str | Path] | None = None,
+        max_adapter_rank: int = 32,
+        adapter_mlp: bool = False,
         workers: Sequence[WorkerSpec] | None = None,
     ) -> None:
         if workers is None:
             command = functools.partial(
-                worker_command, str(model), dtype=dtype, threads=threads, max_streams=max_streams, num_blocks=num_blocks
+                worker_command,
+                str(model),
+                dtype=dtype,
+                threads=threads,
+                max_streams=max_streams,
+                num_blocks=num_blocks,
+                max_adapters=len(adapters or ()),
+                max_adapter_rank=max_adapter_rank,
+                adapter_mlp=adapter_mlp,
             )
             devices = [device] if isinstance(device, str) else device
             workers = [WorkerSpec(command(name), name) for name in devices]
         self._client = EngineClient(workers)
         self._voices = VoiceRegistry(self._client)
+        self._adapters, self._adapters_wanted = AdapterRegistry(self._client), dict(adapters or {})
         self._language = language
         self._lexicons = Lexicons(lexicon or "")
         self._speakers: set[Speaker] = set()
@@ -85,11 +100,12 @@ class AsyncTTS:
         """Load the model; returns when it is warm. Called by ``async with``.
 
         Raises:
-            CheckpointError, ConfigError, EngineStartError: it cannot be loaded.
+            CheckpointError, ConfigError, EngineStartError: it cannot be loaded, or an adapter cannot.
             EngineClosed: it was closed before.
         """
         self._check_open()
         await self._client.start()
+        await self._adapters.load_all({name: str(path) for name, path in self._adapters_wanted.items()})
 
     async def close(self) -> None:
         """End the workers; running generations end with EngineClosed, as do later calls. Idempotent."""
@@ -188,6 +204,7 @@ class AsyncTTS:
         sentence_pause_ms: float | None = None,
         language: str | None = None,
         lexicon: Mapping[str, str] | None = None,
+        adapter: str | None = None,
         max_length_s: float | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """Speak a text, or a stream of pieces of one (an LLM's deltas) while it is being written.
@@ -211,6 +228,7 @@ class AsyncTTS:
             sentence_pause_ms: silence between two sentences, beside what the voice makes of their ends; up to 3000.
             language: of the text's numbers, dates and the like, where it is not the model's own.
             lexicon: words and phrases, and how each is written so that it is read right: ``{"nginx": "engine x"}``.
+            adapter: a name of those that this TTS was made with; None: the model as it is.
                 It comes before the one that the model was loaded with.
             max_length_s: stop after so much audio.
 
@@ -230,6 +248,7 @@ class AsyncTTS:
             volume=volume,
             sentence_pause_ms=sentence_pause_ms,
             lexicon=tuple((lexicon or {}).items()),
+            adapter=adapter,
         )
         manner = _Manner(voice, recordings, params, max_length_s)
         async with contextlib.aclosing(self._speak(text, manner)) as pieces:
@@ -255,6 +274,7 @@ class AsyncTTS:
         sentence_pause_ms: float | None = None,
         language: str | None = None,
         lexicon: Mapping[str, str] | None = None,
+        adapter: str | None = None,
         max_length_s: float | None = None,
     ) -> AsyncGenerator[TimedChunk, None]:
         """As `generate`, with the words that are heard: for subtitles, or to know what was heard at a barge-in.
@@ -273,6 +293,7 @@ class AsyncTTS:
             volume=volume,
             sentence_pause_ms=sentence_pause_ms,
             lexicon=tuple((lexicon or {}).items()),
+            adapter=adapter,
         )
         manner = _Manner(voice, recordings, params, max_length_s)
         async with contextlib.aclosing(self._speak(text, manner)) as pieces:
@@ -326,6 +347,7 @@ class AsyncTTS:
             language=self._language,
             stall_flush_s=_STALL_FLUSH_S,
             lexicons=self._lexicons,
+            adapters=self._adapters.names,
             draw_seed=lambda: 0,  # never drawn: `generate` has a seed of its own
         )
 

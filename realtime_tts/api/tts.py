@@ -33,6 +33,9 @@ class TTS:
         num_blocks: int | None = None,
         language: str = "en",
         lexicon: Mapping[str, str] | str | Path | None = None,
+        adapters: Mapping[str, str | Path] | None = None,
+        max_adapter_rank: int = 32,
+        adapter_mlp: bool = False,
         workers: Sequence[WorkerSpec] | None = None,
     ) -> None:
         self._tts = AsyncTTS(
@@ -44,6 +47,9 @@ class TTS:
             num_blocks=num_blocks,
             language=language,
             lexicon=lexicon,
+            adapters=adapters,
+            max_adapter_rank=max_adapter_rank,
+            adapter_mlp=adapter_mlp,
             workers=workers,
         )
         self._closed = False
@@ -119,6 +125,7 @@ class TTS:
         sentence_pause_ms: float | None = None,
         language: str | None = None,
         lexicon: Mapping[str, str] | None = None,
+        adapter: str | None = None,
         max_length_s: float | None = None,
     ) -> Generator[Chunk, None, None]:
         """As `AsyncTTS.generate`; breaking out of the loop cancels at once."""
@@ -138,6 +145,7 @@ class TTS:
             sentence_pause_ms=sentence_pause_ms,
             language=language,
             lexicon=lexicon,
+            adapter=adapter,
             max_length_s=max_length_s,
         )
         return self._iterate(chunks)
@@ -160,6 +168,7 @@ class TTS:
         sentence_pause_ms: float | None = None,
         language: str | None = None,
         lexicon: Mapping[str, str] | None = None,
+        adapter: str | None = None,
         max_length_s: float | None = None,
     ) -> Generator[TimedChunk, None, None]:
         """As `AsyncTTS.generate_timed`."""
@@ -179,6 +188,7 @@ class TTS:
             sentence_pause_ms=sentence_pause_ms,
             language=language,
             lexicon=lexicon,
+            adapter=adapter,
             max_length_s=max_length_s,
         )
         return self._iterate(chunks)

@@ -27,6 +27,9 @@ def worker_specs(config: EngineConfig, *, quiet: bool = False) -> list[WorkerSpe
                 threads=config.threads,
                 max_streams=config.max_streams,
                 num_blocks=config.num_blocks,
+                max_adapters=config.adapter_room,
+                max_adapter_rank=config.max_adapter_rank,
+                adapter_mlp=config.adapter_mlp,
             )
             + extra,
             name=f"worker-{index}",

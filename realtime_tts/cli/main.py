@@ -15,6 +15,7 @@ COMMANDS = {
     "serve": ("realtime_tts.cli.serve", "Start the server and the playground."),
     "say": ("realtime_tts.cli.say", "Speak text: to the speaker, a file or a pipe."),
     "voices": ("realtime_tts.cli.voices", "List the voices of a model or a server; add and delete them."),
+    "adapters": ("realtime_tts.cli.adapters", "List, load and unload a server's LoRA adapters."),
     "lexicon": ("realtime_tts.cli.lexicon", "Check a pronunciation lexicon, and how a text is read with it."),
     "doctor": ("realtime_tts.cli.doctor", "Say what this machine gives, and why."),
     "bench": ("realtime_tts.cli.bench", "Measure the engine and the server on this machine."),

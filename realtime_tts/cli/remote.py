@@ -36,6 +36,13 @@ def get_json(url: str, path: str, api_key: str | None) -> dict[str, Any]:
     return dict(json.loads(_ask(url, urllib.request.Request(server_url(url, path), headers=_headers(api_key)))))
 
 
+def post_json(url: str, path: str, api_key: str | None, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises as `get_json`."""
+    headers = {**_headers(api_key), "Content-Type": "application/json"}
+    request = urllib.request.Request(server_url(url, path), json.dumps(body).encode(), headers)
+    return dict(json.loads(_ask(url, request, timeout_s=120)))
+
+
 def post_form(
     url: str, path: str, api_key: str | None, fields: Mapping[str, str], files: Mapping[str, Path]
 ) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import contextlib
 import os
 import sys
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,18 @@ Examples:
   realtime-tts say --model openbmb/VoxCPM2 --reference speaker.wav "In the voice of this recording."
 """
 _READ_BYTES = 4096
-_PARAMS = ("instructions", "seed", "steps", "cfg", "mode", "speed", "volume", "sentence_pause_ms", "language")
+_PARAMS = (
+    "instructions",
+    "seed",
+    "steps",
+    "cfg",
+    "mode",
+    "speed",
+    "volume",
+    "sentence_pause_ms",
+    "language",
+    "adapter",
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,7 @@ class Request:
     sentence_pause_ms: float | None
     language: str | None
     lexicon: Path | None
+    adapter: str | None
 
     @property
     def has_recordings(self) -> bool:
@@ -128,6 +140,7 @@ class Request:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="How words are read: a file of JSON or PLS; see `realtime-tts lexicon`.",
 )
+@click.option("--adapter", help="Speak with a LoRA adapter: its directory; with --url, its name on the server.")
 @click.option("--model", help="A directory, a Hugging Face id, or 'starter-voice'.  [default: starter-voice]")
 @click.option("--device", help="auto, cpu, cuda, cuda:1 …  [default: auto]")
 @click.option("--url", envvar="REALTIME_TTS_URL", help="Use this running server; nothing is loaded here.")
@@ -200,7 +213,10 @@ async def _local(request: Request, engine: EngineConfig, progress: Progress) -> 
     from realtime_tts.cli.engine import worker_specs
 
     progress.note(f"Loading {engine.model} …")
-    async with AsyncTTS(workers=worker_specs(engine, quiet=True)[:1], lexicon=request.lexicon) as tts:
+    adapters = {} if request.adapter is None else {"adapter": request.adapter}
+    room: dict[str, Any] = {"adapters": tuple(adapters.items()), "max_adapter_rank": 128, "adapter_mlp": True}
+    workers = worker_specs(replace(engine, **room), quiet=True)[:1]
+    async with AsyncTTS(workers=workers, lexicon=request.lexicon, adapters=adapters) as tts:
         progress.start()
         chunks = tts.generate(
             request.text if request.text is not None else standard_input(),
@@ -217,6 +233,7 @@ async def _local(request: Request, engine: EngineConfig, progress: Progress) -> 
             volume=request.volume,
             sentence_pause_ms=request.sentence_pause_ms,
             language=request.language,
+            adapter="adapter" if adapters else None,
         )
         async with contextlib.aclosing(chunks) as generated:
             async for chunk in generated:

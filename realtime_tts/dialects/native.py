@@ -147,6 +147,7 @@ def _parse_params(fields: Fields) -> SpeechParams:
         volume=params.optional_number("volume"),
         sentence_pause_ms=params.optional_number("sentence_pause_ms"),
         lexicon=params.optional_texts("lexicon"),
+        adapter=params.optional_text("adapter"),
     )
 
 

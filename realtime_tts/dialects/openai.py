@@ -97,6 +97,7 @@ def _parse(fields: Fields, voice: str | None, own_voice: VoiceWish | None) -> Op
             volume=fields.optional_number("volume"),
             sentence_pause_ms=fields.optional_number("sentence_pause_ms"),
             lexicon=fields.optional_texts("lexicon"),
+            adapter=fields.optional_text("adapter"),
         ),
         own_voice=own_voice,
     )

@@ -10,7 +10,7 @@ from fastapi import Depends, FastAPI, WebSocket
 from realtime_tts import __version__
 from realtime_tts.config import Settings
 from realtime_tts.dialects.native import NativeDialect
-from realtime_tts.server import http, voices
+from realtime_tts.server import adapters, http, voices
 from realtime_tts.server.auth import is_loopback
 from realtime_tts.server.docs_page import mount_docs
 from realtime_tts.server.gateway import Gateway
@@ -74,6 +74,7 @@ def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
             app.include_router(router)
     app.include_router(http.catalogue)
     app.include_router(voices.voices)
+    app.include_router(adapters.adapters)
     app.include_router(http.stream)
     app.include_router(http.tokens)
     if metrics_on_main_port(settings):

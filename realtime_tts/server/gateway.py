@@ -11,6 +11,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Protocol
 
 from realtime_tts.config import Settings
@@ -40,6 +41,7 @@ from realtime_tts.server.voice_making import VoiceMaking
 from realtime_tts.session.messages import Resume
 from realtime_tts.session.session import Session
 from realtime_tts.session.settings import SessionConfig
+from realtime_tts.speech.adapters import AdapterRegistry
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.encoding import Encoders
 from realtime_tts.speech.lexicons import Lexicons
@@ -85,6 +87,7 @@ class Gateway:
         self._store = open_store(settings.server.voices_dir)
         self.voices = VoiceRegistry(engine, self._store)
         self.voices.on_removed = self._voice_removed
+        self.adapters = AdapterRegistry(engine, _directory(settings.engine.adapters_dir))
         self.voice_making = VoiceMaking()
         self.previews = Previews()
         self.authenticator = Authenticator(settings.server)
@@ -139,6 +142,7 @@ class Gateway:
             await asyncio.gather(self.engine.start(), self.encoders.warm_up())
             assert self.engine.ready is not None
             await self.voices.refresh()
+            await self.adapters.load_all(dict(self.settings.engine.adapters))
             self._catalogue = self._make_catalogue(self.engine.ready)
         except RealtimeTTSError as error:
             self.start_error = error
@@ -424,6 +428,7 @@ class Gateway:
             draw_seed=lambda: secrets.randbelow(2**31),
             voice_aliases=dict(config.voice_aliases),
             name_of=self.voices.name_of,
+            adapters=self.adapters.names,
         )
         return Catalogue(ready, defaults, config.max_text_chars, config.voice_consent)
 
@@ -443,6 +448,10 @@ class Gateway:
             resume_window_s=limits.resume_window_s if habits.resumes else 0.0,
             slow_consumer_s=limits.slow_consumer_timeout_s,
         )
+
+
+def _directory(path: str) -> Path | None:
+    return Path(path).expanduser() if path else None
 
 
 def _nothing() -> None:

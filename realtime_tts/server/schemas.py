@@ -138,6 +138,20 @@ class VoiceList(_Body):
     default_voice: str
 
 
+class AdapterName(_Body):
+    name: str = Field(description="of a directory in the server's adapters_dir")
+
+
+class Adapter(_Body):
+    name: str = Field(description="what to speak with, as `params.adapter`")
+    rank: int
+    digest: str = Field(description="of its content, SHA-256")
+
+
+class AdapterList(_Body):
+    adapters: list[Adapter]
+
+
 class TokenRequest(_Body):
     """What a token is to allow; its key's own limits hold besides."""
 

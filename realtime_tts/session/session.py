@@ -250,6 +250,7 @@ class Session:
             speed=settled.speed,
             volume=settled.volume,
             sentence_pause_ms=settled.sentence_pause_ms,
+            adapter=settled.adapter,
         )
         self._outbox.post(
             SessionStarted(

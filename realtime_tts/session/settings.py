@@ -20,6 +20,7 @@ class SpeechParams:
     volume: by what its samples are multiplied; 1: as the model speaks.
     sentence_pause_ms: silence between sentences, beside what the voice makes of their ends.
     lexicon: words, and how each is respelt.
+    adapter: by name, one that is loaded; "": none, even if the session has one.
     """
 
     cfg: float | None = None
@@ -32,6 +33,7 @@ class SpeechParams:
     volume: float | None = None
     sentence_pause_ms: float | None = None
     lexicon: tuple[tuple[str, str], ...] | None = None
+    adapter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class ContextSettings:
     volume: float = 1.0
     sentence_pause_ms: float = 0.0
     lexicon: tuple[tuple[str, str], ...] = ()
+    adapter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

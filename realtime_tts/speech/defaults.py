@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.errors import InvalidRequest, UnsupportedLanguage, VoiceNotFound
+from realtime_tts.errors import AdapterNotFound, InvalidRequest, UnsupportedLanguage, VoiceNotFound
 from realtime_tts.session.settings import MAX_SENTENCE_PAUSE_MS, MODES, Choices, ContextSettings, SpeechParams
 from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.text.lexicon import request_lexicon
@@ -41,6 +41,7 @@ class SpeechDefaults:
         lexicons: of everybody, and of tenants.
         draw_seed: a seed for a caller who leaves it open.
         voice_aliases: other names for voices; a voice of that name comes first.
+        adapters: names of those that are loaded.
         name_of: the name of a tenant's voice by its id.
     """
 
@@ -57,12 +58,14 @@ class SpeechDefaults:
         draw_seed: Callable[[], int],
         voice_aliases: Mapping[str, str] | None = None,
         name_of: Callable[[str, str], str | None] = lambda voice_id, tenant: None,
+        adapters: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self.policy = ServingPolicy.from_map(ready.policy)
         self.default_voice: str = ready.default_voice or ZERO_SHOT_VOICE
         self._voices = voices
         self._voice_aliases = voice_aliases or {}
         self._name_of = name_of
+        self._adapters = adapters
         self._language = _base_of(language)
         self.default_mode = mode or ("live" if ready.text_timing == "measured" else "clause")
         self.sentence_pause_ms = sentence_pause_ms
@@ -87,7 +90,8 @@ class SpeechDefaults:
             only_voices: no others may be used, and the first is the default one; empty: all of the tenant's.
 
         Raises:
-            VoiceNotFound, UnsupportedLanguage, BadLexicon, InvalidRequest: a choice that cannot be; `field` names it.
+            VoiceNotFound, AdapterNotFound, UnsupportedLanguage, BadLexicon, InvalidRequest: a choice that cannot be;
+                `field` names it.
         """
         params = _merge(overrides.params, defaults.params)
         _check(params)
@@ -108,6 +112,7 @@ class SpeechDefaults:
                 self.sentence_pause_ms if params.sentence_pause_ms is None else params.sentence_pause_ms
             ),
             lexicon=self._checked_lexicon(params.lexicon or ()),
+            adapter=self._known_adapter(params.adapter) if params.adapter else None,
         )
 
     def make_planner(self, settings: ContextSettings, tenant: str = "") -> PausePlanner:
@@ -140,6 +145,11 @@ class SpeechDefaults:
             return default
         raise VoiceNotFound(f"there is no such voice; the voices are {', '.join(voices)}", field="voice")
 
+    def _known_adapter(self, name: str) -> str:
+        if name not in self._adapters():
+            raise AdapterNotFound("there is no such adapter", field="params.adapter")
+        return name
+
     def known_language(self, name: str) -> str:
         """The language that a code means.
 
@@ -171,6 +181,7 @@ def _merge(over: SpeechParams, under: SpeechParams) -> SpeechParams:
         volume=under.volume if over.volume is None else over.volume,
         sentence_pause_ms=under.sentence_pause_ms if over.sentence_pause_ms is None else over.sentence_pause_ms,
         lexicon=under.lexicon if over.lexicon is None else over.lexicon,
+        adapter=under.adapter if over.adapter is None else over.adapter,
     )
 
 

@@ -314,6 +314,7 @@ class Speaker:
             context_id=self._context_id,
             text=segment.text,
             voice=None if settings.voice == ZERO_SHOT_VOICE else settings.voice,
+            adapter=settings.adapter,
             seed=settings.seed,
             segment=self._num_spoken,
             instructions=settings.instructions,

@@ -22,6 +22,7 @@ from realtime_tts.errors import (
     error_from_code,
 )
 from realtime_tts.workers import frames
+from realtime_tts.workers.adapters import AdapterLoads
 from realtime_tts.workers.link import WorkerLink
 from realtime_tts.workers.pool import WorkerPool, Workers
 from realtime_tts.workers.stream import RequestStream
@@ -92,6 +93,7 @@ class EngineClient:
         self.on_failed: Callable[[], None] = lambda: None  # something has ended that must not, by a fault of ours
         self._max_buffered_bytes = max_buffered_bytes
         self._voices: dict[str, frames.AddVoice] = {}  # what every worker knows, those to come included
+        self._adapters = AdapterLoads()
         self._context_workers: dict[str, _Worker] = {}
         self._started: asyncio.Future[None] | None = None
         self.keeper: Workers = WorkerPool(workers, config) if isinstance(workers, Sequence) else workers
@@ -166,15 +168,27 @@ class EngineClient:
 
         Raises:
             Draining: the engine is shutting down and this is a new context.
-            EngineLost: no worker is ready. Can be tried again.
+            EngineLost: no worker is ready, or none that is has the adapter yet. Can be tried again.
+            AdapterNotFound: nobody is to have it.
         """
-        worker = self._context_workers.get(request.context_id) or min(self._ready_workers(), key=_load)
+        worker = self._context_workers.get(request.context_id) or min(self._able(request.adapter), key=_load)
         stream = RequestStream(request.request_id, request.context_id, self.cancel)
         worker.requests[request.request_id] = stream
         worker.contexts.add(request.context_id)
         self._context_workers[request.context_id] = worker
         worker.send(request)
         return stream
+
+    def _able(self, adapter: str | None) -> list[_Worker]:
+        """Ready workers that speak with it."""
+        ready = self._ready_workers()
+        if adapter is None:
+            return ready
+        self._adapters.check(adapter)
+        able = [worker for worker in ready if self._adapters.has(worker.name, adapter)]
+        if not able:
+            raise EngineLost("no worker that is ready has loaded the adapter yet")
+        return able
 
     def _ready_workers(self) -> list[_Worker]:
         if self.state in (EngineState.DRAINING, EngineState.CLOSED):
@@ -253,6 +267,21 @@ class EngineClient:
             self._answer(worker, voice_id, VoiceNotFound("the voice was removed while it was being added"))
             worker.send(frames.RemoveVoice(voice_id))
 
+    # ---- adapters ------------------------------------------------------------------------------------------------
+
+    async def load_adapter(self, message: frames.AddAdapter) -> frames.AdapterAdded:
+        """Have every worker load an adapter, present and future; see `AdapterLoads.load`.
+
+        Raises:
+            AdapterError and its kin, EngineLost, Draining.
+        """
+        senders = {worker.name: worker.send for worker in self._ready_workers()}
+        return await self._adapters.load(message, senders)
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget an adapter everywhere; what is spoken with it fails. Unknown names are ignored."""
+        self._adapters.unload(name, {worker.name: worker.send for worker in self._workers})
+
     # ---- from the workers ----------------------------------------------------------------------------------------
 
     def _receive(self, worker: _Worker, message: frames.Message) -> None:
@@ -268,6 +297,8 @@ class EngineClient:
                 stream.put(message)
         elif isinstance(message, frames.Stats):
             worker.stats = message
+        elif isinstance(message, (frames.AdapterAdded, frames.AdapterFailed)):
+            self._adapters.take(worker.name, message)
         elif isinstance(message, frames.VoiceEncoded):
             self._answer(worker, message.voice_id, message)
         elif isinstance(message, frames.VoiceFailed):
@@ -317,6 +348,7 @@ class EngineClient:
         worker.ready, self.ready = ready, self.ready or ready
         for voice in self._voices.values():
             worker.send(voice)  # before any request
+        self._adapters.worker_ready(worker.name, worker.send)
         if self._started is not None and not self._started.done():
             self._started.set_result(None)
         if self.state in (EngineState.STARTING, EngineState.DOWN):
@@ -332,6 +364,7 @@ class EngineClient:
         worker.contexts.clear()
         for voice_id in list(worker.encodings):
             self._answer(worker, voice_id, lost)
+        self._adapters.worker_lost(worker.name)
         if self.state is EngineState.READY and self.num_ready == 0:
             self.state = EngineState.DOWN
 

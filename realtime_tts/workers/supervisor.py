@@ -60,10 +60,16 @@ def worker_command(
     threads: int | None = None,
     max_streams: int | None = None,
     num_blocks: int | None = None,
+    max_adapters: int | None = None,
+    max_adapter_rank: int | None = None,
+    adapter_mlp: bool = False,
 ) -> tuple[str, ...]:
     """The command line of a real worker; what is None, 0 or "auto" is left to the worker."""
     command = [sys.executable, "-m", "realtime_tts.engine.worker", "--model", model, "--device", device]
     options = {"--dtype": dtype, "--threads": threads, "--max-streams": max_streams, "--num-blocks": num_blocks}
+    if max_adapters:
+        options |= {"--max-adapters": max_adapters, "--max-adapter-rank": max_adapter_rank}
+        command += ["--adapter-mlp"] if adapter_mlp else []
     for flag, value in options.items():
         if value and value != "auto":
             command += [flag, str(value)]

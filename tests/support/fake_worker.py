@@ -23,6 +23,7 @@ import re
 import signal
 import sys
 from array import array
+from pathlib import Path
 
 from realtime_tts.workers import frames
 from realtime_tts.workers.reception import Reception
@@ -156,6 +157,8 @@ class FakeWorker:
         self.requests: dict[str, tuple[Request, asyncio.Task[None]]] = {}
         self.voices: dict[str, str | None] = dict.fromkeys(POLICY["voices"])  # id → tenant; None: everybody's
         self.encodings: dict[str, asyncio.Task[None]] = {}
+        self.adapters: set[str] = set()
+        self.loadings: set[asyncio.Task[None]] = set()
         self.num_steps = self.num_speaking = self.num_parked = 0
         self.num_extensions = self.num_text_waits = 0  # of requests that have ended
         self.draining = asyncio.Event()
@@ -218,6 +221,12 @@ class FakeWorker:
             task.add_done_callback(lambda _: self.encodings.pop(message.voice_id))
         elif isinstance(message, frames.AddVoice):
             self.add_voice(message)
+        elif isinstance(message, frames.AddAdapter):
+            task = asyncio.get_running_loop().create_task(self.add_adapter(message))
+            self.loadings.add(task)
+            task.add_done_callback(self.loadings.discard)
+        elif isinstance(message, frames.RemoveAdapter):
+            self.remove_adapter(message.name)
         elif isinstance(message, frames.RemoveVoice):
             if encoding := self.encodings.get(message.voice_id):
                 encoding.cancel()
@@ -252,6 +261,24 @@ class FakeWorker:
         else:
             self.voices[message.voice_id] = message.tenant
 
+    async def add_adapter(self, message: frames.AddAdapter) -> None:
+        """Any directory will do; its name is its digest."""
+        await opened(self.options.adapter_gate)
+        if not Path(message.directory).is_dir():  # noqa: ASYNC240  # quick enough for a fake
+            self.send(frames.AdapterFailed(message.name, "adapter_not_found", "there is no such directory"))
+        elif len(self.adapters) == self.options.max_adapters:
+            self.send(frames.AdapterFailed(message.name, "too_many_adapters", "there is no room"))
+        else:
+            self.adapters.add(message.name)
+            self.send(frames.AdapterAdded(message.name, 8, os.path.basename(message.directory)))
+
+    def remove_adapter(self, name: str) -> None:
+        self.adapters.discard(name)
+        for request, task in list(self.requests.values()):
+            if request.message.adapter == name:
+                task.cancel()
+                self.end(request, frames.Failed(request.message.request_id, "adapter_not_found", "unloaded"))
+
     def has_voice(self, request: frames.Generate) -> bool:
         if request.voice is None:
             return True
@@ -267,6 +294,9 @@ class FakeWorker:
         async with context.turn:
             if not self.has_voice(message):
                 self.end(request, frames.Failed(message.request_id, "voice_not_found", f"no voice {message.voice!r}"))
+                return
+            if message.adapter is not None and message.adapter not in self.adapters:
+                self.end(request, frames.Failed(message.request_id, "adapter_not_found", "it is not loaded"))
                 return
             self.num_speaking += 1
             try:
@@ -419,6 +449,8 @@ def main() -> None:
     parser.add_argument("--crash-on-voice", action="store_true", help="die of the first recording")
     parser.add_argument("--journal", help="a file that gets a line per frame received: process id, type, voice id")
     parser.add_argument("--max-streams", type=int, default=64)
+    parser.add_argument("--max-adapters", type=int, default=2)
+    parser.add_argument("--adapter-gate", help="load adapters when this file exists")
     parser.add_argument("--real-time-streams", type=int, default=0)
     parser.add_argument("--fail-start", action="store_true")
     parser.add_argument("--takes-instructions", action="store_true")

@@ -39,10 +39,15 @@ class GatewayHarness:
     """Use as a context manager; `url` and `ws_url` are ready inside."""
 
     def __init__(
-        self, worker: dict[str, object] | None = None, num_workers: int = 1, hang_s: float = 5.0, **server: Any
+        self,
+        worker: dict[str, object] | None = None,
+        num_workers: int = 1,
+        hang_s: float = 5.0,
+        engine: dict[str, Any] | None = None,
+        **server: Any,
     ) -> None:
         self.settings = Settings(
-            EngineConfig(),
+            EngineConfig(**(engine or {})),
             ServerConfig(**{"port": 0, "metrics_port": 0, "max_late_ms": 0.0, "voices_dir": "none", **server}),
         )
         self._worker_options = worker or {}

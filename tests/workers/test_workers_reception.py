@@ -6,11 +6,13 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from client_harness import Journal, MakeClient, collect, speak, until
 from processes import supervisors, worker_pids
 
+from realtime_tts.errors import AdapterExists
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.pool import COUNTED
@@ -151,3 +153,25 @@ def test_what_the_engine_says_of_those_who_have_left_goes_nowhere() -> None:
     reception = Reception(frames.Ready("m", "cpu", "float32", "sdpa", 16000, 2560), taken.append)
     reception.send([frames.Audio("1/r", 0), frames.Done("1/r", "stop"), frames.VoiceFailed("v", "voice_exists", "")])
     assert not taken
+
+
+async def test_an_adapter_is_there_as_long_as_a_client_wants_it(
+    make_client: MakeClient, make_guest: MakeGuest, tmp_path: Path
+) -> None:
+    owner = await make_client()
+    guest = await make_guest(owner)
+    message = frames.AddAdapter("a", str(tmp_path))
+    assert await owner.load_adapter(message) == await guest.load_adapter(message)
+    owner.unload_adapter("a")
+    _, last = await collect(speak(guest, "0123", adapter="a"))
+    assert isinstance(last, frames.Done)
+    with pytest.raises(AdapterExists):  # the same name for another one
+        await owner.load_adapter(frames.AddAdapter("a", str(tmp_path.parent)))
+    stream = speak(guest, "[never]", "d", adapter="a")
+    await anext(stream)
+    guest.unload_adapter("a")
+    *_, end = [each async for each in stream]
+    assert isinstance(end, frames.Failed)
+    assert end.code == "adapter_not_found"
+    await owner.load_adapter(frames.AddAdapter("a", str(tmp_path.parent)))
+    await owner.close()

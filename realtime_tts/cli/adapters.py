@@ -1,0 +1,65 @@
+"""``realtime-tts adapters``, ``adapters load`` and ``adapters unload``"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+_EPILOG = """\b
+Examples:
+  realtime-tts serve --model openbmb/VoxCPM2 --adapters-dir ./adapters
+  realtime-tts adapters load support-agent
+  realtime-tts say --url http://127.0.0.1:8000 --adapter support-agent "Hello there."
+  realtime-tts adapters unload support-agent
+"""
+_url = click.option(
+    "--url", envvar="REALTIME_TTS_URL", default="http://127.0.0.1:8000", show_default=True, help="The server."
+)
+_api_key = click.option("--api-key", envvar="REALTIME_TTS_API_KEY", help="The server's API key.")
+
+
+@click.group("adapters", epilog=_EPILOG, invoke_without_command=True)
+@_url
+@_api_key
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def command(context: click.Context, url: str, api_key: str | None, as_json: bool) -> None:
+    """List the LoRA adapters of a running server, load more of them, or unload some."""
+    if context.invoked_subcommand is not None:
+        return
+    from realtime_tts.cli.remote import get_json
+
+    adapters = get_json(url, "/v1/adapters", api_key)["adapters"]
+    if as_json:
+        click.echo(json.dumps(adapters, indent=2))
+        return
+    for adapter in adapters:
+        click.echo(f"{adapter['name']:<24} rank {adapter['rank']:<4} {adapter['digest'][:12]}")
+    if not adapters:
+        click.echo("No adapter is loaded.")
+
+
+@command.command("load")
+@click.argument("name")
+@_url
+@_api_key
+def load(name: str, url: str, api_key: str | None) -> None:
+    """Load an adapter from the directory that the server was given (--adapters-dir), by the name it has there."""
+    from realtime_tts.cli.remote import post_json
+
+    adapter = post_json(url, "/v1/adapters", api_key, {"name": name})
+    click.echo(f"{adapter['name']} (rank {adapter['rank']}) can be spoken with")
+
+
+@command.command("unload")
+@click.argument("name")
+@_url
+@_api_key
+def unload(name: str, url: str, api_key: str | None) -> None:
+    """Unload an adapter; speech that is running with it ends."""
+    from urllib.parse import quote
+
+    from realtime_tts.cli.remote import delete
+
+    delete(url, f"/v1/adapters/{quote(name, safe='')}", api_key)

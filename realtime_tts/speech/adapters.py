@@ -1,0 +1,102 @@
+"""LoRA adapters by their names: those that the configuration has, and those loaded while the server runs."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from realtime_tts.errors import AdapterExists, AdapterNotFound, ConfigError, Forbidden, InvalidRequest
+from realtime_tts.workers import frames
+from realtime_tts.workers.client import EngineClient
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoadedAdapter:
+    """digest: of its content."""
+
+    name: str
+    rank: int
+    digest: str
+
+
+class AdapterRegistry:
+    """What is loaded on an engine's workers; belongs to the event loop.
+
+    Args:
+        directory: in which those lie that can be loaded later, each in a directory of its name; None: none can.
+    """
+
+    def __init__(self, engine: EngineClient, directory: Path | None = None) -> None:
+        self._engine, self._directory = engine, directory
+        self._loaded: dict[str, LoadedAdapter] = {}
+        self._changing = asyncio.Lock()
+
+    def names(self) -> list[str]:
+        """Of those that can be spoken with."""
+        return list(self._loaded)
+
+    @property
+    def loaded(self) -> list[LoadedAdapter]:
+        return list(self._loaded.values())
+
+    async def load(self, name: str, directory: Path) -> LoadedAdapter:
+        """Load an adapter from a directory, which every worker must see.
+
+        Raises:
+            InvalidRequest: a name that cannot be. AdapterExists, TooManyAdapters, AdapterError: it cannot be loaded.
+            AdapterNotFound: no such directory. EngineLost, Draining: no worker could.
+        """
+        if not _NAME.fullmatch(name):
+            raise InvalidRequest("an adapter's name has 1 to 64 letters, digits and ._- in it", field="name")
+        async with self._changing:
+            if name in self._loaded:
+                raise AdapterExists(f"there is an adapter {name!r} already", field="name")
+            added = await self._engine.load_adapter(frames.AddAdapter(name, _absolute(directory)))
+            loaded = self._loaded[name] = LoadedAdapter(name, added.rank, added.digest)
+            return loaded
+
+    async def load_all(self, adapters: Mapping[str, str]) -> None:
+        """What the configuration names. Raises ConfigError: one of them cannot be loaded; and as `load`."""
+        name = ""
+        try:
+            for name, directory in adapters.items():
+                await self.load(name, Path(directory))
+        except InvalidRequest as error:
+            raise ConfigError(f"the adapter {name!r} cannot be loaded: {error.message}", field="adapters") from error
+
+    async def load_by_name(self, name: str) -> LoadedAdapter:
+        """Load one of the directory's. Raises Forbidden: there is none; and as `load`."""
+        directory = self._allowed()
+        if not _NAME.fullmatch(name):
+            raise AdapterNotFound("there is no such adapter", field="name")
+        return await self.load(name, directory / name)
+
+    async def unload_by_name(self, name: str) -> None:
+        """As `unload`, where adapters may change. Raises Forbidden: they may not."""
+        self._allowed()
+        await self.unload(name)
+
+    async def unload(self, name: str) -> None:
+        """Forget an adapter; speech that is running with it ends with `adapter_not_found`.
+
+        Raises:
+            AdapterNotFound: it is not loaded.
+        """
+        async with self._changing:
+            if self._loaded.pop(name, None) is None:
+                raise AdapterNotFound("there is no such adapter", field="name")
+            self._engine.unload_adapter(name)
+
+    def _allowed(self) -> Path:
+        if self._directory is None:
+            raise Forbidden("adapters do not change while this server runs; see --adapters-dir")
+        return self._directory
+
+
+def _absolute(directory: Path) -> str:
+    return str(directory.expanduser().absolute())

@@ -1,0 +1,103 @@
+"""Which adapters the workers are to have, and which of them each one has."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from realtime_tts.errors import AdapterExists, AdapterNotFound, EngineLost, RealtimeTTSError, error_from_code
+from realtime_tts.workers import frames
+
+logger = logging.getLogger(__name__)
+
+Send = Callable[[frames.Message], None]
+
+
+class AdapterLoads:
+    """Of one client of the workers, which it knows by their names. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[str, frames.AddAdapter] = {}  # by every worker, those to come included
+        self._loaded: dict[str, set[str]] = {}  # by worker
+        self._waiting: dict[tuple[str, str], asyncio.Future[frames.AdapterAdded]] = {}  # by worker and adapter
+
+    async def load(self, message: frames.AddAdapter, workers: Mapping[str, Send]) -> frames.AdapterAdded:
+        """Have the workers that are ready load an adapter, and all that come later. Cancelled, it is undone.
+
+        Raises:
+            AdapterExists: the name is taken. AdapterError and its kin: a worker could not load it; none keeps it.
+            AdapterNotFound: unloaded meanwhile. EngineLost: every worker was lost over it.
+        """
+        name = message.name
+        if name in self._wanted:
+            raise AdapterExists(f"there is an adapter {name!r} already", field="adapter")
+        self._wanted[name] = message
+        loop = asyncio.get_running_loop()
+        waiting = {worker: loop.create_future() for worker in workers}
+        self._waiting |= {(worker, name): answer for worker, answer in waiting.items()}
+        for send in workers.values():
+            send(message)
+        try:
+            answers = await asyncio.gather(*waiting.values(), return_exceptions=True)
+        except asyncio.CancelledError:
+            self.unload(name, workers)
+            raise
+        errors = [answer for answer in answers if isinstance(answer, BaseException)]
+        added = [answer for answer in answers if isinstance(answer, frames.AdapterAdded)]
+        refusal = next((error for error in errors if not isinstance(error, EngineLost)), None)
+        if refusal is None and added:
+            return added[0]
+        self.unload(name, workers)
+        raise refusal or EngineLost("the engine worker was lost while it loaded an adapter")
+
+    def unload(self, name: str, workers: Mapping[str, Send]) -> None:
+        """Forget an adapter everywhere. Unknown names are ignored."""
+        if self._wanted.pop(name, None) is None:
+            return
+        for worker, send in workers.items():
+            self._settle(worker, name, AdapterNotFound("the adapter was unloaded while it was being loaded"))
+            self._loaded.get(worker, set()).discard(name)
+            send(frames.RemoveAdapter(name))
+
+    def check(self, name: str) -> None:
+        """Raises AdapterNotFound: nobody has asked for it."""
+        if name not in self._wanted:
+            raise AdapterNotFound(f"the adapter {name!r} is not loaded", field="adapter")
+
+    def has(self, worker: str, name: str) -> bool:
+        """Whether a worker speaks with it."""
+        return name in self._loaded.get(worker, ())
+
+    def worker_ready(self, worker: str, send: Send) -> None:
+        """One that is new, or was lost and has come again."""
+        self._loaded[worker] = set()
+        for message in self._wanted.values():
+            send(message)
+
+    def worker_lost(self, worker: str) -> None:
+        self._loaded.pop(worker, None)
+        for known, name in list(self._waiting):
+            if known == worker:
+                self._settle(worker, name, EngineLost("the engine worker was lost"))
+
+    def take(self, worker: str, message: frames.AdapterAdded | frames.AdapterFailed) -> None:
+        """A worker's answer."""
+        name = message.name
+        if isinstance(message, frames.AdapterFailed):
+            if not self._settle(worker, name, error_from_code(message.code, message.message)) and name in self._wanted:
+                logger.error("worker %s could not load the adapter %s: %s", worker, name, message.message)
+        elif name in self._wanted and worker in self._loaded:
+            self._loaded[worker].add(name)
+            self._settle(worker, name, message)
+
+    def _settle(self, worker: str, name: str, outcome: frames.AdapterAdded | RealtimeTTSError) -> bool:
+        """Whether somebody waits for this answer; one who was cancelled may not have left yet."""
+        answer = self._waiting.pop((worker, name), None)
+        if answer is None or answer.done():
+            return False
+        if isinstance(outcome, frames.AdapterAdded):
+            answer.set_result(outcome)
+        else:
+            answer.set_exception(outcome)
+        return True
