@@ -123,7 +123,7 @@ function typeOf(value) {
  * @property {number} [bitrate] bits per second, Opus only
  */
 /** @typedef {{cfg?: number, steps?: number, seed?: number, language?: string, instructions?: string,
- *   mode?: "live"|"clause", speed?: number}} SpeechParams */
+ *   mode?: "live"|"clause", speed?: number, adapter?: string}} SpeechParams */
 
 const build = (type, fields) => JSON.stringify({ type, ...fields }); // undefined fields do not get onto the wire
 

@@ -8,6 +8,7 @@ async with connect("ws://localhost:8000") as session:
 from realtime_tts_client.api import connect, synthesize
 from realtime_tts_client.context import Context
 from realtime_tts_client.errors import (
+    AdapterNotFound,
     ConnectionFailed,
     ConnectionLost,
     ContextClosed,
@@ -47,6 +48,7 @@ from realtime_tts_client.voices import OwnVoice
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdapterNotFound",
     "AudioFormat",
     "ConnectionFailed",
     "ConnectionLost",

@@ -8,7 +8,7 @@ RealtimeTTSError
 ├── MissingDependency           decoding Opus needs the extra `realtime-tts-client[opus]`
 └── ServerError                 the server said no: `code`, `retryable`, `field`
     ├── InvalidRequest          this program's mistake
-    │   ├── InvalidMessage  VoiceNotFound  TextTooLong  RequestTooLarge
+    │   ├── InvalidMessage  VoiceNotFound  AdapterNotFound  TextTooLong  RequestTooLarge
     │   └── UnsupportedAudioFormat  UnsupportedLanguage  ContextClosed
     ├── Unauthorized  Forbidden
     ├── LimitExceeded
@@ -87,6 +87,10 @@ class InvalidMessage(InvalidRequest):
 
 class VoiceNotFound(InvalidRequest):
     code = "voice_not_found"
+
+
+class AdapterNotFound(InvalidRequest):
+    code = "adapter_not_found"
 
 
 class TextTooLong(InvalidRequest):
