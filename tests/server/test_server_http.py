@@ -120,6 +120,8 @@ def test_the_interface_describes_itself(http: httpx.Client) -> None:
         "/v1/voices": "get post",
         "/v1/voices/{voice_id}": "delete get patch",
         "/v1/voices/{voice_id}/preview": "get",
+        "/v1/adapters": "get post",
+        "/v1/adapters/{name}": "delete",
         "/v1/stream": "get",
         "/v1/tokens": "post",
         "/metrics": "get",
