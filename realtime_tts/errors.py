@@ -5,6 +5,7 @@ RealtimeTTSError
 │   ├── InvalidMessage             not JSON, not an object, an unknown type, a field of the wrong shape
 │   ├── VoiceNotFound
 │   ├── ModelNotFound
+│   ├── ConsentNotFound            a speaker's recorded consent
 │   ├── VoiceExists                the name is taken by another voice
 │   ├── AdapterNotFound
 │   ├── AdapterExists              one of this name is loaded
@@ -80,6 +81,10 @@ class InvalidMessage(InvalidRequest):
 
 class VoiceNotFound(InvalidRequest):
     code, http_status = "voice_not_found", 404
+
+
+class ConsentNotFound(InvalidRequest):
+    code, http_status = "consent_not_found", 404
 
 
 class ModelNotFound(InvalidRequest):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,3 +152,62 @@ def _event(content: Mapping[str, Any]) -> bytes:
 def model_entry(model_id: str, created: int) -> dict[str, Any]:
     """An entry of the list of models, or the answer to a question for one."""
     return {"id": model_id, "object": "model", "created": created, "owned_by": "realtime-tts"}
+
+
+# ---- voices ------------------------------------------------------------------------------------------------------
+
+
+def parse_prompt_voice(body: bytes) -> VoiceWish:
+    """`POST /v1/audio/voices` without a recording.
+
+    Raises:
+        InvalidMessage: as `parse_request`. InvalidRequest: it needs a recording, which comes in a form.
+    """
+    fields = load_object(body, len(body))
+    values = {name: fields.optional_text(name) or "" for name in ("type", "name", "prompt")}
+    return prompt_voice(values)
+
+
+def prompt_voice(fields: Mapping[str, str]) -> VoiceWish:
+    """A voice by its description. Raises InvalidRequest: that is not what is asked for."""
+    if fields.get("type") != "prompt":
+        raise InvalidRequest("type must be prompt, or the voice be sent as a form with an audio_sample", field="type")
+    if not fields.get("prompt", "").strip():
+        raise InvalidRequest("prompt is empty", field="prompt")
+    return VoiceWish(name=fields.get("name", ""), instructions=fields["prompt"])
+
+
+def voice_entry(voice: Mapping[str, Any]) -> dict[str, Any]:
+    """A voice, from its entry in our own list."""
+    prompt = voice["instructions"]
+    return {
+        "id": voice["id"],
+        "object": "audio.voice",
+        "created_at": int(voice["created_at"]),
+        "name": voice["name"],
+        "type": "audio_sample" if prompt is None else "prompt",
+        **({} if prompt is None else {"prompt": prompt}),
+    }
+
+
+def deleted_entry(kind: str, id_: str) -> dict[str, Any]:
+    return {"id": id_, "object": kind, "deleted": True}
+
+
+def consent_entry(id_: str, name: str, language: str, created_at: float) -> dict[str, Any]:
+    return {
+        "id": id_,
+        "object": "audio.voice_consent",
+        "created_at": int(created_at),
+        "language": language,
+        "name": name,
+    }
+
+
+def page_of(entries: Sequence[dict[str, Any]], after: str | None, limit: int) -> dict[str, Any]:
+    """Those that come after one of them."""
+    ids = [entry["id"] for entry in entries]
+    rest = entries[ids.index(after) + 1 :] if after in ids else entries
+    page = rest[:limit]
+    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
+    return {"object": "list", "data": list(page), "has_more": len(rest) > limit, **ends}

@@ -18,7 +18,8 @@ class VoiceWish:
 
     Attributes:
         name: "" for a voice without one, which goes `ttl_s` after its last use.
-        reference, prompt: speech to sound like, and speech to continue from, in which `prompt_text` is said.
+        reference: speech to sound like; several files count as one recording.
+        prompt: speech to continue from, in which `prompt_text` is said.
         instructions: for a voice that the model makes up.
         consent: whether the speaker agrees; `consent_by` says so, and to what: `consent_scope`.
     """
@@ -26,7 +27,7 @@ class VoiceWish:
     name: str = ""
     description: str = ""
     language: str = ""
-    reference: bytes = b""
+    reference: tuple[bytes, ...] = ()
     prompt: bytes = b""
     prompt_text: str | None = None
     instructions: str = ""
@@ -47,7 +48,7 @@ def parse_inline_voice(fields: Fields, ttl_s: float) -> VoiceWish:
         InvalidMessage: a field of another type, or no recording. InvalidRequest: no base64.
     """
     wish = VoiceWish(
-        reference=_recording(fields, "reference"),
+        reference=(reference,) if (reference := _recording(fields, "reference")) else (),
         prompt=_recording(fields, "prompt"),
         prompt_text=fields.optional_text("prompt_text"),
         consent=bool(fields.optional_boolean("consent")),

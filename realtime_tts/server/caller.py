@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from realtime_tts.errors import Forbidden
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caller:
@@ -21,3 +23,10 @@ class Caller:
     voices: tuple[str, ...] = ()
     max_sessions: int = 0
     max_chars_per_minute: int = 0
+
+    def check_owner(self) -> None:
+        """Raises:
+        Forbidden: a token, which speaks with voices and changes none.
+        """
+        if self.token:
+            raise Forbidden("voices are added and changed with an API key, not with a token")

@@ -9,10 +9,10 @@ import logging
 import time
 from collections.abc import Sequence
 
-from realtime_tts.audio.decode import Recording, decode_recording
+from realtime_tts.audio.decode import DecodeLimits, Recording, decode_recording
 from realtime_tts.audio.recording_report import check, report_on
 from realtime_tts.dialects.voice_wish import VoiceWish
-from realtime_tts.errors import Forbidden, InvalidRequest, TooManyVoices
+from realtime_tts.errors import AudioDecodeError, InvalidRequest, TooManyVoices
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.logs import log_event
@@ -37,14 +37,6 @@ class MadeVoice:
     remarks: Sequence[RecordingRemark] = ()
 
 
-def check_may_make(caller: Caller) -> None:
-    """Raises:
-    Forbidden: the caller has a token, which speaks and changes nothing.
-    """
-    if caller.token:
-        raise Forbidden("voices are added and changed with an API key, not with a token")
-
-
 async def make_voice(gateway: Gateway, caller: Caller, wish: VoiceWish) -> MadeVoice:
     """Call it with a turn of `gateway.voice_making`, in which the recordings were read, too.
 
@@ -53,7 +45,7 @@ async def make_voice(gateway: Gateway, caller: Caller, wish: VoiceWish) -> MadeV
         AudioDecodeError, RecordingUnsuitable: a recording that makes no voice.
         Draining, EngineLost, Overloaded: not now.
     """
-    check_may_make(caller)
+    caller.check_owner()
     gateway.check_ready()
     labels = _labels(wish)
     _check_room(gateway, caller, is_kept=labels is not None)
@@ -102,9 +94,9 @@ async def _clone(gateway: Gateway, caller: Caller, wish: VoiceWish, labels: Voic
 
 def _hashes(tenant: str, wish: VoiceWish) -> tuple[str, str]:
     """Of all that the voice is made of, of each key apart; of the recordings alone."""
-    recordings = hashlib.sha256(wish.reference)
+    recordings = hashlib.sha256(b"".join(wish.reference))
     recordings.update(wish.prompt)
-    about = repr((tenant, len(wish.reference), wish.prompt_text)).encode()
+    about = repr((tenant, [len(part) for part in wish.reference], wish.prompt_text)).encode()
     return hashlib.sha256(about + recordings.digest()).hexdigest(), recordings.hexdigest()
 
 
@@ -119,12 +111,26 @@ def _made_before(gateway: Gateway, content: str) -> tuple[Latents, Sequence[Reco
 async def _check_recordings(wish: VoiceWish) -> tuple[VoiceRecordings, list[RecordingRemark]]:
     decoded: dict[str, Recording] = {}
     remarks: list[RecordingRemark] = []
-    for name, data in (("reference", wish.reference), ("prompt", wish.prompt)):
-        if data:
-            decoded[name] = await decode_recording(data, RATE_HZ)
-            found = check(await report_on(decoded[name].pcm), name)
-            remarks += [RecordingRemark(field=name, code=w.code, message=w.message) for w in found]
+    for name, files in (("reference", wish.reference), ("prompt", (wish.prompt,) if wish.prompt else ())):
+        if files:
+            decoded[name], found = await check_recording(files, name)
+            remarks += found
     return VoiceRecordings(decoded.get("reference"), decoded.get("prompt"), wish.prompt_text), remarks
+
+
+async def check_recording(files: Sequence[bytes], field: str) -> tuple[Recording, list[RecordingRemark]]:
+    """Files as one recording, and what is to be said of it.
+
+    Raises:
+        AudioDecodeError: one that cannot be decoded, or together they are too long.
+        RecordingUnsuitable: it is no speech that a voice can be made of.
+    """
+    parts = [await decode_recording(data, RATE_HZ) for data in files]
+    recording = parts[0] if len(parts) == 1 else Recording(b"".join(part.pcm for part in parts), RATE_HZ)
+    if recording.duration_s > (max_s := DecodeLimits().max_s):
+        raise AudioDecodeError(f"together the recordings are longer than {max_s:g} s", field=field)
+    found = check(await report_on(recording.pcm), field)
+    return recording, [RecordingRemark(field=field, code=each.code, message=each.message) for each in found]
 
 
 def _consent(gateway: Gateway, caller: Caller, wish: VoiceWish, recording_sha256: str) -> Consent | None:

@@ -42,6 +42,7 @@ from realtime_tts.session.messages import Resume
 from realtime_tts.session.session import Session
 from realtime_tts.session.settings import SessionConfig
 from realtime_tts.speech.adapters import AdapterRegistry
+from realtime_tts.speech.consents import Consents
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.encoding import Encoders
 from realtime_tts.speech.lexicons import Lexicons
@@ -88,6 +89,7 @@ class Gateway:
         self.voices = VoiceRegistry(engine, self._store)
         self.voices.on_removed = self._voice_removed
         self.adapters = AdapterRegistry(engine, _directory(settings.engine.adapters_dir))
+        self.consents = Consents(self._store)
         self.voice_making = VoiceMaking()
         self.previews = Previews()
         self.authenticator = Authenticator(settings.server)

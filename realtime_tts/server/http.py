@@ -107,6 +107,20 @@ def authorize(request: Request) -> Caller:
     return authenticator.authenticate(request.headers, request.query_params)
 
 
+def authorize_owner(request: Request) -> Caller:
+    """Who may add and change voices.
+
+    Raises:
+        InvalidRequest, Unauthorized, Forbidden
+    """
+    caller = authorize(request)
+    caller.check_owner()
+    return caller
+
+
+Owner = Annotated[Caller, Depends(authorize_owner)]
+
+
 def check_origin(request: Request) -> None:
     """Raises:
     InvalidRequest, Forbidden

@@ -10,7 +10,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from realtime_tts.audio.decode import DecodeLimits
-from realtime_tts.errors import InvalidRequest, RequestTooLarge
+from realtime_tts.errors import AudioDecodeError, InvalidRequest, RequestTooLarge
 
 MAX_BODY_BYTES = 2 * DecodeLimits().max_bytes + 64 * 1024  # two recordings, and the fields
 MAX_FIELD_CHARS = 4096
@@ -18,13 +18,20 @@ MAX_FIELD_CHARS = 4096
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VoiceForm:
-    """A form that was read: fields and whole files by name, each at most once."""
+    """A form that was read: fields by name, and whole files, of which none is empty, with theirs."""
 
     fields: dict[str, str]
-    files: dict[str, bytes]
+    files: list[tuple[str, bytes]]
 
     def field(self, name: str) -> str:
         return self.fields.get(name, "")
+
+    def files_of(self, name: str) -> tuple[bytes, ...]:
+        return tuple(content for each, content in self.files if each == name)
+
+    def file(self, name: str) -> bytes:
+        """The only one of a name; b"" if there is none."""
+        return b"".join(self.files_of(name))
 
 
 def is_form(request: Request) -> bool:
@@ -37,15 +44,17 @@ async def read_voice_form(
     files: Collection[str],
     *,
     max_field_chars: int = MAX_FIELD_CHARS,
+    max_files: int = 1,
     ignores_others: bool = False,
 ) -> VoiceForm:
-    """A form with these fields and files, each of them at most once.
+    """A form with these fields, each of them at most once, and files.
 
     Args:
+        max_files: of one name.
         ignores_others: unknown ones are of no account, as clients of another service expect; else they are refused.
 
     Raises:
-        RequestTooLarge, InvalidRequest
+        RequestTooLarge, InvalidRequest, AudioDecodeError
     """
     if not is_form(request):
         raise InvalidRequest("the body is a form: multipart/form-data", field="content-type")
@@ -62,7 +71,7 @@ async def read_voice_form(
     parser = MultiPartParser(
         request.headers,
         bounded(),
-        max_files=len(files) + others,
+        max_files=max_files * len(files) + others,
         max_fields=len(fields) + others,
         max_part_size=4 * max_field_chars,
     )
@@ -73,24 +82,31 @@ async def read_voice_form(
     except KeyError:  # python-multipart's word for a content type without a boundary
         raise InvalidRequest("the form has no boundary", field="content-type") from None
     try:
-        return await _checked(form, fields, files, max_field_chars, ignores_others)
+        return await _checked(form, fields, files, max_field_chars, max_files, ignores_others)
     finally:
         await form.close()
 
 
 async def _checked(
-    form: FormData, fields: Collection[str], files: Collection[str], max_field_chars: int, ignores_others: bool
+    form: FormData,
+    fields: Collection[str],
+    files: Collection[str],
+    max_field_chars: int,
+    max_files: int,
+    ignores_others: bool,
 ) -> VoiceForm:
-    read = VoiceForm({}, {})
+    read = VoiceForm({}, [])
     for name, value in form.multi_items():
         is_file = isinstance(value, UploadFile)
         is_known = name in (files if is_file else fields)
         if not is_known and ignores_others:
             continue
-        if not is_known or name in read.fields or name in read.files:
+        if not is_known or name in read.fields or (is_file and len(read.files_of(name)) == max_files):
             raise InvalidRequest(f"{name[:64]!r} is not wanted here, or not twice", field=name[:64])
         if isinstance(value, UploadFile):
-            read.files[name] = await value.read()
+            if not (content := await value.read()):
+                raise AudioDecodeError("the file is empty", field="audio")
+            read.files.append((name, content))
         elif len(value) > max_field_chars:
             raise InvalidRequest(f"{name} has at most {max_field_chars} characters", field=name)
         else:

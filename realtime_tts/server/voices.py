@@ -11,13 +11,13 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from realtime_tts.audio.containers import wav_header
 from realtime_tts.dialects.voice_wish import YES, VoiceWish
-from realtime_tts.errors import AudioDecodeError, InvalidRequest, VoiceNotFound
+from realtime_tts.errors import InvalidRequest, VoiceNotFound
 from realtime_tts.server import schemas
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.catalogue import added_voice
-from realtime_tts.server.cloning import check_may_make, make_voice, speak_sentence
+from realtime_tts.server.cloning import make_voice, speak_sentence
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway, problems, read_body
+from realtime_tts.server.http import NEEDS_KEY, Owner, authorize, get_gateway, problems, read_body
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.voice_form import VoiceForm, read_voice_form
 from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
@@ -39,12 +39,6 @@ _FIELDS = (
 )
 
 
-def _owner(caller: Annotated[Caller, Depends(authorize)]) -> Caller:
-    check_may_make(caller)
-    return caller
-
-
-Owner = Annotated[Caller, Depends(_owner)]
 Anybody = Annotated[Caller, Depends(authorize)]
 
 voices = APIRouter(prefix="/v1/voices", tags=["voices"], dependencies=NEEDS_KEY)
@@ -185,15 +179,12 @@ async def _sample(gateway: Gateway, settings: ContextSettings, caller: Caller) -
 
 
 def _wish(form: VoiceForm) -> VoiceWish:
-    for name in form.files:
-        if not form.files[name]:
-            raise AudioDecodeError("the file is empty", field="audio")
     return VoiceWish(
         name=form.field("name"),
         description=form.field("description"),
         language=form.field("language"),
-        reference=form.files.get("reference", b""),
-        prompt=form.files.get("prompt", b""),
+        reference=form.files_of("reference"),
+        prompt=form.file("prompt"),
         prompt_text=form.field("prompt_text") or None,
         instructions=form.field("instructions"),
         consent=form.field("consent").lower() in YES,

@@ -50,7 +50,17 @@ CREATE TABLE voices (
 );
 CREATE INDEX voices_by_latents ON voices (latents);
 """
-_FROM_VERSION_1 = "ALTER TABLE voices ADD COLUMN ttl_s REAL; ALTER TABLE voices ADD COLUMN expires_at REAL"
+_CONSENTS = """
+CREATE TABLE consents (
+    consent_id TEXT PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    name TEXT NOT NULL,
+    language TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    recording_sha256 TEXT NOT NULL
+);
+"""
+_FROM_VERSION_1 = "ALTER TABLE voices ADD COLUMN ttl_s REAL; ALTER TABLE voices ADD COLUMN expires_at REAL;"
 _BUSY_S = 5.0
 _ORPHAN_S = 3600.0  # older files that no voice names were left by a process that died between the two
 
@@ -74,6 +84,18 @@ class Consent:
     given_by: str
     scope: str
     at: float
+    recording_sha256: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordedConsent:
+    """That a speaker has said so in a recording, of which the hash is kept; `name` is its label."""
+
+    consent_id: str
+    tenant: str
+    name: str
+    language: str
+    created_at: float
     recording_sha256: str
 
 
@@ -136,7 +158,7 @@ class VoiceStore:
         with self._transaction():
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version in (0, 1):
-                for statement in filter(str.strip, (_FROM_VERSION_1 if version else _SCHEMA).split(";")):
+                for statement in filter(str.strip, ((_FROM_VERSION_1 if version else _SCHEMA) + _CONSENTS).split(";")):
                     self._db.execute(statement)
                 self._db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
             elif version != _SCHEMA_VERSION:
@@ -293,6 +315,31 @@ class VoiceStore:
             self._remove_unused(row["latents"])
         if rows:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else what was deleted stays in the log
+
+    # ---- consent that was recorded -------------------------------------------------------------------------------
+
+    def consents(self, tenant: str) -> list[RecordedConsent]:
+        """Oldest first. Raises InternalError: the database cannot be read."""
+        with self._lock, _reading():
+            rows = self._db.execute("SELECT * FROM consents WHERE tenant = ? ORDER BY created_at", (tenant,)).fetchall()
+        return [RecordedConsent(*row) for row in rows]
+
+    def add_consent(self, consent: RecordedConsent) -> None:
+        """Raises InternalError as `add`."""
+        with self._lock, _writing(), self._transaction():
+            self._db.execute("INSERT INTO consents VALUES (?, ?, ?, ?, ?, ?)", dataclasses.astuple(consent))
+
+    def rename_consent(self, consent_id: str, name: str) -> None:
+        """Unknown ids are ignored. Raises InternalError as `add`."""
+        with self._lock, _writing(), self._transaction():
+            self._db.execute("UPDATE consents SET name = ? WHERE consent_id = ?", (name, consent_id))
+
+    def remove_consent(self, consent_id: str) -> None:
+        """Unknown ids are ignored. Raises InternalError as `add`."""
+        with self._lock, _writing(), self._transaction():
+            self._db.execute("DELETE FROM consents WHERE consent_id = ?", (consent_id,))
+
+    # ---- latents -------------------------------------------------------------------------------------------------
 
     def _write_latents(self, payload: bytes) -> str:
         """Write a file of this content, unless there is one; returns its name."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
 import time
-import wave
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,15 +14,16 @@ import pytest
 import realtime_tts_client as client
 from client_harness import Journal, until
 from gateway_harness import GatewayHarness
+from quick_recordings import decodings
 from spoken_recordings import TEXT, said, wav
 from stream_client import open_stream
 
 from realtime_tts.audio.decode import Recording, decode_recording
-from realtime_tts.audio.recording_report import RecordingReport, report_on
-from realtime_tts.errors import AudioDecodeError
 from realtime_tts.server import cloning, speech_response
 from realtime_tts.server.auth import create_key
 from realtime_tts.speech.voice_store import VoiceStore
+
+__all__ = ["decodings"]
 
 MakeGateway = Callable[..., GatewayHarness]
 
@@ -34,33 +33,27 @@ def recording() -> bytes:
     return wav(said("slt"))
 
 
-@pytest.fixture(autouse=True)
-def decodings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sizes of the recordings that were decoded: without the processes that do it, unless these are asked for."""
-    found: list[int] = []
-    is_real = "processes" in request.fixturenames
-
-    async def decode(data: bytes, rate_hz: int) -> Recording:
-        found.append(len(data))
-        if is_real:
-            return await decode_recording(data, rate_hz)
-        try:
-            with wave.open(io.BytesIO(data)) as file:
-                return Recording(file.readframes(file.getnframes()), rate_hz)
-        except (wave.Error, EOFError):
-            raise AudioDecodeError("no audio", field="audio") from None
-
-    async def report(pcm: bytes) -> RecordingReport:
-        return await report_on(pcm) if is_real else RecordingReport(5, -3, 0, 0, 4, -20, -60, True)
-
-    monkeypatch.setattr(cloning, "decode_recording", decode)
-    monkeypatch.setattr(cloning, "report_on", report)
-    return found
-
-
 @pytest.fixture
 def processes() -> None:
     """Recordings are decoded and looked at as the server does it."""
+
+
+@pytest.fixture(autouse=True)
+def quick(request: pytest.FixtureRequest) -> None:
+    if "processes" not in request.fixturenames:
+        request.getfixturevalue("decodings")
+
+
+@pytest.fixture
+def really_decoded(processes: None, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    found: list[int] = []
+
+    async def decode(data: bytes, rate_hz: int) -> Recording:
+        found.append(len(data))
+        return await decode_recording(data, rate_hz)
+
+    monkeypatch.setattr(cloning, "decode_recording", decode)
+    return found
 
 
 def lend(url: str, recording: bytes, key: str = "", **fields: str) -> httpx.Response:
@@ -218,7 +211,7 @@ def test_a_key_has_only_so_many_of_them(make_gateway: MakeGateway, recording: by
 
 @pytest.mark.parametrize("form", [False, True])
 def test_a_request_for_speech_brings_its_voice_along(
-    make_gateway: MakeGateway, recording: bytes, decodings: list[int], processes: None, form: bool
+    make_gateway: MakeGateway, recording: bytes, really_decoded: list[int], form: bool
 ) -> None:
     gateway = make_gateway()
     body = {"input": "Hello.", "response_format": "pcm", "speed": 1.2}
@@ -238,7 +231,7 @@ def test_a_request_for_speech_brings_its_voice_along(
     assert voices[0] != voices[1]
     assert all(voice.startswith("voice-") for voice in voices)
     assert "realtime-tts-notice" not in spoken[0].headers
-    assert len(decodings) == 1
+    assert len(really_decoded) == 1
     expire(gateway, 61)
     assert gateway.gateway.voices.num_for_a_while() == 0
     assert gateway.gateway.engine._voices == {}

@@ -6,6 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from realtime_tts.dialects.voice_wish import YES, VoiceWish
+from realtime_tts.errors import InvalidRequest
+
+CLONE_FIELDS = ("name", "description", "language", "consent", "consent_by", "consent_scope")
+
 
 def voice_entry(about: Mapping[str, Any], loaded_at: float) -> dict[str, Any]:
     """An entry of `GET /voices` for one of `GET /v1/voices`. `loaded_at`: when the model's own voices came, s."""
@@ -13,7 +18,7 @@ def voice_entry(about: Mapping[str, Any], loaded_at: float) -> dict[str, Any]:
     created_at = datetime.fromtimestamp(about.get("created_at", loaded_at), timezone.utc)
     language = about["language"]
     return {
-        "id": about["name"],  # the word that a request names it by
+        "id": about["id"],
         "name": about["name"],
         "tagline": "",
         "description": about["description"],
@@ -25,6 +30,32 @@ def voice_entry(about: Mapping[str, Any], loaded_at: float) -> dict[str, Any]:
         "visibility": "owner" if is_own else "all",
         "created_at": created_at.isoformat().replace("+00:00", "Z"),
     }
+
+
+def metadata(about: Mapping[str, Any]) -> dict[str, Any]:
+    """A voice that was just cloned, from its entry in `GET /v1/voices`."""
+    entry = voice_entry(about, about["created_at"])
+    names = ("id", "access", "created_at", "description", "language", "name", "tagline", "visibility")
+    return {**{name: entry[name] for name in names}, "user_id": "", "is_public": False}
+
+
+def parse_clone(fields: Mapping[str, str], clip: bytes) -> VoiceWish:
+    """Of the form of `POST /voices/clone`. Consent, for which there is no field, comes as one of its own.
+
+    Raises:
+        InvalidRequest: no clip.
+    """
+    if not clip:
+        raise InvalidRequest("clip is missing", field="clip")
+    return VoiceWish(
+        name=fields.get("name", ""),
+        description=fields.get("description", ""),
+        language=fields.get("language", ""),
+        reference=(clip,),
+        consent=fields.get("consent", "").lower() in YES,
+        consent_by=fields.get("consent_by", ""),
+        consent_scope=fields.get("consent_scope", ""),
+    )
 
 
 def voices_page(

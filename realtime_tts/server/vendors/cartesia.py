@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response, WebSocket
@@ -12,19 +13,25 @@ from realtime_tts.dialects.cartesia import events
 from realtime_tts.dialects.cartesia.errors import cartesia_problem
 from realtime_tts.dialects.cartesia.requests import CartesiaSpeech, parse_speech
 from realtime_tts.dialects.cartesia.stream import CartesiaDialect
-from realtime_tts.dialects.cartesia.voices import voice_entry, voices_page
+from realtime_tts.dialects.cartesia.voices import CLONE_FIELDS, metadata, parse_clone, voice_entry, voices_page
+from realtime_tts.dialects.json_input import load_object
 from realtime_tts.errors import RealtimeTTSError, VoiceNotFound
 from realtime_tts.server.caller import Caller
+from realtime_tts.server.catalogue import added_voice
+from realtime_tts.server.cloning import make_voice
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
+from realtime_tts.server.http import NEEDS_KEY, Owner, authorize, get_gateway, read_bounded
 from realtime_tts.server.http_speech import Chunk, Total
 from realtime_tts.server.problems import problem_response, speaks_with_id
 from realtime_tts.server.request_ids import request_id
 from realtime_tts.server.speech_response import read_speech_body, speech_response
+from realtime_tts.server.voice_form import read_voice_form
 from realtime_tts.server.websocket import serve_stream
+from realtime_tts.speech.voices import VoiceLabels
 
 _EVENT_STREAM = "text/event-stream"
 _MAX_PAGE = 100
+_MAX_CHANGE_BYTES = 16 * 1024
 
 
 class CartesiaError(BaseModel):
@@ -158,6 +165,38 @@ async def voice(request: Request, voice_id: str, caller: Annotated[Caller, Depen
     if found is None:
         raise VoiceNotFound(f"there is no such voice; the voices are {', '.join(entries)}", field="id")
     return found
+
+
+@_http.post("/voices/clone", summary="Make a voice of a recording", responses=_PROBLEMS)
+async def clone(request: Request, caller: Owner) -> dict[str, Any]:
+    gateway = get_gateway(request)
+    gateway.check_ready()
+    async with gateway.voice_making:
+        form = await read_voice_form(request, CLONE_FIELDS, ("clip",), ignores_others=True)
+        made = await make_voice(gateway, caller, parse_clone(form.fields, form.file("clip")))
+    return metadata(added_voice(made.record))
+
+
+@_http.patch("/voices/{voice_id}", summary="Call a voice something else", responses={404: _PROBLEMS[404]})
+async def change_voice(request: Request, voice_id: str, caller: Owner) -> dict[str, Any]:
+    body = await read_bounded(request, _MAX_CHANGE_BYTES)
+    fields, gateway = load_object(body, len(body)), get_gateway(request)
+    old = gateway.voices.get(voice_id, caller.tenant)
+    name, description = fields.optional_text("name"), fields.optional_text("description")
+    labels = VoiceLabels(
+        old.name if name is None else name, old.description if description is None else description, old.language
+    )
+    changed = await gateway.voices.relabel(old.voice_id, labels, caller.tenant)
+    return voice_entry(added_voice(changed), gateway.catalogue.created)
+
+
+@_http.delete(
+    "/voices/{voice_id}", summary="Delete a voice", status_code=HTTPStatus.NO_CONTENT, responses={404: _PROBLEMS[404]}
+)
+async def delete_voice(request: Request, voice_id: str, caller: Owner) -> None:
+    voices = get_gateway(request).voices
+    await voices.look_up(voice_id, caller.tenant)
+    await voices.delete(voice_id, caller.tenant)
 
 
 def _entries(request: Request, caller: Caller) -> list[dict[str, Any]]:

@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response, WebSocket
-from fastapi.routing import APIRoute
-from starlette.routing import Match
-from starlette.types import Scope
 
-from realtime_tts.dialects.elevenlabs.catalogue import model_entries, voice_entry
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.speech import TimedLines, TimedObject, parse_request
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect
 from realtime_tts.dialects.speech_request import SpeechRequest
-from realtime_tts.errors import RealtimeTTSError, VoiceNotFound
+from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
 from realtime_tts.server.http_speech import Chunk, Total
 from realtime_tts.server.problems import problem_response, speaks
 from realtime_tts.server.speech_response import read_speech_body, speech_response
+from realtime_tts.server.vendors import elevenlabs_voices
 from realtime_tts.server.websocket import serve_stream
 
 KnownCaller = Annotated[Caller, Depends(authorize)]
 
 
-class _TheirsAlone(APIRoute):
-    """An address that others have too: it is ElevenLabs' for who brings a key as ElevenLabs' clients do."""
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        found = super().matches(scope)
-        return found if any(name == b"xi-api-key" for name, _ in scope["headers"]) else (Match.NONE, {})
-
-
 _IN_THEIR_WORDS = (speaks(elevenlabs_problem), *NEEDS_KEY)
 sockets = APIRouter(prefix="/v1/text-to-speech/{voice}")
 speech = APIRouter(prefix="/v1/text-to-speech/{voice}", tags=["ElevenLabs"], dependencies=_IN_THEIR_WORDS)
-catalogue = APIRouter(dependencies=_IN_THEIR_WORDS, route_class=_TheirsAlone)
 
 
 # ---- WebSockets ------------------------------------------------------------------------------------------------------
@@ -114,37 +102,6 @@ async def _wanted(request: Request, voice: str) -> SpeechRequest:
     return parse_request(await read_speech_body(request, get_gateway(request)), voice, request.query_params)
 
 
-# ---- what there is ---------------------------------------------------------------------------------------------------
-
-
-@catalogue.get("/v1/models", include_in_schema=False)
-async def models(request: Request) -> list[dict[str, Any]]:
-    gateway = get_gateway(request)
-    ready, policy = gateway.catalogue.ready, gateway.catalogue.defaults.policy
-    return model_entries(ready.model, policy.languages, gateway.settings.server.max_text_chars)
-
-
-@catalogue.get("/v1/voices", include_in_schema=False)
-@catalogue.get("/v2/voices", include_in_schema=False)
-async def voices(request: Request, caller: KnownCaller) -> dict[str, Any]:
-    found = _voices(request, caller)
-    return {"voices": found, "has_more": False, "total_count": len(found), "next_page_token": None}
-
-
-@catalogue.get("/v1/voices/{voice}", include_in_schema=False)
-async def voice_by_id(request: Request, voice: str, caller: KnownCaller) -> dict[str, Any]:
-    for found in _voices(request, caller):
-        if found["voice_id"] == voice:
-            return found
-    raise VoiceNotFound("there is no such voice", field="voice_id")
-
-
-def _voices(request: Request, caller: Caller) -> list[dict[str, Any]]:
-    gateway = get_gateway(request)
-    listed = gateway.catalogue.voices(caller.voices, gateway.voices.added(caller.tenant))["voices"]
-    return [voice_entry(voice) for voice in listed]
-
-
 router = APIRouter()
-for part in (sockets, speech, catalogue):
+for part in (sockets, speech, elevenlabs_voices.catalogue):
     router.include_router(part)

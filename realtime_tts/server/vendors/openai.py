@@ -14,7 +14,7 @@ from realtime_tts.dialects import openai
 from realtime_tts.dialects.voice_wish import YES, VoiceWish
 from realtime_tts.errors import ModelNotFound, RealtimeTTSError
 from realtime_tts.server.caller import Caller
-from realtime_tts.server.cloning import check_may_make, make_voice
+from realtime_tts.server.cloning import make_voice
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
 from realtime_tts.server.http_speech import Chunk, Total
@@ -25,6 +25,7 @@ from realtime_tts.server.speech_response import (
     read_speech_body,
     speech_response,
 )
+from realtime_tts.server.vendors import openai_voices
 from realtime_tts.server.voice_form import VoiceForm, is_form, read_voice_form
 
 _FORM_FILES = ("reference", "prompt")
@@ -97,7 +98,7 @@ _AUDIO: dict[str, Any] = {
     },
 }
 
-router = APIRouter(
+_own = APIRouter(
     prefix="/v1", tags=["OpenAI"], dependencies=[speaks(openai.problem), *NEEDS_KEY], responses={401: _PROBLEMS[401]}
 )
 
@@ -118,7 +119,7 @@ class _Events:
         return openai.error_event(error)
 
 
-@router.post(
+@_own.post(
     "/audio/speech",
     summary="Speak a text",
     response_class=Response,
@@ -137,7 +138,7 @@ async def read_request(request: Request, gateway: Gateway, caller: Caller) -> op
     is_large = is_form(request) or int(request.headers.get("content-length", 0)) > max_speech_body_bytes(gateway)
     async with contextlib.AsyncExitStack() as turn:
         if is_large:  # with recordings, of which only so many are held at a time
-            check_may_make(caller)
+            caller.check_owner()
             await turn.enter_async_context(gateway.voice_making)
         if is_form(request):
             wanted = _parse_form(await _read_form(request, gateway))
@@ -160,8 +161,8 @@ async def _read_form(request: Request, gateway: Gateway) -> VoiceForm:
 
 def _parse_form(form: VoiceForm) -> openai.OpenAIRequest:
     own_voice = VoiceWish(
-        reference=form.files.get("reference", b""),
-        prompt=form.files.get("prompt", b""),
+        reference=form.files_of("reference"),
+        prompt=form.file("prompt"),
         prompt_text=form.field("prompt_text") or None,
         consent=form.field("consent").lower() in YES,
         consent_by=form.field("consent_by"),
@@ -171,7 +172,7 @@ def _parse_form(form: VoiceForm) -> openai.OpenAIRequest:
     return openai.parse_form(form.fields, own_voice)
 
 
-@router.get("/models/{model_id:path}", summary="A model by its id", responses={404: _PROBLEMS[404]})
+@_own.get("/models/{model_id:path}", summary="A model by its id", responses={404: _PROBLEMS[404]})
 async def model(request: Request, model_id: str) -> OpenAIModel:
     """Any id means the model that speaks, unless the server is strict about ids."""
     gateway = get_gateway(request)
@@ -181,7 +182,12 @@ async def model(request: Request, model_id: str) -> OpenAIModel:
     return OpenAIModel(**openai.model_entry(model_id, gateway.catalogue.created))
 
 
-@router.get("", include_in_schema=False)
-@router.get("/", summary="That this is a server for speech; some clients ask to have a connection ready")
+@_own.get("", include_in_schema=False)
+@_own.get("/", summary="That this is a server for speech; some clients ask to have a connection ready")
 async def service() -> OpenAIService:
     return OpenAIService(object="service", name="realtime-tts", version=__version__)
+
+
+router = APIRouter()
+for part in (_own, openai_voices.router):
+    router.include_router(part)

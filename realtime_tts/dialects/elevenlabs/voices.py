@@ -1,0 +1,57 @@
+"""Voices as ElevenLabs' clients add and change them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from realtime_tts.dialects.json_input import Fields, load_object
+from realtime_tts.dialects.voice_wish import YES, VoiceWish
+from realtime_tts.errors import InvalidRequest
+
+FIELDS = ("name", "description", "labels", "remove_background_noise", "consent", "consent_by", "consent_scope")
+MAX_FILES = 8
+# What these would do to a voice, its recordings have done.
+_SETTINGS = {"stability": 0.5, "similarity_boost": 0.75, "style": 0.0, "use_speaker_boost": True, "speed": 1.0}
+
+
+def parse_wish(fields: Mapping[str, str], files: Sequence[bytes]) -> VoiceWish:
+    """Of the form of `POST /v1/voices/add`. Consent, for which there is no field, may stand among the labels.
+
+    Raises:
+        InvalidRequest, InvalidMessage: labels that are no object of strings.
+    """
+    labels = parse_labels(fields.get("labels", ""))
+    consent = {name: fields.get(name) or labels.get(name, "") for name in ("consent", "consent_by", "consent_scope")}
+    return VoiceWish(
+        name=fields.get("name", ""),
+        description=fields.get("description", ""),
+        language=labels.get("language", ""),
+        reference=tuple(files),
+        consent=consent["consent"].lower() in YES,
+        consent_by=consent["consent_by"],
+        consent_scope=consent["consent_scope"],
+    )
+
+
+def parse_labels(text: str) -> dict[str, str]:
+    """JSON in a form's field. Raises as `parse_wish`."""
+    if text in ("", "null"):
+        return {}
+    labels = load_object(text, len(text.encode()))
+    return {name: labels.optional_text(name) or "" for name in labels.names()}
+
+
+def settings() -> dict[str, Any]:
+    """Of every voice."""
+    return dict(_SETTINGS)
+
+
+def check_settings(fields: Fields) -> None:
+    """What may be asked of a voice's settings, which are not kept: nothing that would be heard.
+
+    Raises:
+        InvalidMessage: a field of another type. InvalidRequest: another speed.
+    """
+    if fields.optional_number("speed") not in (None, 1.0):
+        raise InvalidRequest("a voice keeps no speed of its own here; ask for it with each request", field="speed")

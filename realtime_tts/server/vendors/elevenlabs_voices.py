@@ -1,0 +1,131 @@
+"""What there is, as ElevenLabs' clients ask for it, and voices as they add, change and delete them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.routing import APIRoute
+from starlette.routing import Match
+from starlette.types import Scope
+
+from realtime_tts.dialects.elevenlabs import voices as dialect
+from realtime_tts.dialects.elevenlabs.catalogue import model_entries, voice_entry
+from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
+from realtime_tts.dialects.json_input import load_object
+from realtime_tts.errors import InvalidRequest, VoiceNotFound
+from realtime_tts.server.caller import Caller
+from realtime_tts.server.cloning import make_voice
+from realtime_tts.server.http import NEEDS_KEY, Owner, authorize, get_gateway, read_bounded
+from realtime_tts.server.problems import speaks
+from realtime_tts.server.voice_form import read_voice_form
+from realtime_tts.speech.voices import VoiceLabels
+
+_MAX_BODY_BYTES = 16 * 1024
+
+
+class _TheirsAlone(APIRoute):
+    """An address that others have too: it is ElevenLabs' for who brings a key as ElevenLabs' clients do."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        found = super().matches(scope)
+        return found if any(name == b"xi-api-key" for name, _ in scope["headers"]) else (Match.NONE, {})
+
+
+KnownCaller = Annotated[Caller, Depends(authorize)]
+catalogue = APIRouter(dependencies=[speaks(elevenlabs_problem), *NEEDS_KEY], route_class=_TheirsAlone)
+
+# ---- what there is ---------------------------------------------------------------------------------------------------
+
+
+@catalogue.get("/v1/models", include_in_schema=False)
+async def models(request: Request) -> list[dict[str, Any]]:
+    gateway = get_gateway(request)
+    ready, policy = gateway.catalogue.ready, gateway.catalogue.defaults.policy
+    return model_entries(ready.model, policy.languages, gateway.settings.server.max_text_chars)
+
+
+@catalogue.get("/v1/voices", include_in_schema=False)
+@catalogue.get("/v2/voices", include_in_schema=False)
+async def voices(request: Request, caller: KnownCaller) -> dict[str, Any]:
+    found = _voices(request, caller)
+    return {"voices": found, "has_more": False, "total_count": len(found), "next_page_token": None}
+
+
+@catalogue.get("/v1/voices/{voice}", include_in_schema=False)
+async def voice_by_id(request: Request, voice: str, caller: KnownCaller) -> dict[str, Any]:
+    return _find(request, voice, caller)
+
+
+def _find(request: Request, voice: str, caller: Caller) -> dict[str, Any]:
+    """Raises:
+    VoiceNotFound
+    """
+    for found in _voices(request, caller):
+        if found["voice_id"] == voice:
+            return found
+    raise VoiceNotFound("there is no such voice", field="voice_id")
+
+
+def _voices(request: Request, caller: Caller) -> list[dict[str, Any]]:
+    gateway = get_gateway(request)
+    listed = gateway.catalogue.voices(caller.voices, gateway.voices.added(caller.tenant))["voices"]
+    return [voice_entry(voice) for voice in listed]
+
+
+# ---- changes -----------------------------------------------------------------------------------------------------
+
+
+@catalogue.post("/v1/voices/add", include_in_schema=False)
+async def add_voice(request: Request, caller: Owner) -> dict[str, Any]:
+    gateway = get_gateway(request)
+    gateway.check_ready()
+    async with gateway.voice_making:
+        form = await read_voice_form(
+            request, dialect.FIELDS, ("files",), max_files=dialect.MAX_FILES, ignores_others=True
+        )
+        wish = dialect.parse_wish(form.fields, form.files_of("files"))
+        if not wish.has_recordings:
+            raise InvalidRequest("files are missing", field="files")
+        made = await make_voice(gateway, caller, wish)
+    return {"voice_id": made.record.voice_id, "requires_verification": False}
+
+
+@catalogue.post("/v1/voices/{voice}/edit", include_in_schema=False)
+async def edit_voice(request: Request, voice: str, caller: Owner) -> dict[str, Any]:
+    form = await read_voice_form(request, dialect.FIELDS, ("files",), max_files=dialect.MAX_FILES, ignores_others=True)
+    if form.files:
+        raise InvalidRequest("a voice keeps the recordings that it was made of; add another one", field="files")
+    voices = get_gateway(request).voices
+    old = voices.get(voice, caller.tenant)
+    language = dialect.parse_labels(form.field("labels")).get("language", old.language)
+    labels = VoiceLabels(form.field("name") or old.name, form.fields.get("description", old.description), language)
+    await voices.relabel(old.voice_id, labels, caller.tenant)
+    return {"status": "ok"}
+
+
+@catalogue.delete("/v1/voices/{voice}", include_in_schema=False)
+async def delete_voice(request: Request, voice: str, caller: Owner) -> dict[str, Any]:
+    voices = get_gateway(request).voices
+    await voices.look_up(voice, caller.tenant)
+    await voices.delete(voice, caller.tenant)
+    return {"status": "ok"}
+
+
+@catalogue.get("/v1/voices/settings/default", include_in_schema=False)
+async def default_settings() -> dict[str, Any]:
+    return dialect.settings()
+
+
+@catalogue.get("/v1/voices/{voice}/settings", include_in_schema=False)
+async def settings(request: Request, voice: str, caller: KnownCaller) -> dict[str, Any]:
+    _find(request, voice, caller)
+    return dialect.settings()
+
+
+@catalogue.post("/v1/voices/{voice}/settings/edit", include_in_schema=False)
+async def edit_settings(request: Request, voice: str, caller: Owner) -> dict[str, Any]:
+    _find(request, voice, caller)
+    body = await read_bounded(request, _MAX_BODY_BYTES)
+    dialect.check_settings(load_object(body, len(body)))
+    return {"status": "ok"}

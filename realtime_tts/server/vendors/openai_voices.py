@@ -1,0 +1,111 @@
+"""Voices and consents as OpenAI's clients add and delete them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from realtime_tts.dialects import openai
+from realtime_tts.dialects.json_input import load_object
+from realtime_tts.dialects.voice_wish import YES, VoiceWish
+from realtime_tts.errors import InvalidRequest
+from realtime_tts.server.caller import Caller
+from realtime_tts.server.catalogue import added_voice
+from realtime_tts.server.cloning import check_recording, make_voice
+from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.http import NEEDS_KEY, Owner, get_gateway, read_bounded
+from realtime_tts.server.problems import speaks
+from realtime_tts.server.voice_form import VoiceForm, is_form, read_voice_form
+from realtime_tts.speech.voice_store import RecordedConsent
+
+_MAX_BODY_BYTES = 16 * 1024
+_VOICE_FIELDS = ("name", "consent", "type", "prompt", "model", "script_hint", "consent_by", "consent_scope")
+
+
+router = APIRouter(prefix="/v1/audio", tags=["OpenAI"], dependencies=[speaks(openai.problem), *NEEDS_KEY])
+
+
+@router.post("/voices", summary="Make a voice of a recording, or of a description")
+async def create_voice(request: Request, caller: Owner) -> dict[str, Any]:
+    gateway = get_gateway(request)
+    gateway.check_ready()
+    async with gateway.voice_making:
+        if is_form(request):
+            wish = await _wish(gateway, caller, await read_voice_form(request, _VOICE_FIELDS, ("audio_sample",)))
+        else:
+            wish = openai.parse_prompt_voice(await read_bounded(request, _MAX_BODY_BYTES))
+        made = await make_voice(gateway, caller, wish)
+    return openai.voice_entry(added_voice(made.record))
+
+
+async def _wish(gateway: Gateway, caller: Caller, form: VoiceForm) -> VoiceWish:
+    """`consent` is the id of one that was recorded; or, for who has none, the statement `true`."""
+    sample = form.file("audio_sample")
+    if not sample:
+        return openai.prompt_voice(form.fields)
+    if form.field("type") not in ("", "audio_sample"):
+        raise InvalidRequest("an audio_sample makes a voice of the type audio_sample", field="type")
+    given = form.field("consent")
+    says_so, given_by, scope = given.lower() in YES, form.field("consent_by"), form.field("consent_scope")
+    if given and not says_so:
+        consent = await gateway.consents.get(given, caller.tenant)
+        says_so, given_by = True, consent.name
+        scope = f"recorded ({consent.language}), SHA-256 {consent.recording_sha256}"
+    return VoiceWish(
+        name=form.field("name"), reference=(sample,), consent=says_so, consent_by=given_by, consent_scope=scope
+    )
+
+
+@router.delete("/voices/{voice_id}", summary="Delete a voice")
+async def delete_voice(request: Request, voice_id: str, caller: Owner) -> dict[str, Any]:
+    voices = get_gateway(request).voices
+    await voices.look_up(voice_id, caller.tenant)
+    await voices.delete(voice_id, caller.tenant)
+    return openai.deleted_entry("audio.voice.deleted", voice_id)
+
+
+@router.post("/voice_consents", summary="That a speaker agrees, in a recording")
+async def create_consent(request: Request, caller: Owner) -> dict[str, Any]:
+    """The recording must be speech; its hash is kept, and nothing else of it."""
+    gateway = get_gateway(request)
+    async with gateway.voice_making:
+        form = await read_voice_form(request, ("name", "language"), ("recording",))
+        recording = form.file("recording")
+        if not recording:
+            raise InvalidRequest("recording is missing", field="recording")
+        await check_recording((recording,), "recording")
+        digest = hashlib.sha256(recording).hexdigest()
+        made = await gateway.consents.add(form.field("name"), form.field("language"), digest, caller.tenant)
+    return _entry(made)
+
+
+@router.get("/voice_consents", summary="The consents of this key")
+async def list_consents(
+    request: Request, caller: Owner, after: str | None = None, limit: Annotated[int, Query(ge=1, le=100)] = 20
+) -> dict[str, Any]:
+    found = await get_gateway(request).consents.all_of(caller.tenant)
+    return openai.page_of([_entry(consent) for consent in found], after, limit)
+
+
+@router.get("/voice_consents/{consent_id}", summary="One of them")
+async def get_consent(request: Request, consent_id: str, caller: Owner) -> dict[str, Any]:
+    return _entry(await get_gateway(request).consents.get(consent_id, caller.tenant))
+
+
+@router.post("/voice_consents/{consent_id}", summary="Call a consent something else")
+async def rename_consent(request: Request, consent_id: str, caller: Owner) -> dict[str, Any]:
+    body = await read_bounded(request, _MAX_BODY_BYTES)
+    name = load_object(body, len(body)).text("name")
+    return _entry(await get_gateway(request).consents.rename(consent_id, name, caller.tenant))
+
+
+@router.delete("/voice_consents/{consent_id}", summary="Delete a consent; voices made by it stay")
+async def delete_consent(request: Request, consent_id: str, caller: Owner) -> dict[str, Any]:
+    await get_gateway(request).consents.remove(consent_id, caller.tenant)
+    return openai.deleted_entry("audio.voice_consent", consent_id)
+
+
+def _entry(consent: RecordedConsent) -> dict[str, Any]:
+    return openai.consent_entry(consent.consent_id, consent.name, consent.language, consent.created_at)
