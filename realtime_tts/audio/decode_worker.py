@@ -10,6 +10,7 @@ Exit status 0: PCM follows on stdout. 3: no usable recording, the reason as one 
 
 import contextlib
 import io
+import math
 import sys
 
 EXIT_REFUSED = 3
@@ -62,8 +63,19 @@ def decode(data: bytes, rate_hz: int, max_seconds: float) -> bytes:
 def _frames(container, resampler):
     """Frames of the first audio stream after conversion, as they are decoded (a bomb stops early)."""
     for frame in container.decode(audio=0):
+        check_finite(frame)
         yield from resampler.resample(frame)
     yield from resampler.resample(None)
+
+
+def check_finite(frame):
+    """What a conversion to integers makes of NaN is anybody's guess."""
+    kind = {"flt": "f", "dbl": "d"}.get(frame.format.name.removesuffix("p"))
+    if kind is not None:
+        num_bytes = frame.format.bytes * frame.samples * (1 if frame.format.is_planar else frame.layout.nb_channels)
+        for plane in frame.planes:
+            if not math.isfinite(sum(memoryview(bytes(plane))[:num_bytes].cast(kind))):
+                raise Refused("the recording has samples that are no numbers")
 
 
 def main() -> int:
