@@ -25,6 +25,7 @@ from realtime_tts.speech.recordings import RecordingLike, VoiceRecordings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.text_source import TextLike, TextSource, speak_text
 from realtime_tts.speech.voices import VoiceLabels, VoiceRegistry
+from realtime_tts.speech.whole_text import check_whole
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.policy import ServingPolicy
@@ -205,6 +206,7 @@ class AsyncTTS:
         language: str | None = None,
         lexicon: Mapping[str, str] | None = None,
         adapter: str | None = None,
+        text_type: str = "auto",
         max_length_s: float | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """Speak a text, or a stream of pieces of one (an LLM's deltas) while it is being written.
@@ -228,8 +230,10 @@ class AsyncTTS:
             sentence_pause_ms: silence between two sentences, beside what the voice makes of their ends; up to 3000.
             language: of the text's numbers, dates and the like, where it is not the model's own.
             lexicon: words and phrases, and how each is written so that it is read right: ``{"nginx": "engine x"}``.
-            adapter: a name of those that this TTS was made with; None: the model as it is.
                 It comes before the one that the model was loaded with.
+            adapter: a name of those that this TTS was made with; None: the model as it is.
+            text_type: ``ssml``, ``text``, or ``auto``, where a text is SSML if it begins with ``<speak``. Of a whole
+                text that is malformed nothing is spoken.
             max_length_s: stop after so much audio.
 
         Raises (while iterated):
@@ -249,6 +253,7 @@ class AsyncTTS:
             sentence_pause_ms=sentence_pause_ms,
             lexicon=tuple((lexicon or {}).items()),
             adapter=adapter,
+            text_type=text_type,
         )
         manner = _Manner(voice, recordings, params, max_length_s)
         async with contextlib.aclosing(self._speak(text, manner)) as pieces:
@@ -275,6 +280,7 @@ class AsyncTTS:
         language: str | None = None,
         lexicon: Mapping[str, str] | None = None,
         adapter: str | None = None,
+        text_type: str = "auto",
         max_length_s: float | None = None,
     ) -> AsyncGenerator[TimedChunk, None]:
         """As `generate`, with the words that are heard: for subtitles, or to know what was heard at a barge-in.
@@ -294,6 +300,7 @@ class AsyncTTS:
             sentence_pause_ms=sentence_pause_ms,
             lexicon=tuple((lexicon or {}).items()),
             adapter=adapter,
+            text_type=text_type,
         )
         manner = _Manner(voice, recordings, params, max_length_s)
         async with contextlib.aclosing(self._speak(text, manner)) as pieces:
@@ -305,6 +312,7 @@ class AsyncTTS:
             source, settings = TextSource(text), self._settings(manner)
             if source.is_whole:
                 settings = dataclasses.replace(settings, mode="clause")
+                await check_whole(source.whole_text, settings.text_type)
             async with contextlib.AsyncExitStack() as ending:
                 if manner.recordings.is_empty:
                     voice = self._voices.engine_id(settings.voice)

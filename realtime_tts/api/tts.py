@@ -126,6 +126,7 @@ class TTS:
         language: str | None = None,
         lexicon: Mapping[str, str] | None = None,
         adapter: str | None = None,
+        text_type: str = "auto",
         max_length_s: float | None = None,
     ) -> Generator[Chunk, None, None]:
         """As `AsyncTTS.generate`; breaking out of the loop cancels at once."""
@@ -146,6 +147,7 @@ class TTS:
             language=language,
             lexicon=lexicon,
             adapter=adapter,
+            text_type=text_type,
             max_length_s=max_length_s,
         )
         return self._iterate(chunks)
@@ -169,6 +171,7 @@ class TTS:
         language: str | None = None,
         lexicon: Mapping[str, str] | None = None,
         adapter: str | None = None,
+        text_type: str = "auto",
         max_length_s: float | None = None,
     ) -> Generator[TimedChunk, None, None]:
         """As `AsyncTTS.generate_timed`."""
@@ -189,6 +192,7 @@ class TTS:
             language=language,
             lexicon=lexicon,
             adapter=adapter,
+            text_type=text_type,
             max_length_s=max_length_s,
         )
         return self._iterate(chunks)

@@ -12,12 +12,13 @@ def nothing_to_say() -> ConfigError:
     return ConfigError("there is nothing to say in this text", field="text")
 
 
-def check_model(model: str, text: str | None, voice: str | None) -> None:
+def check_model(model: str, text: str | None, text_type: str, voice: str | None) -> None:
     """Whether a checkpoint on this machine has the voice, and something to say of the text. Of one that is elsewhere
     or incomplete the loading tells.
 
     Raises:
         ConfigError: it has not.
+        BadSSML: the text is meant to be SSML, and its beginning is malformed.
         CheckpointError: its serving.json is damaged.
     """
     directory = local_directory(model)
@@ -27,6 +28,6 @@ def check_model(model: str, text: str | None, voice: str | None) -> None:
     voices = (*policy.voices, ZERO_SHOT_VOICE)
     if voice is not None and voice not in voices:
         raise ConfigError(f"there is no voice {voice!r}; the voices are {', '.join(voices)}", field="voice")
-    planner = PlannerFactory(policy.charset, policy.max_segment_chars, None).make("en")
+    planner = PlannerFactory(policy.charset, policy.max_segment_chars, None).make("en", text_type=text_type)
     if text is not None and not planner.push(text, 0.0) and not planner.end(0.0):
         raise nothing_to_say()

@@ -20,7 +20,7 @@ from realtime_tts.cli.playing import Speech, play
 from realtime_tts.cli.progress import Progress
 from realtime_tts.cli.sinks import FORMATS, check_sink
 from realtime_tts.config import EngineConfig
-from realtime_tts.session.settings import MAX_SENTENCE_PAUSE_MS
+from realtime_tts.session.settings import MAX_SENTENCE_PAUSE_MS, TEXT_TYPES
 from realtime_tts.speech.lexicons import read_entries
 from realtime_tts.speech.text_source import TextSource
 from realtime_tts.workers.policy import MAX_SPEED, MAX_VOLUME, MIN_SPEED
@@ -48,6 +48,7 @@ _PARAMS = (
     "sentence_pause_ms",
     "language",
     "adapter",
+    "text_type",
 )
 
 
@@ -74,6 +75,7 @@ class Request:
     language: str | None
     lexicon: Path | None
     adapter: str | None
+    text_type: str
 
     @property
     def has_recordings(self) -> bool:
@@ -141,6 +143,12 @@ class Request:
     help="How words are read: a file of JSON or PLS; see `realtime-tts lexicon`.",
 )
 @click.option("--adapter", help="Speak with a LoRA adapter: its directory; with --url, its name on the server.")
+@click.option(
+    "--text-type",
+    type=click.Choice(TEXT_TYPES),
+    default="auto",
+    help="Plain text or SSML; auto: SSML if it begins with <speak.",
+)
 @click.option("--model", help="A directory, a Hugging Face id, or 'starter-voice'.  [default: starter-voice]")
 @click.option("--device", help="auto, cpu, cuda, cuda:1 …  [default: auto]")
 @click.option("--url", envvar="REALTIME_TTS_URL", help="Use this running server; nothing is loaded here.")
@@ -170,7 +178,7 @@ def command(
         speech = _remote(request, url, api_key)
     else:
         engine = read_settings({"model": model, "devices": device}, None).engine
-        check_model(engine.model, request.text, request.voice)
+        check_model(engine.model, request.text, request.text_type, request.voice)
         speech = _local(request, engine, progress)
     try:
         asyncio.run(play(speech, output, output_format, progress))
@@ -234,6 +242,7 @@ async def _local(request: Request, engine: EngineConfig, progress: Progress) -> 
             sentence_pause_ms=request.sentence_pause_ms,
             language=request.language,
             adapter="adapter" if adapters else None,
+            text_type=request.text_type,
         )
         async with contextlib.aclosing(chunks) as generated:
             async for chunk in generated:

@@ -148,6 +148,7 @@ def _parse_params(fields: Fields) -> SpeechParams:
         sentence_pause_ms=params.optional_number("sentence_pause_ms"),
         lexicon=params.optional_texts("lexicon"),
         adapter=params.optional_text("adapter"),
+        text_type=params.optional_text("text_type"),
     )
 
 

@@ -98,6 +98,7 @@ def _parse(fields: Fields, voice: str | None, own_voice: VoiceWish | None) -> Op
             sentence_pause_ms=fields.optional_number("sentence_pause_ms"),
             lexicon=fields.optional_texts("lexicon"),
             adapter=fields.optional_text("adapter"),
+            text_type=fields.optional_text("text_type"),
         ),
         own_voice=own_voice,
     )

@@ -27,7 +27,7 @@ from realtime_tts.session.alignment import WordAligner
 from realtime_tts.session.messages import TimedWord
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
-from realtime_tts.speech.whole_text import speak_whole
+from realtime_tts.speech.whole_text import check_whole, speak_whole
 
 logger = logging.getLogger(__name__)
 
@@ -137,6 +137,7 @@ class HttpSpeech:
             RealtimeTTSError: what kept the engine from making it.
         """
         gateway = self._gateway
+        await check_whole(self.request.text, self._settings.text_type)
         context_id = "h_" + secrets.token_urlsafe(9)
         speaker = self._speaker = Speaker(gateway.engine, context_id, self._settings, tenant=self.tenant)
         planner = gateway.catalogue.defaults.make_planner(self._settings, self.tenant)

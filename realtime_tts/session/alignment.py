@@ -107,7 +107,7 @@ class WordAligner:
         num_segments = self._num_over + len(self._tracks)
         if segment.index != num_segments:
             raise ValueError(f"segment {segment.index} after {num_segments} segments")
-        self._tracks.append(_Track(segment, self._speed))
+        self._tracks.append(_Track(segment, self._speed * segment.speed))
         self._tracks_bytes += _segment_bytes(segment)
 
     def update_segment(self, segment: Segment) -> None:

@@ -136,6 +136,10 @@ class Context:
         """Where in the text nothing is spoken, as far as planned and not taken before; the first ones of many."""
         return self._draft.take_skipped()
 
+    def take_ignored(self) -> tuple[tuple[int, int], ...]:
+        """Likewise where markup stands that is not followed."""
+        return self._draft.take_ignored()
+
     @property
     def num_chars(self) -> int:
         """Received."""

@@ -70,6 +70,7 @@ class Draft:
         self._last_word_end = 0  # of what was planned
         self._planned_end = 0  # of the last final segment: the planner has no more than what follows
         self._skipped: list[tuple[int, int]] = []  # that nobody has been told of
+        self._ignored: list[tuple[int, int]] = []  # likewise
 
     def push(self, text: str, now: float) -> None:
         """More text; not after `end`."""
@@ -126,6 +127,7 @@ class Draft:
             return None
         if (segments := next(self._work, None)) is not None:
             self._note_skipped(segments, self._planner.take_skipped())
+            self._note_ignored(self._planner.take_ignored())
             self._work_chars = 0
             return Planned(SLICE_CHARS, segments)
         return self._finish_work(self._planner)
@@ -146,6 +148,7 @@ class Draft:
         reached, self._reached, self._work = self._reached, None, None
         self._tick_at = planner.next_deadline()
         self._note_skipped((), planner.take_skipped())
+        self._note_ignored(planner.take_ignored())
         if reached is not None and reached.is_end:
             self.is_planned = True
             self._planner, self._tick_at = None, None
@@ -161,6 +164,14 @@ class Draft:
         """Where in the text nothing is spoken, as far as not taken before; the first ones of many."""
         taken, self._skipped = tuple(self._skipped), []
         return taken
+
+    def take_ignored(self) -> tuple[tuple[int, int], ...]:
+        """Likewise where markup stands that is not followed."""
+        taken, self._ignored = tuple(self._ignored), []
+        return taken
+
+    def _note_ignored(self, ignored: Sequence[tuple[int, int]]) -> None:
+        self._ignored += ignored[: MAX_SPANS - len(self._ignored)]
 
     def _note_skipped(self, segments: Sequence[Segment], skipped: Sequence[tuple[int, int]]) -> None:
         if segments:

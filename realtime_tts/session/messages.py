@@ -278,7 +278,8 @@ class ErrorMessage:
 class WarningMessage:
     """Something that a client should know of a context, which goes on.
 
-    code: unspeakable_text (from and to the characters of each of `spans`, nothing is spoken).
+    code: unspeakable_text (from and to the characters of each of `spans`, nothing is spoken); ignored_markup (there it
+        stands).
     """
 
     context_id: str

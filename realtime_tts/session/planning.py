@@ -64,6 +64,16 @@ class Segment(Protocol):
         """Whether it is whole; until then it is given again, with more text and words after those it had."""
         ...
 
+    @property
+    def speed(self) -> float:
+        """At which it is spoken, against the context's."""
+        ...
+
+    @property
+    def volume(self) -> float:
+        """Likewise."""
+        ...
+
 
 class Planner(Protocol):
     """Text deltas in, segments out (`realtime_tts.text.planner.SpeechPlanner`).
@@ -85,6 +95,10 @@ class Planner(Protocol):
 
         Each stretch has at least one character that is neither white space nor punctuation: an emoji, another script.
         """
+        ...
+
+    def take_ignored(self) -> Sequence[tuple[int, int]]:
+        """Likewise where markup stands that asks for what is not done."""
         ...
 
     def next_deadline(self) -> float | None: ...

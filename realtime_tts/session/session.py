@@ -251,6 +251,7 @@ class Session:
             volume=settled.volume,
             sentence_pause_ms=settled.sentence_pause_ms,
             adapter=settled.adapter,
+            text_type=settled.text_type,
         )
         self._outbox.post(
             SessionStarted(
@@ -640,6 +641,9 @@ class Session:
         try:
             was_planned, num_known = context.is_planned, context.num_segments
             segments, num_chars = context.plan(max_chars, self._now)
+        except RealtimeTTSError as error:
+            self._fail(context, error)
+            return max_chars
         except Exception as error:
             self._crash(error, context.id)
             return max_chars
@@ -656,6 +660,9 @@ class Session:
         if self.state is SessionState.CONNECTED and (spans := context.take_skipped()):
             message = "parts of the text cannot be spoken and are left out"
             self._outbox.post(WarningMessage(context.id, "unspeakable_text", message, spans))
+        if self.state is SessionState.CONNECTED and (spans := context.take_ignored()):
+            message = "this markup is not followed; what it holds is spoken"
+            self._outbox.post(WarningMessage(context.id, "ignored_markup", message, spans))
         return num_chars
 
     def _waits(self, context: Context) -> bool:

@@ -9,6 +9,7 @@ from realtime_tts.audio.codecs import AudioFormat
 # How text is spoken that is still being written: "live" from its first words on, "clause" by whole clauses.
 MODES = ("live", "clause")
 MAX_SENTENCE_PAUSE_MS = 3000.0
+TEXT_TYPES = ("auto", "text", "ssml")  # auto: SSML if it begins like it
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class SpeechParams:
     sentence_pause_ms: silence between sentences, beside what the voice makes of their ends.
     lexicon: words, and how each is respelt.
     adapter: by name, one that is loaded; "": none, even if the session has one.
+    text_type: one of `TEXT_TYPES`.
     """
 
     cfg: float | None = None
@@ -34,6 +36,7 @@ class SpeechParams:
     sentence_pause_ms: float | None = None
     lexicon: tuple[tuple[str, str], ...] | None = None
     adapter: str | None = None
+    text_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class ContextSettings:
     sentence_pause_ms: float = 0.0
     lexicon: tuple[tuple[str, str], ...] = ()
     adapter: str | None = None
+    text_type: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.errors import AdapterNotFound, InvalidRequest, UnsupportedLanguage, VoiceNotFound
-from realtime_tts.session.settings import MAX_SENTENCE_PAUSE_MS, MODES, Choices, ContextSettings, SpeechParams
+from realtime_tts.session.settings import (
+    MAX_SENTENCE_PAUSE_MS,
+    MODES,
+    TEXT_TYPES,
+    Choices,
+    ContextSettings,
+    SpeechParams,
+)
 from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.text.lexicon import request_lexicon
 from realtime_tts.text.pause_planner import PausePlanner, PlannerFactory
@@ -25,6 +33,8 @@ from realtime_tts.workers.policy import (
     ZERO_SHOT_VOICE,
     ServingPolicy,
 )
+
+_LANGUAGE_TAG = re.compile("[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8}){0,8}")
 
 
 class SpeechDefaults:
@@ -113,6 +123,7 @@ class SpeechDefaults:
             ),
             lexicon=self._checked_lexicon(params.lexicon or ()),
             adapter=self._known_adapter(params.adapter) if params.adapter else None,
+            text_type=params.text_type or "auto",
         )
 
     def make_planner(self, settings: ContextSettings, tenant: str = "") -> PausePlanner:
@@ -123,6 +134,7 @@ class SpeechDefaults:
             live=settings.mode == "live",
             sentence_pause_ms=settings.sentence_pause_ms,
             lexicons=(*own, *self._lexicons.of(tenant)),
+            text_type=settings.text_type,
         )
 
     def _checked_lexicon(self, entries: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
@@ -154,8 +166,10 @@ class SpeechDefaults:
         """The language that a code means.
 
         Raises:
-            UnsupportedLanguage: the model does not speak it.
+            UnsupportedLanguage: the model does not speak it, or it is no tag of a language.
         """
+        if not _LANGUAGE_TAG.fullmatch(name):
+            raise UnsupportedLanguage("a language is a BCP 47 tag, as en or de-AT", field="params.language")
         language = _base_of(name)
         if self.policy.languages and language not in self.policy.languages:
             known = ", ".join(self.policy.languages)
@@ -182,6 +196,7 @@ def _merge(over: SpeechParams, under: SpeechParams) -> SpeechParams:
         sentence_pause_ms=under.sentence_pause_ms if over.sentence_pause_ms is None else over.sentence_pause_ms,
         lexicon=under.lexicon if over.lexicon is None else over.lexicon,
         adapter=under.adapter if over.adapter is None else over.adapter,
+        text_type=under.text_type if over.text_type is None else over.text_type,
     )
 
 
@@ -202,5 +217,7 @@ def _check(params: SpeechParams) -> None:
         )
     if params.mode is not None and params.mode not in MODES:
         raise InvalidRequest(f"mode must be {' or '.join(MODES)}", field="params.mode")
+    if params.text_type is not None and params.text_type not in TEXT_TYPES:
+        raise InvalidRequest(f"text_type must be one of {', '.join(TEXT_TYPES)}", field="params.text_type")
     if params.instructions is not None and len(params.instructions) > MAX_INSTRUCTION_CHARS:
         raise InvalidRequest(f"instructions may have {MAX_INSTRUCTION_CHARS} characters", field="params.instructions")

@@ -18,7 +18,7 @@ from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.silence import Silence, SilencePace
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, RequestStream
-from realtime_tts.workers.policy import ZERO_SHOT_VOICE, ServingPolicy
+from realtime_tts.workers.policy import MAX_SPEED, MIN_SPEED, ZERO_SHOT_VOICE, ServingPolicy
 
 if TYPE_CHECKING:
     from realtime_tts.audio.tempo import StreamTempo
@@ -84,14 +84,10 @@ class Speaker:
         self._engine, self._context_id = engine, context_id
         self._settings, self._tenant = settings, tenant
         self._encoding, self._paced, self._max_submitted = encoding, paced, max_submitted
-        self._max_patches: int | None = None
-        self._bytes_left: int | None = None
-        if max_length_s is not None:
-            num_samples = round(max_length_s * self.sample_rate_hz)
-            self._max_patches = max(1, math.ceil(num_samples * settings.speed / engine.ready.patch_samples))
-            if ServingPolicy.from_map(engine.ready.policy).onset_db is not None:
-                self._max_patches += 1  # some of the first one is left out
-            self._bytes_left = SAMPLE_BYTES[encoding] * num_samples
+        self._patch_samples = engine.ready.patch_samples
+        self._leaves_onset_out = ServingPolicy.from_map(engine.ready.policy).onset_db is not None
+        self._max_samples = None if max_length_s is None else round(max_length_s * self.sample_rate_hz)
+        self._bytes_left = None if self._max_samples is None else SAMPLE_BYTES[encoding] * self._max_samples
         self._waiting: collections.deque[tuple[Segment, int]] = collections.deque()
         self._submitted: collections.deque[tuple[Segment, RequestStream | Silence]] = collections.deque()
         self._num_spoken = 0  # of the segments submitted: silence is none of the engine's business
@@ -167,7 +163,7 @@ class Speaker:
     @property
     def num_streams(self) -> int:
         """As how many streams in real time it counts while the engine has a segment of it: heard faster, as more."""
-        return max(1, round(self._settings.speed)) if self.is_busy else 0
+        return max(1, round(self._speed_of(self._submitted[0][0]))) if self.is_busy else 0
 
     @property
     def _num_requests(self) -> int:
@@ -217,7 +213,8 @@ class Speaker:
                 break
             if isinstance(message, frames.Audio) and message.text_position is not None:
                 made_ms = 1000 * self._num_made / self.sample_rate_hz
-                self._reached = (made_ms - self._text_lag_ms) / self._settings.speed, message.text_position
+                speed = self._speed_of(self._submitted[0][0])
+                self._reached = (made_ms - self._text_lag_ms) / speed, message.text_position
             if pcm := self._cut(pcm):
                 return self._piece(pcm, done=False)
         raise StopAsyncIteration
@@ -228,18 +225,21 @@ class Speaker:
         Each segment for itself: its last word is whole before the next one has been written.
         """
         self._num_made += len(pcm) // SAMPLE_BYTES[self._encoding]
-        if self._settings.speed == 1.0 or self._submitted[0][0].silence_ms:
+        segment = self._submitted[0][0]
+        speed = self._speed_of(segment)
+        if speed == 1.0 or segment.silence_ms:
             return pcm
         if self._tempo is None:
             from realtime_tts.audio.tempo import StreamTempo  # PyAV is loaded where it is needed
 
-            self._tempo = StreamTempo(self.sample_rate_hz, self._settings.speed, self._encoding)
+            self._tempo = StreamTempo(self.sample_rate_hz, speed, self._encoding)
         # A millisecond of work, at high rates: not on the event loop.
         return await asyncio.to_thread(self._tempo.finish if self._segment_is_over else partial(self._tempo.push, pcm))
 
     def _at_volume(self, pcm: bytes) -> bytes:
-        volume = self._settings.volume
-        if volume == 1.0 or not pcm or self._submitted[0][0].silence_ms:
+        segment = self._submitted[0][0]
+        volume = self._settings.volume * segment.volume
+        if volume == 1.0 or not pcm or segment.silence_ms:
             return pcm
         from realtime_tts.audio.volume import at_volume  # numpy is loaded where it is needed
 
@@ -279,6 +279,15 @@ class Speaker:
         elif self._pace is not None:
             self._pace.interrupted()
 
+    def _speed_of(self, segment: Segment) -> float:
+        return max(MIN_SPEED, min(MAX_SPEED, self._settings.speed * segment.speed))
+
+    def _max_patches(self, speed: float) -> int | None:
+        if self._max_samples is None:
+            return None
+        # Some of the first one may be left out.
+        return max(1, math.ceil(self._max_samples * speed / self._patch_samples)) + self._leaves_onset_out
+
     def _cut(self, pcm: bytes) -> bytes:
         if self._bytes_left is not None:
             pcm = pcm[: self._bytes_left]
@@ -308,7 +317,7 @@ class Speaker:
         return f"{self._context_id}/{segment.index}"
 
     def _request(self, segment: Segment, priority: int) -> frames.Generate:
-        settings = self._settings
+        settings, speed = self._settings, self._speed_of(segment)
         return frames.Generate(
             request_id=self._request_id(segment),
             context_id=self._context_id,
@@ -320,11 +329,11 @@ class Speaker:
             instructions=settings.instructions,
             cfg=settings.cfg,
             steps=settings.steps,
-            max_patches=self._max_patches,
+            max_patches=self._max_patches(speed),
             encoding=self._encoding,
             tenant=self._tenant,
             priority=priority,
             paced=self._paced,
-            speed=settings.speed,
+            speed=speed,
             final=segment.final,  # an open one may grow to the policy's `max_segment_chars`: planners keep to it
         )

@@ -22,6 +22,7 @@ class TextSource:
 
     Attributes:
         is_whole: all of the text is there from the start.
+        whole_text: it, or nothing if it is not whole.
 
     Raises:
         TypeError: neither text nor something to iterate over.
@@ -30,6 +31,8 @@ class TextSource:
     def __init__(self, text: TextLike) -> None:
         pieces: AsyncIterator[object]
         self.is_whole = isinstance(text, (str, list, tuple))
+        pieces_there = [text] if isinstance(text, str) else text if isinstance(text, (list, tuple)) else []
+        self.whole_text = "".join(piece for piece in pieces_there if isinstance(piece, str))
         if isinstance(text, (str, list, tuple)):
             pieces = _whole([text] if isinstance(text, str) else text)
         elif isinstance(text, (bytes, bytearray, memoryview)):

@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 
 from realtime_tts.speech.speaker import Speaker
+from realtime_tts.text.markup import checking
 from realtime_tts.text.pause_planner import PausePlanner
+
+
+async def check_whole(text: str, text_type: str) -> None:
+    """Raises:
+    BadSSML: it is meant to be SSML, and malformed.
+    """
+    for _ in checking(text, text_type):
+        await asyncio.sleep(0)
 
 
 async def speak_whole(text: str, planner: PausePlanner, speaker: Speaker) -> None:

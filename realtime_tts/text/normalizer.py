@@ -8,10 +8,11 @@ from functools import lru_cache
 from string import ascii_lowercase
 from typing import NamedTuple
 
-from realtime_tts.text.folding import Folded
+from realtime_tts.text.folding import Folded, fit
 from realtime_tts.text.lexicon import Lexicon, Lexicons
 from realtime_tts.text.rules.base import POSSESSIVE, Respellings, Scan, Token
 from realtime_tts.text.rules.table import find_token
+from realtime_tts.text.spelling import spell_out
 from realtime_tts.text.spoken import SpokenText
 from realtime_tts.text.unread import Range, Unread
 
@@ -89,6 +90,11 @@ class Normalizer:
         made = copy(self)
         made._lexicons = Lexicons(tuple(lexicons)) if lexicons else None
         return made
+
+    def spell_out(self, text: str, kind: str) -> str | None:
+        """`text` sign by sign, as `spelling.spell_out` has it, as far as the model can read that."""
+        spoken = spell_out(text, kind, self._language)
+        return None if spoken is None else " ".join(fit(spoken, self._charset).split())
 
     def _respell(self, text: str) -> str:
         """How `text` is spoken within another: without lexicons, and without pauses at its ends."""

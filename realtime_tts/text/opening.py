@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from realtime_tts.text.normalizer import NormalizedText, Normalizer, Span
+from realtime_tts.text.normalizer import NormalizedText, Normalizer, Reading, Span
 from realtime_tts.text.splitting import SpokenPart
 from realtime_tts.text.words import Word, place_words
 
@@ -53,13 +53,13 @@ class OpenText:
         spans = self._spans(self._normalization.spoken())
         return len(spans) >= _MIN_TOKENS and spans[-1].end >= _MIN_CHARS
 
-    def extending(self, source: str) -> Iterator[None]:
+    def extending(self, source: str, readings: Sequence[Reading] = ()) -> Iterator[None]:
         """Take more of the source, to a place where it may be cut; in stretches of work."""
-        return self._normalization.extending(source)
+        return self._normalization.extending(source, readings)
 
-    def closing(self, rest: str) -> Iterator[None]:
+    def closing(self, rest: str, readings: Sequence[Reading] = ()) -> Iterator[None]:
         """Take the rest of the source, in stretches of work."""
-        return self._normalization.closing(rest)
+        return self._normalization.closing(rest, readings)
 
     def whole(self) -> NormalizedText:
         """All of it, once it is closed."""

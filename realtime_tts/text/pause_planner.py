@@ -1,49 +1,72 @@
-"""What every door plans its text with: a planner whose text may ask for pauses."""
+"""What every door plans its text with: a planner whose text may ask for pauses, or be SSML."""
 
 from __future__ import annotations
 
 import functools
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from realtime_tts.text.lexicon import Lexicon
+from realtime_tts.text.marks import Break, Decoded, Piece, Substitute, Tag
+from realtime_tts.text.markup import markup_reader
 from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.text.pauses import MAX_SENTENCE_SILENCE_MS, MAX_SILENCE_MS, Pause, PauseFinder
-from realtime_tts.text.planner import OPEN_STALL_S, Planning, SpeechPlanner, SpeechSegment, all_segments
+from realtime_tts.text.pauses import MAX_SENTENCE_SILENCE_MS, MAX_SILENCE_MS
+from realtime_tts.text.places import Places
+from realtime_tts.text.planner import (
+    OPEN_STALL_S,
+    Planning,
+    SpeechPlanner,
+    SpeechSegment,
+    all_segments,
+    replace_surrogates,
+)
 from realtime_tts.text.segmenter import SegmenterConfig
+from realtime_tts.text.words import Word
 
 
 class PausePlanner:
-    """A planner of text that may ask for pauses, each of which is a segment without words.
+    """A planner of text with markup: pauses, each of which is a segment without words, and SSML where it is that.
 
-    A pause ends the segment in front of it. Its own characters are of the context's text like all others: places in the
-    text count them.
+    A pause ends the segment in front of it. All characters of markup are of the context's text like others: places in
+    the text count them.
 
     Args:
-        planner: of the text without its pauses; nobody else uses it.
+        planner: of the text without its markup; nobody else uses it.
         stall_flush_s: as for `SpeechPlanner`; also when the beginning of a pause that does not go on is taken for text.
         sentence_pause_ms: of silence between two sentences between which the text asks for no pause; its planner cuts
             by sentence.
+        text_type: see `markup_reader`.
+
+    Raises (whatever text comes in, and at its end):
+        BadSSML: it is SSML, and malformed.
     """
 
-    def __init__(self, planner: SpeechPlanner, stall_flush_s: float | None, *, sentence_pause_ms: float = 0.0) -> None:
+    def __init__(
+        self,
+        planner: SpeechPlanner,
+        stall_flush_s: float | None,
+        *,
+        sentence_pause_ms: float = 0.0,
+        text_type: str = "auto",
+    ) -> None:
         self._planner, self._stall_flush_s = planner, stall_flush_s
-        self._finder = PauseFinder()
+        self._reader = markup_reader(text_type)
         self._last_text_at = 0.0
-        self._places = [0]  # in the text without pauses, where one stood; at the text's start none,
-        self._shifts = [0]  # and how many characters of pauses there are up to and with it
+        self._places = Places()
+        self._text, self._text_start = "", 0  # with its markup, from there on
+        self._manner = Break()
+        self._ignored: list[tuple[int, int]] = []
         self._num_silences = 0
         self._silence_left_ms = MAX_SILENCE_MS
         self._sentence_pause_ms = sentence_pause_ms
         self._sentence_silence_left_ms = MAX_SENTENCE_SILENCE_MS
-        self._follows_sentence = False
+        self._follows_sentence = self._ends_with_speech = False
         self._num_placed = 0  # segments of the planner's that were given, once or more often
 
     @property
     def num_chars(self) -> int:
-        """Characters received, spoken or not, but for those that may become a pause."""
-        return self._planner.num_chars + self._shifts[-1]
+        """Characters received, spoken or not, but for those that may become markup."""
+        return self._planner.num_chars + self._places.shift
 
     def push(self, delta: str, now: float) -> list[SpeechSegment]:
         """As of `SpeechPlanner`, like all that follows."""
@@ -60,29 +83,21 @@ class PausePlanner:
 
     def pushing(self, delta: str, now: float) -> Planning:
         self._last_text_at = now
-        for found in self._finder.push(delta):
-            if isinstance(found, Pause):
-                yield from self._placed(self._planner.flushing(now))
-                self._places.append(self._planner.num_chars)
-                self._shifts.append(self._shifts[-1] + found.num_chars)
-                self._follows_sentence = False
-                if (duration_ms := min(found.duration_ms, self._silence_left_ms)) > 0:
-                    self._silence_left_ms -= duration_ms
-                    yield [self._silence(found.num_chars, duration_ms)]
-            else:
-                yield from self._placed(self._planner.pushing(found, now))
+        self._text += replace_surrogates(delta)
+        for piece in self._reader.push(delta):
+            yield from self._reading(piece, now)
 
     def flushing(self, now: float) -> Planning:
-        yield from self._releasing(now)
+        yield from self._placed(self._planner.pushing(self._reader.release(), now))
         yield from self._placed(self._planner.flushing(now))
 
     def ending(self, now: float) -> Planning:
-        yield from self._releasing(now)
+        yield from self._placed(self._planner.pushing(self._reader.finish(), now))
         yield from self._placed(self._planner.ending(now))
 
     def ticking(self, now: float) -> Planning:
         if (released_at := self._released_at()) is not None and now >= released_at:
-            yield from self._releasing(now)
+            yield from self._placed(self._planner.pushing(self._reader.release(), now))
         yield from self._placed(self._planner.ticking(now))
 
     def next_deadline(self) -> float | None:
@@ -90,22 +105,43 @@ class PausePlanner:
         return min(times, default=None)
 
     def take_skipped(self) -> Sequence[tuple[int, int]]:
-        return [(self._from(start), self._to(end)) for start, end in self._planner.take_skipped()]
+        return [(self._places.start(start), self._places.end(end)) for start, end in self._planner.take_skipped()]
 
-    def _releasing(self, now: float) -> Planning:
-        if self._finder.is_holding:
-            yield from self._placed(self._planner.pushing(self._finder.release(), now))
+    def take_ignored(self) -> Sequence[tuple[int, int]]:
+        """Where in the text markup stands that is not followed, of what was found since the last call."""
+        taken, self._ignored = self._ignored, []
+        return taken
+
+    def _reading(self, piece: Piece, now: float) -> Planning:
+        if isinstance(piece, str):
+            yield from self._placed(self._planner.pushing(piece, now))
+        elif isinstance(piece, Decoded):
+            yield from self._placed(self._planner.pushing(piece.char, now))
+            self._places.stretch(self._planner.num_chars, piece.num_chars - 1)
+        elif isinstance(piece, Substitute):
+            yield from self._placed(self._planner.pushing_whole(piece, now))
+            self._places.stretch(self._planner.num_chars, piece.num_chars - len(piece.text))
+        elif isinstance(piece, Tag):
+            start = self.num_chars
+            self._places.cut(self._planner.num_chars, piece.num_chars)
+            if piece.is_ignored:
+                self._ignored.append((start, start + piece.num_chars))
+        elif isinstance(piece, Break):
+            yield from self._placed(self._planner.flushing(now))
+            self._manner = piece
+            self._follows_sentence = self._follows_sentence or (piece.ends_sentence and self._ends_with_speech)
+        else:
+            yield from self._placed(self._planner.flushing(now))
+            self._places.cut(self._planner.num_chars, piece.num_chars)
+            self._follows_sentence, self._ends_with_speech = False, False
+            if (duration_ms := min(piece.duration_ms, self._silence_left_ms)) > 0:
+                self._silence_left_ms -= duration_ms
+                yield [self._silence(self.num_chars - piece.num_chars, self.num_chars, duration_ms)]
 
     def _released_at(self) -> float | None:
-        if self._stall_flush_s is None or not self._finder.is_holding:
+        if self._stall_flush_s is None or not self._reader.is_holding:
             return None
         return self._last_text_at + self._stall_flush_s
-
-    def _silence(self, num_chars: int, duration_ms: float) -> SpeechSegment:
-        end = self.num_chars
-        index = self._planner.num_segments + self._num_silences
-        self._num_silences += 1
-        return SpeechSegment(index, "", "", end - num_chars, end, (), silence_ms=duration_ms)
 
     def _placed(self, planning: Planning) -> Planning:
         for segments in planning:
@@ -114,37 +150,60 @@ class PausePlanner:
     def _after_pause(self, segment: SpeechSegment) -> Iterator[SpeechSegment]:
         """A segment of the planner's, and in front of it the pause between sentences, if one belongs there."""
         if segment.index == self._num_placed:
-            self._num_placed += 1
             silence_ms = min(self._sentence_pause_ms, self._sentence_silence_left_ms)
             if self._follows_sentence and silence_ms > 0:
                 self._sentence_silence_left_ms -= silence_ms
-                self._num_silences += 1
-                start = self._from(segment.start)
-                yield SpeechSegment(
-                    segment.index + self._num_silences - 1, "", "", start, start, (), silence_ms=silence_ms
-                )
-        self._follows_sentence = segment.ends_sentence
+                start = self._places.start(segment.start)
+                yield self._silence(start, start, silence_ms)
+            self._num_placed += 1
+        self._follows_sentence, self._ends_with_speech = segment.ends_sentence, True
         yield self._with_places(segment)
 
+    def _silence(self, start: int, end: int, duration_ms: float) -> SpeechSegment:
+        self._num_silences += 1
+        index = self._num_placed + self._num_silences - 1
+        return SpeechSegment(index, "", "", start, end, (), silence_ms=duration_ms)
+
     def _with_places(self, segment: SpeechSegment) -> SpeechSegment:
-        if len(self._places) == 1 and self._num_silences == 0:
+        start, end = self._places.start(segment.start), self._places.end(segment.end)
+        if segment.final:
+            self._text, self._text_start, text, text_start = (
+                self._text[end - self._text_start :],
+                end,
+                self._text,
+                self._text_start,
+            )
+        else:
+            text, text_start = self._text, self._text_start
+        if self._places.is_plain and self._num_silences == 0:
             return segment
-        words = (word._replace(start=self._from(word.start), end=self._to(word.end)) for word in segment.words)
+        words = []
+        for word in segment.words:
+            first, last = self._range_of(word)
+            words.append(word._replace(text=text[first - text_start : last - text_start], start=first, end=last))
         return replace(
             segment,
             index=segment.index + self._num_silences,
-            start=self._from(segment.start),
-            end=self._to(segment.end),
+            source=text[start - text_start : end - text_start],
+            start=start,
+            end=end,
             words=tuple(words),
+            speed=self._manner.speed,
+            volume=self._manner.volume,
         )
 
-    def _from(self, place: int) -> int:
-        """Where in the context's text something begins: behind a pause at this place."""
-        return place + self._shifts[bisect_right(self._places, place) - 1]
-
-    def _to(self, place: int) -> int:
-        """Where something ends: in front of a pause at this place."""
-        return place + self._shifts[max(0, bisect_left(self._places, place) - 1)]
+    def _range_of(self, word: Word) -> tuple[int, int]:
+        """Where a word stands in the text, without tags that only punctuation lies beyond ("<s>Yes</s>!")."""
+        start, end = word.start, word.end
+        while start + 1 < end and not word.text[start - word.start].isalnum():
+            start += 1
+        while end - 1 > start and not word.text[end - 1 - word.start].isalnum():
+            end -= 1
+        first, last = self._places.start(start), self._places.end(end)
+        return (
+            first if first > self._places.end(start) else self._places.start(word.start),
+            last if last < self._places.start(end) else self._places.end(word.end),
+        )
 
 
 class PlannerFactory:
@@ -170,10 +229,11 @@ class PlannerFactory:
         live: bool = False,
         sentence_pause_ms: float = 0.0,
         lexicons: Sequence[Lexicon] = (),
+        text_type: str = "auto",
     ) -> PausePlanner:
         """A planner for one context in this language; the rest is as for what it is made of."""
         stall_flush_s = OPEN_STALL_S if live and self._stall_flush_s is None else self._stall_flush_s
         segmenter = replace(self._segmenter, by_sentence=sentence_pause_ms > 0)
         normalizer = self._normalizer(language).with_lexicons(lexicons)
         planner = SpeechPlanner(normalizer, segmenter, stall_flush_s, live=live)
-        return PausePlanner(planner, stall_flush_s, sentence_pause_ms=sentence_pause_ms)
+        return PausePlanner(planner, stall_flush_s, sentence_pause_ms=sentence_pause_ms, text_type=text_type)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from realtime_tts.text.marks import Pause
 
 MAX_PAUSE_MS = 10_000.0
 MAX_SILENCE_MS = 60_000.0  # of one context: a text full of pauses must not hold its place for hours
 MAX_SENTENCE_SILENCE_MS = 600_000.0  # of one context, between its sentences
 DEFAULT_PAUSE_MS = 500.0
-_STRENGTHS_MS = {"none": 0.0, "x-weak": 100.0, "weak": 250.0, "medium": 500.0, "strong": 750.0, "x-strong": 1000.0}
+STRENGTHS_MS = {"none": 0.0, "x-weak": 100.0, "weak": 250.0, "medium": 500.0, "strong": 750.0, "x-strong": 1000.0}
 _MAX_CHARS = 48
 _DURATION = r"(?:\d{1,6}(?:\.\d{0,3})?|\.\d{1,3})\s{0,2}(?:ms|s)"
-_ATTRIBUTE = rf"""\s{{1,4}}(?:time\s?=\s?["']{_DURATION}["']|strength\s?=\s?["'](?:{"|".join(_STRENGTHS_MS)})["'])"""
+_ATTRIBUTE = rf"""\s{{1,4}}(?:time\s?=\s?["']{_DURATION}["']|strength\s?=\s?["'](?:{"|".join(STRENGTHS_MS)})["'])"""
 _PAUSE = re.compile(
     rf"<break(?:{_ATTRIBUTE}){{0,2}}\s{{0,4}}/?>|</break>|\[pause(?:\s?:?\s?{_DURATION})?\s?\]", re.IGNORECASE
 )
@@ -25,14 +26,6 @@ _FOUND_DURATION = re.compile(r"([\d.]+)\s*(ms|s)", re.IGNORECASE)
 _FOUND_STRENGTH = re.compile(r"""strength\s?=\s?["']([a-z-]+)""", re.IGNORECASE)
 _OPENERS = {"<": ("<break", "</break>"), "[": ("[pause",)}
 _CLOSERS = {"<": ">", "[": "]"}
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """`num_chars` of the text that are not spoken but ask for `duration_ms` of silence."""
-
-    num_chars: int
-    duration_ms: float
 
 
 class PauseFinder:
@@ -70,6 +63,8 @@ class PauseFinder:
         held, self._held = self._held, ""
         return held
 
+    finish = release
+
 
 def _next_opener(text: str, start: int) -> int:
     found = [at for at in (text.find(opener, start) for opener in _OPENERS) if at >= 0]
@@ -91,5 +86,5 @@ def _duration_ms(tag: str) -> float:
         value, unit = float(found.group(1)), found.group(2).lower()
         return min(MAX_PAUSE_MS, value * (1.0 if unit == "ms" else 1000.0))
     if (strength := _FOUND_STRENGTH.search(tag)) is not None:
-        return _STRENGTHS_MS[strength.group(1).lower()]
+        return STRENGTHS_MS[strength.group(1).lower()]
     return DEFAULT_PAUSE_MS

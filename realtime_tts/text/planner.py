@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from realtime_tts.errors import ContextClosed
 from realtime_tts.text.characters import is_surrogate
-from realtime_tts.text.normalizer import Normalizer
+from realtime_tts.text.marks import Substitute
+from realtime_tts.text.normalizer import Normalizer, Reading
 from realtime_tts.text.opening import OpenText
 from realtime_tts.text.segmenter import Segmenter, SegmenterConfig, TextSegment
 from realtime_tts.text.skipped import SkippedText
@@ -34,6 +36,7 @@ class SpeechSegment:
         final: whether it is whole. Until then `text` ends with a word, and `words` lack the last one or few.
         silence_ms: in place of text, words and source: so long nothing is said.
         ends_sentence: what follows it, if anything does, is another sentence.
+        speed, volume: at which it is spoken, against the context's.
     """
 
     index: int
@@ -45,6 +48,8 @@ class SpeechSegment:
     final: bool = True
     silence_ms: float = 0.0
     ends_sentence: bool = False
+    speed: float = 1.0
+    volume: float = 1.0
 
 
 Planning = Iterator[list[SpeechSegment]]
@@ -85,6 +90,7 @@ class SpeechPlanner:
         self._opens_at: float | None = None
         self._last_text_at = 0.0
         self._skipped = SkippedText()
+        self._readings: deque[Reading] = deque()  # of text that has not been read
         self._num_segments = 0
         self._ended = False
 
@@ -131,15 +137,24 @@ class SpeechPlanner:
             raise ContextClosed("the context's text has ended")
         if not delta:
             return
-        self._last_text_at = now
         is_first = not self._segmenter.has_words
-        complete = self._segmenter.push(_replace_surrogates(delta))
-        yield from self._plan(complete)
-        if self._live:
-            if is_first or complete:
-                self._piece_at, self._is_streamed = now, False
-            self._is_streamed = self._is_streamed or (now > self._piece_at and not delta.isspace())
-            yield from self._follow(now)
+        complete = self._segmenter.push(replace_surrogates(delta))
+        yield from self._planning(delta, complete, is_first, now)
+
+    def pushing_whole(self, piece: Substitute, now: float) -> Planning:
+        """A piece of text that is not divided, and what is said in its place."""
+        if piece.alias is not None:
+            spoken: str | None = self._normalizer.respell(piece.alias)
+        else:
+            spoken = self._normalizer.spell_out(piece.text, piece.say_as)
+        if not spoken:
+            yield from self.pushing(piece.text, now)
+            return
+        start = self._segmenter.num_chars
+        self._readings.append(Reading(start, start + len(piece.text), spoken))
+        is_first = not self._segmenter.has_words
+        complete = self._segmenter.push_whole(replace_surrogates(piece.text))
+        yield from self._planning(piece.text, complete, is_first, now)
 
     def flushing(self, now: float) -> Planning:
         yield from self._plan(self._segmenter.flush())
@@ -171,6 +186,25 @@ class SpeechPlanner:
         """
         return self._skipped.take()
 
+    def _planning(self, delta: str, complete: list[TextSegment], is_first: bool, now: float) -> Planning:
+        """What comes of a delta that the segmenter has taken."""
+        self._last_text_at = now
+        yield from self._plan(complete)
+        if self._live:
+            if is_first or complete:
+                self._piece_at, self._is_streamed = now, False
+            self._is_streamed = self._is_streamed or (now > self._piece_at and not delta.isspace())
+            yield from self._follow(now)
+
+    def _take_readings(self, source: str) -> list[Reading]:
+        """Of the next text of the open segment; within it."""
+        start = self._open.start + self._open.num_chars
+        taken: list[Reading] = []
+        while self._readings and self._readings[0].end <= start + len(source):
+            reading = self._readings.popleft()
+            taken.append(reading._replace(start=reading.start - start, end=reading.end - start))
+        return taken
+
     def _stalls_at(self) -> float | None:
         if self._stall_flush_s is None or not self._segmenter.has_words:
             return None
@@ -182,7 +216,7 @@ class SpeechPlanner:
         more = self._segmenter.sure_text(self._open.num_chars)
         if not more and self._opens_at is None:
             return
-        for _ in self._open.extending(more):
+        for _ in self._open.extending(more, self._take_readings(more)):
             yield []
         if not self._open.can_begin:
             return
@@ -204,7 +238,8 @@ class SpeechPlanner:
             yield from self._speak(segment)
 
     def _speak(self, segment: TextSegment) -> Planning:
-        for _ in self._open.closing(segment.text[self._open.num_chars :]):
+        rest = segment.text[self._open.num_chars :]
+        for _ in self._open.closing(rest, self._take_readings(rest)):
             yield []
         normalized = self._open.whole()
         self._open, self._opens_at = OpenText(self._normalizer, self._config.max_chars, segment.end), None
@@ -232,7 +267,7 @@ def all_segments(planning: Planning) -> list[SpeechSegment]:
     return [segment for segments in planning for segment in segments]
 
 
-def _replace_surrogates(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """One replacement character for each lone surrogate, so that offsets hold and the text can be encoded."""
     if text.isascii() or not any(map(is_surrogate, text)):
         return text

@@ -149,6 +149,15 @@ class Segmenter:
             index += self._extend_word(delta, index) or self._feed(delta[index], segments)
         return segments
 
+    def push_whole(self, text: str) -> list[TextSegment]:
+        """Add text that no cut divides."""
+        segments: list[TextSegment] = []
+        self._feed(text[0], segments)
+        for char in text[1:]:
+            self._append(char)
+        self._settle(segments)
+        return segments
+
     def flush(self) -> list[TextSegment]:
         """Close the pending segment wherever it stands. What follows starts early again, like the first one."""
         segments: list[TextSegment] = []

@@ -170,6 +170,9 @@ class BrittlePlanner(FakePlanner):
         self.break_down()
         return super().flush(now)
 
+    def take_ignored(self) -> list[tuple[int, int]]:
+        return []
+
     def take_skipped(self) -> list[tuple[int, int]]:
         self.break_down()
         return super().take_skipped()

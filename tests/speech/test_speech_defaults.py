@@ -92,6 +92,9 @@ def test_a_language_that_the_model_does_not_speak_is_refused(make_defaults: Call
         make_defaults().resolve(OPEN, french)
     assert caught.value.field == "params.language"
     assert make_defaults(policy={}).resolve(OPEN, french).language == "fr"  # the model does not say
+    for nonsense in ("", "e", "en us", "english language", "-en", "en-", "én"):
+        with pytest.raises(UnsupportedLanguage, match="BCP 47"):
+            make_defaults(policy={}).resolve(OPEN, Choices(params=SpeechParams(language=nonsense)))
 
 
 def test_the_servers_language_is_how_text_is_read(make_defaults: Callable[..., SpeechDefaults]) -> None:

@@ -37,6 +37,8 @@ class FakeSegment:
     words: tuple[FakeWord, ...]
     final: bool = True
     silence_ms: float = 0.0
+    speed: float = 1.0
+    volume: float = 1.0
 
 
 class FakePlanner:
@@ -84,6 +86,9 @@ class FakePlanner:
 
     def ticking(self, now: float) -> Iterator[list[FakeSegment]]:
         yield from filter(None, [self.tick(now)])
+
+    def take_ignored(self) -> list[tuple[int, int]]:
+        return []
 
     def take_skipped(self) -> list[tuple[int, int]]:
         taken, self._skipped = self._skipped, []

@@ -29,6 +29,7 @@ _EMOTICON = r"(?:[:;=8][-o]?[)(\]\[DPp/\\|3*]{1,3}|<3|</3|\^_\^|:'\(|xD|XD)(?=[\
 
 _CODE = re.compile(r"[A-Za-z-]\d{1,20}\Z")
 _TAGS = "b|i|u|p|a|s|br|hr|em|strong|div|span|h[1-6]|ul|ol|li|code|pre|sup|sub|table|tr|td|th|img"
+_SSML = "speak|prosody|emphasis|say-as|phoneme|voice|lang|mark|audio|break"  # in text that is none
 
 
 def _silent(match: re.Match[str], scan: Scan) -> str | None:
@@ -113,7 +114,7 @@ LETTER_RULES = (
 SYMBOL_RULES = (
     Rule(re.compile(r"(?<=[\w.])'s(?!\w)"), _possessive),
     Rule(re.compile(_EMOTICON), _silent),
-    Rule(re.compile(rf"</?(?:{_TAGS})(?: [^<>]{{0,200}})?/?>", re.IGNORECASE), _silent),
+    Rule(re.compile(rf"</?(?:{_TAGS}|{_SSML})(?: [^<>]{{0,200}})?/?>", re.IGNORECASE), _silent),
     Rule(re.compile(r"\[(?=[^\[\]]{1,200}\]\()|\[\d{1,3}\](?!\()"), _silent),
     Rule(re.compile(r"\.NET" + END), _language),
     Rule(re.compile(r"`{3}[a-z0-9+-]{0,12}(?=\n)"), _silent),

@@ -51,6 +51,13 @@ def year(number: str) -> str:
     return _convert(str(int(number)), "year", "en").replace("oh-", "oh ")
 
 
+def digit_word(digit: str, language: str) -> str:
+    """One digit's name; the digit itself in a language that num2words does not know."""
+    if language == "en":
+        return _DIGITS[int(digit)]
+    return foreign_number(str(int(digit)), language) or digit
+
+
 def digits(text: str) -> str:
     """ "405" → "four zero five"; what is not a digit separates groups."""
     return " ".join(_DIGITS[int(char)] if char.isdecimal() else "" for char in text).strip()

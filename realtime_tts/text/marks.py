@@ -1,0 +1,65 @@
+"""What a text with markup is made of, beside the text itself. All of it together is every character once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """`num_chars` of the text that are not spoken but ask for `duration_ms` of silence."""
+
+    num_chars: int
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """`num_chars` of the text that are not spoken.
+
+    Attributes:
+        is_ignored: it asks for something that is not done.
+    """
+
+    num_chars: int
+    is_ignored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """What is in front of it is spoken for itself. It has no characters.
+
+    Attributes:
+        ends_sentence: that was a sentence, whatever it ends with.
+        speed, volume: of what follows, against the context's.
+    """
+
+    ends_sentence: bool = False
+    speed: float = 1.0
+    volume: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One character, for which the text has `num_chars`."""
+
+    char: str
+    num_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class Substitute:
+    """`text`, for which the context's text has `num_chars`, is read as something else.
+
+    Attributes:
+        alias: text to read in its place; None: it is spelt out.
+        say_as: how, one of `spelling.KINDS`.
+    """
+
+    text: str
+    num_chars: int
+    alias: str | None = None
+    say_as: str = ""
+
+
+Piece = str | Pause | Tag | Break | Decoded | Substitute

@@ -1,0 +1,90 @@
+"""Which markup a text has: pauses in plain text, or SSML. Whichever it is, it is read as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from realtime_tts.text.marks import Piece
+from realtime_tts.text.pauses import PauseFinder
+from realtime_tts.text.ssml import SsmlReader
+
+_ROOTS = ("<speak", "<?xml")
+
+
+class MarkupReader(Protocol):
+    """Text deltas in, its parts out, in order."""
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether characters are kept back that `release` would give."""
+        ...
+
+    def push(self, delta: str) -> Iterator[Piece]: ...
+
+    def release(self) -> str:
+        """What was kept back, as text: nothing more comes soon."""
+        ...
+
+    def finish(self) -> str:
+        """The same: nothing more comes."""
+        ...
+
+
+def markup_reader(text_type: str) -> MarkupReader:
+    """``text``, ``ssml``, or ``auto``: SSML if the text begins with ``<speak`` or ``<?xml``, else plain text."""
+    readers: dict[str, Callable[[], MarkupReader]] = {"text": PauseFinder, "ssml": SsmlReader, "auto": _Undecided}
+    return readers[text_type]()
+
+
+def checking(text: str, text_type: str) -> Iterator[None]:
+    """Look for mistakes in a whole text, in stretches of work.
+
+    Raises:
+        BadSSML: it is meant to be SSML and is none.
+    """
+    if text_type == "text" or (text_type == "auto" and not text.lstrip().startswith(_ROOTS)):
+        return
+    reader = SsmlReader()
+    for start in range(0, len(text), 1024):
+        for _ in reader.push(text[start : start + 1024]):
+            pass
+        yield
+    reader.finish()
+
+
+class _Undecided:
+    """Holds a text's beginning back until it is clear what it is."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._reader: MarkupReader | None = None
+
+    @property
+    def is_holding(self) -> bool:
+        return bool(self._held) if self._reader is None else self._reader.is_holding
+
+    def push(self, delta: str) -> Iterator[Piece]:
+        if self._reader is None:
+            self._held += delta
+            beginning = self._held.lstrip()
+            if len(beginning) < len(_ROOTS[0]) and any(root.startswith(beginning) for root in _ROOTS):
+                return
+            self._reader = SsmlReader() if beginning.startswith(_ROOTS) else PauseFinder()
+            delta, self._held = self._held, ""
+        yield from self._reader.push(delta)
+
+    def release(self) -> str:
+        return self._plain() if self._reader is None else self._reader.release()
+
+    def finish(self) -> str:
+        return self._plain() if self._reader is None else self._reader.finish()
+
+    def _plain(self) -> str:
+        """It has not become SSML; white space still may."""
+        held = self._held
+        if held.strip():
+            self._reader, self._held = PauseFinder(), ""
+            return held
+        self._held = ""
+        return held

@@ -1,0 +1,295 @@
+"""The common subset of SSML, parsed strictly while it is still coming.
+
+`speak` (which may be left out), `p`, `s`, `break`, `say-as`, `sub`, `prosody` with rate and volume are followed. Of all
+other elements (`emphasis`, `voice`, `lang`, `phoneme`, `audio`, `mark`, those of vendors) the content is spoken and the
+element is told as ignored; `metadata`, `meta`, `lexicon` and `desc` are not spoken. There are no document types, so no
+entities but the five of XML and characters by number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from realtime_tts.errors import BadSSML
+from realtime_tts.text.marks import Break, Decoded, Pause, Piece, Substitute, Tag
+from realtime_tts.text.pauses import DEFAULT_PAUSE_MS, MAX_PAUSE_MS, STRENGTHS_MS
+from realtime_tts.text.spelling import KINDS
+
+MAX_TAG_CHARS = 1000  # of a comment too
+MAX_SUBSTITUTED_CHARS = 300  # in one `say-as` or `sub`, which are held back until they end
+MAX_DEPTH = 32
+_MAX_ENTITY_CHARS = 10
+_NAME = r"[A-Za-z_][\w.:-]*"
+_VALUE = r"""(?:"[^"<]*"|'[^'<]*')"""
+_WHOLE_TAG = re.compile(r"""<(?:[^<>"']|"[^"]*"|'[^']*')*>""")
+_OPENING = re.compile(rf"<({_NAME})((?:\s+{_NAME}\s*=\s*{_VALUE})*)\s*(/?)>")
+_CLOSING = re.compile(rf"</({_NAME})\s*>")
+_ATTRIBUTE = re.compile(rf"({_NAME})\s*=\s*({_VALUE})")
+_ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
+_ENTITY = re.compile(r"&(?:#(\d{1,7})|#[xX]([0-9a-fA-F]{1,6})|([a-z]+));")
+_COMMENTS = {"<!--": "-->", "<?": "?>"}
+_DURATION = re.compile(r"\+?(\d+(?:\.\d*)?|\.\d+)\s?(ms|s)")
+_PERCENT = re.compile(r"([+-]?)(\d{1,4}(?:\.\d{1,3})?)%")
+_NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,3})?")
+_DECIBELS = re.compile(r"([+-]?\d{1,3}(?:\.\d{1,3})?)dB")
+_RATES = {"x-slow": 0.5, "slow": 0.75, "medium": 1.0, "default": 1.0, "fast": 1.25, "x-fast": 1.5}
+_VOLUMES = {"silent": 0.0, "x-soft": 0.25, "soft": 0.5, "medium": 1.0, "default": 1.0, "loud": 1.4, "x-loud": 2.0}
+_SILENT = frozenset({"metadata", "meta", "lexicon", "desc"})
+_FOLLOWED = frozenset({"speak", "p", "s", "break", "say-as", "sub", "prosody", *_SILENT})
+
+
+@dataclass(slots=True)
+class _Element:
+    """An open one. `text` and `num_chars` are of what is held back in it, where it `holds`."""
+
+    name: str
+    speed: float
+    volume: float
+    alias: str | None = None
+    say_as: str = ""
+    text: list[str] = field(default_factory=list)
+    num_chars: int = 0
+
+    @property
+    def holds(self) -> bool:
+        return self.alias is not None or bool(self.say_as)
+
+
+class SsmlReader:
+    """SSML in any pieces in, its parts out.
+
+    Raises (while it is read, and at `finish`):
+        BadSSML: it is malformed, or an attribute has no such value; the message says at which character.
+    """
+
+    is_holding = False  # nothing that could be spoken: only the rest of a tag or of a substitution helps
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._position = 0  # of what is read now, in the whole text
+        self._open: list[_Element] = []
+        self._num_silent = 0  # of those, that are not spoken
+        self._is_begun = self._is_over = False  # something was there; the root has ended
+
+    def push(self, delta: str) -> Iterator[Piece]:
+        text, self._held = self._held + delta, ""
+        at = 0
+        while at < len(text):
+            end = self._piece_end(text, at)
+            if end is None:
+                self._held = text[at:]
+                return
+            if text[at] == "<":
+                yield from self._read_markup(text[at:end])
+            elif text[at] == "&":
+                yield from self._read_text(self._decode(text[at:end]), end - at)
+            else:
+                yield from self._read_text(text[at:end], end - at)
+            self._position += end - at
+            at = end
+
+    def release(self) -> str:
+        """Nothing may be taken for text that was meant for markup."""
+        return ""
+
+    def finish(self) -> str:
+        """The text is over."""
+        if self._held:
+            self._fail("the text ends within a tag or an entity")
+        if self._open:
+            self._fail(f"<{self._open[-1].name}> is not closed")
+        return ""
+
+    # ---- pieces --------------------------------------------------------------------------------------------------
+
+    def _piece_end(self, text: str, at: int) -> int | None:
+        """Where the text, entity or tag at `at` ends; None if more is needed to know."""
+        if text[at] == "<":
+            return self._tag_end(text, at)
+        if text[at] == "&":
+            end = text.find(";", at, at + _MAX_ENTITY_CHARS)
+            if end < 0 and len(text) - at >= _MAX_ENTITY_CHARS:
+                self._fail("& begins no entity; write &amp;")
+            return None if end < 0 else end + 1
+        return min((found for found in (text.find("<", at), text.find("&", at)) if found >= 0), default=len(text))
+
+    def _tag_end(self, text: str, at: int) -> int | None:
+        head = text[at : at + 4]
+        for opener, closer in _COMMENTS.items():
+            if head.startswith(opener):
+                end = text.find(closer, at + len(opener), at + MAX_TAG_CHARS)
+                return self._bounded(text, at, None if end < 0 else end + len(closer))
+        if head.startswith("<!") and not "<!--".startswith(head):
+            self._fail("document types and CDATA are not read")
+        if len(head) > 1 and not (head[1].isalpha() or head[1] in "_/!"):
+            self._fail("< begins no tag; write &lt;")
+        found = _WHOLE_TAG.match(text, at, at + MAX_TAG_CHARS)
+        return self._bounded(text, at, None if found is None else found.end())
+
+    def _bounded(self, text: str, at: int, end: int | None) -> int | None:
+        if end is None and len(text) - at >= MAX_TAG_CHARS:
+            self._fail(f"a tag has at most {MAX_TAG_CHARS} characters")
+        return end
+
+    def _decode(self, entity: str) -> str:
+        found = _ENTITY.fullmatch(entity)
+        if found is None:
+            self._fail("no such entity")
+        decimal, hexadecimal, name = found.groups()
+        if name is not None:
+            if name not in _ENTITIES:
+                self._fail(f"the entity &{name[:_MAX_ENTITY_CHARS]}; is not defined")
+            return _ENTITIES[name]
+        code = int(decimal) if decimal is not None else int(hexadecimal, 16)
+        is_character = code in (9, 10, 13) or 32 <= code < 0xD800 or 0xE000 <= code <= 0x10FFFF
+        return chr(code) if is_character else self._fail("no such character")
+
+    # ---- what they say -------------------------------------------------------------------------------------------
+
+    def _read_text(self, text: str, num_chars: int) -> Iterator[Piece]:
+        if not text.isspace():
+            if self._is_over:
+                self._fail("text after </speak>")
+            self._is_begun = True
+        if self._num_silent:
+            yield Tag(num_chars)
+        elif self._open and self._open[-1].holds:
+            element = self._open[-1]
+            element.text.append(text)
+            element.num_chars += num_chars
+            if element.num_chars > MAX_SUBSTITUTED_CHARS:
+                self._fail(f"<{element.name}> holds at most {MAX_SUBSTITUTED_CHARS} characters")
+        elif len(text) == num_chars:
+            yield text
+        else:
+            yield Decoded(text, num_chars)
+
+    def _read_markup(self, tag: str) -> Iterator[Piece]:
+        if tag.startswith(tuple(_COMMENTS)):
+            yield Tag(len(tag))
+        elif (closing := _CLOSING.fullmatch(tag)) is not None:
+            yield from self._close(closing.group(1), tag)
+        elif (opening := _OPENING.fullmatch(tag)) is not None:
+            name, attributes, is_empty = opening.groups()
+            yield from self._read_opening(tag, name, self._attributes(attributes), is_empty=bool(is_empty))
+        else:
+            self._fail("malformed tag")
+
+    def _attributes(self, text: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name, value in _ATTRIBUTE.findall(text):
+            if name in found:
+                self._fail(f"{name} is given twice")
+            found[name] = re.sub(r"&[^;]*;?", lambda entity: self._decode(entity.group()), value[1:-1])
+        return found
+
+    def _read_opening(self, tag: str, name: str, attributes: dict[str, str], *, is_empty: bool) -> Iterator[Piece]:
+        if self._is_over or (name == "speak" and self._is_begun):
+            self._fail("<speak> is the first element and holds all others")
+        if self._open and self._open[-1].holds:
+            self._fail(f"<{self._open[-1].name}> holds text only")
+        if len(self._open) == MAX_DEPTH:
+            self._fail(f"more than {MAX_DEPTH} elements within each other")
+        self._is_begun = True
+        outer = self._open[-1] if self._open else _Element("", 1.0, 1.0)
+        element = _Element(name, outer.speed, outer.volume)
+        is_ignored = name not in _FOLLOWED
+        if name == "break":
+            yield Pause(len(tag), self._duration_ms(attributes))
+            if not is_empty:
+                self._open.append(element)
+            return
+        if name == "sub":
+            element.alias = attributes.get("alias") or self._fail("<sub> has no alias")
+        elif name == "say-as":
+            kind = attributes.get("interpret-as") or self._fail("<say-as> has no interpret-as")
+            element.say_as = kind if kind in KINDS else ""
+        elif name == "prosody":
+            is_ignored = not attributes.keys() <= {"rate", "volume"}
+            element.speed *= self._rate(attributes.get("rate", "default"))
+            element.volume *= self._volume(attributes.get("volume", "default"))
+        if not is_empty:
+            yield from self._between(name, outer, element)
+            self._open.append(element)
+            self._num_silent += name in _SILENT
+        yield Tag(len(tag), is_ignored)
+
+    def _close(self, name: str, tag: str) -> Iterator[Piece]:
+        if not self._open or self._open[-1].name != name:
+            self._fail(f"</{name[:64]}> closes what is not open")
+        element = self._open.pop()
+        self._num_silent -= name in _SILENT
+        if element.holds:
+            yield from _substitutes(element)
+            if not element.num_chars and element.alias is not None:
+                self._fail("<sub> has no text")
+        outer = self._open[-1] if self._open else _Element("", 1.0, 1.0)
+        yield from self._between(name, element, outer)
+        self._is_over = name == "speak"
+        yield Tag(len(tag))
+
+    def _between(self, name: str, before: _Element, after: _Element) -> Iterator[Piece]:
+        """What an element's beginning or end means for the speech."""
+        if name in ("p", "s"):
+            yield Break(True, after.speed, after.volume)
+        elif (before.speed, before.volume) != (after.speed, after.volume):
+            yield Break(False, after.speed, after.volume)
+
+    # ---- values --------------------------------------------------------------------------------------------------
+
+    def _duration_ms(self, attributes: dict[str, str]) -> float:
+        if "time" in attributes:
+            found = _DURATION.fullmatch(attributes["time"].strip())
+            if found is None:
+                self._fail("the time of a <break> is like 400ms or 1.5s")
+            return min(MAX_PAUSE_MS, float(found.group(1)) * (1.0 if found.group(2) == "ms" else 1000.0))
+        strength = attributes.get("strength")
+        if strength is None:
+            return DEFAULT_PAUSE_MS
+        if strength not in STRENGTHS_MS:
+            self._fail(f"the strength of a <break> is one of {', '.join(STRENGTHS_MS)}")
+        return STRENGTHS_MS[strength]
+
+    def _rate(self, value: str) -> float:
+        if value in _RATES:
+            return _RATES[value]
+        if (percent := _PERCENT.fullmatch(value)) is not None:
+            change = float(percent.group(2)) / 100
+            rate = 1 + change if percent.group(1) == "+" else 1 - change if percent.group(1) == "-" else change
+        elif _NUMBER.fullmatch(value):
+            rate = float(value)
+        else:
+            self._fail(f"a rate is like 90%, +10%, 1.2 or one of {', '.join(_RATES)}")
+        return rate if 0.25 <= rate <= 4 else self._fail("a rate is within 25% and 400%")
+
+    def _volume(self, value: str) -> float:
+        if value in _VOLUMES:
+            return _VOLUMES[value]
+        if (decibels := _DECIBELS.fullmatch(value)) is None:
+            self._fail(f"a volume is like +6dB, -3.5dB or one of {', '.join(_VOLUMES)}")
+        return min(2.0, float(10 ** (float(decibels.group(1)) / 20)))
+
+    def _fail(self, problem: str) -> NoReturn:
+        raise BadSSML(f"{problem} (at character {self._position})", field="text")
+
+
+def _substitutes(element: _Element) -> Iterator[Piece]:
+    """What was held back of an element: in it white space at the ends is that between words."""
+    text = "".join(element.text)
+    inner = text.strip()
+    if not inner:
+        if text:
+            yield text if len(text) == element.num_chars else Tag(element.num_chars)
+        return
+    if len(text) != element.num_chars:
+        yield Substitute(text, element.num_chars, element.alias, element.say_as)
+        return
+    before = len(text) - len(text.lstrip())
+    if before:
+        yield text[:before]
+    yield Substitute(inner, len(inner), element.alias, element.say_as)
+    if before + len(inner) < len(text):
+        yield text[before + len(inner) :]
