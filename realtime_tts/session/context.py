@@ -69,6 +69,7 @@ class Context:
         self.num_flushes = 0
         self.is_parked = False
         self.priority = 0
+        self._lexicon_bytes = sum(text_bytes(word) + text_bytes(said) for word, said in settings.lexicon)
         self._draft = Draft(planner)
         self._num_spoken = 0  # of the segments, to their end
         self._first_text_at: float | None = None
@@ -182,7 +183,7 @@ class Context:
     def num_bytes(self) -> int:
         """Of memory, roughly."""
         waiting = self.outflow.queued_bytes + self.outflow.aligner.num_bytes
-        return CONTEXT_BYTES + self._draft.num_bytes + waiting + self._flush_bytes
+        return CONTEXT_BYTES + self._draft.num_bytes + waiting + self._flush_bytes + self._lexicon_bytes
 
     @property
     def engine_works(self) -> bool:

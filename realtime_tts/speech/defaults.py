@@ -80,7 +80,7 @@ class SpeechDefaults:
         self.default_mode = mode or ("live" if ready.text_timing == "measured" else "clause")
         self.sentence_pause_ms = sentence_pause_ms
         self._lexicons = lexicons or Lexicons()
-        self._request_lexicon = functools.lru_cache(maxsize=64)(request_lexicon)
+        self._request_lexicon = functools.lru_cache(maxsize=16)(request_lexicon)
         self._draw_seed = draw_seed
         self._planners = PlannerFactory(self.policy.charset, self.policy.max_segment_chars, stall_flush_s)
 

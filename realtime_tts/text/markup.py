@@ -46,8 +46,8 @@ def checking(text: str, text_type: str) -> Iterator[None]:
     if text_type == "text" or (text_type == "auto" and not text.lstrip().startswith(_ROOTS)):
         return
     reader = SsmlReader()
-    for start in range(0, len(text), 1024):
-        for _ in reader.push(text[start : start + 1024]):
+    for start in range(0, len(text), 512):
+        for _ in reader.push(text[start : start + 512]):
             pass
         yield
     reader.finish()

@@ -29,6 +29,7 @@ from realtime_tts.session.messages import (
     Text,
 )
 from realtime_tts.session.session import SessionState
+from realtime_tts.session.settings import SpeechParams
 
 MAX_BYTES = 200_000
 ID = "i" * 100
@@ -126,6 +127,16 @@ def test_finished_contexts_are_forgotten_before_anybody_is_closed(make_driver: C
         assert driver.session.held_bytes <= MAX_BYTES
     assert driver.session.state is SessionState.CONNECTED
     assert len(driver.of(ContextCancelled)) == 16
+
+
+def test_a_lexicon_counts_as_long_as_its_context(make_driver: Callable[..., Driver]) -> None:
+    driver = make_driver(max_session_bytes=MAX_BYTES)
+    entries = tuple((f"{number}" + "汉" * 60, "字" * 200) for number in range(100))
+    held = driver.session.held_bytes
+    driver.receive(Text("c", "Hello.", params=SpeechParams(lexicon=entries)))
+    assert driver.session.held_bytes - held > 2 * 100 * 260
+    driver.receive(*(Text(f"c{number}", "Hello.", params=SpeechParams(lexicon=entries)) for number in range(4)))
+    assert driver.session.state is SessionState.CLOSED
 
 
 def test_a_blocked_socket_parks_the_engine_when_a_quarter_of_its_memory_is_used(

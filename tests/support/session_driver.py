@@ -134,7 +134,9 @@ def resolve(defaults: Choices, overrides: Choices) -> ContextSettings:
         raise InvalidRequest("steps must be 2 or more", field="params.steps")
     audio = overrides.audio or defaults.audio or AudioFormat()
     mode = over.mode or under.mode or "clause"
-    return ContextSettings(voice, audio, over.seed or 7, under.cfg or 2.0, steps, over.language or "en", mode)
+    lexicon = over.lexicon or under.lexicon or ()
+    seed, cfg, language = over.seed or 7, under.cfg or 2.0, over.language or "en"
+    return ContextSettings(voice, audio, seed, cfg, steps, language, mode, lexicon=lexicon)
 
 
 def numbered_packets(first: int, num_packets: int) -> list[Packet]:
