@@ -38,7 +38,7 @@ class MadeVoice:
 
 
 async def make_voice(gateway: Gateway, caller: Caller, wish: VoiceWish) -> MadeVoice:
-    """Call it with a turn of `gateway.voice_making`, in which the recordings were read, too.
+    """In its turn: only so many are made at once.
 
     Raises:
         Forbidden, TooManyVoices, VoiceExists, InvalidRequest: a wish that cannot be.
@@ -48,11 +48,12 @@ async def make_voice(gateway: Gateway, caller: Caller, wish: VoiceWish) -> MadeV
     caller.check_owner()
     gateway.check_ready()
     labels = _labels(wish)
-    _check_room(gateway, caller, is_kept=labels is not None)
-    if wish.has_recordings:
-        made = await _clone(gateway, caller, wish, labels)
-    else:
-        made = await _design(gateway, caller, wish, labels)
+    async with gateway.voice_making.turn(caller.tenant):
+        _check_room(gateway, caller, is_kept=labels is not None)
+        if wish.has_recordings:
+            made = await _clone(gateway, caller, wish, labels)
+        else:
+            made = await _design(gateway, caller, wish, labels)
     kind = "voice_added" if labels is not None else "voice_lent"
     log_event(logger, logging.INFO, kind, voice=made.record.voice_id, key=caller.tenant or None)
     return made

@@ -74,7 +74,7 @@ _FORM = {
 async def create_voice(request: Request, caller: Owner) -> schemas.NewVoice:
     gateway = get_gateway(request)
     gateway.check_ready()
-    async with gateway.voice_making:
+    async with gateway.voice_making.upload(caller.tenant):
         made = await make_voice(gateway, caller, _wish(await read_voice_form(request, _FIELDS, _FILES)))
     return schemas.NewVoice(**added_voice(made.record), warnings=list(made.remarks))
 

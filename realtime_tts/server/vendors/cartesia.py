@@ -171,7 +171,7 @@ async def voice(request: Request, voice_id: str, caller: Annotated[Caller, Depen
 async def clone(request: Request, caller: Owner) -> dict[str, Any]:
     gateway = get_gateway(request)
     gateway.check_ready()
-    async with gateway.voice_making:
+    async with gateway.voice_making.upload(caller.tenant):
         form = await read_voice_form(request, CLONE_FIELDS, ("clip",), ignores_others=True)
         made = await make_voice(gateway, caller, parse_clone(form.fields, form.file("clip")))
     return metadata(added_voice(made.record))

@@ -80,7 +80,7 @@ def _voices(request: Request, caller: Caller) -> list[dict[str, Any]]:
 async def add_voice(request: Request, caller: Owner) -> dict[str, Any]:
     gateway = get_gateway(request)
     gateway.check_ready()
-    async with gateway.voice_making:
+    async with gateway.voice_making.upload(caller.tenant):
         form = await read_voice_form(
             request, dialect.FIELDS, ("files",), max_files=dialect.MAX_FILES, ignores_others=True
         )

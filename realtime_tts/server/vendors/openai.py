@@ -136,10 +136,10 @@ async def create_speech(request: Request, caller: Annotated[Caller, Depends(auth
 async def read_request(request: Request, gateway: Gateway, caller: Caller) -> openai.OpenAIRequest:
     """What is asked for, with the voice made that came with it."""
     is_large = is_form(request) or int(request.headers.get("content-length", 0)) > max_speech_body_bytes(gateway)
-    async with contextlib.AsyncExitStack() as turn:
+    async with contextlib.AsyncExitStack() as upload:
         if is_large:  # with recordings, of which only so many are held at a time
             caller.check_owner()
-            await turn.enter_async_context(gateway.voice_making)
+            await upload.enter_async_context(gateway.voice_making.upload(caller.tenant))
         if is_form(request):
             wanted = _parse_form(await _read_form(request, gateway))
         elif is_large:
@@ -148,8 +148,6 @@ async def read_request(request: Request, gateway: Gateway, caller: Caller) -> op
             wanted = openai.parse_request(await read_speech_body(request, gateway))
         if (own_voice := wanted.speech.own_voice) is None:
             return wanted
-        if not is_large:
-            await turn.enter_async_context(gateway.voice_making)
         made = await make_voice(gateway, caller, own_voice)
         return dataclasses.replace(wanted, speech=dataclasses.replace(wanted.speech, voice=made.record.voice_id))
 

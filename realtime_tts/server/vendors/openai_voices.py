@@ -31,7 +31,7 @@ router = APIRouter(prefix="/v1/audio", tags=["OpenAI"], dependencies=[speaks(ope
 async def create_voice(request: Request, caller: Owner) -> dict[str, Any]:
     gateway = get_gateway(request)
     gateway.check_ready()
-    async with gateway.voice_making:
+    async with gateway.voice_making.upload(caller.tenant):
         if is_form(request):
             wish = await _wish(gateway, caller, await read_voice_form(request, _VOICE_FIELDS, ("audio_sample",)))
         else:
@@ -70,12 +70,13 @@ async def delete_voice(request: Request, voice_id: str, caller: Owner) -> dict[s
 async def create_consent(request: Request, caller: Owner) -> dict[str, Any]:
     """The recording must be speech; its hash is kept, and nothing else of it."""
     gateway = get_gateway(request)
-    async with gateway.voice_making:
+    async with gateway.voice_making.upload(caller.tenant):
         form = await read_voice_form(request, ("name", "language"), ("recording",))
         recording = form.file("recording")
         if not recording:
             raise InvalidRequest("recording is missing", field="recording")
-        await check_recording((recording,), "recording")
+        async with gateway.voice_making.turn(caller.tenant):
+            await check_recording((recording,), "recording")
         digest = hashlib.sha256(recording).hexdigest()
         made = await gateway.consents.add(form.field("name"), form.field("language"), digest, caller.tenant)
     return _entry(made)

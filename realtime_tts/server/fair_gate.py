@@ -1,0 +1,72 @@
+"""A gate with few places, where one caller does not keep the others waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator
+
+from realtime_tts.errors import Overloaded
+
+
+class FairGate:
+    """Lets in who holds the least, and of those who came first.
+
+    Args:
+        num_places: how many may be inside.
+        of_one: of them one key's at most.
+        max_waiting, max_waiting_of_one: likewise outside.
+        refusal: what those hear for whom there is no room to wait.
+    """
+
+    def __init__(self, num_places: int, of_one: int, max_waiting: int, max_waiting_of_one: int, refusal: str) -> None:
+        self._num_places, self._of_one = num_places, of_one
+        self._max_waiting, self._max_waiting_of_one = max_waiting, max_waiting_of_one
+        self._refusal = refusal
+        self._held: Counter[str] = Counter()
+        self._waiting: dict[asyncio.Future[None], str] = {}  # in the order in which they came
+
+    @contextlib.asynccontextmanager
+    async def place(self, key: str) -> AsyncIterator[None]:
+        """One of the places, once it is this key's turn.
+
+        Raises:
+            Overloaded: too many wait already.
+        """
+        await self._enter(key)
+        try:
+            yield
+        finally:
+            self._leave(key)
+
+    async def _enter(self, key: str) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = key
+        self._let_in()
+        num_own = sum(waiting == key for waiting in self._waiting.values())
+        if not turn.done() and (len(self._waiting) > self._max_waiting or num_own > self._max_waiting_of_one):
+            del self._waiting[turn]
+            raise Overloaded(self._refusal)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if self._waiting.pop(turn, None) is None:  # it had just been let in
+                self._leave(key)
+            raise
+
+    def _leave(self, key: str) -> None:
+        self._held[key] -= 1
+        if not self._held[key]:
+            del self._held[key]
+        self._let_in()
+
+    def _let_in(self) -> None:
+        while self._held.total() < self._num_places:
+            may_enter = [turn for turn, key in self._waiting.items() if self._held[key] < self._of_one]
+            if not may_enter:
+                return
+            turn = min(may_enter, key=lambda turn: self._held[self._waiting[turn]])
+            self._held[self._waiting.pop(turn)] += 1
+            if not turn.done():  # else its waiter has been cancelled, and leaves when it runs
+                turn.set_result(None)
