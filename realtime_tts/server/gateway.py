@@ -211,15 +211,24 @@ class Gateway:
 
     async def _follow_voices(self) -> None:
         """Take over what other processes do to the voices of our directory, and end those that were for a while."""
+        is_readable = True
         while True:
             await asyncio.sleep(_FOLLOW_EVERY_S)
-            if self._catalogue is not None:
-                try:
-                    await self.voices.refresh()
-                    in_use = {voice for holder in self._holders() for voice in holder.voices}
-                    await self.voices.expire(in_use, time.time())
-                except InternalError as error:
+            if self._catalogue is None:
+                continue
+            was_readable = is_readable
+            try:
+                await self.voices.refresh()
+                in_use = {voice for holder in self._holders() for voice in holder.voices}
+                await self.voices.expire(in_use, time.time())
+            except InternalError as error:
+                is_readable = False
+                if was_readable:  # and not every time until somebody has seen to it
                     log_crash(logger, "voices_unreadable", error)
+            else:
+                is_readable = True
+                if not was_readable:
+                    log_event(logger, logging.INFO, "voices_readable")
 
     def _voice_removed(self, voice_id: str) -> None:
         self.previews.forget(voice_id)

@@ -347,10 +347,11 @@ def test_slow_uploads_of_one_key_keep_nobody_from_making_a_voice(
     address = ("127.0.0.1", int(gateway.url.rpartition(":")[2]))
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_connection(address, timeout=30)) for _ in range(4)]
-        for connection in sockets:
+        for connection in sockets[:3]:
             connection.sendall(SLOW_UPLOAD.format(key=slow).encode())
         for connection in sockets[:3]:
             assert connection.recv(64).startswith(b"HTTP/1.1 100")  # it is being read
+        sockets[3].sendall(SLOW_UPLOAD.format(key=slow).encode())
         assert create(clients(gateway, honest), "mine", recording).status_code == 201
 
 

@@ -9,12 +9,17 @@ from collections.abc import Callable
 
 import httpx
 import pytest
+from fake_worker import fake_worker_command
 from gateway_harness import GatewayHarness
 from processes import supervisors, worker_pids
 from stream_client import open_stream
 
+from realtime_tts.config import ServerConfig, Settings
 from realtime_tts.errors import InternalError
+from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.websocket import Connection
+from realtime_tts.workers.client import EngineClient
+from realtime_tts.workers.supervisor import WorkerSpec
 
 CANARY = "what a user sent"
 
@@ -80,3 +85,26 @@ async def test_a_socket_whose_writer_fails_is_closed(
     async with open_stream(gateway.ws_url) as client:
         await client.speak("d", "Hello.")
         assert (await client.until_terminal("d"))["type"] == "context.done"
+
+
+@pytest.mark.logs_errors
+async def test_voices_that_cannot_be_read_are_told_of_once_and_so_is_their_return(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    settings = Settings(server=ServerConfig(voices_dir="none"))
+    gateway = Gateway(settings, EngineClient([WorkerSpec(fake_worker_command())]))
+    answers = iter([None, InternalError(CANARY), InternalError(CANARY), None, None, InternalError(CANARY)])
+
+    async def refresh() -> None:
+        if (error := next(answers, asyncio.CancelledError())) is not None:
+            raise error
+
+    monkeypatch.setattr("realtime_tts.server.gateway._FOLLOW_EVERY_S", 0)
+    monkeypatch.setattr(gateway, "_catalogue", object())
+    monkeypatch.setattr(gateway.voices, "refresh", refresh)
+    with pytest.raises(asyncio.CancelledError):
+        await gateway._follow_voices()
+    told = [record.getMessage() for record in caplog.records if "voices_" in record.getMessage()]
+    assert told == ["voices_unreadable", "voices_readable", "voices_unreadable"]
+    assert CANARY not in caplog.text
