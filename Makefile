@@ -8,7 +8,8 @@ VENDORS := tests/clients/vendors
 ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help serve test test-slow test-agents test-livekit-suite test-clients lint format bench lock lock-clients clean
+.PHONY: help environments serve test test-slow test-agents test-livekit-suite test-clients lint lint-agents format bench lock \
+  lock-clients clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -24,11 +25,12 @@ test: $(VENV)/.dev ## all tests but the long ones, on all cores (Chromium ones r
 test-slow: $(VENV)/.dev ## the long ones: recognition over many sentences, soak
 	$(BIN)/python -m pytest -m "slow and not gpu" --timeout 1800 $(ARGS)
 
-test-agents: $(VENV)/.dev $(AGENTS_VENV)/.agents ## plugins for LiveKit and Pipecat, in an environment of their own
-	$(AGENTS_VENV)/bin/python -m mypy --config-file agents/mypy.ini
+test-agents: $(VENV)/.dev lint-agents ## plugins for LiveKit and Pipecat, in an environment of their own
 	SERVER_PYTHON=$(abspath $(BIN)/python) $(AGENTS_VENV)/bin/python -m pytest tests/agents -m "not slow" $(ARGS)
 
-test-clients: $(VENV)/.dev $(CLIENTS_VENV)/.clients $(VENDORS)/node_modules/.package-lock.json ## other services' own clients against this server, in an environment of their own
+CLIENTS_READY := $(CLIENTS_VENV)/.clients $(VENDORS)/node_modules/.package-lock.json
+
+test-clients: $(VENV)/.dev $(CLIENTS_READY) ## other services' own clients against this server, in an environment of their own
 	SERVER_PYTHON=$(abspath $(BIN)/python) $(CLIENTS_VENV)/bin/python -m pytest tests/clients/vendors -m "not slow" \
 	  --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
 
@@ -41,6 +43,11 @@ lint: $(VENV)/.dev ## format check, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+lint-agents: $(AGENTS_VENV)/.agents ## types of the plugins and agents
+	$(AGENTS_VENV)/bin/python -m mypy --config-file agents/mypy.ini
+
+environments: $(VENV)/.dev $(AGENTS_VENV)/.agents $(CLIENTS_READY) ## all that tests need, with -j side by side
 
 format: $(VENV)/.dev ## rewrite files in the project's format
 	$(BIN)/ruff format .
