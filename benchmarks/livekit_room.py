@@ -82,7 +82,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for_http(url: str, process: subprocess.Popen[Any], timeout_s: float = 60.0) -> None:
+def wait_for_http(url: str, process: subprocess.Popen[Any], timeout_s: float = 120.0) -> None:
     """Until the address answers with 200.
 
     Raises:
@@ -134,7 +134,7 @@ class Caller:
         self._has_track = asyncio.Event()
         room.on("track_subscribed", self._on_track)
 
-    async def agent_is_here(self, timeout_s: float = 60.0) -> None:
+    async def agent_is_here(self, timeout_s: float = 120.0) -> None:
         await asyncio.wait_for(self._has_track.wait(), timeout_s)
 
     async def type(self, text: str) -> None:

@@ -32,7 +32,7 @@ os.environ.setdefault("REALTIME_TTS_MAX_LATE_MS", "0")
 # Nor may it find voices that were added on this machine, or leave some.
 os.environ.setdefault("REALTIME_TTS_VOICES_DIR", "none")
 
-SETTLE_S = 2.0
+SETTLE_S = 10.0
 _FD_DIRECTORY = Path("/proc/self/fd")
 
 
@@ -84,7 +84,7 @@ def _counts(target: str) -> bool:
 
 @pytest.fixture(autouse=True)
 def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """File descriptors, temporary files and (in async tests) tasks are back at the baseline within two seconds."""
+    """File descriptors, temporary files and (in async tests) tasks are back at the baseline within ten seconds."""
     files_before, temporary_before = open_files(), temporary_files()
     if inspect.iscoroutinefunction(getattr(request.node, "obj", None)):
         request.getfixturevalue("no_leaked_tasks")
@@ -109,7 +109,7 @@ def cuda_context() -> None:
 
 @pytest_asyncio.fixture
 async def no_leaked_tasks() -> AsyncIterator[None]:
-    """Tasks of the test's event loop are gone within two seconds."""
+    """Tasks of the test's event loop are gone within ten seconds."""
     before = asyncio.all_tasks()
     yield
     end = time.monotonic() + SETTLE_S

@@ -80,7 +80,7 @@ async def test_text_leaves_as_it_comes_and_every_sample_comes_out_once(make_tts:
     async with scripted(script) as (url, connections):
         stream = make_tts(url).stream(conn_options=ONCE)
         stream.push_text("Hel")
-        await asyncio.wait_for(arrived.wait(), 5)  # though no word, let alone a sentence, has ended
+        await asyncio.wait_for(arrived.wait(), 20)  # though no word, let alone a sentence, has ended
         events = await speak(stream, "lo ", "there.")
         await stream.aclose()
         kinds = [message["type"] for message in connections[0].received]
@@ -240,10 +240,10 @@ async def test_a_turn_that_is_cancelled_says_so_at_once(make_tts: Any, moment: s
         tts = make_tts(url)
         stream = tts.stream(conn_options=ONCE)
         stream.push_text("One two three ")
-        await asyncio.wait_for(heard.wait(), 5)
+        await asyncio.wait_for(heard.wait(), 20)
         if moment == "audio":
             await anext(stream)
-        await asyncio.wait_for(stream.aclose(), 5)
+        await asyncio.wait_for(stream.aclose(), 20)
         session = tts._shared._session
         assert not session.closed
         while session._awaited:  # the answer to the cancel
@@ -267,7 +267,7 @@ async def test_the_cancel_waits_for_nothing(make_tts: Any) -> None:
         tts = make_tts(url)
         stream = tts.stream(conn_options=ONCE)
         stream.push_text("One two three ")
-        await asyncio.wait_for(accepted.wait(), 5)
+        await asyncio.wait_for(accepted.wait(), 20)
         session = tts._shared._session
         stream._task.cancel()
         for _ in range(5):  # turns of the event loop, no time

@@ -131,7 +131,7 @@ async def test_tokens_leave_as_they_come_and_every_sample_comes_out_once() -> No
 
     async with scripted(script) as (url, _), talking(url) as talk:
         await talk.put(LLMFullResponseStartFrame(), LLMTextFrame("Hel"))
-        await asyncio.wait_for(arrived.wait(), 5)  # though no word, let alone a sentence, has ended
+        await asyncio.wait_for(arrived.wait(), 20)  # though no word, let alone a sentence, has ended
         await talk.put(LLMTextFrame("lo there"), LLMFullResponseEndFrame())
         await talk.until_stopped()
         assert np.array_equal(talk.samples, np.concatenate([ramp(frame) for frame in range(30)]))
@@ -208,7 +208,7 @@ async def test_an_interruption_cancels_at_once_and_the_next_turn_speaks() -> Non
         await talk.put(LLMFullResponseStartFrame(), LLMTextFrame("One two three "))
         await talk.until(lambda: len(talk.samples) == 30 * 160)
         await talk.put(InterruptionFrame())
-        await asyncio.wait_for(cancelled.wait(), 5)
+        await asyncio.wait_for(cancelled.wait(), 20)
         await talk.say("four five.")
         await talk.until_stopped()
         assert len(talk.samples) == (30 + 4) * 160  # nothing of the old turn afterwards

@@ -279,7 +279,7 @@ async def test_after_close_everything_says_so() -> None:
     await tts.close()
     for task in (speaking, waiting, speak(tts, "Hello."), tts.add_voice("x"), tts.start()):
         with pytest.raises(EngineClosed):
-            await asyncio.wait_for(task, 5)
+            await asyncio.wait_for(task, 20)
     for use in (
         lambda: tts.sample_rate,
         lambda: tts.voices,

@@ -107,7 +107,7 @@ def wait_until_ready(url: str) -> None:
     end = time.monotonic() + READY_S
     while time.monotonic() < end:
         with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{url}/readyz", trust_env=False).status_code == 200:
+            if httpx.get(f"{url}/readyz", trust_env=False, timeout=30).status_code == 200:
                 return
         time.sleep(0.5)
     raise AssertionError("the container did not get ready")
@@ -131,7 +131,7 @@ def test_it_builds_starts_and_speaks(tmp_path: Path) -> None:
         address = run(program, "port", name, "8000").split()[-1]
         wait_until_ready(f"http://{address}")
         assert run(program, "exec", name, "id", "-u") == "10001"
-        assert httpx.get(f"http://{address}/v1/voices", trust_env=False).status_code == 401
+        assert httpx.get(f"http://{address}/v1/voices", trust_env=False, timeout=30).status_code == 401
         assert asyncio.run(speak(f"ws://{address}/v1/stream", key)) == "context.done"
         run(program, "stop", "-t", "30", name)
         assert run(program, "inspect", "-f", "{{.State.ExitCode}}", name) == "0"

@@ -85,7 +85,9 @@ async def test_where_a_client_says_it_comes_from_lets_nobody_in(proxy: Proxy, ke
 
 
 def test_the_figures_are_not_for_the_world(proxy: Proxy, proxied_gateway: GatewayHarness, key: tuple[str, str]) -> None:
-    assert httpx.get(f"{proxied_gateway.url}/metrics", headers=bearer(key), trust_env=False).status_code == 200
+    assert (
+        httpx.get(f"{proxied_gateway.url}/metrics", headers=bearer(key), trust_env=False, timeout=30).status_code == 200
+    )
     for path in ("/metrics", "/%6detrics", "//metrics", "/metrics/", "/x/../metrics"):
         answer = proxy.client().get(path, **bearer(key))
         assert b"realtime_tts_" not in answer.content, path
@@ -93,7 +95,7 @@ def test_the_figures_are_not_for_the_world(proxy: Proxy, proxied_gateway: Gatewa
 
 
 def test_plain_http_is_led_to_https(proxy: Proxy) -> None:
-    answer = httpx.get(f"http://127.0.0.1:{proxy.http_port}/docs", headers={"host": NAME}, trust_env=False)
+    answer = httpx.get(f"http://127.0.0.1:{proxy.http_port}/docs", headers={"host": NAME}, trust_env=False, timeout=30)
     assert answer.status_code in (301, 308)
     assert answer.headers["location"].startswith(f"https://{NAME}")
 

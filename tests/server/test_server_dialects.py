@@ -20,7 +20,7 @@ def with_toy(harness: GatewayHarness) -> str:
 async def read_until(socket: ClientConnection, last: str) -> list[str | bytes]:
     frames: list[str | bytes] = []
     while not frames or not (isinstance(frames[-1], str) and frames[-1].startswith(last)):
-        frames.append(await asyncio.wait_for(socket.recv(), 5))
+        frames.append(await asyncio.wait_for(socket.recv(), 20))
     return frames
 
 
@@ -51,7 +51,7 @@ async def test_a_toy_dialect_is_interrupted_and_refused(make_gateway: Callable[.
 async def test_a_client_is_welcomed_before_it_says_anything(make_gateway: Callable[..., GatewayHarness]) -> None:
     harness = make_gateway()
     async with connect(with_toy(harness), proxy=None) as socket:
-        assert await asyncio.wait_for(socket.recv(), 5) == "hello"
+        assert await asyncio.wait_for(socket.recv(), 20) == "hello"
         assert harness.usage().sessions == 0
 
 
@@ -84,7 +84,7 @@ async def test_a_toy_client_leaves_when_it_has_heard_all(make_gateway: Callable[
         await socket.send("Hello.\n.\nbye")
         assert (await read_until(socket, "done"))[-1] == "done"
         with pytest.raises(ConnectionClosedOK):
-            await asyncio.wait_for(socket.recv(), 5)
+            await asyncio.wait_for(socket.recv(), 20)
 
 
 async def test_what_a_lost_connection_leaves_is_not_kept_where_nobody_can_come_back(

@@ -35,7 +35,7 @@ def references(page: str) -> References:
 
 
 def test_the_page_loads_only_what_this_server_has(gateway: GatewayHarness) -> None:
-    with httpx.Client(base_url=gateway.url, trust_env=False) as http:
+    with httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as http:
         page = http.get("/docs")
         assert page.status_code == 200
         found = references(page.text)
@@ -50,7 +50,7 @@ def test_the_page_loads_only_what_this_server_has(gateway: GatewayHarness) -> No
 
 
 def test_the_page_has_a_policy_that_lets_nothing_else_in(gateway: GatewayHarness) -> None:
-    page = httpx.get(f"{gateway.url}/docs", trust_env=False)
+    page = httpx.get(f"{gateway.url}/docs", trust_env=False, timeout=30)
     assert references(page.text).inline_script == ""
     policy = dict(part.strip().split(" ", 1) for part in page.headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'"
@@ -62,4 +62,4 @@ def test_the_page_has_a_policy_that_lets_nothing_else_in(gateway: GatewayHarness
 
 @pytest.mark.parametrize("path", ["/redoc", "/docs/oauth2-redirect", "/docs/assets/../../core.py", "/docs/assets/"])
 def test_no_other_viewer_is_served(gateway: GatewayHarness, path: str) -> None:
-    assert httpx.get(gateway.url + path, trust_env=False).status_code == 404
+    assert httpx.get(gateway.url + path, trust_env=False, timeout=30).status_code == 404

@@ -209,7 +209,7 @@ async def test_a_killed_worker_fails_its_contexts_and_comes_back(make_gateway: M
         os.kill(pid, signal.SIGKILL)
         failed = await client.until_terminal("c", 1.0)
         assert (failed["type"], failed["code"], failed["retryable"]) == ("context.failed", "engine_lost", True)
-        async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+        async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as http:
             assert (await http.get("/healthz")).status_code == 200
             response = await http.get("/readyz")
             assert (response.status_code, response.json()["code"]) == (503, "engine_lost")

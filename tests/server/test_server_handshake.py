@@ -49,7 +49,7 @@ async def test_a_key_is_asked_for_before_the_upgrade(make_gateway: MakeGateway) 
             pass
     async with open_stream(f"{gateway.ws_url}?api_key={key}"):
         pass
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as http:
         assert (await http.get("/v1/voices")).status_code == 401
         assert (await http.get("/v1/voices", headers={"Authorization": f"Bearer {key}"})).status_code == 200
         assert (await http.get("/healthz")).status_code == 200
@@ -83,7 +83,7 @@ async def test_pages_of_other_sites_are_refused(gateway: GatewayHarness) -> None
 
 
 async def test_a_name_pointed_at_loopback_is_refused(gateway: GatewayHarness) -> None:
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
         response = await http.get(f"{gateway.url}/v1/voices", headers={"host": "evil.example"})
     assert (response.status_code, response.json()["code"]) == (403, "forbidden")
 
@@ -183,7 +183,7 @@ async def test_a_key_gets_no_more_than_its_share_of_the_last_places(make_gateway
 
 
 async def test_every_answer_has_a_request_id(gateway: GatewayHarness) -> None:
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as http:
         assert (await http.get("/healthz", headers={"x-request-id": "abc-1"})).headers["x-request-id"] == "abc-1"
         for path in ("/healthz", "/v1/voices", "/nowhere"):
             assert uuid.UUID((await http.get(path)).headers["x-request-id"])

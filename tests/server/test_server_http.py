@@ -32,7 +32,7 @@ from realtime_tts.server.problems import problem_response
 
 @pytest.fixture
 def http(gateway: GatewayHarness) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=gateway.url, trust_env=False) as client:
+    with httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as client:
         yield client
 
 
@@ -186,7 +186,7 @@ async def test_metrics_count_what_happened(make_gateway: Callable[..., GatewayHa
         await client.socket.send("nonsense")
         await client.until("error")
         assert gateway.metric("sessions") == 1
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as http:
         text = (await http.get("/metrics")).text
     assert "realtime_tts_engine_workers_ready 1.0" in text
     for outcome in ("done", "cancelled", "failed"):
@@ -228,7 +228,7 @@ async def test_restarts_of_a_worker_are_a_counter(make_gateway: Callable[..., Ga
     async with open_stream(gateway.ws_url) as client:
         await client.speak("a", "command crash, and then a good many words that nobody will ever hear.")
         assert (await client.until_terminal("a"))["code"] == "engine_lost"
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as http:
         for _ in range(500):
             if (await http.get("/readyz")).status_code == 200:
                 break
@@ -243,7 +243,7 @@ async def test_restarts_of_a_worker_are_a_counter(make_gateway: Callable[..., Ga
 async def test_metrics_have_their_own_port_beyond_loopback(make_gateway: Callable[..., GatewayHarness]) -> None:
     _, key_hash = create_key()
     gateway = make_gateway(host="0.0.0.0", api_key_hashes=(key_hash,))
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
         assert (await http.get(f"{gateway.url}/metrics")).status_code == 404
         port = gateway.server.metrics_port
         assert "realtime_tts_sessions" in (await http.get(f"http://127.0.0.1:{port}/metrics")).text
@@ -253,7 +253,7 @@ async def test_the_metrics_port_answers_for_health_in_the_same_way(make_gateway:
     _, key_hash = create_key()
     gateway = make_gateway(host="0.0.0.0", api_key_hashes=(key_hash,))
     gateway.call(lambda: setattr(gateway.gateway, "state", GatewayState.DRAINING))
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
         answers = [
             await http.request(method, f"http://127.0.0.1:{port}/readyz")
             for port in (gateway.server.metrics_port, gateway.url.rpartition(":")[2])
@@ -293,7 +293,7 @@ async def test_a_fault_of_ours_is_logged_once_and_quotes_nobody(
         raise LookupError("quetzalcoatl")
 
     monkeypatch.setattr(gateway.gateway.authenticator, "check_origin", fail)
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as http:
         answer = await http.get("/v1/voices")
     assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
     assert answer.headers["x-request-id"]
@@ -318,14 +318,14 @@ async def test_clients_that_vanish_leave_no_trace_in_the_log(gateway: GatewayHar
                     peer.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{upgrade}==\r\n\r\n".encode())
                     peer.recv(bytes_read)
                     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # RST
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as http:
         assert (await http.get("/healthz")).status_code == 200
 
 
 async def test_figures_ask_for_a_key_where_there_are_keys(make_gateway: Callable[..., GatewayHarness]) -> None:
     key, key_hash = create_key()
     gateway = make_gateway(api_key_hashes=(key_hash,))
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as http:
         assert (await http.get("/metrics")).status_code == 401
         answer = await http.get("/metrics", headers={"authorization": f"Bearer {key}"})
         assert (answer.status_code, "realtime_tts_sessions" in answer.text) == (200, True)
@@ -352,7 +352,9 @@ def test_figures_and_readiness_are_for_this_machine(
 async def test_a_local_metrics_port_goes_by_a_local_name(make_gateway: Callable[..., GatewayHarness]) -> None:
     _, key_hash = create_key()
     gateway = make_gateway(host="0.0.0.0", api_key_hashes=(key_hash,))
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{gateway.server.metrics_port}", trust_env=False) as http:
+    async with httpx.AsyncClient(
+        base_url=f"http://127.0.0.1:{gateway.server.metrics_port}", trust_env=False, timeout=30
+    ) as http:
         for path in ("/metrics", "/readyz"):
             assert (await http.get(path)).status_code == 200
             assert (await http.get(path, headers={"host": "evil.example"})).status_code == 403

@@ -206,4 +206,4 @@ async def counted(gateway: GatewayHarness, name: str, before: float) -> float:
 
 
 def fetch(gateway: GatewayHarness, path: str) -> str:
-    return httpx.get(gateway.url + path, trust_env=False).text
+    return httpx.get(gateway.url + path, trust_env=False, timeout=30).text

@@ -162,7 +162,10 @@ async def handshake_code(gateway: GatewayHarness) -> tuple[int, str]:
 
 async def test_a_late_gateway_takes_nobody_new_and_speaks_on(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_late_ms=1e-6)  # which any probe is beyond
-    async with open_stream(gateway.ws_url) as client, httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with (
+        open_stream(gateway.ws_url) as client,
+        httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as http,
+    ):
         await client.speak("first", "Hello there. " * 40)
         await client.until("audio")
         while not gateway.metric("late"):
@@ -200,7 +203,10 @@ async def test_a_full_engine_has_so_many_contexts_wait_and_refuses_the_next(make
 
 async def test_what_the_engine_cannot_carry_in_real_time_is_no_stream(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(worker={"max_streams": 64, "real_time_streams": 1})
-    async with open_stream(gateway.ws_url) as client, httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with (
+        open_stream(gateway.ws_url) as client,
+        httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as http,
+    ):
         while gateway.call(lambda: gateway.gateway.engine.num_streams) != 1:
             await http.get("/healthz")
         await client.speak("a", "command stall. ")

@@ -74,7 +74,10 @@ async def exit_status(server: ServerProcess) -> int:
 
 async def test_sigterm_refuses_newcomers_and_lets_speech_end(start_server: Callable[..., ServerProcess]) -> None:
     server = start_server()
-    async with httpx.AsyncClient(base_url=server.url, trust_env=False) as http, open_stream(server.ws_url) as client:
+    async with (
+        httpx.AsyncClient(base_url=server.url, trust_env=False, timeout=30) as http,
+        open_stream(server.ws_url) as client,
+    ):
         async with open_stream(server.ws_url) as idle:
             await idle.send("session.start")
             await idle.until("session.started")

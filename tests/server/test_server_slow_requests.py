@@ -110,7 +110,7 @@ async def test_beyond_so_many_connections_there_is_a_quick_503(make_gateway: Mak
         assert (await client.until_terminal("a"))["type"] == "context.done"
     while gateway.call(lambda: len(gateway.server.server_state.connections)):
         await asyncio.sleep(0.01)
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as http:
         assert (await http.get("/healthz")).status_code == 200
 
 
@@ -147,7 +147,7 @@ async def test_without_descriptors_it_waits_and_says_so_once(
         acceptor = Acceptor(listener, Greeter, (), 10)
         acceptor.start()
         with socket.create_connection(listener.getsockname()):
-            await asyncio.wait_for(greeted, 5)
+            await asyncio.wait_for(greeted, 20)
         acceptor.close()
         assert listener.failures == 0
     assert [record.getMessage() for record in caplog.records] == ["accept_failed"]

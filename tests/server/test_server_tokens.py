@@ -59,7 +59,7 @@ def gateway(make_gateway: MakeGateway, secret_file: str) -> GatewayHarness:
 
 
 async def issue(gateway: GatewayHarness, status: int = 201, credential: str = KEY, **body: Any) -> dict[str, Any]:
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as http:
         answer = await http.post("/v1/tokens", json=body, headers=bearer(credential))
     assert answer.status_code == status, answer.text
     return dict(answer.json())
@@ -173,7 +173,7 @@ async def test_a_token_goes_where_a_key_would(gateway: GatewayHarness, caplog: p
         pass
     async with open_stream(gateway.ws_url, subprotocols=["realtime-tts.v1", f"realtime-tts.key.{token}"]):
         pass
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, headers=bearer(token)) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30, headers=bearer(token)) as http:
         assert (await http.get("/v1/voices")).status_code == 200
     assert "token_issued" in caplog.text
     ours = str([vars(record) for record in caplog.records if record.name.startswith("realtime_tts")])
@@ -197,7 +197,7 @@ async def test_it_is_asked_for_at_the_handshake_only(make_gateway: MakeGateway, 
 
 async def test_only_the_voices_of_the_token(gateway: GatewayHarness) -> None:
     token = (await issue(gateway, voices=["rms"]))["token"]
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, headers=bearer(token)) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30, headers=bearer(token)) as http:
         answer = (await http.get("/v1/voices")).json()
     assert ([voice["id"] for voice in answer["voices"]], answer["default_voice"]) == (["rms"], "rms")
     async with open_stream(gateway.ws_url, additional_headers=bearer(token)) as client:
@@ -264,7 +264,7 @@ async def test_requests_that_are_refused(
 
 
 async def test_bodies_that_are_refused(gateway: GatewayHarness) -> None:
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, headers=bearer(KEY)) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30, headers=bearer(KEY)) as http:
         assert (await http.post("/v1/tokens", content=b"")).status_code == 201
         for content, status in ((b"[]", 400), (b"{", 400), (b"\xff", 400), (b"[" * 10_000, 400), (b" " * 20_000, 413)):
             answer = await http.post("/v1/tokens", content=content)

@@ -43,7 +43,10 @@ async def test_a_supervision_that_fails_makes_the_server_unhealthy_until_it_has_
     harness = make_gateway(num_workers=2)
     gateway = harness.gateway
     await until(lambda: gateway.engine.num_ready == 2)
-    async with httpx.AsyncClient(base_url=harness.url, trust_env=False) as http, open_stream(harness.ws_url) as client:
+    async with (
+        httpx.AsyncClient(base_url=harness.url, trust_env=False, timeout=30) as http,
+        open_stream(harness.ws_url) as client,
+    ):
         assert (await http.get("/healthz")).json()["status"] == "ok"
         await client.send("text", context_id="c", text="command never. ")
         await client.send("flush", context_id="c")

@@ -30,7 +30,7 @@ def clauses() -> Iterator[GatewayHarness]:
 
 
 def asking(gateway: GatewayHarness, **headers: str) -> httpx.Client:
-    return httpx.Client(base_url=gateway.url, trust_env=False, headers={**HEADERS, **headers})
+    return httpx.Client(base_url=gateway.url, trust_env=False, timeout=30, headers={**HEADERS, **headers})
 
 
 def body(transcript: str = TEXT, **fields: Any) -> dict[str, Any]:

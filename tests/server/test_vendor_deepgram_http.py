@@ -25,7 +25,7 @@ def clauses() -> Iterator[GatewayHarness]:
 
 
 def speak(gateway: GatewayHarness, text: str = TEXT, **query: str) -> httpx.Response:
-    with httpx.Client(base_url=gateway.url, trust_env=False) as client:
+    with httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as client:
         return client.post("/v1/speak", params={"model": "aura-2-thalia-en", **query}, json={"text": text})
 
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_is_told_in_this_dialect(clauses: GatewayHarness, query: 
 
 @pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b"{}", b'{"text":7}', b'{"text":" "}', b'{"url":"x"}'])
 def test_a_body_without_a_text_is_refused(clauses: GatewayHarness, body: bytes) -> None:
-    answer = httpx.post(f"{clauses.url}/v1/speak", content=body, trust_env=False)
+    answer = httpx.post(f"{clauses.url}/v1/speak", content=body, trust_env=False, timeout=30)
     assert (answer.status_code, set(answer.json())) == (400, {"err_code", "err_msg", "request_id"})
 
 
@@ -110,7 +110,7 @@ def test_keys_have_their_place(make_gateway: Callable[..., GatewayHarness]) -> N
 
     def ask(secret: str) -> httpx.Response:
         headers = {"authorization": f"Token {secret}"}
-        return httpx.post(f"{gateway.url}/v1/speak", json={"text": "Hi."}, headers=headers, trust_env=False)
+        return httpx.post(f"{gateway.url}/v1/speak", json={"text": "Hi."}, headers=headers, trust_env=False, timeout=30)
 
     assert ask(key).status_code == 200
     assert (ask("wrong").status_code, ask("wrong").json()["err_code"]) == (401, "unauthorized")

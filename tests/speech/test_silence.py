@@ -129,10 +129,10 @@ async def test_little_silence_is_made_ahead_and_none_for_nobody() -> None:
         made_ms += 100
         assert made_ms - 100 <= 2000 + 1000 * (loop.time() - begun) + 1
     pace.interrupted()
-    await asyncio.wait_for(pace.wait_for(100), 5)  # another silence begins with another lead
+    await asyncio.wait_for(pace.wait_for(100), 20)  # another silence begins with another lead
     pace.listening(paused=True)
     waiting = asyncio.ensure_future(pace.wait_for(100))
     await asyncio.sleep(0.05)
     assert not waiting.done()
     pace.listening(paused=False)
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 20)

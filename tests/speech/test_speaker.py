@@ -95,7 +95,7 @@ async def test_closing_ends_who_waits_for_audio_at_once(engine: EngineClient) ->
     await asyncio.sleep(0.01)
     assert speaker.is_busy
     speaker.close()
-    assert await asyncio.wait_for(reading, 5) == []
+    assert await asyncio.wait_for(reading, 20) == []
     assert [piece async for piece in speaker] == []
     assert engine.num_requests == 0
 
@@ -107,7 +107,7 @@ async def test_closing_ends_who_waits_for_a_segment(engine: EngineClient) -> Non
     speaker.close()
     speaker.close()
     speaker.add(segment(0, "four"))
-    assert await asyncio.wait_for(reading, 5) == []
+    assert await asyncio.wait_for(reading, 20) == []
     assert not speaker.is_busy
 
 
@@ -155,7 +155,7 @@ async def test_a_parked_context_makes_nothing_until_it_is_heard_again(engine: En
     with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(collect(speaker), 0.5)  # what was on its way, and nothing after it
     speaker.playback(1e6, paused=False)
-    await asyncio.wait_for(anext(speaker), 5)
+    await asyncio.wait_for(anext(speaker), 20)
     speaker.close()
 
 

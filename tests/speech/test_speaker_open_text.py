@@ -109,7 +109,7 @@ async def test_closing_while_a_segment_is_open_ends_its_reader(make_client: Make
     assert speaker.is_busy
     speaker.close()
     speaker.extend(segment(0, WHOLE, final=True))
-    await asyncio.wait_for(reading, 5)
+    await asyncio.wait_for(reading, 20)
     await until(lambda: client.stats[0].contexts == 0 and client.stats[0].awaiting_text == 0)
 
 

@@ -20,7 +20,7 @@ from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 
 T = TypeVar("T")
 
-SETTLE_S = 2.0
+SETTLE_S = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ class GatewayHarness:
 
     def __enter__(self) -> GatewayHarness:
         self._thread.start()
-        if not self._ready.wait(20):
+        if not self._ready.wait(60):
             raise TimeoutError("the gateway did not get ready")
         if self.error is not None:
             self._thread.join()
@@ -101,7 +101,7 @@ class GatewayHarness:
         return self.call(self._usage)
 
     def settle(self, baseline: Usage) -> Usage:
-        """The usage once it is back at the baseline, or what it is after two seconds."""
+        """The usage once it is back at the baseline, or what it is after ten seconds."""
         end = time.monotonic() + SETTLE_S
         while (usage := self.usage()) != baseline and time.monotonic() < end:
             time.sleep(0.02)

@@ -52,7 +52,7 @@ class Proxied:
         self._proxy, self._server_name = proxy, server_name
 
     def get(self, path: str, host: str = NAME, **headers: str) -> httpx.Response:
-        with httpx.Client(verify=self._proxy.certificate.context(), trust_env=False, http2=False) as http:
+        with httpx.Client(verify=self._proxy.certificate.context(), trust_env=False, timeout=30, http2=False) as http:
             return http.get(
                 f"https://127.0.0.1:{self._proxy.https_port}{path}",
                 headers={"host": host, **headers},

@@ -30,10 +30,10 @@ class RawConnection:
     def send(self, data: bytes) -> None:
         self._writer.write(data)
 
-    async def read_until(self, end: bytes, timeout_s: float = 5.0) -> bytes:
+    async def read_until(self, end: bytes, timeout_s: float = 20.0) -> bytes:
         return await asyncio.wait_for(self._reader.readuntil(end), timeout_s)
 
-    async def read_all(self, timeout_s: float = 5.0) -> bytes:
+    async def read_all(self, timeout_s: float = 20.0) -> bytes:
         """Everything up to the server's close; a reset ends it too."""
         parts: list[bytes] = []
         with contextlib.suppress(ConnectionError):
@@ -41,7 +41,7 @@ class RawConnection:
                 parts.append(part)
         return b"".join(parts)
 
-    async def drip(self, data: bytes, interval_s: float = 0.02, timeout_s: float = 5.0) -> bytes:
+    async def drip(self, data: bytes, interval_s: float = 0.02, timeout_s: float = 20.0) -> bytes:
         """Send one byte after the other (the last one for ever), until the server closes; returns what it said."""
         answer = asyncio.ensure_future(self.read_all(timeout_s))
         index = 0

@@ -49,7 +49,7 @@ class StreamClient:
         await self.send("text", context_id=context_id, text=text, **fields)
         await self.send("end", context_id=context_id)
 
-    async def receive(self, timeout_s: float = 5.0) -> dict[str, Any]:
+    async def receive(self, timeout_s: float = 20.0) -> dict[str, Any]:
         """The next message; an audio packet comes as type "audio"."""
         frame = await asyncio.wait_for(self.socket.recv(), timeout_s)
         message = self._parse(frame)
@@ -57,7 +57,7 @@ class StreamClient:
         self._check(message)
         return message
 
-    async def until(self, wanted: str | Callable[[dict[str, Any]], bool], timeout_s: float = 5.0) -> dict[str, Any]:
+    async def until(self, wanted: str | Callable[[dict[str, Any]], bool], timeout_s: float = 20.0) -> dict[str, Any]:
         """Read until a message of this type, or one that satisfies the condition."""
         matches = (lambda message: message["type"] == wanted) if isinstance(wanted, str) else wanted
         async with asyncio.timeout(timeout_s) if hasattr(asyncio, "timeout") else contextlib.nullcontext():
@@ -66,13 +66,13 @@ class StreamClient:
                 if matches(message):
                     return message
 
-    async def until_terminal(self, context_id: str, timeout_s: float = 5.0) -> dict[str, Any]:
+    async def until_terminal(self, context_id: str, timeout_s: float = 20.0) -> dict[str, Any]:
         log = self.contexts.get(context_id)
         if log is not None and log.terminal is not None:
             return log.terminal
         return await self.until(lambda m: m["type"] in TERMINAL and m["context_id"] == context_id, timeout_s)
 
-    async def until_closed(self, timeout_s: float = 5.0) -> tuple[int, str]:
+    async def until_closed(self, timeout_s: float = 20.0) -> tuple[int, str]:
         """Read to the end; the close code and reason."""
         with contextlib.suppress(websockets.ConnectionClosed):
             while True:

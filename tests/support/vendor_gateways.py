@@ -84,7 +84,7 @@ def gateway_figure(url: str, name: str) -> float:
     return sum(float(value) for _, value in values)
 
 
-def until_figure(url: str, name: str, wanted: float, timeout_s: float = 5.0) -> float:
+def until_figure(url: str, name: str, wanted: float, timeout_s: float = 20.0) -> float:
     """The figure once it is as wanted, or what it is when the time is over."""
     end = time.monotonic() + timeout_s
     while (value := gateway_figure(url, name)) != wanted and time.monotonic() < end:
@@ -97,7 +97,7 @@ def num_at_work(url: str) -> float:
     return sum(gateway_figure(url, f"engine_{state}") for state in ("running", "waiting", "parked", "awaiting_text"))
 
 
-async def until_working(url: str, wanted: bool, timeout_s: float = 5.0) -> None:
+async def until_working(url: str, wanted: bool, timeout_s: float = 20.0) -> None:
     """Return when the worker says that it has something to do, or has nothing."""
     end = time.monotonic() + timeout_s
     while (await asyncio.to_thread(num_at_work, url) > 0) is not wanted:

@@ -89,7 +89,7 @@ async def test_a_lost_worker_fails_its_requests_and_is_replaced(make_client: Mak
     if how == "kill":
         await anext(stream)
         os.kill(worker_pids(client)[0], signal.SIGKILL)
-        _, failed = await asyncio.wait_for(_drop_first(stream), 5)
+        _, failed = await asyncio.wait_for(_drop_first(stream), 20)
     else:
         _, failed = await asyncio.wait_for(collect(stream), 10)
     assert isinstance(failed, frames.Failed)

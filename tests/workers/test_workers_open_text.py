@@ -83,7 +83,7 @@ async def test_a_worker_that_is_lost_fails_its_open_requests(make_client: MakeCl
     stream = speak_open(client)
     await awaits_text(client)
     os.kill(worker_pids(client)[0], signal.SIGKILL)
-    _, failed = await asyncio.wait_for(collect(stream), 5)
+    _, failed = await asyncio.wait_for(collect(stream), 20)
     assert isinstance(failed, frames.Failed)
     assert failed.code == "engine_lost"
     client.extend("r", WHOLE, True)  # nobody has it any more

@@ -120,7 +120,7 @@ async def test_sdk_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_
 @contextlib.asynccontextmanager
 async def sdk(url: str, key: str = "any") -> AsyncIterator[AsyncDeepgramClient]:
     """The package does not close what it opens, but takes what one has."""
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
         yield AsyncDeepgramClient(api_key=key, environment=environment(url), httpx_client=http)
 
 
