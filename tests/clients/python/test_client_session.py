@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import realtime_tts_client as client
 from client_fake_server import AUDIO, HEADER, Connection, Voice, ramp, scripted
+from client_harness import until
 from realtime_tts_client import AudioFormat, Spoken, connect
 from realtime_tts_client.session import Session
 
@@ -599,8 +600,9 @@ async def test_a_program_that_does_not_read_stops_the_socket_rather_than_filling
     voice = Voice(num_frames=5_000)  # 100 s
     async with scripted(voice) as (url, _), open_session(url, playback="manual") as session:
         context = session.speak("Hello.", context_id="c1")
+        await until(lambda: context.queued_ms > 9_000)
         await asyncio.sleep(0.3)
-        assert 9_000 < context.queued_ms < 11_000
+        assert context.queued_ms < 11_000
         assert np.array_equal(await samples_of(context), whole_ramp(5_000))
 
 
@@ -617,10 +619,13 @@ async def test_one_context_that_is_cancelled_unread_frees_the_others() -> None:
 async def test_playback_is_reported_by_itself() -> None:
     async with scripted(Voice(num_frames=100)) as (url, connections), open_session(url) as session:
         await samples_of(session.speak("Hello.", context_id="c1"))
-        await asyncio.sleep(0.35)
-        reports = [m["played_ms"] for m in connections[0].received if m["type"] == "playback"]
+
+        def reported() -> list[float]:
+            return [m["played_ms"] for m in connections[0].received if m["type"] == "playback"]
+
+        await until(lambda: bool(reported()) and reported()[-1] == 2_000.0)
+        reports = reported()
         assert reports == sorted(reports)
-        assert reports[-1] == 2_000.0
         assert reports[0] == 500.0
 
 
