@@ -201,6 +201,9 @@ class ServerConfig:
         minimum=0,
     )
     drain_timeout_s: float = setting(60.0, "Time for running speech to end after SIGTERM.", minimum=0)
+    opus_complexity: int = setting(
+        5, "How hard Opus tries, 0 to 10: quality against processor time.", minimum=0, maximum=10
+    )
     encoder_threads: int = setting(0, "Threads that encode audio; 0: one per core, 8 at most.", minimum=0, maximum=256)
 
     log_level: str = setting(

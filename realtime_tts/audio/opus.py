@@ -1,4 +1,4 @@
-"""Opus packets through PyAV's libopus: one frame of PCM in, one packet out.
+"""Opus packets through PyAV's libopus: frames of PCM in, a packet of each out.
 
 Time. An encoder looks ahead: what a decoder puts out is the signal delayed by `delay_samples` (6.5 ms; the "pre-skip"
 of an Ogg file). We leave the delay in: packet k always decodes to samples k·frame … (k+1)·frame of what is heard, so
@@ -10,6 +10,7 @@ not: 6.5 ms of near silence are only a little latency.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from fractions import Fraction
 
 import av
@@ -18,10 +19,13 @@ from av.audio.codeccontext import AudioCodecContext
 from av.codec import CodecContext
 
 from realtime_tts.audio.av_threads import one_processor
-from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.codecs import OPUS_COMPLEXITY, AudioFormat
 from realtime_tts.audio.dtx import SilenceGate
 
 DECODER_RATE_HZ = 48_000
+_FRAMES_AT_ONCE = (
+    8  # a patch of the model in frames of 20 ms; libav keeps buffers of the largest piece that it has seen
+)
 EXPECTED_LOSS_PERCENT = 10  # how much a FEC encoder protects itself against
 _OPUS_HEAD_PRE_SKIP = slice(10, 12)
 
@@ -35,7 +39,7 @@ class OpusEncoder:
         complexity: 0…10, quality against CPU time.
     """
 
-    def __init__(self, audio_format: AudioFormat, complexity: int = 10) -> None:
+    def __init__(self, audio_format: AudioFormat, complexity: int = OPUS_COMPLEXITY) -> None:
         if audio_format.codec != "opus":
             raise ValueError(f"not an Opus format: {audio_format.codec}")
         self._format = audio_format
@@ -52,24 +56,29 @@ class OpusEncoder:
         """How much later than it went in a sample is heard, at the format's rate."""
         return self._delay_samples
 
-    def encode(self, pcm: bytes) -> bytes:
-        """Exactly one frame of s16le samples → its packet."""
-        num_samples = self._format.frame_samples
-        if len(pcm) != 2 * num_samples:
-            raise ValueError(f"a frame has {2 * num_samples} bytes, not {len(pcm)}")
-        frame = av.AudioFrame(format="s16", layout="mono", samples=num_samples)
-        frame.planes[0].update(pcm)
-        frame.sample_rate = self._format.sample_rate
-        frame.time_base = self._time_base
-        frame.pts = self._pts_samples
+    def encode(self, frames: Sequence[bytes]) -> list[bytes]:
+        """Whole frames of s16le samples, each of the format's length → their packets."""
+        num_bytes = 2 * self._format.frame_samples
+        if any(len(frame) != num_bytes for frame in frames):
+            raise ValueError(f"a frame has {num_bytes} bytes")
+        starts = range(0, len(frames), _FRAMES_AT_ONCE)
+        return [packet for start in starts for packet in self._encode(frames[start : start + _FRAMES_AT_ONCE])]
+
+    def _encode(self, frames: Sequence[bytes]) -> list[bytes]:
+        """libav cuts what it is given into frames of the encoder's length, which costs less than one call for each."""
+        num_samples = self._format.frame_samples * len(frames)
+        stretch = av.AudioFrame(format="s16", layout="mono", samples=num_samples)
+        stretch.planes[0].update(b"".join(frames))
+        stretch.sample_rate = self._format.sample_rate
+        stretch.time_base = self._time_base
+        stretch.pts = self._pts_samples
         self._pts_samples += num_samples
         with contextlib.nullcontext() if self._has_encoded else one_processor():
-            packets = self._context.encode(frame)
+            packets = [bytes(packet) for packet in self._context.encode(stretch)]
         self._has_encoded = True
-        if len(packets) != 1:
-            raise AssertionError(f"libopus made {len(packets)} packets of one frame")
-        packet = bytes(packets[0])
-        return self._gate.filter(pcm, packet) if self._gate else packet
+        if len(packets) != len(frames):
+            raise AssertionError(f"libopus made {len(packets)} packets of {len(frames)} frames")
+        return list(map(self._gate.filter, frames, packets)) if self._gate else packets
 
 
 def _open_encoder(audio_format: AudioFormat, complexity: int) -> AudioCodecContext:

@@ -5,18 +5,18 @@ PyAV is imported when the first pipeline that needs it is made; call `warm_up` b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from realtime_tts.audio import containers, g711
-from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.codecs import OPUS_COMPLEXITY, AudioFormat
 from realtime_tts.audio.packetizer import Packet, Packetizer
 from realtime_tts.audio.samples import PLAIN_ENCODERS, as_f32le
 
 if TYPE_CHECKING:
     from realtime_tts.audio.resample import StreamResampler
 
-FrameEncoder = Callable[[bytes], bytes]
+FramesEncoder = Callable[[Sequence[bytes]], Sequence[bytes]]
 _STREAMED = {"mp3": "mp3", "ogg_opus": "opus"}
 
 
@@ -31,12 +31,13 @@ class AudioPipeline:
     Args:
         input_rate_hz: of the PCM that is pushed.
         fmt: of the packets.
+        opus_complexity: 0…10, quality against processor time.
     """
 
-    def __init__(self, input_rate_hz: int, fmt: AudioFormat) -> None:
+    def __init__(self, input_rate_hz: int, fmt: AudioFormat, opus_complexity: int = OPUS_COMPLEXITY) -> None:
         self.format = fmt
         self._stream = _stream(fmt)
-        self._encode, delay_samples = (self._stream.push, 0) if self._stream else _frame_encoder(fmt)
+        self._encode, delay_samples = _frames_encoder(fmt, self._stream, opus_complexity)
         self._resampler = _resampler(input_rate_hz, fmt.sample_rate)
         self._packetizer = Packetizer(fmt.sample_rate, fmt.frame_samples, lookahead_samples=delay_samples)
         self._delay_samples = delay_samples
@@ -62,7 +63,11 @@ class AudioPipeline:
 
     def _encoded(self, frames: list[Packet]) -> list[Packet]:
         self._num_samples += sum(frame.num_samples for frame in frames)
-        return [Packet(self._encode(frame.payload), frame.pts_samples, frame.num_samples) for frame in frames]
+        if self._encode is None or not frames:
+            return frames
+        payloads = self._encode([frame.payload for frame in frames])
+        pairs = zip(payloads, frames, strict=True)
+        return [Packet(payload, frame.pts_samples, frame.num_samples) for payload, frame in pairs]
 
 
 def warm_up() -> None:
@@ -89,11 +94,16 @@ def _stream(fmt: AudioFormat) -> containers.EncodedStream | None:
     return containers.EncodedStream(codec, fmt.sample_rate, fmt.bitrate) if codec else None
 
 
-def _frame_encoder(fmt: AudioFormat) -> tuple[FrameEncoder, int]:
-    """The encoder of one frame and its look-ahead in samples."""
+def _frames_encoder(
+    fmt: AudioFormat, stream: containers.EncodedStream | None, opus_complexity: int
+) -> tuple[FramesEncoder | None, int]:
+    """The encoder of frames, None where they stay as they are, and its look-ahead in samples."""
     if fmt.codec == "opus":
         from realtime_tts.audio.opus import OpusEncoder
 
-        encoder = OpusEncoder(fmt)
+        encoder = OpusEncoder(fmt, opus_complexity)
         return encoder.encode, encoder.delay_samples
-    return PLAIN_ENCODERS[fmt.codec], 0
+    if fmt.codec == "pcm_s16le":
+        return None, 0
+    encode = stream.push if stream is not None else PLAIN_ENCODERS[fmt.codec]
+    return lambda frames: [encode(frame) for frame in frames], 0

@@ -101,7 +101,7 @@ class Gateway:
             settings.server.max_chars_per_minute,
             settings.server.fair_share_from,
         )
-        self.encoders = Encoders(settings.server.encoder_threads)
+        self.encoders = Encoders(settings.server.encoder_threads, settings.server.opus_complexity)
         self.lateness = Lateness(settings.server.max_late_ms / 1000)
         self.state = GatewayState.STARTING
         self.start_error: RealtimeTTSError | None = None

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from realtime_tts.audio import pipeline
-from realtime_tts.audio.codecs import BYTES_PER_SAMPLE, AudioFormat
+from realtime_tts.audio.codecs import BYTES_PER_SAMPLE, OPUS_COMPLEXITY, AudioFormat
 from realtime_tts.audio.packetizer import Packet
 from realtime_tts.errors import InternalError, RealtimeTTSError
 from realtime_tts.speech.speaker import Piece, Speaker
@@ -23,7 +23,8 @@ FIRST_SLICE_MS = 40
 class Encoders:
     """A bounded pool. Its jobs take about a millisecond, so its queue is short as long as the CPUs keep up."""
 
-    def __init__(self, num_threads: int) -> None:
+    def __init__(self, num_threads: int, opus_complexity: int = OPUS_COMPLEXITY) -> None:
+        self.opus_complexity = opus_complexity
         self._pool = ThreadPoolExecutor(num_threads or min(8, os.cpu_count() or 1), thread_name_prefix="encode")
 
     async def warm_up(self) -> None:
@@ -50,7 +51,7 @@ class ContextEncoder:
         self._encoders, self._input_rate_hz, self._format = encoders, input_rate_hz, fmt
         self._is_first = True
         self._pipeline: asyncio.Future[pipeline.AudioPipeline] | None = asyncio.ensure_future(
-            encoders.run(lambda: pipeline.AudioPipeline(input_rate_hz, fmt))
+            encoders.run(lambda: pipeline.AudioPipeline(input_rate_hz, fmt, encoders.opus_complexity))
         )
 
     async def push(self, pcm: bytes) -> list[Packet]:
