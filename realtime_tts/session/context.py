@@ -11,6 +11,7 @@ from realtime_tts.session.memory import ID_BYTES, OBJECT_BYTES, text_bytes
 from realtime_tts.session.messages import ContextCancelled, ContextFailed, ContextStarted
 from realtime_tts.session.outbox import Outflow
 from realtime_tts.session.planning import Planner, Segment
+from realtime_tts.session.playback import ToldPlayback
 from realtime_tts.session.resume import Missing
 from realtime_tts.session.settings import ContextSettings
 
@@ -55,6 +56,7 @@ class Context:
         audio_complete: no more packets come; the engine has nothing left to do for it.
         num_segments: handed to the engine so far; the last one may be open, and more of its text to come.
         is_parked: the engine was told to make no more audio for now.
+        told: what the engine was told last of its playback.
     """
 
     def __init__(self, started: ContextStarted, settings: ContextSettings, planner: Planner) -> None:
@@ -68,6 +70,7 @@ class Context:
         self.num_segments = 0
         self.num_flushes = 0
         self.is_parked = False
+        self.told = ToldPlayback()
         self.priority = 0
         self._lexicon_bytes = sum(text_bytes(word) + text_bytes(said) for word, said in settings.lexicon)
         self._draft = Draft(planner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from sys import getsizeof
 
 from realtime_tts.audio.packetizer import Packet
@@ -30,14 +31,14 @@ def text_bytes(text: str | None) -> int:
     return 0 if text is None else getsizeof(text)
 
 
-def packet_bytes(packet: Packet) -> int:
-    return OBJECT_BYTES + len(packet.payload)
+def packets_bytes(packets: Sequence[Packet]) -> int:
+    return OBJECT_BYTES * len(packets) + sum([len(packet.payload) for packet in packets])
 
 
 def message_bytes(message: ServerMessage) -> int:
     """Memory that a message holds. Ids of open contexts count once, with their context."""
     if isinstance(message, AudioPackets):
-        return sum(map(packet_bytes, message.packets))
+        return packets_bytes(message.packets)
     if isinstance(message, Words):
         return OBJECT_BYTES + ITEM_BYTES * len(message.words)
     return OBJECT_BYTES + _carried_bytes(message)

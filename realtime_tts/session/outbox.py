@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from realtime_tts.audio.packetizer import Packet
 from realtime_tts.session.alignment import WordAligner
-from realtime_tts.session.memory import OBJECT_BYTES, message_bytes, packet_bytes, text_bytes
+from realtime_tts.session.memory import OBJECT_BYTES, message_bytes, packets_bytes, text_bytes
 from realtime_tts.session.messages import (
     AudioPackets,
     ContextDone,
@@ -87,7 +87,7 @@ class Outflow:
                 raise ValueError(f"packet at {packet.pts_samples} samples, expected {pts}")
             pts += packet.num_samples
         self._queue.extend(packets)
-        self._count(pts - self._next_pts, sum(map(packet_bytes, packets)))
+        self._count(pts - self._next_pts, packets_bytes(packets))
         self._next_pts = pts
 
     def add_flushed(self, flush_id: str | None) -> None:
@@ -223,7 +223,8 @@ class Outflow:
             if end_ms - position_ms > lead_ms + _EPSILON_MS:
                 break
             leaving.append(packet)
-            sent_ms, num_bytes = end_ms, num_bytes + packet_bytes(packet)
+            sent_ms = end_ms
+            num_bytes += OBJECT_BYTES + len(packet.payload)
         return leaving
 
     def _send(self, message: AudioPackets, now: float) -> None:

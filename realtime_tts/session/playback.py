@@ -13,6 +13,8 @@ import math
 STANDSTILL_S = 0.5  # the same figure for so long is a pause, not a coarse timer
 MIN_TRUST_MS = 2_000.0  # how far an acknowledgement is extrapolated at least …
 MAX_TRUST_MS = 30_000.0  # … and at most; between them, twice the largest step between two acknowledgements
+TOLERANCE_MS = 20.0  # what the engine may believe beside the truth: a packet
+TELL_AGAIN_S = 2.0  # it is told at least so often: pauses of a text are our business, and it takes them for speech
 _EPSILON_MS = 0.01  # times are float seconds; a deadline that is due must count as reached
 
 
@@ -105,3 +107,23 @@ class PlaybackClock:
 
     def _time_of(self, position_ms: float) -> float:
         return self._base_at + (position_ms - self._base_ms) / 1000
+
+
+class ToldPlayback:
+    """What the engine was told of a context's playback, which it takes to go on in real time unless it was paused."""
+
+    def __init__(self) -> None:
+        self._told: tuple[float, bool, float] | None = None  # position, paused, when
+
+    def tell(self, position_ms: float, paused: bool, now: float) -> None:
+        self._told = position_ms, paused, now
+
+    def is_off(self, position_ms: float, paused: bool, now: float) -> bool:
+        """Whether the engine believes something else."""
+        if self._told is None:
+            return True
+        told_ms, was_paused, told_at = self._told
+        believed_ms = told_ms if was_paused else told_ms + (now - told_at) * 1000
+        if now - told_at >= TELL_AGAIN_S:
+            return True
+        return paused != was_paused or abs(position_ms - believed_ms) > TOLERANCE_MS

@@ -127,8 +127,10 @@ class ResumeBuffer:
 
     def shrink(self, max_bytes: int) -> None:
         """Keep no more than this."""
-        while self.num_bytes > max_bytes and (oldest := self._oldest()) is not None:
-            self._drop_packets(oldest, 1)
+        while (excess := self.num_bytes - max_bytes) > 0 and (oldest := self._oldest()) is not None:
+            first = self._entries[oldest][0]
+            num_packets = len(first.message.packets) if isinstance(first.message, AudioPackets) else 1
+            self._drop_packets(oldest, -(-num_packets * excess // first.num_bytes))
 
     def _oldest(self) -> str | None:
         """The context whose first message was sent before all others."""

@@ -183,9 +183,10 @@ class Session:
     def _relieve(self) -> None:
         """Keep to the memory of one client: forget what may be forgotten, and if that is not enough, close."""
         excess = self.held_bytes - self.config.max_session_bytes
-        if excess > 0:
-            retained = self._outbox.retained
-            retained.shrink(max(0, retained.num_bytes - excess))
+        if excess <= 0:
+            return
+        retained = self._outbox.retained
+        retained.shrink(max(0, retained.num_bytes - excess))
         if self.held_bytes > self.config.max_session_bytes:
             for dropped in self._contexts.drop_finished(0):
                 self._outbox.retained.forget(dropped)
@@ -338,7 +339,7 @@ class Session:
         clock.acknowledge(message.played_ms, self._now)
         played_samples = clock.position_ms(self._now) * context.settings.audio.sample_rate / 1000
         self._outbox.retained.acknowledge(context.id, played_samples)
-        self._report_playback(context)
+        self._report_playback(context, only_news=True)
 
     def _on_leave(self, message: Leave) -> None:
         if message.at_once:
@@ -698,13 +699,20 @@ class Session:
             if context.engine_works:
                 self._events.append(PriorityChanged(context.id, context.priority))
 
-    def _report_playback(self, context: Context) -> None:
-        """The engine stays a little ahead of playback; while nothing can be sent, it is to stop as if paused."""
-        if context.engine_works and not context.state.is_final:
-            context.is_parked = False
-            clock = context.outflow.clock
-            paused = clock.paused or not self._is_flowing
-            self._events.append(PlaybackChanged(context.id, clock.position_ms(self._now), paused))
+    def _report_playback(self, context: Context, only_news: bool = False) -> None:
+        """The engine stays a little ahead of playback; while nothing can be sent, it is to stop as if paused.
+
+        `only_news`: unless that is what it takes to be so anyway.
+        """
+        if not context.engine_works or context.state.is_final:
+            return
+        clock = context.outflow.clock
+        position_ms, paused = clock.position_ms(self._now), clock.paused or not self._is_flowing
+        if only_news and not context.is_parked and not context.told.is_off(position_ms, paused, self._now):
+            return
+        context.is_parked = False
+        context.told.tell(position_ms, paused, self._now)
+        self._events.append(PlaybackChanged(context.id, position_ms, paused))
 
     def _report_all(self) -> None:
         for context in self._contexts.open.values():

@@ -225,6 +225,14 @@ def test_an_audio_frame_is_a_header_and_the_packet() -> None:
     assert AUDIO_HEADER.size == 20
 
 
+def test_packets_that_leave_together_are_frames_of_their_own() -> None:
+    packets = AudioPackets("c", 7, 3, (Packet(b"one", 960, 960), Packet(b"two", 1920, 960)))
+    first, second = NativeDialect().serialize(packets)
+    assert first == serialize(packets.between(0, 1))
+    assert second == serialize(packets.between(1))
+    assert AUDIO_HEADER.unpack(bytes(second)[:20]) == (1, 1, 0, 3, 8, 1920)
+
+
 LIMITS = SessionConfig().limits
 
 

@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.packetizer import Packet
 from realtime_tts.server.ledger import Ledger
 from realtime_tts.server.metrics import Metrics, PlaybackEstimate
-from realtime_tts.session.messages import CancelAcknowledged, ContextCancelled, ContextDone, ContextStarted
+from realtime_tts.session.messages import (
+    AudioPackets,
+    CancelAcknowledged,
+    ContextCancelled,
+    ContextDone,
+    ContextStarted,
+)
 from realtime_tts.workers import frames
 from realtime_tts.workers.pool import COUNTED
 
@@ -104,6 +111,16 @@ def test_messages_sent_again_after_a_resume_are_not_counted_again(metrics: Metri
     assert value(metrics, "contexts_total", outcome="done") == 1
     assert value(metrics, "barge_ins_total") == 1
     assert ledger.num_unfinished == 0
+
+
+def test_packets_that_leave_together_are_each_counted_and_late_once(metrics: Metrics, ledger: Ledger) -> None:
+    ledger.sent(started("a", 1), 1.0)
+    for patch, now in ((0, 1.0), (1, 1.1), (2, 2.0)):
+        packets = tuple(Packet(b"", 960 * (8 * patch + index), 960) for index in range(8))
+        ledger.sent(AudioPackets("a", 1 + 8 * patch, 1, packets), now)
+    assert value(metrics, "packets_total", codec="opus") == 24
+    assert value(metrics, "audio_seconds_total") == pytest.approx(0.48)
+    assert value(metrics, "underruns_estimated_total") == 1
 
 
 def test_packets_in_time_are_no_underrun() -> None:

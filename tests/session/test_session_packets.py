@@ -1,0 +1,169 @@
+"""Packets that leave together: one message of the session, and each a message of its own to the client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from session_driver import Driver, numbered_packets
+
+from realtime_tts.audio.packetizer import Packet
+from realtime_tts.session.messages import (
+    AudioPackets,
+    Cancel,
+    ContextCancelled,
+    Flush,
+    Flushed,
+    Playback,
+    PlaybackChanged,
+    Resume,
+    ServerMessage,
+    Text,
+    Words,
+)
+from realtime_tts.session.resume import ResumeBuffer
+
+
+def runs(messages: list[ServerMessage]) -> list[tuple[int, int]]:
+    """Of each message of audio: its number, and how many packets it has."""
+    return [(m.sequence, len(m.packets)) for m in messages if isinstance(m, AudioPackets)]
+
+
+def speak(driver: Driver, first: int, num_packets: int) -> list[ServerMessage]:
+    driver.session.audio("c", numbered_packets(first, num_packets), driver.now)
+    return driver.session.messages_to_send(driver.now)
+
+
+def test_a_patch_leaves_as_one_message_and_the_next_number_counts_its_packets(driver: Driver) -> None:
+    driver.say("c", "A. B.")
+    assert runs(speak(driver, 0, 2)) == [(2, 2)]  # the start and the first word came before
+    assert runs(speak(driver, 2, 8)) == [(4, 8)]
+    assert runs(speak(driver, 10, 1)) == [(12, 1)]
+
+
+def test_no_more_of_a_patch_leaves_than_the_lead_allows(driver: Driver) -> None:
+    driver.say("c", "A long story.")
+    assert runs(speak(driver, 0, 153)) == [(2, 150)]
+    driver.now += 0.02
+    assert runs(driver.session.messages_to_send(driver.now)) == [(152, 1)]
+    driver.session.receive(Cancel("c"), driver.now)
+    (cancelled,) = driver.session.messages_to_send(driver.now)
+    assert isinstance(cancelled, ContextCancelled)
+    assert (cancelled.sequence, cancelled.played_ms) == (153, pytest.approx(20))
+
+
+def test_a_byte_limit_cuts_a_patch(driver: Driver) -> None:
+    driver.say("c", "A.")
+    driver.drain()
+    driver.session.audio("c", [Packet(bytes(1000), 960 * index, 960) for index in range(8)], driver.now)
+    words, *none = driver.session.messages_to_send(driver.now, 250)
+    assert isinstance(words, Words)
+    assert not none
+    assert runs(driver.session.messages_to_send(driver.now, 2000)) == [(2, 2)]
+    assert runs(driver.session.messages_to_send(driver.now)) == [(4, 6)]
+
+
+def test_words_of_a_patch_come_before_it_and_those_of_the_next_do_not(driver: Driver) -> None:
+    driver.say("c", "One two three. ")
+    driver.drain()
+    for first in (0, 8, 16):
+        driver.session.segment_progress("c", 0, 20.0 * (first + 8), False, driver.now)
+        *words, packets = speak(driver, first, 8)
+        assert isinstance(packets, AudioPackets)
+        starts = [word.start_ms for message in words if isinstance(message, Words) for word in message.words]
+        assert all(start < 20 * (first + 8) for start in starts)
+
+
+def test_a_flush_parts_the_packets_around_it(driver: Driver) -> None:
+    driver.receive(Text("c", "A."), Flush("c", "f"), Text("c", "B."))
+    driver.session.audio("c", numbered_packets(0, 4), driver.now)
+    driver.session.segment_progress("c", 0, 80.0, True, driver.now)
+    driver.session.audio("c", numbered_packets(4, 4), driver.now)
+    sent = driver.session.messages_to_send(driver.now)
+    assert [type(m) for m in sent if not isinstance(m, Words)] == [AudioPackets, Flushed, AudioPackets]
+
+
+def test_packets_with_a_gap_between_them_are_refused_whole(driver: Driver) -> None:
+    driver.say("c", "A.")
+    with pytest.raises(ValueError, match="expected 960"):
+        driver.session.audio("c", [Packet(b"", 0, 960), Packet(b"", 1920, 960)], driver.now)
+    assert runs(speak(driver, 0, 2)) == [(2, 2)]
+
+
+def test_a_short_lead_never_runs_dry_for_a_batch(make_driver: Callable[..., Driver]) -> None:
+    """What is left to play when the next packets leave: with a lead of 200 ms, three quarters of it at least."""
+    driver = make_driver(max_lead_s=0.2)
+    driver.say("c", "A long story.")
+    driver.speak("c", 0, 10_000)
+    clock = driver.session._contexts.open["c"].outflow.clock
+    while driver.now < 1005:
+        driver.now = driver.session.next_deadline() or 0
+        driver.session.tick(driver.now)
+        assert clock.sent_ms - clock.position_ms(driver.now) >= 149
+        driver.drain()
+
+
+# ---- what is kept of them ----------------------------------------------------------------------------------------
+
+
+def test_a_client_gets_the_rest_of_a_patch_of_which_it_has_some(driver: Driver) -> None:
+    driver.say("c", "A. B.")
+    driver.drain()
+    first = speak(driver, 0, 8)
+    driver.session.connection_lost(driver.now)
+    driver.session.resume(Resume("s1", {"c": 4}), driver.now)
+    _, again = driver.session.messages_to_send(driver.now)
+    assert isinstance(again, AudioPackets)
+    assert isinstance(first[-1], AudioPackets)
+    assert again == first[-1].between(3)
+    assert again.sequence == 5
+
+
+def test_what_is_sent_again_is_cut_by_the_lead_too(driver: Driver) -> None:
+    driver.say("c", "A long story.")
+    speak(driver, 0, 150)
+    driver.now += 1
+    assert runs(speak(driver, 150, 50)) == [(152, 50)]
+    driver.session.connection_lost(driver.now)
+    driver.session.resume(Resume("s1", {"c": 21}), driver.now)
+    assert runs(driver.session.messages_to_send(driver.now)) == [(22, 130), (152, 20)]
+    assert driver.session._contexts.open["c"].outflow.next_sequence == 172
+    driver.now += 1
+    assert runs(driver.session.messages_to_send(driver.now)) == [(172, 30)]
+
+
+def test_an_acknowledgement_and_a_shortage_drop_packets_not_patches() -> None:
+    buffer = ResumeBuffer(30.0)
+    for patch in range(3):
+        packets = tuple(Packet(bytes(100), 960 * (8 * patch + index), 960) for index in range(8))
+        buffer.add(AudioPackets("c", 1 + 8 * patch, 1, packets), 0.0)
+    full = buffer.num_bytes
+    assert full == 24 * (100 + 250 + 150)
+    buffer.acknowledge("c", 960 * 11.5)
+    assert buffer.num_bytes == 13 * 500
+    buffer.shrink(11 * 500 - 1)
+    assert buffer.num_bytes == 10 * 500
+    missing = buffer.take_missing("c", 16, 25)
+    assert not missing.has_gap
+    assert runs(missing.messages) == [(17, 8)]
+    assert buffer.num_bytes == 0
+
+
+# ---- what the engine is told of them -----------------------------------------------------------------------------
+
+
+def test_an_acknowledgement_that_says_what_the_engine_expects_is_not_passed_on(driver: Driver) -> None:
+    driver.say("c", "A long story.")
+    driver.speak("c", 0, 10_000)
+    told = len(driver.done(PlaybackChanged))
+    for played_ms in (250, 495, 760, 1000):
+        driver.wait(0.25)
+        driver.receive(Playback("c", played_ms))
+    assert len(driver.done(PlaybackChanged)) == told
+    driver.wait(0.25)
+    driver.receive(Playback("c", 1200))  # 50 ms behind
+    assert driver.done(PlaybackChanged)[told:] == [PlaybackChanged("c", 1200, paused=False)]
+    for step in range(1, 9):
+        driver.wait(0.25)
+        driver.receive(Playback("c", 1200 + 250 * step))
+    assert driver.done(PlaybackChanged)[told + 1 :] == [PlaybackChanged("c", 3200, paused=False)]  # so often at least
