@@ -25,7 +25,7 @@ from realtime_tts.cli import sinks as cli_sinks
 from realtime_tts.cli.main import COMMANDS, cli, main
 from realtime_tts.cli.serve import announce
 from realtime_tts.cli.sinks import OggSink, WavSink, format_of
-from realtime_tts.errors import ConfigError, VoiceNotFound
+from realtime_tts.errors import AdapterExists, AdapterNotFound, ConfigError, VoiceNotFound
 from realtime_tts.server.auth import hash_key, load_hashes
 
 Program = Callable[..., tuple[int, list[str]]]
@@ -410,6 +410,23 @@ def test_voices_of_the_bundled_model_and_of_a_server(server: GatewayHarness) -> 
     assert [voice["id"] for voice in local] == ["slt", "rms", "awb"]
     remote = run("voices", "--url", server.url)
     assert remote.stdout.splitlines()[0].startswith("* slt")
+
+
+def test_a_servers_adapters_are_loaded_listed_and_unloaded(tmp_path: Path) -> None:
+    (tmp_path / "support").mkdir()
+    with GatewayHarness(engine={"adapters_dir": str(tmp_path)}) as server:
+        assert run("adapters", "--url", server.url).stdout == "No adapter is loaded.\n"
+        loaded = run("adapters", "load", "support", "--url", server.url)
+        assert loaded.stdout == "support (rank 8) can be spoken with\n"
+        assert isinstance(run("adapters", "load", "support", "--url", server.url).exception, AdapterExists)
+        assert run("adapters", "--url", server.url).stdout.split() == ["support", "rank", "8", "support"]
+        (listed,) = json.loads(run("adapters", "--json", "--url", server.url).stdout)
+        assert listed == {"name": "support", "rank": 8, "digest": "support"}
+        spoken = run("say", "--url", server.url, "--adapter", "support", "hello there", "-o", str(tmp_path / "a.wav"))
+        assert spoken.exit_code == 0
+        assert run("adapters", "unload", "support", "--url", server.url).exit_code == 0
+        refused = run("say", "--url", server.url, "--adapter", "support", "hello there", "-o", str(tmp_path / "b.wav"))
+        assert isinstance(refused.exception, AdapterNotFound)
 
 
 def test_a_servers_voices_are_added_and_deleted(server: GatewayHarness, tmp_path: Path) -> None:

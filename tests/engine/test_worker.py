@@ -19,11 +19,14 @@ import numpy as np
 import pytest
 import pytest_asyncio
 from processes import supervisors, worker_pids
+from random_adapters import adapter_tensors, write_adapter
 
 from realtime_tts.engine.worker import Worker
-from realtime_tts.errors import AudioDecodeError, CheckpointError, ConfigError, EngineError, EngineLost
+from realtime_tts.errors import AdapterError, AudioDecodeError, CheckpointError, ConfigError, EngineError, EngineLost
+from realtime_tts.model.checkpoint import load_model
 from realtime_tts.workers import frames, heap
 from realtime_tts.workers.client import EngineClient, EngineState, RequestStream
+from realtime_tts.workers.location import local_directory
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec, worker_command
 
 LONG = "this is a sentence of some length, which takes a while to speak."
@@ -193,6 +196,56 @@ async def test_a_respawned_worker_speaks_in_an_added_voice_from_its_first_reques
     after, done = await collect(speak(client, "hello there.", "after", voice="mine"))
     assert isinstance(done, frames.Done)
     assert np.abs(after.astype(int) - before).max() < 33  # 1e-3 of full scale
+
+
+async def test_a_worker_reads_an_adapter_while_it_serves(tmp_path: Path) -> None:
+    directory = local_directory("starter-voice")
+    assert directory is not None
+    tensors = adapter_tensors(load_model(directory).model, seed=0)
+    message = frames.AddAdapter("a", str(write_adapter(tmp_path / "a", tensors)))
+    client = make(max_adapters=1, max_adapter_rank=4)
+    await client.start()
+    with pytest.raises(AdapterError, match="r is 5, this server takes up to 4"):
+        await client.load_adapter(frames.AddAdapter("b", str(write_adapter(tmp_path / "b", tensors, r=5))))
+    assert (await client.load_adapter(message)).rank == 4
+    plain, _ = await collect(speak(client, "hello there.", "plain", max_patches=4))
+    adapted, _ = await collect(speak(client, "hello there.", "adapted", adapter="a", max_patches=4))
+    length = min(plain.size, adapted.size)
+    assert np.abs(plain[:length].astype(int) - adapted[:length]).max() > 330  # 1e-2 of full scale
+    client.unload_adapter("a")
+    await client.load_adapter(message)
+    again, _ = await collect(speak(client, "hello there.", "again", adapter="a", max_patches=4))
+    assert again.shape == adapted.shape
+    assert np.abs(again.astype(int) - adapted).max() < 33
+    await client.close()
+
+
+async def test_a_reading_that_nobody_wants_any_more_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, posted = threading.Event(), []
+
+    def read(name: str, *rest: object) -> str:
+        gate.wait(30)
+        if name == "broken":
+            raise ValueError("not foreseen")
+        return f"adapter {name}"
+
+    monkeypatch.setattr("realtime_tts.engine.worker.read_adapter", read)
+    engine = SimpleNamespace(
+        loaded=SimpleNamespace(model=None), adapters=SimpleNamespace(limits=None), post=posted.append
+    )
+    sent: list[frames.Message] = []
+    worker = Worker(engine, SimpleNamespace(), READY)  # type: ignore[arg-type]
+    monkeypatch.setattr(worker.reception, "send", sent.extend)
+    for name in ("gone", "broken", "wanted"):
+        worker._take(frames.AddAdapter(name, "/a"))
+    await asyncio.sleep(0)
+    worker._take(frames.RemoveAdapter("gone"))
+    await asyncio.sleep(0)
+    gate.set()
+    await until(lambda: not worker._readings)
+    assert posted == [frames.RemoveAdapter("gone"), "adapter wanted"]
+    assert sent == [frames.AdapterFailed("broken", "engine_error", "the adapter could not be read")]
+    worker._encoder.shutdown()
 
 
 async def test_an_encoding_that_nobody_wants_any_more_is_not_begun_or_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
