@@ -45,6 +45,7 @@ def memory_slope(samples: Sequence[Sample]) -> Estimate | None:
     step at one end does not tilt it, steps that go on do, as a leak in a heap of whole pages makes them.
     """
     last = [sample for sample in samples if sample.pid == samples[-1].pid]
+    last = [sample for sample in last if sample.kept_mib is not None] or last  # where it answered, if it ever does
     blocks = _blocks([sample for sample in last if sample.at_s >= last[0].at_s + WARM_UP_S])
     count = len(blocks)
     if count < _MIN_BLOCKS:

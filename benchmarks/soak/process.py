@@ -184,7 +184,7 @@ class ServerUnderTest:
     def worker_kept_mib(self) -> float | None:
         """As the gateway's metrics have it; None: there is no such figure, or nobody answers."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=1) as response:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as response:
                 found = _KEPT.search(response.read().decode())
         except OSError:
             return None
