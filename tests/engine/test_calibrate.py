@@ -81,11 +81,10 @@ def test_the_starter_voices_head_is_found_by_listening_and_is_the_one_it_has() -
     assert STARTER_LAGS_MS[own.layer, own.head] == pytest.approx(own.lag_ms, abs=15)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_heads_of_random_weights_do_not_qualify(seed: int) -> None:
+def test_heads_of_random_weights_do_not_qualify() -> None:
     """The rest of the starter voice is left as it is, so that there is something to hear."""
     loaded = load_model(str(local_directory(STARTER_VOICE)))
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     for layer in loaded.model.base_lm.layers:
         weight = layer.self_attn.qkv_proj.weight
         weight.copy_(torch.randn(weight.shape, generator=generator) * weight.std())
