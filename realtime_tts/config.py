@@ -94,6 +94,12 @@ class ServerConfig:
 
     host: str = setting("127.0.0.1", "Address to listen on. Anything but loopback needs an API key.")
     port: int = setting(8000, "Port to listen on; 0: any free one.", minimum=0, maximum=65535)
+    gateways: int = setting(
+        1,
+        "Gateway processes that share the port and the workers. One feeds some 60 listeners to Opus on a core.",
+        minimum=1,
+        maximum=256,
+    )
     metrics_host: str = setting("127.0.0.1", "Address of the metrics port.")
     metrics_port: int = setting(
         9464,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from realtime_tts.config import EngineConfig
-from realtime_tts.workers.client import EngineClient
+from realtime_tts.workers.pool import WorkerPool
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec, worker_command
 
 
@@ -39,7 +39,7 @@ def worker_specs(config: EngineConfig, *, quiet: bool = False) -> list[WorkerSpe
     ]
 
 
-def make_engine(config: EngineConfig) -> EngineClient:
-    """The workers' client; not started yet."""
+def make_workers(config: EngineConfig) -> WorkerPool:
+    """The workers, not started yet."""
     supervision = SupervisorConfig(ready_timeout_s=config.worker_start_timeout_s, hang_s=config.worker_hang_timeout_s)
-    return EngineClient(worker_specs(config), supervision)
+    return WorkerPool(worker_specs(config), supervision)

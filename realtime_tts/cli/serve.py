@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,10 +17,18 @@ from realtime_tts.cli.options import (
     setting_options,
 )
 
-if TYPE_CHECKING:
-    from realtime_tts.server.run import GatewayServer
-
-_SHOWN = ("model", "devices", "threads", "host", "port", "api_key_file", "allowed_origins", "log_level", "log_format")
+_SHOWN = (
+    "model",
+    "devices",
+    "threads",
+    "host",
+    "port",
+    "gateways",
+    "api_key_file",
+    "allowed_origins",
+    "log_level",
+    "log_format",
+)
 _EPILOG = """\b
 Examples:
   realtime-tts serve
@@ -43,37 +51,28 @@ Each setting is also an environment variable (--log-level: REALTIME_TTS_LOG_LEVE
 def command(config_path: Path | None, **flags: Any) -> None:
     """Start the server: the playground page, the WebSocket API, health and metrics."""
     settings = read_settings(flags, config_path)
-    from realtime_tts.cli.engine import make_engine
+    from realtime_tts.cli.engine import make_workers
+    from realtime_tts.server.host import Host
     from realtime_tts.server.logs import configure_logging
-    from realtime_tts.server.run import serve
+    from realtime_tts.server.run import describe, serve
+    from realtime_tts.workers.client import EngineClient
 
     configure_logging(settings.server.log_level, settings.server.log_format)
     click.echo(f"Loading {settings.engine.model} …", err=True)
 
     async def run() -> None:
-        await serve(settings, make_engine(settings.engine), announce)
+        workers = make_workers(settings.engine)
+        if settings.server.gateways > 1:
+            await Host(settings, workers, lambda _, rows: show(rows)).run()
+        else:
+            await serve(settings, EngineClient(workers), lambda server, _: show(describe(server)))
 
     asyncio.run(run())
 
 
-def announce(server: GatewayServer, url: str) -> None:
+def show(rows: dict[str, str]) -> None:
     """Tell a person at the terminal where to go next."""
-    catalogue = server.gateway.catalogue
-    ready = catalogue.ready
-    names = ", ".join(voice["id"] for voice in catalogue.voices()["voices"])
-    needs_key = server.gateway.authenticator.required
-    access = "an API key is needed" if needs_key else "no key is needed, and only this machine can connect"
-    rows = {
-        "Playground": click.style(url, bold=True),
-        "WebSocket": url.replace("http", "ws", 1) + "/v1/stream",
-        "Interface": f"{url}/docs",
-        "Model": f"{ready.model}, {ready.sample_rate} Hz, ready after {ready.load_s + ready.warmup_s:.1f} s",
-        "Voices": f"{names} (default: {catalogue.defaults.default_voice})",
-        "Device": f"{ready.device}, {ready.dtype}, attention {ready.backend}, up to {ready.max_streams} streams",
-        "Access": access,
-    }
-    if server.metrics_port is not None:
-        rows["Metrics"] = f"http://{server.gateway.settings.server.metrics_host}:{server.metrics_port}/metrics"
     width = max(map(len, rows))
-    lines = [f"  {name:<{width}}  {value}" for name, value in rows.items()]
+    first, *others = rows.items()
+    lines = [f"  {name:<{width}}  {value}" for name, value in ((first[0], click.style(first[1], bold=True)), *others)]
     click.echo("\n".join(["", *lines, ""]), err=True)

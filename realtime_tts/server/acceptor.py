@@ -1,4 +1,4 @@
-"""Takes connections from listening sockets: so many and no more, and quietly when descriptors run out.
+"""Takes connections from where they come: so many and no more, and quietly when descriptors run out.
 
 asyncio's own loop goes on accepting at a failure, up to 2,048 times, and logs a traceback for each.
 """
@@ -11,6 +11,7 @@ import resource
 import socket
 import time
 from collections.abc import Callable, Collection
+from typing import Protocol
 
 from realtime_tts.server.logs import Throttle, log_event
 
@@ -37,66 +38,67 @@ def max_connections(wanted: int) -> int:
     return min(wanted, possible) if wanted else possible
 
 
-class Acceptor:
-    """Gives the connections of one listening socket to protocols.
+class Door(Protocol):
+    """Where connections of clients come from."""
+
+    def start(self, admit: Callable[[socket.socket, bytes], None]) -> None:
+        """Give each to `admit`, with what was read of it already."""
+        ...
+
+    def close(self) -> None:
+        """Take no more; those that were taken go on."""
+        ...
+
+
+class Doorman:
+    """Gives connections to protocols: so many and no more.
 
     Args:
-        make_protocol: for a connection that is taken.
+        make_protocol: for a connection that is taken; one with a method `replay` can be given what was read before.
         connections: those that are open now; the protocols enter and leave it themselves.
         max_connections: beyond them a connection gets a 503.
     """
 
     def __init__(
         self,
-        listener: socket.socket,
         make_protocol: Callable[[], asyncio.BaseProtocol],
         connections: Collection[object],
         max_connections: int,
     ) -> None:
-        self._listener, self._make_protocol = listener, make_protocol
+        self._make_protocol = make_protocol
         self._connections, self._max_connections = connections, max_connections
         self._loop = asyncio.get_running_loop()
         self._starting: dict[asyncio.Task[None], asyncio.BaseProtocol] = {}  # not told of their transports yet
         self._refusals: set[_Refusal] = set()
-        self._retry: asyncio.TimerHandle | None = None
         self._throttle = Throttle()
 
-    def start(self) -> None:
-        self._listener.setblocking(False)
-        self._listener.listen(_BACKLOG)
-        self._resume()
+    def admit(self, connection: socket.socket, received: bytes = b"") -> None:
+        """Take a connection; it is ours from now on."""
+        connection.setblocking(False)
+        if self.num_taken < self._max_connections:
+            protocol = self._make_protocol()
+            if received:
+                protocol.replay(received)  # type: ignore[attr-defined]
+            self._give(connection, protocol)
+        else:
+            self.refuse(connection)
+
+    def refuse(self, connection: socket.socket) -> None:
+        """Tell that there is no place."""
+        if count := self._throttle.take("connection_refused", time.monotonic()):
+            log_event(logger, logging.WARNING, "connection_refused", count=count, limit=self._max_connections)
+        if len(self._refusals) < _MAX_REFUSALS:
+            self._give(connection, _Refusal(self._refusals))
+        else:
+            connection.close()
 
     def close(self) -> None:
-        """Take no more connections; those that were taken go on."""
-        if self._retry is not None:
-            self._retry.cancel()
-        self._loop.remove_reader(self._listener)
+        """Let those go who are being refused."""
         for refusal in list(self._refusals):
             refusal.abort()
 
-    def _resume(self) -> None:
-        self._loop.add_reader(self._listener, self._accept)
-
-    def _accept(self) -> None:
-        for _ in range(_BATCH):
-            try:
-                connection, _ = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:  # no descriptor or no memory: the peer waits in the backlog until there is one
-                self._note("accept_failed", error=type(error).__name__, errno=error.errno)
-                self._loop.remove_reader(self._listener)
-                self._retry = self._loop.call_later(_RETRY_S, self._resume)
-                return
-            connection.setblocking(False)
-            if self._num_taken < self._max_connections:
-                self._give(connection, self._make_protocol())
-            else:
-                self._note("connection_refused", limit=self._max_connections)
-                self._refuse(connection)
-
     @property
-    def _num_taken(self) -> int:
+    def num_taken(self) -> int:
         starting = [protocol for protocol in self._starting.values() if not isinstance(protocol, _Refusal)]
         return len(self._connections) + sum(protocol not in self._connections for protocol in starting)
 
@@ -111,16 +113,46 @@ class Acceptor:
         except OSError:  # the peer is gone again
             connection.close()
 
-    def _refuse(self, connection: socket.socket) -> None:
-        if len(self._refusals) < _MAX_REFUSALS:
-            self._give(connection, _Refusal(self._refusals))
-        else:
-            connection.close()
 
-    def _note(self, event: str, **fields: str | int | None) -> None:
-        """Log now and then, however often it happens."""
-        if count := self._throttle.take(event, time.monotonic()):
-            log_event(logger, logging.WARNING, event, count=count, **fields)
+class Acceptor:
+    """A door that is a listening socket, which is ours from now on."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._admit: Callable[[socket.socket, bytes], None]
+        self._retry: asyncio.TimerHandle | None = None
+        self._throttle = Throttle()
+
+    def start(self, admit: Callable[[socket.socket, bytes], None]) -> None:
+        self._admit, self._loop = admit, asyncio.get_running_loop()
+        self._listener.setblocking(False)
+        self._listener.listen(_BACKLOG)
+        self._resume()
+
+    def close(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._listener.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._listener)
+        self._listener.close()
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_BATCH):
+            try:
+                connection, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no descriptor or no memory: the peer waits in the backlog until there is one
+                if count := self._throttle.take("accept_failed", time.monotonic()):
+                    fields = {"error": type(error).__name__, "errno": error.errno}
+                    log_event(logger, logging.WARNING, "accept_failed", count=count, **fields)
+                self._loop.remove_reader(self._listener)
+                self._retry = self._loop.call_later(_RETRY_S, self._resume)
+                return
+            self._admit(connection, b"")
 
 
 class _Refusal(asyncio.Protocol):

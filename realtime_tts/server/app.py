@@ -14,6 +14,7 @@ from realtime_tts.server import adapters, http, voices
 from realtime_tts.server.auth import is_loopback
 from realtime_tts.server.docs_page import mount_docs
 from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.neighbours import Neighbours
 from realtime_tts.server.problems import install_problem_handlers, not_found_response
 from realtime_tts.server.request_ids import RequestIds
 from realtime_tts.server.vendors import cartesia, deepgram, elevenlabs, openai
@@ -32,13 +33,13 @@ _DESCRIPTION = (
 )
 
 
-def create_app(settings: Settings, engine: EngineClient) -> FastAPI:
+def create_app(settings: Settings, engine: EngineClient, neighbours: Neighbours | None = None) -> FastAPI:
     """The application; its lifespan starts and closes the engine. `app.state.gateway` is the `Gateway`.
 
     Raises:
         ConfigError: settings that would let strangers in, or key hashes that are none.
     """
-    gateway = Gateway(settings, engine)
+    gateway = Gateway(settings, engine, neighbours)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

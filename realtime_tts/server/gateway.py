@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import enum
 import functools
 import logging
@@ -28,16 +29,19 @@ from realtime_tts.errors import (
 from realtime_tts.server.auth import Authenticator
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.catalogue import Catalogue
+from realtime_tts.server.host_messages import Charge, Holdings
 from realtime_tts.server.interpreter import keep_heap_small
 from realtime_tts.server.lateness import PROBE_EVERY_S, Lateness, Pace
 from realtime_tts.server.live_session import LiveSession, Outlet, Services
 from realtime_tts.server.logs import Throttle, log_crash, log_event
 from realtime_tts.server.metrics import Metrics
+from realtime_tts.server.neighbours import Neighbours, session_name
 from realtime_tts.server.places import Holder, Place, Places
 from realtime_tts.server.previews import Previews
 from realtime_tts.server.quota import Quotas
 from realtime_tts.server.room import Load, refusal
 from realtime_tts.server.voice_making import VoiceMaking
+from realtime_tts.session import messages
 from realtime_tts.session.messages import Resume
 from realtime_tts.session.session import Session
 from realtime_tts.session.settings import SessionConfig
@@ -81,15 +85,20 @@ class Gateway:
 
     Args:
         engine: not started yet; `start` does it and `close` closes it.
+        neighbours: the other gateways of the host.
     """
 
-    def __init__(self, settings: Settings, engine: EngineClient) -> None:
+    def __init__(self, settings: Settings, engine: EngineClient, neighbours: Neighbours | None = None) -> None:
         self.settings, self.engine = settings, engine
+        self.neighbours = neighbours or Neighbours()
+        self.neighbours.on_charge = self._charged_elsewhere
+        self.neighbours.on_voices_changed = self._refresh_voices
         self._store = open_store(settings.server.voices_dir)
         self.voices = VoiceRegistry(engine, self._store)
         self.voices.on_removed = self._voice_removed
         self.adapters = AdapterRegistry(engine, _directory(settings.engine.adapters_dir))
         self.consents = Consents(self._store)
+        self.voices.on_stored = self.neighbours.voices_changed
         self.voice_making = VoiceMaking()
         self.previews = Previews()
         self.authenticator = Authenticator(settings.server)
@@ -117,6 +126,7 @@ class Gateway:
         self._num_connections = 0
         self._throttle = Throttle()
         self._changed = asyncio.Event()
+        self._voices_changed = asyncio.Event()  # by another gateway
         self._start_task: asyncio.Task[None] | None = None
         self._upkeep: list[asyncio.Task[None]] = []
 
@@ -213,7 +223,9 @@ class Gateway:
         """Take over what other processes do to the voices of our directory, and end those that were for a while."""
         is_readable = True
         while True:
-            await asyncio.sleep(_FOLLOW_EVERY_S)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._voices_changed.wait(), _FOLLOW_EVERY_S)
+            self._voices_changed.clear()
             if self._catalogue is None:
                 continue
             was_readable = is_readable
@@ -229,6 +241,9 @@ class Gateway:
                 is_readable = True
                 if not was_readable:
                     log_event(logger, logging.INFO, "voices_readable")
+
+    def _refresh_voices(self) -> None:
+        self._voices_changed.set()
 
     def _voice_removed(self, voice_id: str) -> None:
         self.previews.forget(voice_id)
@@ -281,6 +296,16 @@ class Gateway:
         return [*self.sessions.values(), *self._speeches]
 
     @property
+    def holdings(self) -> Holdings:
+        """What this gateway holds."""
+        return dataclasses.replace(self._places.holdings(self._holders()), tokens=self._quotas.tokens)
+
+    @property
+    def num_sessions(self) -> int:
+        """Of the host."""
+        return len(self.sessions) + self.neighbours.others.sessions.total()
+
+    @property
     def num_speeches(self) -> int:
         """What is being spoken over plain HTTP."""
         return len(self._speeches)
@@ -294,9 +319,10 @@ class Gateway:
         """
         if self.state is not GatewayState.DRAINING or not self.sessions:  # a lost one may be resumed meanwhile
             self.check_ready()
-        self._quotas.check_token(caller)
+        others = self.neighbours.others
+        self._quotas.check_token(caller, others.tokens[caller.token])
         refusal = self._refusal(caller.tenant) or self._quotas.refusal(caller, time.monotonic())
-        place = self._places.take(caller, self._holders(), self._max_sessions, refusal, may_resume)
+        place = self._places.take(caller, self._holders(), self._max_sessions, refusal, may_resume, others)
         self._num_connections += 1
         try:
             with self._quotas.token_place(caller):
@@ -314,7 +340,7 @@ class Gateway:
             Draining, EngineLost, Overloaded, TooManySessions, RateLimited
         """
         with self.admission(caller, may_resume=False) as place:
-            if (too_many := self._quotas.charge_text(caller, num_chars, time.monotonic())) is not None:
+            if (too_many := self._charge(caller, num_chars)) is not None:
                 raise too_many
             self.lateness.begin()
             self._speeches.add(holder)
@@ -326,6 +352,20 @@ class Gateway:
                 self._speeches.discard(holder)
                 self.metrics.http_speeches.set(len(self._speeches))
                 self._changed.set()
+
+    def _charge(self, caller: Caller, num_chars: int) -> RealtimeTTSError | None:
+        """Enter characters here and at the other gateways, or say why they must wait."""
+        too_many = self._quotas.charge_text(caller, num_chars, time.monotonic())
+        if too_many is None and self._quotas.is_limited(caller):
+            self.neighbours.charge(Charge(caller.tenant, caller.token, caller.max_chars_per_minute, num_chars))
+        return too_many
+
+    def _charge_message(self, caller: Caller, message: messages.ClientMessage, now: float) -> RealtimeTTSError | None:
+        return self._charge(caller, len(message.text)) if isinstance(message, messages.Text) else None
+
+    def _charged_elsewhere(self, charge: Charge) -> None:
+        caller = Caller(charge.tenant, charge.token, max_chars_per_minute=charge.max_chars_per_minute)
+        self._quotas.charge_anyway(caller, charge.num_chars, time.monotonic())
 
     @property
     def _max_sessions(self) -> int:
@@ -347,7 +387,7 @@ class Gateway:
         return found
 
     def _load(self) -> Load:
-        speaking: Counter[str] = Counter()
+        speaking = Counter(self.neighbours.others.speaking)
         for holder in self._holders():
             speaking[holder.tenant] += holder.num_speaking
         return Load(speaking, self.engine.num_streams, is_late=not self.lateness.may_begin)
@@ -379,12 +419,14 @@ class Gateway:
             raise refusal
         caller = place.caller
         self._places.give_back(place)
-        if (lost := self._places.to_give_up(caller.tenant, self._holders(), self._max_sessions)) is not None:
+        lost = self._places.to_give_up(caller.tenant, self._holders(), self._max_sessions, self.neighbours.others)
+        if lost is not None:
             lost.close(GOING_AWAY, "given_up")
         defaults = self.catalogue.defaults
         permissive = habits.accepts_any_voice and not self.settings.server.strict_ids
         session = Session(
-            "s_" + secrets.token_urlsafe(16),  # not to be guessed: whoever knows it can resume the session
+            # Not to be guessed: whoever knows it can resume the session.
+            session_name(self.neighbours.index, secrets.token_urlsafe(16)),
             self._session_config(self.catalogue, habits),
             resolve=functools.partial(
                 defaults.resolve, tenant=caller.tenant, permissive=permissive, only_voices=caller.voices
@@ -394,7 +436,7 @@ class Gateway:
             now=time.monotonic(),
         )
         services = Services(self.engine, self.voices, self.encoders, self.metrics)
-        charge = functools.partial(self._quotas.charge, caller)
+        charge = functools.partial(self._charge_message, caller)
         live = LiveSession(session, services, caller.tenant, charge, self._forget)
         self.sessions[session.session_id] = live
         self.metrics.sessions_total.inc()

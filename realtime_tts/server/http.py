@@ -166,7 +166,7 @@ async def readyz(request: Request) -> Readiness:
     return Readiness(
         status="busy" if gateway.lateness.pace is Pace.LATE else "ready",
         workers=gateway.engine.num_ready,
-        sessions=len(gateway.sessions),
+        sessions=gateway.num_sessions,
         late_ms=round(1000 * gateway.lateness.typical_s, 1),
     )
 

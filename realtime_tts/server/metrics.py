@@ -1,12 +1,21 @@
-"""What the gateway counts, for Prometheus. One `Metrics` per gateway, with its own registry: nothing global."""
+"""What gateways count, for Prometheus. One `Metrics` per gateway, with its own registry.
+
+Where a host process has started several gateways, prometheus_client keeps their figures in files of a directory that
+the host has made, and any of them tells the sum.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import platform
+from collections.abc import Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 from realtime_tts import __version__
 from realtime_tts.session import messages
@@ -37,6 +46,13 @@ _FAULTS = {
     "skip": "skips",
     "repeat": "repeats",
 }
+_TOTALS = {
+    "extensions": "Times that more text was read into running speech",
+    "extended_positions": "Positions prefilled for that",
+    "text_waits": "Times that speech waited for text, heard or not",
+}
+_NAMESPACE = "realtime_tts"
+_FIGURES_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"  # set by the host process, before this module is imported
 
 
 @dataclasses.dataclass(slots=True)
@@ -63,10 +79,14 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        named: dict[str, Any] = {"registry": self.registry, "namespace": "realtime_tts"}
-        self.sessions = Gauge("sessions", "Sessions alive, those waiting for their client included", **named)
+        named: dict[str, Any] = {"registry": self.registry, "namespace": _NAMESPACE}
+        self.sessions = Gauge(
+            "sessions", "Sessions alive, those waiting for their client included", multiprocess_mode="livesum", **named
+        )
         self.sessions_total = Counter("sessions_opened", "Sessions opened", **named)
-        self.http_speeches = Gauge("http_speeches", "Texts that are being spoken over plain HTTP", **named)
+        self.http_speeches = Gauge(
+            "http_speeches", "Texts that are being spoken over plain HTTP", multiprocess_mode="livesum", **named
+        )
         self.refused = Counter("handshakes_refused", "Connections refused at the handshake", ["code"], **named)
         self.contexts = Counter("contexts", "Contexts ended", ["outcome"], **named)
         self.ttfa = Histogram(
@@ -79,27 +99,13 @@ class Metrics:
         self.underruns = Counter("underruns_estimated", "Packets sent later than an unbuffered player needed", **named)
         self.slow_consumers = Counter("slow_consumers", "Sockets closed because the peer did not read", **named)
         self.resumed = Counter("sessions_resumed", "Sessions taken up again on a new connection", **named)
-        self.lateness = Gauge("lateness_seconds", "How late a packet leaves that is due, typically", **named)
-        self.late = Gauge("late", "1 while the gateway is late and takes nobody new", **named)
-        self.errors = Counter("errors", "Errors sent to clients", ["code"], **named)
-        self._workers = Gauge("engine_workers_ready", "Engine workers that take requests", **named)
-        self._restarts = Counter("engine_worker_restarts", "Engine workers started again", **named)
-        self._counted_restarts = 0
-        faults = Counter(
-            "engine_text_faults", "What its place in the text told of speech; docs/operation.md", ["kind"], **named
+        self.lateness = Gauge(
+            "lateness_seconds", "How late a packet leaves that is due, typically", multiprocess_mode="livemax", **named
         )
-        self._totals = {
-            "extensions": Counter("engine_extensions", "Times that more text was read into running speech", **named),
-            "extended_positions": Counter("engine_extended_positions", "Positions prefilled for that", **named),
-            "text_waits": Counter("engine_text_waits", "Times that speech waited for text, heard or not", **named),
-            **{name: faults.labels(kind) for kind, name in _FAULTS.items()},
-        }
-        self._counted = dict.fromkeys(self._totals, 0)
-        self._step_ms = Gauge("engine_step_ms", "Mean duration of a step, the slowest worker's", **named)
-        self._build = Info("build", "What runs here; model and device once a worker is ready", **named)
-        self._engine = {
-            name: Gauge(f"engine_{name}", f"Sum over workers of {name}", **named) for name in _ENGINE_GAUGES
-        }
+        self.late = Gauge(
+            "late", "1 while the gateway is late and takes nobody new", multiprocess_mode="livemax", **named
+        )
+        self.errors = Counter("errors", "Errors sent to clients", ["code"], **named)
 
     def ended(self, message: messages.TerminalMessage) -> None:
         """Count a context, by its terminal message."""
@@ -131,19 +137,54 @@ class Metrics:
             self.underruns.inc()
 
     def exposition(self, engine: EngineClient) -> bytes:
-        """The text that Prometheus scrapes; the engine's figures are read at this moment."""
-        stats = engine.stats
-        self._workers.set(engine.num_ready)
-        self._restarts.inc(engine.num_restarts - self._counted_restarts)
-        self._counted_restarts = engine.num_restarts
-        for name, counter in self._totals.items():
-            counter.inc(engine.totals[name] - self._counted[name])
-            self._counted[name] = engine.totals[name]
-        self._step_ms.set(max((stat.step_ms for stat in stats), default=0.0))
-        for name, gauge in self._engine.items():
-            gauge.set(sum(getattr(stat, name) for stat in stats))
-        self._build.info(_build_labels(engine.ready))
-        return generate_latest(self.registry)
+        """The text that Prometheus scrapes: of all gateways of the host, those that have died included; the engine's
+        figures are read at this moment."""
+        registry = self.registry
+        if _FIGURES_DIRECTORY in os.environ:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        engines = CollectorRegistry()
+        engines.register(_EngineFigures(engine))
+        return generate_latest(registry) + generate_latest(engines)
+
+
+class _EngineFigures(Collector):
+    """What the workers have told, which is the same at every gateway."""
+
+    def __init__(self, engine: EngineClient) -> None:
+        self._engine = engine
+
+    def collect(self) -> Iterator[Metric]:
+        engine, stats = self._engine, self._engine.stats
+        yield _gauge("engine_workers_ready", "Engine workers that take requests", engine.num_ready)
+        yield _counter("engine_worker_restarts", "Engine workers started again", engine.num_restarts)
+        for name, text in _TOTALS.items():
+            yield _counter(f"engine_{name}", text, engine.totals[name])
+        faults = CounterMetricFamily(
+            f"{_NAMESPACE}_engine_text_faults",
+            "What its place in the text told of speech; docs/operation.md",
+            labels=["kind"],
+        )
+        for kind, name in _FAULTS.items():
+            faults.add_metric([kind], engine.totals[name])
+        yield faults
+        slowest = max((stat.step_ms for stat in stats), default=0.0)
+        yield _gauge("engine_step_ms", "Mean duration of a step, the slowest worker's", slowest)
+        for name in _ENGINE_GAUGES:
+            yield _gauge(f"engine_{name}", f"Sum over workers of {name}", sum(getattr(stat, name) for stat in stats))
+        yield InfoMetricFamily(
+            f"{_NAMESPACE}_build",
+            "What runs here; model and device once a worker is ready",
+            _build_labels(engine.ready),
+        )
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"{_NAMESPACE}_{name}", text, value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"{_NAMESPACE}_{name}", text, value)
 
 
 def _build_labels(ready: frames.Ready | None) -> dict[str, str]:

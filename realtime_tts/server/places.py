@@ -1,4 +1,4 @@
-"""Who holds a place at the server: every session, connected or lost, and every socket that has no session yet.
+"""Who holds a place at the host: every session, connected or lost, and every socket that has no session yet.
 
 A client that has lost its connection comes back on a new socket, which at the handshake looks like anybody's. So for
 each lost session one socket of its key is let in even where all places are taken: it either resumes that session, or
@@ -13,6 +13,9 @@ from typing import Protocol
 
 from realtime_tts.errors import Overloaded, RealtimeTTSError, TooManySessions
 from realtime_tts.server.caller import Caller
+from realtime_tts.server.host_messages import Holdings
+
+NOBODY = Holdings()
 
 
 class Holder(Protocol):
@@ -61,7 +64,7 @@ class Place:
 
 
 class Places:
-    """Counts them. `sessions`: all that live, of all keys.
+    """Counts them. `sessions`: all that live here, of all keys; `others`: what other gateways of the host hold.
 
     Args:
         max_of_key: how many a key may hold, given its name, what each key holds, and how many places there are.
@@ -79,6 +82,7 @@ class Places:
         max_sessions: int,
         refusal: RealtimeTTSError | None,
         may_resume: bool = True,
+        others: Holdings = NOBODY,
     ) -> Place:
         """For a new socket of this caller.
 
@@ -90,13 +94,13 @@ class Places:
             Overloaded, TooManySessions: there is none.
             RealtimeTTSError: the refusal.
         """
-        sessions, tenant = list(sessions), caller.tenant
-        held = self._held_by_key(sessions)
+        tenant, all_held = caller.tenant, self.holdings(sessions) + others
+        held = _held_by_key(all_held)
         if held.total() >= max_sessions:
             refusal = refusal or Overloaded("all sessions of this server are taken")
         elif held[tenant] >= self._max_of_key(tenant, held, max_sessions):
             refusal = refusal or TooManySessions("this API key has as many sessions as it may have now")
-        if refusal is not None and not (may_resume and self._waiting[tenant] < _lost(sessions)[tenant]):
+        if refusal is not None and not (may_resume and all_held.waiting[tenant] < all_held.lost[tenant]):
             raise refusal
         place = Place(caller, is_lent=refusal is not None)
         self._held.add(place)
@@ -109,19 +113,26 @@ class Places:
             self._held.remove(place)
             self._waiting[place.caller.tenant] -= 1
 
-    def to_give_up(self, tenant: str, sessions: Iterable[Holder], max_sessions: int) -> Holder | None:
-        """The lost session that has to go for a new one of this key, if there are too many."""
+    def to_give_up(
+        self, tenant: str, sessions: Iterable[Holder], max_sessions: int, others: Holdings = NOBODY
+    ) -> Holder | None:
+        """The lost session of ours that has to go for a new one of this key, if there are too many."""
         sessions = list(sessions)
-        held = self._held_by_key(sessions)
+        held = _held_by_key(self.holdings(sessions) + others)
         is_full = held.total() >= max_sessions or held[tenant] >= self._max_of_key(tenant, held, max_sessions)
         lost = [live for live in sessions if live.tenant == tenant and live.lost_at is not None]
         return min(lost, key=lambda live: live.lost_at or 0.0, default=None) if is_full else None
 
-    def _held_by_key(self, sessions: list[Holder]) -> Counter[str]:
-        """Sessions, and sockets that are more than a lost session waits for."""
-        return Counter(live.tenant for live in sessions) + (self._waiting - _lost(sessions))
+    def holdings(self, sessions: Iterable[Holder]) -> Holdings:
+        """What is held here."""
+        held = Holdings(waiting=+self._waiting)
+        for live in sessions:
+            held.sessions[live.tenant] += 1
+            held.lost[live.tenant] += live.lost_at is not None
+            held.speaking[live.tenant] += live.num_speaking
+        return held
 
 
-def _lost(sessions: list[Holder]) -> Counter[str]:
-    """Sessions that wait for their clients, by key."""
-    return Counter(live.tenant for live in sessions if live.lost_at is not None)
+def _held_by_key(held: Holdings) -> Counter[str]:
+    """Sessions, and sockets that are more than a lost session waits for."""
+    return held.sessions + (held.waiting - held.lost)

@@ -1,4 +1,4 @@
-"""What each API key, and each token, takes of the server: places and characters. Pure; the time is passed in.
+"""What each API key, and each token, takes of the host: places and characters. Pure; the time is passed in.
 
 Keys share fairly. As long as there is plenty, anybody may take it. Beyond a mark, a key that holds its share of the
 places already gets no more, so that the last places are for the others: for those that are here, and for one more if
@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 
 from realtime_tts.errors import RateLimited, TooManySessions
 from realtime_tts.server.caller import Caller
-from realtime_tts.session import messages
 
 _MIN_PURGE = 64
 
@@ -53,7 +52,7 @@ def fair_share(num_places: int, num_sharers: int) -> int:
 
 
 class Quotas:
-    """One gateway's account.
+    """One gateway's account, which knows what keys have used at the others.
 
     Args:
         num_keys: API keys that are active; 0: everybody is one.
@@ -84,11 +83,18 @@ class Quotas:
         num_present = len({key for key, count in held.items() if count} | {tenant})
         return fair_share(num_places, min(num_present + 1, self._num_keys))
 
-    def check_token(self, caller: Caller) -> None:
-        """Raises:
-        TooManySessions: those of a token are taken.
+    @property
+    def tokens(self) -> Counter[str]:
+        """Connections by their token, of those that have one."""
+        return Counter({token: count for token, count in self._token_places.items() if token})
+
+    def check_token(self, caller: Caller, elsewhere: int = 0) -> None:
+        """`elsewhere`: the token's connections to other gateways.
+
+        Raises:
+            TooManySessions: those of a token are taken.
         """
-        if caller.max_sessions and self._token_places[caller.token] >= caller.max_sessions:
+        if caller.max_sessions and self._token_places[caller.token] + elsewhere >= caller.max_sessions:
             raise TooManySessions("all sessions of this token are taken")
 
     @contextlib.contextmanager
@@ -109,17 +115,21 @@ class Quotas:
         wait_s = self._wait_s(caller, 1, now)
         return _rate_limited(wait_s) if wait_s > 0 else None
 
-    def charge(self, caller: Caller, message: messages.ClientMessage, now: float) -> RateLimited | None:
-        """Enter a message's characters, or say why it must wait."""
-        return self.charge_text(caller, len(message.text), now) if isinstance(message, messages.Text) else None
-
     def charge_text(self, caller: Caller, num_chars: int, now: float) -> RateLimited | None:
         """Enter so many characters, or say why they must wait."""
         if (wait_s := self._wait_s(caller, num_chars, now)) > 0:
             return _rate_limited(wait_s)
+        self.charge_anyway(caller, num_chars, now)
+        return None
+
+    def charge_anyway(self, caller: Caller, num_chars: int, now: float) -> None:
+        """Enter characters that have been let in, here or at another gateway."""
         for budget in self._budgets_of(caller, now):
             budget.take(num_chars, now)
-        return None
+
+    def is_limited(self, caller: Caller) -> bool:
+        """Whether his characters are counted at all."""
+        return bool(self._max_chars_per_minute or caller.max_chars_per_minute)
 
     def _wait_s(self, caller: Caller, num_chars: int, now: float) -> float:
         return max((budget.wait_s(num_chars, now) for budget in self._budgets_of(caller, now)), default=0.0)

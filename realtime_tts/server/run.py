@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 import uvicorn
@@ -14,7 +15,7 @@ from fastapi import FastAPI
 
 from realtime_tts.config import ServerConfig, Settings
 from realtime_tts.errors import ConfigError, InternalError
-from realtime_tts.server.acceptor import Acceptor, max_connections
+from realtime_tts.server.acceptor import Acceptor, Door, Doorman, max_connections
 from realtime_tts.server.app import create_app, create_metrics_app, metrics_on_main_port
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.interpreter import limit_arenas, settle_heap, switch_quickly, unsettle_heap
@@ -29,23 +30,33 @@ _METRICS_CONNECTIONS = 32
 class BoundedServer(uvicorn.Server):
     """uvicorn's server with our way of taking connections."""
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket, max_connections: int) -> None:
+    def __init__(self, config: uvicorn.Config, door: Door, max_connections: int) -> None:
         super().__init__(config)
-        self._listener, self._max_connections = listener, max_connections
-        self._acceptor: Acceptor | None = None
+        self._door, self._max_connections = door, max_connections
+        self._doorman: Doorman | None = None
+        self.takes_connections = asyncio.Event()
+        self.num_given = 0  # connections that have come in so far
+
+    @property
+    def num_open(self) -> int:
+        return self._doorman.num_taken if self._doorman is not None else 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])  # it listens nowhere itself
-        self._acceptor = Acceptor(
-            self._listener, self._make_protocol, self.server_state.connections, self._max_connections
-        )
-        self._acceptor.start()
+        self._doorman = Doorman(self._make_protocol, self.server_state.connections, self._max_connections)
+        self._door.start(self._admit)
+        self.takes_connections.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._acceptor is not None:
-            self._acceptor.close()
-        self._listener.close()
+        self._door.close()
+        if self._doorman is not None:
+            self._doorman.close()
         await super().shutdown(sockets=[])
+
+    def _admit(self, connection: socket.socket, received: bytes) -> None:
+        assert self._doorman is not None
+        self.num_given += not received  # what another gateway gives was counted there
+        self._doorman.admit(connection, received)
 
     def _make_protocol(self) -> asyncio.Protocol:
         make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
@@ -55,10 +66,9 @@ class BoundedServer(uvicorn.Server):
 class GatewayServer(BoundedServer):
     """The first SIGTERM or SIGINT drains and the second one ends at once."""
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket, gateway: Gateway) -> None:
-        super().__init__(config, listener, max_connections(gateway.settings.server.max_connections))
-        self.gateway = gateway
-        self.metrics_port: int | None = None  # where it is not the main port
+    def __init__(self, config: uvicorn.Config, door: Door, gateway: Gateway, address: Address) -> None:
+        super().__init__(config, door, max_connections(gateway.settings.server.max_connections))
+        self.gateway, self.address = gateway, address
         self._drain_task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -94,8 +104,16 @@ class _SideServer(BoundedServer):
         yield
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Address:
+    """Where clients find the server. `metrics_port`: where it is not the main port."""
+
+    url: str
+    metrics_port: int | None
+
+
 async def serve(settings: Settings, engine: EngineClient, on_ready: Callable[[GatewayServer, str], None]) -> None:
-    """Serve until a signal ends it.
+    """Serve until a signal ends it, as the only gateway.
 
     Args:
         on_ready: called once the model is loaded, with the server and its base URL. What it raises ends the server.
@@ -105,19 +123,31 @@ async def serve(settings: Settings, engine: EngineClient, on_ready: Callable[[Ga
         RealtimeTTSError: what kept the engine from starting.
         InternalError: a part of the server failed, so that it shut down.
     """
+    app = create_app(settings, engine)
+    address, listeners = bind(settings)
+    door, *side_doors = map(Acceptor, listeners)
+    await serve_at(make_server(app, door, address), side_doors, on_ready)
+
+
+def make_server(app: FastAPI, door: Door, address: Address) -> GatewayServer:
+    gateway: Gateway = app.state.gateway
+    return GatewayServer(server_config(app, gateway.settings.server), door, gateway, address)
+
+
+async def serve_at(
+    server: GatewayServer, side_doors: Sequence[Door], on_ready: Callable[[GatewayServer, str], None]
+) -> None:
+    """Serve what comes in by the server's door, and figures by another one if there is one. As `serve`."""
     limit_arenas()
     switch_quickly()
-    app = create_app(settings, engine)
-    gateway: Gateway = app.state.gateway
-    listener = _bind(settings.server.host, settings.server.port, "port")
-    server = GatewayServer(server_config(app, settings.server), listener, gateway)
+    gateway = server.gateway
     gateway.on_failed = server.stop
-    watcher = asyncio.create_task(_watch_start(gateway, server, listener, on_ready), name="watch start")
+    watcher = asyncio.create_task(_watch_start(gateway, server, on_ready), name="watch start")
     try:
-        if metrics_on_main_port(settings):
-            await server.serve()
+        if side_doors:
+            await _serve_both(server, gateway, side_doors[0])
         else:
-            await _serve_both(server, gateway)
+            await server.serve()
     finally:
         watcher.cancel()
         await asyncio.wait([watcher])
@@ -153,6 +183,24 @@ def server_config(app: FastAPI, config: ServerConfig) -> uvicorn.Config:
     )
 
 
+def bind(settings: Settings) -> tuple[Address, list[socket.socket]]:
+    """The address, and sockets bound for clients and, where that is another port, for figures.
+
+    Raises:
+        ConfigError: an address that cannot be bound.
+    """
+    config = settings.server
+    listener = _bind(config.host, config.port, "port")
+    if metrics_on_main_port(settings):
+        return Address(base_url(listener), None), [listener]
+    try:
+        metrics_listener = _bind(config.metrics_host, config.metrics_port, "metrics_port")
+    except ConfigError:
+        listener.close()
+        raise
+    return Address(base_url(listener), metrics_listener.getsockname()[1]), [listener, metrics_listener]
+
+
 def base_url(listener: socket.socket) -> str:
     """``http://127.0.0.1:8000``, with the port that was really bound."""
     host, port = listener.getsockname()[:2]
@@ -160,29 +208,43 @@ def base_url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def _watch_start(
-    gateway: Gateway, server: GatewayServer, listener: socket.socket, on_ready: Callable[[GatewayServer, str], None]
-) -> None:
+def describe(server: GatewayServer) -> dict[str, str]:
+    """What a person is told of a server that is ready."""
+    catalogue, address = server.gateway.catalogue, server.address
+    ready = catalogue.ready
+    names = ", ".join(voice["id"] for voice in catalogue.voices()["voices"])
+    needs_key = server.gateway.authenticator.required
+    rows = {
+        "Playground": address.url,
+        "WebSocket": address.url.replace("http", "ws", 1) + "/v1/stream",
+        "Interface": f"{address.url}/docs",
+        "Model": f"{ready.model}, {ready.sample_rate} Hz, ready after {ready.load_s + ready.warmup_s:.1f} s",
+        "Voices": f"{names} (default: {catalogue.defaults.default_voice})",
+        "Device": f"{ready.device}, {ready.dtype}, attention {ready.backend}, up to {ready.max_streams} streams",
+        "Access": "an API key is needed" if needs_key else "no key is needed, and only this machine can connect",
+    }
+    if address.metrics_port is not None:
+        rows["Metrics"] = f"http://{server.gateway.settings.server.metrics_host}:{address.metrics_port}/metrics"
+    return rows
+
+
+async def _watch_start(gateway: Gateway, server: GatewayServer, on_ready: Callable[[GatewayServer, str], None]) -> None:
     await gateway.started.wait()
     try:
         if gateway.start_error is not None:
             server.should_exit = True
         else:
             settle_heap()
-            on_ready(server, base_url(listener))
+            on_ready(server, server.address.url)
     except BaseException:
         server.should_exit = True  # nobody would wait for what it raises while the server runs
         raise
 
 
-async def _serve_both(server: GatewayServer, gateway: Gateway) -> None:
-    config = gateway.settings.server
-    metrics_listener = _bind(config.metrics_host, config.metrics_port, "metrics_port")
-    server.metrics_port = metrics_listener.getsockname()[1]
-    metrics_app = create_metrics_app(gateway)
-    side_config = server_config(metrics_app, config)
+async def _serve_both(server: GatewayServer, gateway: Gateway, door: Door) -> None:
+    side_config = server_config(create_metrics_app(gateway), gateway.settings.server)
     side_config.lifespan, side_config.ws = "off", "none"
-    side = _SideServer(side_config, metrics_listener, _METRICS_CONNECTIONS)
+    side = _SideServer(side_config, door, _METRICS_CONNECTIONS)
     task = watch(side.serve(), "serve metrics", gateway.fail)
     try:
         await server.serve()

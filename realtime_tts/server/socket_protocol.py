@@ -15,7 +15,7 @@ import struct
 from asyncio.transports import BaseTransport
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -61,6 +61,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         super().__init__(*args, **kwargs)
         self.on_writable: Callable[[bool], None] = _ignore
         self.on_failing: Callable[[int, str], None] = _ignore
+        self.is_answered = False  # the handshake was, by another gateway
+        self._received: bytearray | None = bytearray()  # all so far, until it is known whose session this is
         self._held_pong = b""
         self._fragments = bytearray()  # of the message that is arriving, if it comes in parts
         self._abort_timer: asyncio.TimerHandle | None = None
@@ -72,6 +74,27 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         _keep_little(self.transport)
         if hasattr(self.transport, "max_size"):
             self.transport.max_size = READ_BYTES
+
+    def data_received(self, data: bytes) -> None:
+        if self._received is not None:
+            self._received += data
+        super().data_received(data)
+
+    def settle(self) -> None:
+        """The connection stays here."""
+        self._received = None
+
+    def hand_over(self, give: Callable[[int, bytes], bool]) -> bool:
+        """Offer the connection to another process: its descriptor, and all that was read of it. If that takes it, it
+        is gone from here, without a word to the peer. Only before `settle`."""
+        sock: socket.socket | None = self.transport.get_extra_info("socket")
+        if sock is None or self._received is None or self.close_sent or self.transport.get_write_buffer_size():
+            return False
+        if not give(sock.fileno(), bytes(self._received)):
+            return False
+        self.stop_keepalive()
+        self.transport.abort()  # closes our descriptor of a connection that lives on
+        return True
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
@@ -88,7 +111,17 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self._let_go()
 
     async def send(self, message: Any) -> None:
-        await super().send(message)
+        if not self.is_answered or self.handshake_complete:
+            await super().send(message)
+        elif message["type"] == "websocket.accept":
+            transport, self.transport = self.transport, cast(asyncio.Transport, _Mute(self.transport))
+            try:
+                await super().send(message)  # goes without a pause, since nothing has been written yet
+            finally:
+                self.transport = transport
+        else:  # we would not have let it in: all that can be said now is that the connection is over
+            self.transport.abort()
+            return
         if self.initial_response is not None and self.close_sent:
             self.handshake_complete = True  # by a refusal; uvicorn takes it for an application that fell silent
 
@@ -226,6 +259,16 @@ def _frame(message: str | bytes) -> tuple[bytes, bytes]:
     return _LONG_HEADER.pack(first_byte, 127, num_bytes), payload
 
 
+class _Mute:
+    """A transport for an answer that the peer has already."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        """The other gateway has written the same."""
+
+
 def _ignore(*news: object) -> None:
     """Nobody is there to be told."""
 
@@ -247,12 +290,31 @@ class RequestProtocol(H11Protocol):
     cycle: Any  # None until a request has begun
     scope: Any
 
+    _replayed = b""
+
+    def replay(self, received: bytes) -> None:
+        """Begin with the handshake of a WebSocket that another process has read and answered, and what came after."""
+        self._replayed = received
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._request_timer: asyncio.TimerHandle | None = self.loop.call_later(self.handshake_timeout_s, self._late)
         self._end_timer: asyncio.TimerHandle | None = None
         self._on_writable: Callable[[bool], None] = _ignore
         self._write_timeout_s = self.handshake_timeout_s
+        if self._replayed:
+            self._begin_replayed(transport)
+
+    def _begin_replayed(self, transport: asyncio.Transport) -> None:
+        head, end, rest = self._replayed.partition(b"\r\n\r\n")
+        self._replayed = b""
+        self.data_received(head + end)
+        stream = transport.get_protocol()
+        if isinstance(stream, StreamProtocol):
+            stream.is_answered = True  # its application starts with the next turn of the loop
+            stream.data_received(rest)
+        else:
+            transport.abort()
 
     def handle_events(self) -> None:
         before = self.scope

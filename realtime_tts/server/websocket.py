@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -188,18 +189,32 @@ class Connection:
 
     def _session(self) -> LiveSession:
         if self._live is None:
+            self._settle()
             self._live = self._gateway.open_session(self._place, self._dialect.habits)
             self._live.attach(self)
         return self._live
 
     def _resume(self, message: messages.Resume) -> None:
+        if self._is_anothers(message.session_id):
+            self._over = True
+            return
         try:
             self._live = self._gateway.resume_session(self._place, message, self)
         except SessionNotFound as error:
             # An answer rather than a close: the client can start anew on this very socket.
             self._session().reject(error)
         else:
+            self._settle()
             self.wake()
+
+    def _settle(self) -> None:
+        if self._socket is not None:
+            self._socket.settle()
+
+    def _is_anothers(self, session_id: str) -> bool:
+        """Whether the session is another gateway's, which has got the connection."""
+        give = functools.partial(self._gateway.neighbours.give, session_id)
+        return self._socket is not None and self._socket.hand_over(give)
 
     # ---- writing -------------------------------------------------------------------------------------------------
 

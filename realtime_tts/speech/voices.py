@@ -62,10 +62,12 @@ class VoiceRegistry:
 
     Attributes:
         on_removed: called with the id of a voice that is gone, whoever removed it.
+        on_stored: called when this process has changed what is on disk.
     """
 
     def __init__(self, engine: EngineClient, store: VoiceStore | None = None) -> None:
         self.on_removed: Callable[[str], None] = lambda voice_id: None
+        self.on_stored: Callable[[], None] = lambda: None
         self._engine, self._store = engine, store
         self._records: dict[str, VoiceRecord] = {}  # added voices by id
         self._added: dict[tuple[str, str], str] = {}  # (tenant, name) → id
@@ -185,6 +187,7 @@ class VoiceRegistry:
                     await self._on_disk(lambda store: store.remove(voice_id))
                 self._check_wanted(key, voice_id)
                 self._know(record)  # no await from here on: it is added altogether or not at all
+                self.on_stored()
                 return record
         finally:
             if self._adding.get(key) == voice_id:
@@ -211,6 +214,7 @@ class VoiceRegistry:
             changed = dataclasses.replace(record, **dataclasses.asdict(labels))
             await self._on_disk(lambda store: store.describe(record.voice_id, **dataclasses.asdict(labels)))
             self._rename(changed)
+            self.on_stored()
             return changed
 
     async def delete(self, voice_id: str, tenant: str = "") -> None:
@@ -223,6 +227,7 @@ class VoiceRegistry:
             record = self.get(voice_id, tenant)
             await self._on_disk(lambda store: store.remove(record.voice_id))
             self._forget(record.voice_id)
+            self.on_stored()
 
     def remove(self, name: str, tenant: str = "") -> None:
         """Forget an added voice and all that is cached of it, or stop adding it; for voices that no store keeps.

@@ -72,6 +72,7 @@ class WorkerPool:
         self.on_ready: Callable[[str, str], None] = lambda name, path: None
         self.on_lost: Callable[[str, RealtimeTTSError | None], None] = lambda name, error: None
         self.on_failed: Callable[[str], None] = lambda name: None
+        self._were_lost: set[str] = set()
         self._counted: dict[str, frames.Stats] = {}  # in the totals already, of each worker that lives
         self.supervisors = [self._supervisor(spec, config or SupervisorConfig()) for spec in specs]
 
@@ -89,6 +90,11 @@ class WorkerPool:
     @property
     def num_restarts(self) -> int:
         return sum(max(0, supervisor.num_starts - 1) for supervisor in self.supervisors)
+
+    @property
+    def all_have_failed(self) -> bool:
+        """Each worker has been lost, at least once."""
+        return len(self._were_lost) == len(self.names)
 
     async def start(self) -> None:
         """Clear away what killed gateways have left, then spawn every worker."""
@@ -110,4 +116,5 @@ class WorkerPool:
 
     def _lost(self, supervisor: Supervisor) -> None:
         self._counted.pop(supervisor.spec.name, None)
+        self._were_lost.add(supervisor.spec.name)
         self.on_lost(supervisor.spec.name, supervisor.start_error)

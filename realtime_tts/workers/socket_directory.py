@@ -1,8 +1,8 @@
-"""The private directory in which a worker's sockets lie, and the clearing away of those that killed owners left.
+"""The private directory in which sockets of child processes lie, and the clearing away of what killed owners left.
 
 An owner holds a lock on its directory for as long as it lives. The kernel lets go of the lock at the owner's end,
-whatever that was, so that no process id has to be trusted. The file `worker` holds the worker's process id; whether
-that process still is the worker is seen from its command line, in which the socket's path stands.
+whatever that was, so that no process id has to be trusted. The file `worker` holds the process ids of the children;
+whether such a process still is one is seen from its command line, in which the directory's path stands.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import contextlib
 import fcntl
 import logging
 import os
+import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -22,6 +24,9 @@ logger = logging.getLogger(__name__)
 _PREFIX = "realtime-tts-"  # of directories whose owner holds the lock, or is gone
 _NEW_PREFIX = ".realtime-tts-"  # not locked yet
 _SOCKET, _CLIENTS, _WORKER = "engine.sock", "clients.sock", "worker"
+_OURS = re.compile(r"(engine|clients|gateway-\d+|metrics-\d+)\.sock|worker|token-secret")
+_OUR_DIRECTORIES = ("figures", "voices")
+_MAX_NOTE_BYTES = 4096
 _KILLED_S = 5.0  # a killed process that is still there after it hangs in the kernel
 
 
@@ -31,7 +36,7 @@ def clients_path(socket_path: str) -> str:
 
 
 class SocketDirectory:
-    """One worker's directory, ours from now until `remove`.
+    """A directory of ours from now until `remove`: one worker's, or a host's with its gateways.
 
     Raises:
         OSError: no directory can be made now.
@@ -45,13 +50,17 @@ class SocketDirectory:
             self._take_possession()
 
     @property
+    def path(self) -> str:
+        return self._path
+
+    @property
     def socket_path(self) -> str:
         return os.path.join(self._path, _SOCKET)
 
-    def note_worker(self, pid: int) -> None:
-        """Remember whom to end if we cannot any more. On a full disk the worker runs without that."""
+    def note_worker(self, *pids: int) -> None:
+        """Remember whom to end if we cannot any more. On a full disk they run without that."""
         with contextlib.suppress(OSError), open(os.path.join(self._path, _WORKER), "w", encoding="ascii") as file:
-            file.write(str(pid))
+            file.write("\n".join(map(str, pids)))
 
     def remove(self) -> None:
         _remove(self._path, self._lock)
@@ -91,7 +100,8 @@ def _clear(path: str) -> None:
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
             return
         fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _end_worker(_noted_worker(directory), os.path.join(path, _SOCKET))
+        for pid in _noted_workers(directory):
+            _end_worker(pid, os.path.join(path, ""))
         _remove(path, directory)
     finally:
         os.close(directory)
@@ -107,25 +117,28 @@ def _remove(path: str, directory: int | None) -> None:
 
     Through its descriptor where there is one: the path may lead elsewhere by now, if others can write above it.
     """
-    for name in (_SOCKET, _CLIENTS, _WORKER):
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(path, name) if directory is None else name, dir_fd=directory)
+    with contextlib.suppress(OSError):
+        for name in filter(_OURS.fullmatch, os.listdir(path if directory is None else directory)):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(path, name) if directory is None else name, dir_fd=directory)
+    for name in _OUR_DIRECTORIES:
+        shutil.rmtree(os.path.join(path, name), ignore_errors=True)
     with contextlib.suppress(OSError):
         os.rmdir(path)
 
 
-def _noted_worker(directory: int) -> int | None:
+def _noted_workers(directory: int) -> list[int]:
     try:
         with open(os.open(_WORKER, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory), encoding="ascii") as file:
-            return int(file.read(32))
+            return [int(line) for line in file.read(_MAX_NOTE_BYTES).splitlines()]
     except (OSError, ValueError):  # there was none yet, or the disk was full
-        return None
+        return []
 
 
-def _end_worker(pid: int | None, socket_path: str) -> None:
+def _end_worker(pid: int, directory_path: str) -> None:
     """SIGKILL, which ends a stopped process too. Returns when it is gone: its successor needs the device's memory."""
     end_s = time.monotonic() + _KILLED_S
-    while pid is not None and socket_path in _command_line(pid):
+    while directory_path in _command_line(pid):
         os.kill(pid, signal.SIGKILL)
         if time.monotonic() > end_s:
             logger.error("the worker of a killed gateway, process %d, does not end", pid)

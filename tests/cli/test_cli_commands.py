@@ -23,10 +23,11 @@ from spoken_recordings import said, wav
 
 from realtime_tts.cli import sinks as cli_sinks
 from realtime_tts.cli.main import COMMANDS, cli, main
-from realtime_tts.cli.serve import announce
+from realtime_tts.cli.serve import show
 from realtime_tts.cli.sinks import OggSink, WavSink, format_of
 from realtime_tts.errors import AdapterExists, AdapterNotFound, ConfigError, VoiceNotFound
 from realtime_tts.server.auth import hash_key, load_hashes
+from realtime_tts.server.run import describe
 
 Program = Callable[..., tuple[int, list[str]]]
 
@@ -460,7 +461,7 @@ def test_say_has_a_server_speak_like_a_recording(server: GatewayHarness, tmp_pat
 def test_serve_tells_where_to_go_and_what_it_speaks_with(
     server: GatewayHarness, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    announce(server.server, server.url)
+    show(describe(server.server))
     said = capsys.readouterr().err
     assert server.url in said
     assert "slt, rms (default: slt)" in said

@@ -245,7 +245,7 @@ async def test_metrics_have_their_own_port_beyond_loopback(make_gateway: Callabl
     gateway = make_gateway(host="0.0.0.0", api_key_hashes=(key_hash,))
     async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
         assert (await http.get(f"{gateway.url}/metrics")).status_code == 404
-        port = gateway.server.metrics_port
+        port = gateway.server.address.metrics_port
         assert "realtime_tts_sessions" in (await http.get(f"http://127.0.0.1:{port}/metrics")).text
 
 
@@ -256,7 +256,7 @@ async def test_the_metrics_port_answers_for_health_in_the_same_way(make_gateway:
     async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
         answers = [
             await http.request(method, f"http://127.0.0.1:{port}/readyz")
-            for port in (gateway.server.metrics_port, gateway.url.rpartition(":")[2])
+            for port in (gateway.server.address.metrics_port, gateway.url.rpartition(":")[2])
             for method in ("GET", "HEAD")
         ]
     gateway.call(lambda: setattr(gateway.gateway, "state", GatewayState.RUNNING))
@@ -353,7 +353,7 @@ async def test_a_local_metrics_port_goes_by_a_local_name(make_gateway: Callable[
     _, key_hash = create_key()
     gateway = make_gateway(host="0.0.0.0", api_key_hashes=(key_hash,))
     async with httpx.AsyncClient(
-        base_url=f"http://127.0.0.1:{gateway.server.metrics_port}", trust_env=False, timeout=30
+        base_url=f"http://127.0.0.1:{gateway.server.address.metrics_port}", trust_env=False, timeout=30
     ) as http:
         for path in ("/metrics", "/readyz"):
             assert (await http.get(path)).status_code == 200

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from realtime_tts.errors import RateLimited, TooManySessions
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.quota import CharacterBudget, Quotas, fair_share
-from realtime_tts.session.messages import Ping, Text
+from realtime_tts.session.messages import Text
 
 A, B, C = (Caller(name) for name in "abc")
 
@@ -143,15 +143,14 @@ def test_who_waits_as_long_as_it_is_told_is_let_pass() -> None:
 def test_text_is_charged_to_the_key_and_to_the_token() -> None:
     quota = quotas(chars=1000)
     page, other = Caller("a", "t", max_chars_per_minute=100), Caller("a", "u", max_chars_per_minute=100)
-    assert quota.charge(page, text(100), 0.0) is None
-    refusal = quota.charge(page, text(60), 0.0)
+    assert quota.charge_text(page, 100, 0.0) is None
+    refusal = quota.charge_text(page, 60, 0.0)
     assert isinstance(refusal, RateLimited)
     assert (refusal.code, refusal.retryable, refusal.retry_after_s) == ("rate_limited", True, pytest.approx(36))
-    assert quota.charge(page, Ping("x"), 0.0) is None
-    assert quota.charge(other, text(100), 0.0) is None
-    assert quota.charge(A, text(800), 0.0) is None
-    assert quota.charge(A, text(1), 0.0) is not None, "the key's own"
-    assert quota.charge(B, text(1000), 0.0) is None, "another key's"
+    assert quota.charge_text(other, 100, 0.0) is None
+    assert quota.charge_text(A, 800, 0.0) is None
+    assert quota.charge_text(A, 1, 0.0) is not None, "the key's own"
+    assert quota.charge_text(B, 1000, 0.0) is None, "another key's"
     assert quota.refusal(other, 0.0) is not None
     assert quota.refusal(B, 60.0) is None
 
@@ -160,5 +159,5 @@ def test_tokens_that_came_and_went_are_forgotten() -> None:
     quota = quotas()
     for number in range(10_000):
         now = number * 0.1
-        assert quota.charge(Caller("a", f"t{number}", max_chars_per_minute=10), text(10), now) is None
+        assert quota.charge_text(Caller("a", f"t{number}", max_chars_per_minute=10), 10, now) is None
     assert len(quota._budgets) <= 2 * 600 + 64

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from gateway_harness import GatewayHarness
 
-from realtime_tts.cli.serve import announce
-from realtime_tts.server.run import GatewayServer
+from realtime_tts.cli.serve import show
+from realtime_tts.server.run import GatewayServer, describe
 
 
 class BrokenStarter(GatewayHarness):
@@ -22,7 +22,7 @@ def test_what_the_caller_raises_when_the_server_is_ready_comes_out() -> None:
 
 
 def test_a_person_is_told_where_to_go(gateway: GatewayHarness, capsys: pytest.CaptureFixture[str]) -> None:
-    gateway.call(lambda: announce(gateway.server, gateway.url))
+    gateway.call(lambda: show(describe(gateway.server)))
     told = capsys.readouterr().err
     assert all(address in told for address in (gateway.url, gateway.ws_url, f"{gateway.url}/docs"))
     assert "fake-voice, 16000 Hz" in told

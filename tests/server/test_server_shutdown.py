@@ -6,46 +6,18 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from server_processes import ServerProcess
 from stream_client import open_stream
 from websockets.exceptions import InvalidStatus
 
-SCRIPT = Path(__file__).resolve().parents[1] / "support" / "serve_fake.py"
 SPEECH = "It takes a few seconds until all of this has been said and sent, since audio is paced. "
-
-
-class ServerProcess:
-    def __init__(self, log_path: Path, **settings: Any) -> None:
-        self._log_path, self._log = log_path, log_path.open("w")
-        command = [sys.executable, str(SCRIPT), json.dumps(settings)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, text=True)
-        assert self.process.stdout is not None
-        announced = json.loads(self.process.stdout.readline())
-        self.url, self.workers = announced["url"], announced["workers"]
-
-    @property
-    def ws_url(self) -> str:
-        return self.url.replace("http", "ws", 1) + "/v1/stream"
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self._log.close()
-        log = self._log_path.read_text()
-        assert "Traceback" not in log
-        assert not re.search(r"^\S+ error |\"level\": \"error\"", log, re.MULTILINE)
 
 
 @pytest.fixture

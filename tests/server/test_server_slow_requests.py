@@ -19,7 +19,7 @@ from gateway_harness import GatewayHarness
 from raw_http import RawConnection, port_of
 from stream_client import open_stream
 
-from realtime_tts.server.acceptor import Acceptor, max_connections
+from realtime_tts.server.acceptor import Acceptor, Doorman, max_connections
 from realtime_tts.server.logs import Throttle
 
 MakeGateway = Callable[..., GatewayHarness]
@@ -144,12 +144,12 @@ async def test_without_descriptors_it_waits_and_says_so_once(
 
     with PoorListener() as listener, caplog.at_level(logging.WARNING):
         listener.bind(("127.0.0.1", 0))
-        acceptor = Acceptor(listener, Greeter, (), 10)
-        acceptor.start()
+        acceptor = Acceptor(listener)
+        acceptor.start(Doorman(Greeter, (), 10).admit)
         with socket.create_connection(listener.getsockname()):
             await asyncio.wait_for(greeted, 20)
-        acceptor.close()
         assert listener.failures == 0
+        acceptor.close()
     assert [record.getMessage() for record in caplog.records] == ["accept_failed"]
 
 

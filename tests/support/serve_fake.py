@@ -1,7 +1,7 @@
 """`realtime-tts serve` with a fake worker, as a process of its own: for tests that send signals, or run in another
 environment than the server's.
 
-Arguments: settings as JSON, and the worker's options as JSON if it is to have some.
+Arguments: settings as JSON, and the worker's options as JSON if it is to have some; `num_workers` for more than one.
 """
 
 from __future__ import annotations
@@ -12,26 +12,40 @@ import os
 import sys
 
 from fake_worker import fake_worker_command
-from processes import worker_pids
 
+from realtime_tts.config import Settings
 from realtime_tts.config_loader import load_settings
+from realtime_tts.server.host import Host
 from realtime_tts.server.logs import configure_logging
-from realtime_tts.server.run import GatewayServer, serve
+from realtime_tts.server.run import serve
 from realtime_tts.workers.client import EngineClient
+from realtime_tts.workers.pool import WorkerPool
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 
 
-def announce(server: GatewayServer, url: str) -> None:
-    sys.stdout.write(json.dumps({"url": url, "workers": worker_pids(server.gateway.engine)}) + "\n")
+def announce(url: str, workers: list[int], gateways: list[int]) -> None:
+    sys.stdout.write(json.dumps({"url": url, "workers": workers, "gateways": gateways}) + "\n")
     sys.stdout.flush()
+
+
+async def run(settings: Settings, workers: WorkerPool) -> None:
+    def pids() -> list[int]:
+        return [supervisor.pid for supervisor in workers.supervisors if supervisor.pid is not None]
+
+    if settings.server.gateways > 1:
+        await Host(settings, workers, lambda host, _: announce(host.url, pids(), host.gateway_pids)).run()
+    else:
+        await serve(settings, EngineClient(workers), lambda _, url: announce(url, pids(), [os.getpid()]))
 
 
 def main() -> None:
     settings = load_settings(json.loads(sys.argv[1]), {**os.environ, "REALTIME_TTS_PORT": "0"})
     configure_logging(settings.server.log_level, settings.server.log_format)
     worker_options = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
-    engine = EngineClient([WorkerSpec(fake_worker_command(**worker_options))], SupervisorConfig(backoff_s=0.1))
-    asyncio.run(serve(settings, engine, announce))
+    num_workers = worker_options.pop("num_workers", 1)
+    command = fake_worker_command(**worker_options)
+    specs = [WorkerSpec(command, f"worker-{index}") for index in range(num_workers)]
+    asyncio.run(run(settings, WorkerPool(specs, SupervisorConfig(backoff_s=0.1))))
 
 
 if __name__ == "__main__":

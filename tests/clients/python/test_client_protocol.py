@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from realtime_tts_client import events
 from realtime_tts_client.errors import ConnectionLost, ContextClosed, Overloaded, ProtocolError, RateLimited, ResumeGap
 from realtime_tts_client.protocol import ClientProtocol, State
+from realtime_tts_client.wire import AUDIO_HEADER
 
 AUDIO = {"codec": "opus", "sample_rate": 48000, "frame_ms": 20}
 
@@ -30,8 +31,18 @@ def started(protocol: ClientProtocol) -> list[events.Event]:
     return hear(protocol, "session.started", session_id="s", limits={}, model="m", voice="v")
 
 
-def accepted(protocol: ClientProtocol, context_id: str = "c", number: int = 1) -> None:
-    hear(protocol, "context.started", context_id=context_id, sequence=0, number=number, voice="v", seed=1, audio=AUDIO)
+def accepted(protocol: ClientProtocol, context_id: str = "c", number: int = 1) -> list[events.Event]:
+    return hear(
+        protocol, "context.started", context_id=context_id, sequence=0, number=number, voice="v", seed=1, audio=AUDIO
+    )
+
+
+def audio(sequence: int, pts_samples: int, number: int = 1) -> bytes:
+    return AUDIO_HEADER.pack(1, 1, 0, number, sequence, pts_samples) + b"packet"
+
+
+def _word(text: str, start: int, end: int, start_ms: float, end_ms: float) -> dict[str, Any]:
+    return {"text": text, "start": start, "end": end, "start_ms": start_ms, "end_ms": end_ms}
 
 
 def resumed(protocol: ClientProtocol, **states: dict[str, Any]) -> list[events.Event]:
@@ -171,12 +182,57 @@ def test_a_forgotten_session_is_begun_anew(protocol: ClientProtocol) -> None:
     accepted(protocol, "spoken")
     protocol.cancel("cancelled", 0.0)
     reconnect(protocol)
-    failed = hear(protocol, "error", code="session_not_found", message="gone", retryable=False)
-    assert {event.context_id for event in failed} == {"spoken", "cancelled"}
+    restarted, *failed = hear(protocol, "error", code="session_not_found", message="gone", retryable=False)
+    assert isinstance(restarted, events.ContextRestarted)
+    assert {event.context_id for event in failed} == {"cancelled"}
     assert all(isinstance(event.error, ConnectionLost) for event in failed)
     assert [m["type"] for m in said(protocol)] == ["session.start"]
     started(protocol)
-    assert [(m["type"], m["context_id"]) for m in said(protocol)] == [("text", "unheard")]
+    assert {(m["type"], m["context_id"]) for m in said(protocol)} == {("text", "spoken"), ("text", "unheard")}
+
+
+def test_what_was_heard_in_part_goes_on_in_a_new_session_from_the_word_that_was_begun(
+    protocol: ClientProtocol,
+) -> None:
+    """As one context: in the same voice, time and text going on where they were."""
+    protocol.open("c", {"params": {"speed": 1.5}})
+    protocol.send_text("c", "One two three.")
+    protocol.flush("c", "f1")
+    accepted(protocol)
+    words = [_word("One", 0, 3, 0, 300), _word("two", 4, 7, 300, 600), _word("three.", 8, 14, 700, 1000)]
+    hear(protocol, "words", context_id="c", sequence=1, timing="measured", words=words)
+    for index in range(32):  # 640 ms: "two" has been heard, "three" not begun
+        protocol.receive(audio(index + 2, index * 960))
+    protocol.send_text("c", " Four.")
+    protocol.end("c")
+    reconnect(protocol)
+    (restarted,) = hear(protocol, "error", code="session_not_found", message="gone", retryable=False)
+    assert restarted == events.ContextRestarted("c", 640.0)
+    said(protocol)
+    started(protocol)
+    again = said(protocol)
+    assert [m["type"] for m in again] == ["text", "flush", "text", "end"]
+    assert "".join(m.get("text", "") for m in again) == "two three. Four."
+    assert again[0]["voice"] == "v"
+    assert again[0]["params"] == {"speed": 1.5, "seed": 1}
+    assert accepted(protocol) == []  # that is no news for the program
+    (event,) = hear(
+        protocol, "words", context_id="c", sequence=1, timing="measured", words=[_word("two", 0, 3, 0, 300)]
+    )
+    assert (event.words[0].start, event.words[0].end, event.words[0].start_ms) == (4, 7, 640.0)
+    (event,) = protocol.receive(audio(2, 0))
+    assert event.packet.pts_samples == 32 * 960
+    protocol.played("c", 700.0)
+    assert said(protocol)[-1]["played_ms"] == 60.0
+    # Lost once more: what is known counts from the beginning of the text.
+    asked = reconnect(protocol)
+    assert asked["contexts"] == {"c": 2}
+    resumed(protocol, c={"state": "open", "received_chars": 10, "num_flushes": 1, "ended": False})
+    assert [(m["type"], m.get("text")) for m in said(protocol)] == [("text", " Four."), ("end", None)]
+    (event,) = hear(
+        protocol, "context.cancelled", context_id="c", sequence=3, played_ms=400, spoken_text="two", spoken_chars=3
+    )
+    assert (event.spoken.played_ms, event.spoken.text, event.spoken.chars) == (1040.0, "One two", 7)
 
 
 def test_a_resume_refused_for_another_reason_fails_the_session(protocol: ClientProtocol) -> None:

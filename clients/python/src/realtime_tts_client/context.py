@@ -176,6 +176,10 @@ class Context:
     def _started(self, voice: str, seed: int, audio: AudioFormat) -> None:
         self.voice, self.seed, self.audio = voice, seed, audio
 
+    def _restarted(self, received_ms: float) -> None:
+        for words in (self.words, self._pending_words):
+            words[:] = [word for word in words if word.start_ms < received_ms]
+
     def _add_words(self, words: tuple[Word, ...]) -> None:
         self.words.extend(words)
         self._pending_words.extend(words)

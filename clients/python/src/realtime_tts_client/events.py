@@ -31,6 +31,15 @@ class ContextStarted:
 
 
 @dataclass(frozen=True)
+class ContextRestarted:
+    """It is said again, in another session, from the word on that was being heard. What came of it ends at
+    `received_ms`; words that were to begin behind that are told again."""
+
+    context_id: str
+    received_ms: float
+
+
+@dataclass(frozen=True)
 class PacketReceived:
     context_id: str
     packet: Packet
@@ -91,6 +100,7 @@ Event = (
     SessionReady
     | SessionFailed
     | ContextStarted
+    | ContextRestarted
     | PacketReceived
     | WordsReceived
     | TextSkipped

@@ -17,6 +17,7 @@ from realtime_tts_client.events import (
     ContextCancelled,
     ContextDone,
     ContextFailed,
+    ContextRestarted,
     ContextStarted,
     Event,
     Flushed,
@@ -28,7 +29,7 @@ from realtime_tts_client.events import (
     WordsReceived,
 )
 from realtime_tts_client.record import ContextRecord
-from realtime_tts_client.types import Done, Packet, Spoken
+from realtime_tts_client.types import Done, Packet, Spoken, Word
 from realtime_tts_client.wire import AudioFrame, Fields, clean_text, parse_audio, render
 
 
@@ -148,8 +149,12 @@ class ClientProtocol:
             self._write(record, record.frame("cancel"))
 
     def played(self, context_id: str, played_ms: float) -> None:
+        if context_id in self._contexts:
+            self._contexts[context_id].played_ms = played_ms
         if self.state is State.READY:
-            frame = render("playback", context_id=context_id, played_ms=round(played_ms, 3))
+            record = self._contexts.get(context_id)
+            base_ms = record.base_ms if record is not None else 0.0
+            frame = render("playback", context_id=context_id, played_ms=round(max(0.0, played_ms - base_ms), 3))
             self._outgoing.append((context_id, frame))
 
     def ping(self) -> None:
@@ -216,8 +221,10 @@ class ClientProtocol:
             return
         record.number, record.audio = fields.integer("number"), fields.audio_format("audio")
         self._by_number[record.number] = context_id
-        event = ContextStarted(context_id, fields.text("voice"), fields.integer("seed"), record.audio)
-        self._events.append(event)
+        record.voice, record.seed = fields.text("voice"), fields.integer("seed")
+        if not record.told:
+            record.told = True
+            self._events.append(ContextStarted(context_id, record.voice, record.seed, record.audio))
 
     def _on_audio(self, frame: AudioFrame) -> None:
         context_id = self._by_number.get(frame.number)
@@ -226,14 +233,18 @@ class ClientProtocol:
             return
         if record.audio is None:
             raise AssertionError("a context has its number and its format from one message")
+        pts_samples = record.base_samples + frame.pts_samples
+        record.num_samples = pts_samples + record.audio.frame_samples
         if not record.cancelled:
-            packet = Packet(frame.payload, frame.pts_samples, record.audio.frame_samples, record.audio)
+            packet = Packet(frame.payload, pts_samples, record.audio.frame_samples, record.audio)
             self._events.append(PacketReceived(context_id, packet))
 
     def _on_words(self, fields: Fields) -> None:
         context_id, record = self._sequenced(fields)
         if record is not None and not record.cancelled:
-            self._events.append(WordsReceived(context_id, fields.words("words")))
+            words = tuple(_moved(word, record) for word in fields.words("words"))
+            record.words += words
+            self._events.append(WordsReceived(context_id, words))
 
     def _on_flushed(self, fields: Fields) -> None:
         context_id, record = self._sequenced(fields)
@@ -246,7 +257,11 @@ class ClientProtocol:
             return
         record.over = True
         ttfa_ms = fields.optional_number("ttfa_ms")
-        done = Done(fields.number("audio_ms"), fields.integer("characters"), ttfa_ms)
+        audio_ms, num_chars = (
+            record.base_ms + fields.number("audio_ms"),
+            record.base_chars + fields.integer("characters"),
+        )
+        done = Done(audio_ms, num_chars, ttfa_ms)
         self._events.append(ContextDone(context_id, done))
         if not record.cancelled:  # else the cancel that crossed it is still to be acknowledged
             self._forget(context_id)
@@ -255,19 +270,19 @@ class ClientProtocol:
         context_id, record = self._sequenced(fields)
         if record is not None:
             self._forget(context_id)
-            self._events.append(ContextCancelled(context_id, _spoken(fields, "played_ms")))
+            self._events.append(ContextCancelled(context_id, _spoken(fields, "played_ms", record)))
 
     def _on_failed(self, fields: Fields) -> None:
         context_id, record = self._sequenced(fields)
         if record is not None:
             self._forget(context_id)
-            self._events.append(ContextFailed(context_id, _error(fields), _spoken(fields, "audio_ms")))
+            self._events.append(ContextFailed(context_id, _error(fields), _spoken(fields, "audio_ms", record)))
 
     def _on_acknowledged(self, fields: Fields) -> None:
         context_id = fields.optional_text("context_id")
-        if context_id is not None and context_id in self._contexts:
+        if context_id is not None and (record := self._contexts.get(context_id)) is not None:
             self._forget(context_id)
-            self._events.append(ContextCancelled(context_id, _spoken(fields, "played_ms")))
+            self._events.append(ContextCancelled(context_id, _spoken(fields, "played_ms", record)))
 
     def _on_error(self, fields: Fields) -> None:
         error, context_id = _error(fields), fields.optional_text("context_id")
@@ -290,17 +305,25 @@ class ClientProtocol:
 
     def _on_warning(self, fields: Fields) -> None:
         if fields.text("code") == "unspeakable_text":
-            self._events.append(TextSkipped(fields.text("context_id"), fields.spans("spans")))
+            context_id = fields.text("context_id")
+            record = self._contexts.get(context_id)
+            base = record.base_chars if record is not None else 0
+            spans = tuple((start + base, end + base) for start, end in fields.spans("spans"))
+            self._events.append(TextSkipped(context_id, spans))
 
     # ---- inside --------------------------------------------------------------------------------------------------
 
     def _begin_anew(self) -> None:
-        """A new session. Contexts of which nothing has come can be said again; the others cannot go on."""
+        """A new session. Contexts are said again, from the word on that was being heard."""
         self.state = State.STARTING
         self._by_number.clear()
         for context_id, record in list(self._contexts.items()):
-            if record.last_sequence >= 0 or record.over or record.cancelled:
+            if record.over or record.cancelled:
                 self._fail(context_id, ConnectionLost("the session could not be resumed"))
+            else:
+                record.begin_again()
+                if record.told:
+                    self._events.append(ContextRestarted(context_id, record.base_ms))
         self._outgoing.append((None, render("session.start", **self._start)))
 
     def _say_again(self, context_id: str, num_chars: int = 0, num_flushes: int = 0, *, ended: bool = False) -> None:
@@ -336,8 +359,20 @@ class ClientProtocol:
         self._events.append(ContextFailed(context_id, error))
 
 
-def _spoken(fields: Fields, duration_name: str) -> Spoken:
-    return Spoken(fields.number(duration_name), fields.text("spoken_text"), fields.integer("spoken_chars"))
+def _spoken(fields: Fields, duration_name: str, record: ContextRecord) -> Spoken:
+    """What the server says of its part, behind what an earlier session has made."""
+    duration_ms = fields.number(duration_name)
+    if record.base_samples and duration_name == "played_ms" and record.played_ms < record.base_ms:
+        return record.spoken_by_clock()
+    before = "".join(record.pieces)[: record.base_chars]
+    num_chars = record.base_chars + fields.integer("spoken_chars")
+    return Spoken(record.base_ms + duration_ms, before + fields.text("spoken_text"), num_chars)
+
+
+def _moved(word: Word, record: ContextRecord) -> Word:
+    """In the whole context's time and text."""
+    chars, time_ms = record.base_chars, record.base_ms
+    return Word(word.text, word.start + chars, word.end + chars, word.start_ms + time_ms, word.end_ms + time_ms)
 
 
 def _error(fields: Fields) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from realtime_tts_client.errors import ProtocolError
-from realtime_tts_client.types import AudioFormat
+from realtime_tts_client.types import AudioFormat, Spoken, Word
 from realtime_tts_client.wire import render
 
 # 8,000 characters stay below the server's 64 KiB for a message, however they are escaped.
@@ -24,6 +24,11 @@ class ContextRecord:
         opened: its first message is on the way.
         last_sequence: of the last message that came.
         over: its terminal message has come.
+        words, num_samples: what came of it, the audio up to its end.
+        told, voice, seed: what `ContextStarted` has told of it.
+        played_ms: as the program said last.
+        base_chars, base_flushes, base_samples: what an earlier session has made of it. The server's figures begin
+            there.
     """
 
     context_id: str
@@ -38,6 +43,38 @@ class ContextRecord:
     audio: AudioFormat | None = None
     last_sequence: int = -1
     over: bool = False
+    words: list[Word] = field(default_factory=list)
+    num_samples: int = 0
+    told: bool = False
+    voice: str = ""
+    seed: int = 0
+    played_ms: float = 0.0
+    base_chars: int = 0
+    base_flushes: int = 0
+    base_samples: int = 0
+
+    @property
+    def base_ms(self) -> float:
+        return self.base_samples * 1000 / self.audio.sample_rate if self.audio is not None else 0.0
+
+    def begin_again(self) -> None:
+        """The session is gone with all it knew: go on in another one, in the same voice, from the word that was being
+        heard. It is heard twice if its end had come, and none is left out: a word is told of before its audio."""
+        if self.audio is not None:
+            received_ms = self.num_samples * 1000 / self.audio.sample_rate
+            begun = [word.start for word in self.words if word.start_ms < received_ms]
+            self.base_chars = max([self.base_chars, *begun])
+            self.base_flushes = sum(offset <= self.base_chars for offset, _ in self.flushes)
+            self.base_samples = self.num_samples
+            params = {**self.opening.get("params", {}), "seed": self.seed}
+            self.opening = {**self.opening, "voice": self.voice, "params": params}
+            self.words = [word for word in self.words if word.start < self.base_chars]
+        self.number, self.last_sequence, self.opened = None, -1, False
+
+    def spoken_by_clock(self) -> Spoken:
+        """What the listener has heard, by what came and what the program said."""
+        chars = max((word.end for word in self.words if word.end_ms <= self.played_ms), default=0)
+        return Spoken(self.played_ms, "".join(self.pieces)[:chars], chars)
 
     @property
     def takes_text(self) -> bool:
@@ -57,8 +94,9 @@ class ContextRecord:
         return frames
 
     def missing_frames(self, num_chars: int, num_flushes: int, ended: bool) -> list[str]:
-        """Messages that a server has not got which knows so much."""
+        """Messages that a server has not got which knows so much, counted from the base on."""
         self.opened = self.last_sequence >= 0 or num_chars > 0 or num_flushes > 0 or ended
+        num_chars, num_flushes = num_chars + self.base_chars, num_flushes + self.base_flushes
         text, position, frames = "".join(self.pieces), num_chars, []
         for offset, flush_id in self.flushes[num_flushes:]:
             frames += self.text_frames(text[position:offset])

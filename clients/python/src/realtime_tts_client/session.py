@@ -308,6 +308,8 @@ class Session:
     def _on_context_event(self, context: Context, event: events.Event) -> None:
         if isinstance(event, events.ContextStarted):
             context._started(event.voice, event.seed, event.audio)
+        elif isinstance(event, events.ContextRestarted):
+            context._restarted(event.received_ms)
         elif isinstance(event, events.WordsReceived):
             context._add_words(event.words)
         elif isinstance(event, events.TextSkipped):

@@ -1,0 +1,166 @@
+"""A gateway's connection to its host process: who the workers are, and what the other gateways hold."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable
+
+from realtime_tts.errors import EngineLost, RealtimeTTSError
+from realtime_tts.server.handover import Outbox
+from realtime_tts.server.host_messages import (
+    Begin,
+    Charge,
+    Decoder,
+    Holdings,
+    Message,
+    Others,
+    Report,
+    Serving,
+    VoicesChanged,
+    WorkerLost,
+    WorkerReady,
+    encode,
+)
+from realtime_tts.server.neighbours import Neighbours, owner_of
+from realtime_tts.workers.pool import COUNTED
+
+_READ_BYTES = 256 * 1024
+_LOOK_EVERY_S = 0.02  # whether there is something to report
+SIGN_OF_LIFE_S = 0.5
+
+
+def door_path(directory: str, door: str, index: int) -> str:
+    """The socket of a gateway at which other processes put connections down. `door`: ``gateway`` or ``metrics``."""
+    return os.path.join(directory, f"{door}-{index}.sock")
+
+
+class HostLink(Neighbours):
+    """What `EngineClient` asks for its workers (`workers.pool.Workers`), and a gateway for its neighbours.
+
+    Args:
+        begin: what the host said first.
+        directory: of the host's sockets.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        decoder: Decoder,
+        begin: Begin,
+        directory: str,
+    ) -> None:
+        super().__init__()
+        self.begin = begin
+        self.index, self.others = begin.index, Holdings()
+        self.names = begin.worker_names
+        self.num_restarts, self.totals = 0, dict.fromkeys(COUNTED, 0)
+        self.on_ready: Callable[[str, str], None] = lambda name, path: None
+        self.on_lost: Callable[[str, RealtimeTTSError | None], None] = lambda name, error: None
+        self.on_failed: Callable[[str], None] = lambda name: None
+        self._reader, self._writer, self._directory = reader, writer, directory
+        self._num_gateways = begin.num_gateways
+        self._decoder = decoder
+        self._outbox = Outbox()
+        self._paths: dict[str, str] = {}  # of the workers that are ready
+        self._is_started = False
+        self._charges: Counter[tuple[str, str, int]] = Counter()
+
+    @classmethod
+    async def open(cls, control: int, directory: str) -> HostLink:
+        """The link over a connected socket, by its descriptor.
+
+        Raises:
+            EngineLost: the host is gone.
+        """
+        reader, writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=control))
+        decoder, said = Decoder(), list[Message]()
+        while not said:
+            if not (data := await reader.read(_READ_BYTES)):
+                raise EngineLost("the host process is gone")
+            said += decoder.feed(data)
+        begin = said.pop(0)
+        assert isinstance(begin, Begin)
+        link = cls(reader, writer, decoder, begin, directory)
+        for message in said:
+            link._take(message)
+        return link
+
+    # ---- Workers -------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self._is_started = True
+        for name, path in self._paths.items():
+            self.on_ready(name, path)
+
+    async def stop(self, drain_s: float) -> None:
+        """The workers are the host's."""
+
+    # ---- Neighbours ----------------------------------------------------------------------------------------------
+
+    def charge(self, charge: Charge) -> None:
+        self._charges[charge.tenant, charge.token, charge.max_chars_per_minute] += charge.num_chars
+
+    def voices_changed(self) -> None:
+        self._send(VoicesChanged())
+
+    def give(self, session_id: str, connection: int, received: bytes) -> bool:
+        owner = owner_of(session_id)
+        if owner is None or owner == self.index or owner >= self._num_gateways:
+            return False
+        try:
+            return self._outbox.give(door_path(self._directory, "gateway", owner), connection, received)
+        except (OSError, ValueError):
+            return False
+
+    # ---- the conversation ----------------------------------------------------------------------------------------
+
+    def serving(self, rows: dict[str, str]) -> None:
+        """Ready for clients; what a person is told of the server."""
+        self._send(Serving(rows))
+
+    async def listen(self) -> None:
+        """Take what the host says, until it is gone."""
+        with contextlib.suppress(ConnectionError):
+            while data := await self._reader.read(_READ_BYTES):
+                for message in self._decoder.feed(data):
+                    self._take(message)
+
+    async def report(self, look: Callable[[], Report]) -> None:
+        """Tell the host what this gateway holds, for ever. `look` is told no charges; they are put in here."""
+        clock = asyncio.get_running_loop().time
+        told, told_at = None, 0.0
+        while True:
+            charges, self._charges = self._charges, Counter()
+            report = dataclasses.replace(
+                look(), charges=[Charge(*owner, num_chars) for owner, num_chars in charges.items()]
+            )
+            if report != told or clock() - told_at > SIGN_OF_LIFE_S:
+                told, told_at = dataclasses.replace(report, charges=[]), clock()
+                self._send(report)
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    def _take(self, message: Message) -> None:
+        if isinstance(message, WorkerReady):
+            self._paths[message.name] = message.path
+            if self._is_started:
+                self.on_ready(message.name, message.path)
+        elif isinstance(message, WorkerLost):
+            if self._paths.pop(message.name, None) is not None and self._is_started:
+                self.on_lost(message.name, None)
+        elif isinstance(message, Others):
+            self.others, self.num_restarts = message.holdings, message.num_restarts
+            self.totals = dict(message.totals)
+            for charge in message.charges:
+                self.on_charge(charge)
+        elif isinstance(message, VoicesChanged):
+            self.on_voices_changed()
+
+    def _send(self, message: Message) -> None:
+        if not self._writer.transport.is_closing():
+            self._writer.write(encode(message))

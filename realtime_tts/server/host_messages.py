@@ -1,0 +1,158 @@
+"""What a host process and its gateways tell each other. Pure: bytes in, messages out; msgpack, one array a message."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import Any
+
+import msgpack
+
+from realtime_tts.errors import WireError
+
+_MAX_BYTES = 16 * 1024 * 1024
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Holdings:
+    """What one gateway holds, or several together; each by the name of a key, `tokens` by a token's id.
+
+    Attributes:
+        sessions, waiting, lost: sessions; sockets that have none yet; sessions whose client is waited for.
+        speaking: contexts that have work at the engine.
+    """
+
+    sessions: Counter[str] = dataclasses.field(default_factory=Counter)
+    waiting: Counter[str] = dataclasses.field(default_factory=Counter)
+    lost: Counter[str] = dataclasses.field(default_factory=Counter)
+    speaking: Counter[str] = dataclasses.field(default_factory=Counter)
+    tokens: Counter[str] = dataclasses.field(default_factory=Counter)
+
+    def __add__(self, other: Holdings) -> Holdings:
+        names = [field.name for field in dataclasses.fields(self)]
+        return Holdings(*(getattr(self, name) + getattr(other, name) for name in names))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Charge:
+    """Characters that a key, and a token of it, have used since the last time this was told."""
+
+    tenant: str
+    token: str
+    max_chars_per_minute: int  # of the token
+    num_chars: int
+
+
+# ---- host → gateway ----------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Begin:
+    """First of all. Settings as maps of the fields of `EngineConfig` and `ServerConfig`; `index`: of this gateway."""
+
+    engine: dict[str, Any]
+    server: dict[str, Any]
+    worker_names: list[str]
+    index: int
+    num_gateways: int
+    url: str
+    metrics_port: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerReady:
+    """A worker takes clients at this socket."""
+
+    name: str
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerLost:
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Others:
+    """What all other gateways hold and have used, and the engine's counters; told when it changes."""
+
+    holdings: Holdings
+    charges: list[Charge]
+    num_restarts: int
+    totals: dict[str, int]
+
+
+# ---- gateway → host ----------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Serving:
+    """Ready for clients; `rows`: what a person at the terminal is told of the server, once."""
+
+    rows: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """What this gateway holds, told when it changes, and twice a second as a sign of life.
+
+    Attributes:
+        num_given: connections that it was given so far.
+        num_open: those that are open now.
+    """
+
+    holdings: Holdings
+    charges: list[Charge]
+    num_given: int
+    num_open: int
+
+
+# ---- both ways ---------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VoicesChanged:
+    """There is news in the directory of voices."""
+
+
+Message = Begin | WorkerReady | WorkerLost | Others | Serving | Report | VoicesChanged
+_TYPES: dict[str, type[Any]] = {
+    cls.__name__: cls for cls in (Begin, WorkerReady, WorkerLost, Others, Serving, Report, VoicesChanged)
+}
+
+
+def encode(message: Message) -> bytes:
+    packed: bytes = msgpack.packb([type(message).__name__, _fields(message)], default=_fields)
+    return packed
+
+
+def _fields(item: Any) -> dict[str, Any]:
+    return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+
+
+class Decoder:
+    """Incremental: `feed` any split of the byte stream, get whole messages.
+
+    Raises:
+        WireError: what is no message. The connection cannot be used after it.
+    """
+
+    def __init__(self) -> None:
+        self._unpacker = msgpack.Unpacker(max_buffer_size=_MAX_BYTES)
+
+    def feed(self, data: bytes) -> list[Message]:
+        try:
+            self._unpacker.feed(data)
+            return [_message(*item) for item in self._unpacker]
+        except Exception as error:
+            raise WireError(f"what cannot be understood: {type(error).__name__}") from error
+
+
+def _message(name: str, fields: dict[str, Any]) -> Message:
+    if "holdings" in fields:
+        fields["holdings"] = Holdings(
+            *(Counter(fields["holdings"][field.name]) for field in dataclasses.fields(Holdings))
+        )
+        fields["charges"] = [Charge(**charge) for charge in fields["charges"]]
+    message: Message = _TYPES[name](**fields)
+    return message

@@ -1,0 +1,49 @@
+"""What a gateway knows of the other gateways of its host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from realtime_tts.server.host_messages import Charge, Holdings
+
+_SESSION = re.compile(r"s(\d{1,4})_.+", re.DOTALL)
+
+
+def session_name(index: int, secret: str) -> str:
+    """The id of a session of the gateway with this index."""
+    return f"s{index}_{secret}"
+
+
+def owner_of(session_id: str) -> int | None:
+    """The index of the gateway that has named a session; None for what is no name of ours."""
+    found = _SESSION.fullmatch(session_id)
+    return int(found[1]) if found else None
+
+
+class Neighbours:
+    """None: a gateway that is alone.
+
+    Attributes:
+        index: which of the host's gateways this one is.
+        others: what all others hold.
+        on_charge: called with what another one has charged.
+        on_voices_changed: called when another one has changed the directory of voices.
+    """
+
+    index = 0
+    others = Holdings()
+
+    def __init__(self) -> None:
+        self.on_charge: Callable[[Charge], None] = lambda charge: None
+        self.on_voices_changed: Callable[[], None] = lambda: None
+
+    def charge(self, charge: Charge) -> None:
+        """Tell the others what has been charged here."""
+
+    def voices_changed(self) -> None:
+        """Tell the others to look."""
+
+    def give(self, session_id: str, connection: int, received: bytes) -> bool:
+        """Hand a connection, by its descriptor, to the gateway whose session this is; False: it is nobody's."""
+        return False
