@@ -214,6 +214,8 @@ class Host:
             server = dataclasses.replace(server, token_secret_file=secret)
         if server.voices_dir == "none":
             server = dataclasses.replace(server, voices_dir=os.path.join(path, "voices"))
+        threads = server.encoder_threads or max(1, min(8, (os.cpu_count() or 1) // server.gateways))
+        server = dataclasses.replace(server, encoder_threads=threads)
         share = -(-max_connections(server.max_connections) // server.gateways) if server.max_connections else 0
         return dataclasses.replace(settings, server=dataclasses.replace(server, max_connections=share))
 

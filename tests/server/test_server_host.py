@@ -236,6 +236,7 @@ def is_alive(pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 async def test_a_killed_host_leaves_nobody(start_server: Callable[..., ServerProcess]) -> None:
     """And its next start clears away the files."""
     server = start_server(gateways=2, max_late_ms=0)
@@ -248,6 +249,7 @@ async def test_a_killed_host_leaves_nobody(start_server: Callable[..., ServerPro
     clear_leftovers()  # the fixture around this test would find them
 
 
+@pytest.mark.slow
 async def test_a_killed_worker_costs_only_its_own_contexts_and_sigterm_drains_all_gateways(
     start_server: Callable[..., ServerProcess],
 ) -> None:
