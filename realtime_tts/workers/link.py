@@ -66,7 +66,8 @@ class WorkerLink:
             try:
                 await self._converse()
             except (OSError, RealtimeTTSError) as error:
-                logger.warning("the connection to a worker broke: %s", type(error).__name__)
+                # Its supervisor warns if that was no end that was asked for.
+                logger.info("the connection to a worker broke: %s", type(error).__name__)
             except Exception as error:
                 logger.error("a link failed: %s at %s", type(error).__name__, stack_of(error))
             was_ready = self._is_ready

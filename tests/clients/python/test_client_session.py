@@ -374,7 +374,7 @@ async def test_a_cancel_while_the_line_is_down_is_said_when_it_is_back() -> None
         assert [packet async for packet in context] == []
 
 
-async def test_a_forgotten_session_fails_what_had_begun_and_starts_the_rest_again() -> None:
+async def test_a_forgotten_session_goes_on_in_a_new_one() -> None:
     async def first(connection: Connection) -> None:
         await connection.begin()
         await connection.read("text")
@@ -396,11 +396,11 @@ async def test_a_forgotten_session_fails_what_had_begun_and_starts_the_rest_agai
         await anext(received)
         new = session.speak("Again.", context_id="new")
         assert np.array_equal(await samples_of(new), whole_ramp(2))
-        with pytest.raises(client.ConnectionLost) as caught:
-            await anext(received)
-        assert caught.value.retryable
-        assert old.spoken is not None
-        assert voice.texts == {"new": "Again."}
+        rest = [packet async for packet in received]
+        assert [packet.start_ms for packet in rest] == [20.0, 40.0]  # behind what came of the first session
+        assert old.done is not None
+        assert old.done.audio_ms == 60.0
+        assert voice.texts == {"old": "Hello.", "new": "Again."}
 
 
 async def test_lost_messages_are_a_typed_gap() -> None:
