@@ -59,7 +59,7 @@ def index_of(session_id: str | None) -> int:
 
 async def metric(host: ServerProcess, name: str) -> float:
     """Summed over its labels; asked on a new connection, thus of any gateway."""
-    async with httpx.AsyncClient(base_url=host.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=PATIENT_S) as http:
         lines = (await http.get("/metrics")).text.splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"realtime_tts_{name}"))
 
@@ -67,7 +67,7 @@ async def metric(host: ServerProcess, name: str) -> float:
 async def until_free(host: ServerProcess) -> None:
     """No session of an earlier test is left."""
     end = time.monotonic() + PATIENT_S
-    async with httpx.AsyncClient(base_url=host.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=PATIENT_S) as http:
         while (await http.get("/readyz")).json().get("sessions") != 0:
             assert time.monotonic() < end
             await asyncio.sleep(0.05)
@@ -124,7 +124,7 @@ async def test_limits_are_the_hosts(host: ServerProcess) -> None:
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(16):
             await start_session(await stack.enter_async_context(open_stream(host.ws_url)))
-        async with httpx.AsyncClient(base_url=host.url, trust_env=False) as http:
+        async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=PATIENT_S) as http:
             while (await http.get("/readyz")).json()["sessions"] != 16:  # news takes some milliseconds
                 await asyncio.sleep(0.01)
         with pytest.raises(InvalidStatus) as caught:
@@ -196,7 +196,7 @@ class Stream:
 async def test_a_voice_added_at_one_gateway_is_known_at_all(host: ServerProcess) -> None:
     """Soon: they are told at once, and look."""
     files, fields = {"reference": ("r.wav", wav(said("slt")))}, {"name": "mine", "consent": "true"}
-    async with httpx.AsyncClient(base_url=host.url, trust_env=False, headers={"connection": "close"}) as http:
+    async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=PATIENT_S, headers={"connection": "close"}) as http:
         added = await http.post("/v1/voices", files=files, data=fields)
         assert added.status_code == 201, added.text
         known: Counter[bool] = Counter()
