@@ -196,7 +196,9 @@ class Stream:
 async def test_a_voice_added_at_one_gateway_is_known_at_all(host: ServerProcess) -> None:
     """Soon: they are told at once, and look."""
     files, fields = {"reference": ("r.wav", wav(said("slt")))}, {"name": "mine", "consent": "true"}
-    async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=PATIENT_S, headers={"connection": "close"}) as http:
+    async with httpx.AsyncClient(
+        base_url=host.url, trust_env=False, timeout=PATIENT_S, headers={"connection": "close"}
+    ) as http:
         added = await http.post("/v1/voices", files=files, data=fields)
         assert added.status_code == 201, added.text
         known: Counter[bool] = Counter()
