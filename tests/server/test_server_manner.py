@@ -39,7 +39,7 @@ async def spoken(gateway: GatewayHarness, *texts: str, **params: object) -> Stre
         for text in texts:
             await client.send("text", context_id="c", text=text, audio=PCM, params={"seed": 3, **params})
         await client.send("end", context_id="c")
-        await client.until_terminal("c", 20)
+        await client.until_terminal("c", 30)
     return client
 
 
@@ -73,10 +73,10 @@ async def test_malformed_ssml_fails_its_context_and_no_other(gateway: GatewayHar
         await client.send("text", context_id="b", text="Fine.", audio=PCM)
         await client.send("end", context_id="a")
         await client.send("end", context_id="b")
-        failed = await client.until_terminal("a")
+        failed = await client.until_terminal("a", 30)
         assert (failed["type"], failed["code"], failed["retryable"]) == ("context.failed", "bad_ssml", False)
         assert "character" in failed["message"]
-        assert (await client.until_terminal("b"))["type"] == "context.done"
+        assert (await client.until_terminal("b", 30))["type"] == "context.done"
 
 
 async def test_what_cannot_be_asked_for_is_refused(gateway: GatewayHarness) -> None:
@@ -90,7 +90,7 @@ async def test_what_cannot_be_asked_for_is_refused(gateway: GatewayHarness) -> N
             ({"lexicon": {f"w{number}": "x" for number in range(101)}}, "bad_lexicon"),
         ):
             await client.send("text", context_id="c", text="Hello.", params=params)
-            assert (await client.until("error"))["code"] == code
+            assert (await client.until("error", 30))["code"] == code
 
 
 def test_over_http_malformed_ssml_is_refused_before_a_sound(gateway: GatewayHarness) -> None:
@@ -123,5 +123,5 @@ async def test_lexicons_of_the_server_and_of_a_key(tmp_path: Path) -> None:
             async with open_stream(gateway.ws_url, additional_headers={"Authorization": f"Bearer {each}"}) as client:
                 await client.send("text", context_id="c", text="Ask Nginx.", audio=PCM)
                 await client.send("end", context_id="c")
-                lengths.append((await client.until_terminal("c"))["audio_ms"])
+                lengths.append((await client.until_terminal("c", 30))["audio_ms"])
     assert lengths[0] > 2 * lengths[1]
