@@ -122,7 +122,8 @@ function typeOf(value) {
  * @property {number} [frame_ms]
  * @property {number} [bitrate] bits per second, Opus only
  */
-/** @typedef {{cfg?: number, steps?: number, seed?: number, language?: string, instructions?: string,
+/** @typedef {{cfg?: number, steps?: number, seed?: number, language?: string, instructions?: string, volume?: number,
+ *   sentence_pause_ms?: number, lexicon?: Record<string, string>, text_type?: 'auto' | 'text' | 'ssml',
  *   mode?: "live"|"clause", speed?: number, adapter?: string}} SpeechParams */
 
 const build = (type, fields) => JSON.stringify({ type, ...fields }); // undefined fields do not get onto the wire

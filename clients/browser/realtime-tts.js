@@ -42,7 +42,7 @@ const UNKNOWN = { state: 'unknown', received_chars: 0, num_flushes: 0, ended: fa
  * @typedef {object} Options
  * @property {string} [apiKey] where the server wants one
  * @property {string | OwnVoice} [voice] default voice of the session: a name or an id, or recordings to make one of
- * @property {protocol.SpeechParams} [params] cfg, steps, seed, language
+ * @property {protocol.SpeechParams} [params] of the native protocol: seed, speed, volume, lexicon …
  * @property {Partial<protocol.AudioFormat> & {codec?: 'auto' | 'opus' | 'pcm_s16le'}} [audio] `auto`: Opus where the
  *   browser decodes it, else PCM
  * @property {boolean} [playback] false: no AudioContext; take samples from the contexts' `audio` events

@@ -19,6 +19,7 @@ def spoken(tts: TTS, text: str, **options: object) -> np.ndarray:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_recogniser_hears_what_a_lexicon_says(tts: TTS, recogniser: Recogniser) -> None:
     with_it, without = 0, 0
     for word, respelling in NONSENSE.items():
@@ -33,6 +34,7 @@ def test_a_recogniser_hears_what_a_lexicon_says(tts: TTS, recogniser: Recogniser
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_digits_that_are_spelt_out_are_heard_one_by_one(tts: TTS, recogniser: Recogniser) -> None:
     ssml = '<speak>The number is <say-as interpret-as="digits">472</say-as>.</speak>'
     heard = plain_words(recogniser.transcribe(spoken(tts, ssml), tts.sample_rate)).split()

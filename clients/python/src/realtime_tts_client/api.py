@@ -35,7 +35,7 @@ def connect(
         voice, audio, params: defaults of the contexts (None: the server's; its audio is Opus at 48 kHz).
             An `OwnVoice` is made for this session and deleted with it.
             params: `cfg`, `steps`, `seed`, `language`, `instructions`, `mode`, `speed`, `volume`, `sentence_pause_ms`,
-                `lexicon`, `adapter`.
+                `lexicon`, `text_type`, `adapter`.
         api_key: if the server wants one.
         playback: what the server is told of the listener, which sets the pace. `realtime`: packets are heard one
             after the other once you have taken them. `consumed`: what you take counts as heard, as fast as you like.
