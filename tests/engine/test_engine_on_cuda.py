@@ -7,11 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from random_adapters import adapter_tensors, write_adapter
 
 import realtime_tts
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.program import Program
 from realtime_tts.engine.setup import EngineOptions, make_engine
+from realtime_tts.model.adapted import AdapterLimits
+from realtime_tts.model.adapter_file import read_adapter
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.workers import frames
 
@@ -118,6 +121,38 @@ def test_the_gpu_says_what_the_cpu_says(starter: LoadedModel) -> None:
     for number in range(len(TEXTS)):
         close(gpu.pcm(number), cpu.pcm(number), 3e-2)
     assert gpu.positions() == pytest.approx(cpu.positions(), abs=0.05)
+
+
+def test_two_adapters_and_none_in_one_batch_say_what_they_say_on_the_cpu(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="needs triton")
+    limits = AdapterLimits(max_adapters=3, max_rank=8)
+    whose = [(None, "first", "second")[number % 3] for number in range(len(TEXTS))]
+    said: list[Voices] = []
+    for device in ("cuda", "cpu"):
+        loaded = load_model(STARTER, device, torch.float32)
+        room = {"max_adapters": limits.max_adapters, "max_adapter_rank": limits.max_rank}
+        voices = Voices(loaded, device=device, **room)
+        for seed, name in enumerate(("first", "second")):
+            tensors = adapter_tensors(loaded.model, seed)
+            quiet = {key: 0.2 * tensor if key.endswith("B") else tensor for key, tensor in tensors.items()}
+            directory = write_adapter(tmp_path / device / name, quiet)
+            voices.engine.post(read_adapter(name, directory, loaded.model, limits))
+        for number, name in enumerate(whose):
+            voices.say(number, adapter=name, **({"steps": 4} if number in (2, 5) else {}))
+            voices.engine.step()
+        voices.run()
+        said.append(voices)
+    gpu, cpu = said
+    assert gpu.engine.runner._adapted_programs.flow.sizes == gpu.engine.runner.programs.flow.sizes != ()
+    for number in range(len(TEXTS)):
+        close(gpu.pcm(number), cpu.pcm(number), 3e-2)
+    alone = Voices(load_model(STARTER, "cuda", torch.float32))  # without room for any
+    alone.say(0)
+    gpu.sent.clear()
+    gpu.say(0)
+    for voices in (alone, gpu):
+        voices.run()
+    assert np.array_equal(gpu.pcm(0), alone.pcm(0))  # by the graphs of those who have none
 
 
 def test_plain_torch_serves_as_well(starter: LoadedModel) -> None:
