@@ -78,13 +78,13 @@ def serialize(message: ServerMessage) -> str | bytes:
             Text("c", "a", "v", None, SpeechParams(seed=5, mode="live")),
         ),
         (
-            '{"type":"text","context_id":"c","text":"a","params":{"volume":0.5,"sentence_pause_ms":250,'
+            '{"type":"text","context_id":"c","text":"a","params":{"volume":0.5,"sentence_pause_ms":250,"adapter":"",'
             '"lexicon":{"nginx":"engine x","\\ud800":"b"}}}',
             Text(
                 "c",
                 "a",
                 params=SpeechParams(
-                    volume=0.5, sentence_pause_ms=250.0, lexicon=(("nginx", "engine x"), ("\ufffd", "b"))
+                    volume=0.5, sentence_pause_ms=250.0, adapter="", lexicon=(("nginx", "engine x"), ("\ufffd", "b"))
                 ),
             ),
         ),
