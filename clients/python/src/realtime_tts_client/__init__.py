@@ -9,6 +9,8 @@ from realtime_tts_client.api import connect, synthesize
 from realtime_tts_client.context import Context
 from realtime_tts_client.errors import (
     AdapterNotFound,
+    BadLexicon,
+    BadSSML,
     ConnectionFailed,
     ConnectionLost,
     ContextClosed,
@@ -50,6 +52,8 @@ __version__ = "0.1.0"
 __all__ = [
     "AdapterNotFound",
     "AudioFormat",
+    "BadLexicon",
+    "BadSSML",
     "ConnectionFailed",
     "ConnectionLost",
     "Context",

@@ -9,6 +9,7 @@ RealtimeTTSError
 └── ServerError                 the server said no: `code`, `retryable`, `field`
     ├── InvalidRequest          this program's mistake
     │   ├── InvalidMessage  VoiceNotFound  AdapterNotFound  TextTooLong  RequestTooLarge
+    │   ├── BadLexicon  BadSSML
     │   └── UnsupportedAudioFormat  UnsupportedLanguage  ContextClosed
     ├── Unauthorized  Forbidden
     ├── LimitExceeded
@@ -91,6 +92,14 @@ class VoiceNotFound(InvalidRequest):
 
 class AdapterNotFound(InvalidRequest):
     code = "adapter_not_found"
+
+
+class BadLexicon(InvalidRequest):
+    code = "bad_lexicon"
+
+
+class BadSSML(InvalidRequest):
+    code = "bad_ssml"
 
 
 class TextTooLong(InvalidRequest):
