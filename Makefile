@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 AGENTS_VENV ?= .venv-agents
 CLIENTS_VENV ?= .venv-clients
+RAY_VENV ?= .venv-ray
 BIN := $(VENV)/bin
 VENDORS := tests/clients/vendors
 ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help environments serve test test-slow test-agents test-livekit-suite test-clients lint lint-agents format bench lock \
+.PHONY: help environments serve test test-slow test-agents test-livekit-suite test-clients test-ray lint lint-agents format bench lock \
   lock-clients clean
 
 help: ## show this list
@@ -39,6 +40,9 @@ test-livekit-suite: $(VENV)/.dev $(AGENTS_VENV)/.agents ## LiveKit's own tests o
 	  -c 'import livekit.agents; print(livekit.agents.__version__)') https://github.com/livekit/agents $$clone && \
 	  SERVER_PYTHON=$(abspath $(BIN)/python) $(AGENTS_VENV)/bin/python -m benchmarks.livekit_suite $$clone $(ARGS)
 
+test-ray: $(VENV)/.dev $(RAY_VENV)/.ray ## replicas on Ray Serve that come, go and fail under load, Ray in an environment of its own
+	RAY_PYTHON=$(abspath $(RAY_VENV)/bin/python) $(BIN)/python -m pytest tests/deploy/test_deploy_ray.py -m slow --timeout 600 $(ARGS)
+
 lint: $(VENV)/.dev ## format check, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -64,6 +68,8 @@ lock: ## resolve all requirements*.lock anew (needs uv)
 	uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --upgrade \
 	  $(addprefix --no-emit-package ,realtime-tts-client livekit-plugins-realtime-tts pipecat-realtime-tts) \
 	  agents/requirements.in -o agents/requirements.lock
+	uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
+	  --config-file lock.toml --upgrade --extra ray -c requirements.lock pyproject.toml -o deploy/ray/requirements.lock
 
 lock-clients: ## resolve the versions of other services' clients anew (needs uv and npm)
 	uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
@@ -71,7 +77,7 @@ lock-clients: ## resolve the versions of other services' clients anew (needs uv 
 	cd $(VENDORS) && npm update --package-lock-only --omit-lockfile-registry-resolved
 
 clean: ## remove the environments and caches
-	rm -rf $(VENV) $(AGENTS_VENV) $(CLIENTS_VENV) $(VENDORS)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(AGENTS_VENV) $(CLIENTS_VENV) $(RAY_VENV) $(VENDORS)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' \
@@ -100,6 +106,13 @@ $(CLIENTS_VENV)/.clients: $(VENDORS)/requirements.lock
 	  || { echo "The clients need Python 3.11 to 3.13; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(CLIENTS_VENV)
 	$(CLIENTS_VENV)/bin/python -m pip install -r $(VENDORS)/requirements.lock
+	@touch $@
+
+$(RAY_VENV)/.ray: deploy/ray/requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+	  || { echo "Ray's lock needs Python 3.11 to 3.13; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(RAY_VENV)
+	$(RAY_VENV)/bin/python -m pip install -r deploy/ray/requirements.lock
 	@touch $@
 
 # Where npm reaches no registry, the JavaScript clients are skipped, which the tests' summary says.

@@ -39,7 +39,7 @@ async def run(settings: Settings, workers: WorkerPool) -> None:
 
 
 def main() -> None:
-    settings = load_settings(json.loads(sys.argv[1]), {**os.environ, "REALTIME_TTS_PORT": "0"})
+    settings = load_settings(json.loads(sys.argv[1]), {"REALTIME_TTS_PORT": "0", **os.environ})
     configure_logging(settings.server.log_level, settings.server.log_format)
     worker_options = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
     num_workers = worker_options.pop("num_workers", 1)

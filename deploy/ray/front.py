@@ -1,0 +1,132 @@
+"""HAProxy before the replicas: new servers and old ones are told to it while it runs, without a new start.
+
+It takes as many connections as the process may open files (`ulimit -n`), two for each socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from deploy.ray.directory import Entry
+
+_START_S = 10.0
+_CONFIGURATION = """\
+global
+    stats socket {control} mode 600 level admin
+    hard-stop-after {drain_s}s
+
+defaults
+    mode http
+    timeout connect 2s
+    timeout client 60s
+    timeout server 60s
+    timeout tunnel 60s  # an open socket is pinged every 10 s
+    timeout http-request 10s
+    option redispatch 1
+    retries 3
+    # A handshake that one refuses since it is full, or drains, is asked of the next.
+    retry-on conn-failure empty-response 503
+    # What it says itself has the form of the servers' own problems.
+    http-error status 502 {lost}
+    http-error status 503 {nobody}
+    http-error status 504 {lost}
+
+frontend speech
+    bind {host}:{port}{tls}
+    http-request deny deny_status 404 if {{ path /metrics }}
+    default_backend hosts
+
+backend hosts
+    # Who adds ?sticky=<anything of his own> to the address comes back to the same host; the others go in turn.
+    balance url_param sticky
+    hash-type consistent
+    hash-balance-factor 150
+    option httpchk
+    http-check send meth GET uri /readyz ver HTTP/1.1 hdr Host localhost
+    http-check expect status 200
+    default-server check inter 500ms fall 2 rise 1 init-addr none
+    server-template host 1-{num_slots} 127.0.0.1:1 disabled
+"""
+
+
+def _answer(code: str, message: str) -> str:
+    problem = json.dumps({"code": code, "message": message, "retryable": True})
+    return f"content-type application/json string '{problem}' hdr Retry-After 1"
+
+
+class Front:
+    """One HAProxy process.
+
+    Args:
+        program: the HAProxy binary. certificate: a PEM file with key and chain; "": no TLS here.
+    """
+
+    def __init__(self, program: str, host: str, port: int, num_slots: int, certificate: str, drain_s: float) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="front-")
+        self._control = Path(self._directory.name) / "control"
+        self._slots: dict[int, tuple[str, int]] = {}  # those in use
+        configuration = Path(self._directory.name) / "haproxy.cfg"
+        configuration.write_text(
+            _CONFIGURATION.format(
+                lost=_answer("engine_lost", "the server was lost"),
+                nobody=_answer("overloaded", "no server is ready"),
+                control=self._control,
+                host=host,
+                port=port,
+                num_slots=num_slots,
+                drain_s=round(drain_s),
+                tls=f" ssl crt {certificate}" if certificate else "",
+            )
+        )
+        self._process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "USR1", "--", program, "-db", "-f", str(configuration)]
+        )
+        end_s = time.monotonic() + _START_S
+        while not self._control.exists():
+            self.check()
+            if time.monotonic() > end_s:
+                raise RuntimeError("HAProxy did not start")
+            time.sleep(0.02)
+
+    def check(self) -> None:
+        """Raises RuntimeError: it has ended."""
+        if (status := self._process.poll()) is not None:
+            raise RuntimeError(f"HAProxy ended with status {status}")
+
+    def follow(self, entries: Iterable[Entry]) -> None:
+        """These are the servers from now on. Sockets to one that is none of them any more stay open."""
+        wanted = {entry.slot: (entry.host, entry.port) for entry in entries}
+        for slot in self._slots.keys() - wanted.keys():
+            self._set(slot, "state drain")
+            del self._slots[slot]
+        for slot, (host, port) in wanted.items():
+            if self._slots.get(slot) != (host, port):
+                self._set(slot, f"addr {host} port {port}")
+                self._set(slot, "state ready")
+                self._slots[slot] = (host, port)
+
+    def close(self) -> None:
+        """Take nobody new; end when all sockets have ended."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(10)  # SIGUSR1
+        self._directory.cleanup()
+
+    def _set(self, slot: int, what: str) -> None:
+        """Raises OSError: it does not answer. RuntimeError: it will not."""
+        with socket.socket(socket.AF_UNIX) as control:
+            control.settimeout(2.0)
+            control.connect(str(self._control))
+            control.sendall(f"set server hosts/host{slot} {what}\n".encode())
+            answer = b""
+            while part := control.recv(4096):
+                answer += part
+        # A changed address is told in words, a changed state not at all.
+        if answer.strip() and not (what.startswith("addr") and b"changed" in answer):
+            raise RuntimeError(f"HAProxy does not set {what}: {answer.decode().strip()}")

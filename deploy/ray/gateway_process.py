@@ -1,0 +1,110 @@
+"""One `realtime-tts serve` as a child of a replica: started, asked how it is, drained. Linux."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_ASK_S = 2.0
+_POLL_S = 0.1
+_GAUGE = re.compile(r"^realtime_tts_engine_(\w+) ([0-9.e+]+)$", re.M)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Streams that are being spoken, wait or are ahead of their listeners; and how many there may be."""
+
+    streams: float
+    capacity: float
+
+
+class GatewayProcess:
+    """A server on a free port of an address of this machine, with a keeper: when whoever started it dies, it drains.
+
+    Args:
+        command: what starts a server; its settings are told through the environment.
+        host: where it listens. Beyond loopback it needs keys, as any server.
+        settings: more of them, by the names of their environment variables.
+    """
+
+    def __init__(self, command: Sequence[str], host: str, settings: Mapping[str, str], drain_s: float) -> None:
+        self.host, self.port = host, _free_port(host)
+        metrics_port = _free_port("127.0.0.1")
+        self._metrics_port = self.port if host == "127.0.0.1" else metrics_port
+        environment = {
+            **os.environ,
+            **settings,
+            "REALTIME_TTS_HOST": host,
+            "REALTIME_TTS_PORT": str(self.port),
+            "REALTIME_TTS_METRICS_HOST": "127.0.0.1",
+            "REALTIME_TTS_METRICS_PORT": str(metrics_port),
+            "REALTIME_TTS_DRAIN_TIMEOUT_S": str(drain_s),
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("keeper.py")), str(drain_s), *command],
+            env=environment,
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # what ends the replica's process group is not for it
+        )
+
+    async def until_ready(self, timeout_s: float) -> None:
+        """Raises RuntimeError: it ended instead, or it took longer."""
+        end_s = time.monotonic() + timeout_s
+        while not await self._answers("/readyz"):
+            self._check_running()
+            if time.monotonic() > end_s:
+                raise RuntimeError(f"the server was not ready after {timeout_s:.0f} s")
+            await asyncio.sleep(_POLL_S)
+
+    async def check(self) -> None:
+        """Raises RuntimeError: it has ended, or says that a part of it has failed."""
+        self._check_running()
+        if not await self._answers("/healthz"):
+            raise RuntimeError("the server is not healthy")
+
+    async def occupancy(self) -> Occupancy:
+        """Raises OSError: it does not answer."""
+        text = await asyncio.to_thread(_get, f"http://127.0.0.1:{self._metrics_port}/metrics")
+        gauges = {name: float(value) for name, value in _GAUGE.findall(text)}
+        held = gauges["running"] + gauges["parked"]
+        return Occupancy(held + gauges["waiting"], held + gauges["free_slots"])
+
+    async def drain(self) -> None:
+        """Let running speech end, and it with it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await asyncio.to_thread(self._process.wait)
+
+    def _check_running(self) -> None:
+        if (status := self._process.poll()) is not None:
+            raise RuntimeError(f"the server ended with status {status}")
+
+    async def _answers(self, path: str) -> bool:
+        try:
+            await asyncio.to_thread(_get, f"http://{self.host}:{self.port}{path}")
+        except OSError:
+            return False
+        return True
+
+
+def _get(url: str) -> str:
+    # Its own names are let in without a key, whatever address it listens on.
+    request = urllib.request.Request(url, headers={"Host": "localhost"})
+    with urllib.request.urlopen(request, timeout=_ASK_S) as response:
+        return str(response.read().decode())
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
