@@ -95,10 +95,13 @@ def test_who_is_refused_and_who_is_lost_is_told_by_code() -> None:
         with ServerLoad(target) as load:
             load.turn_s = 5.0
             arrivals = [Arrival(number, 0.05 * number, 1.0, judged=True) for number in range(6)]
-            ender = threading.Timer(2.0, gateway.server.handle_exit, (signal.SIGTERM, None))
-            ender.start()
+
+            def end(now: dict[str, int]) -> None:
+                if now["errors"] and not gateway.server.should_exit:
+                    gateway.server.handle_exit(signal.SIGTERM, None)
+
+            load.on_now = end
             heard = load.open_loop(arrivals)
-            ender.join()
     codes = [stream.error for stream in heard]
     assert "overloaded" in codes
     assert CUT_OFF in codes

@@ -23,7 +23,7 @@ def say(**what: object) -> None:
 
 def main() -> None:
     given = json.loads(sys.argv[1])
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as directory:
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as directory:
         ray.init(
             num_cpus=8,  # of which none is used while nobody speaks
             include_dashboard=False,
