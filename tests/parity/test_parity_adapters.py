@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from adapter_config import ADAPTED, CONFIG
-from conftest import GOLDENS, Golden
 from generation import new_runner, run
 from golden_inputs import NUM_FLOW_STEPS
 from random_checkpoints import random_weight
@@ -51,7 +50,7 @@ def adapted(golden, directory, tensors, config, *, is_captured):
 def test_an_adapter_is_what_the_references_own_layers_make_of_it(golden, tmp_path, is_captured):
     theirs = {
         key.removeprefix(f"{golden.name}."): value
-        for key, value in load_file(GOLDENS / "adapters.safetensors").items()
+        for key, value in load_file(Path(__file__).parent / "goldens" / "adapters.safetensors").items()
         if key.startswith(f"{golden.name}.")
     }
     shapes = {}
@@ -59,7 +58,7 @@ def test_an_adapter_is_what_the_references_own_layers_make_of_it(golden, tmp_pat
         shapes |= {f"{layer}.lora_A": (CONFIG["r"], num_in), f"{layer}.lora_B": (num_out, CONFIG["r"])}
     tensors = {key: random_weight(key, shape) for key, shape in shapes.items()}
     model, bank = adapted(golden, tmp_path, tensors, CONFIG, is_captured=is_captured)
-    case = Golden(golden.name, golden.loaded, {f"continuation.{key}": value for key, value in theirs.items()})
+    case = golden._replace(tensors={f"continuation.{key}": value for key, value in theirs.items()})
     with bank.using(torch.tensor([1])):
         ours = spoken(case, model)
     plain = spoken(case, golden.loaded.model)
@@ -75,7 +74,7 @@ def test_an_adapter_beside_the_weights_equals_merged_weights(golden, tmp_path, i
     # Quantised so finely that a number next to a boundary, on its other side by rounding, is no other number.
     loaded = copy.deepcopy(golden.loaded)
     loaded.model.fsq_layer.scale = 2**16
-    golden = Golden(golden.name, loaded, golden.tensors)
+    golden = golden._replace(loaded=loaded)
     tensors = adapter_tensors(loaded.model, seed=1, mlp=True)
     model, bank = adapted(golden, tmp_path, tensors, EVERYTHING, is_captured=is_captured)
     merged = copy.deepcopy(loaded.model)
