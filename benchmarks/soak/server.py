@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from realtime_tts.cli.engine import make_engine
+from realtime_tts.cli.engine import make_workers
 from realtime_tts.config_loader import load_settings
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.logs import configure_logging
@@ -71,7 +71,7 @@ def main() -> None:
         flags = [str(part) for option in options["worker"].items() for part in option]
         engine = EngineClient([WorkerSpec((sys.executable, str(_FAKE_WORKER), *flags))], SupervisorConfig())
     else:
-        engine = make_engine(settings.engine)
+        engine = EngineClient(make_workers(settings.engine))
     path = Path(options["census"])
     kept: list[asyncio.Task[None]] = []  # the loop holds tasks weakly
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is something to count
