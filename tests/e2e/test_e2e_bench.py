@@ -29,15 +29,18 @@ def test_the_command_measures_a_server_that_runs(server: RunningServer, tmp_path
 
 
 def test_what_is_given_up_leaves_nothing_behind(server: RunningServer) -> None:
-    target = Target(server.stream_url, server, 2, 15, {})
+    target = Target(server.stream_url, server.watched, 2, 15, {})
     with ServerLoad(target) as load:
         load.turn_s = 5.0
         arrivals = [Arrival(number, 0.0 if number < 8 else 600.0, 1.0, judged=True) for number in range(12)]
         heard = load.open_loop(arrivals, Bar(first_audio_s=1e-6), expected=1)
         assert len(heard) == len(arrivals)
         assert sum(stream.error == GAVE_UP for stream in heard) >= 4
-        usage = load.usage
+        assert load.account is not None
+        usage = load.account.usage
     assert usage.engine is not None  # said in heartbeats only, so it may be 0 over such a short time
     assert usage.machine is not None
     assert usage.machine > 0
+    assert usage.gateway_cores is not None
+    assert usage.worker_cores is not None
     assert "realtime_tts_sessions 0.0" in server.get("/metrics")
