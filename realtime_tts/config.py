@@ -157,6 +157,9 @@ class ServerConfig:
         "and for what use.",
         choices=("off", "attested", "required"),
     )
+    provenance: bool = setting(
+        True, "Files that are made say that they are synthetic speech, by which model and in which voice."
+    )
     max_voices_per_key: int = setting(100, "Voices that one API key may add.", minimum=0)
 
     max_connections: int = setting(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from realtime_tts.audio.av_threads import one_processor
+from realtime_tts.audio.provenance import Provenance
 from realtime_tts.audio.samples import as_f32le
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ _WAVE_TAGS = {"pcm_s16le": (1, 2), "pcm_f32le": (3, 4), "alaw": (6, 1), "mulaw":
 _UNKNOWN_LENGTH = 0xFFFFFFFF
 
 
-def wav_header(sample_rate: int, codec: str = "pcm_s16le", num_samples: int | None = None) -> bytes:
+def wav_header(
+    sample_rate: int, codec: str = "pcm_s16le", num_samples: int | None = None, provenance: Provenance | None = None
+) -> bytes:
     """Header of a mono WAV file; samples in `codec` follow it.
 
     `num_samples` None: the length is not known yet. Both lengths are then the largest there are, which players and
@@ -33,6 +36,8 @@ def wav_header(sample_rate: int, codec: str = "pcm_s16le", num_samples: int | No
     chunks = b"fmt " + struct.pack("<I", len(fmt)) + fmt
     if tag != 1 and num_samples is not None:  # required of formats that are not integer PCM
         chunks += struct.pack("<4sII", b"fact", 4, num_samples)
+    if provenance is not None:
+        chunks += provenance.wav_chunk
     padding = data_bytes % 2  # chunks begin at even offsets
     riff_bytes = _UNKNOWN_LENGTH if num_samples is None else 4 + len(chunks) + 8 + data_bytes + padding
     return b"RIFF" + struct.pack("<I", riff_bytes) + b"WAVE" + chunks + b"data" + struct.pack("<I", data_bytes)
@@ -59,9 +64,9 @@ class _Kind:
 
 
 _KINDS = {
-    # LAME's effort is 0 … 9, less being more: 7 takes half the time of what is usual. What "Xing" and ID3 would say
-    # stands at a file's beginning and is known at its end.
-    "mp3": _Kind("mp3", "libmp3lame", "s16p", {"compression_level": "7"}, {"write_xing": "0", "id3v2_version": "0"}),
+    # LAME's effort is 0 … 9, less being more: 7 takes half the time of what is usual. What "Xing" would say stands
+    # at a file's beginning and is known at its end.
+    "mp3": _Kind("mp3", "libmp3lame", "s16p", {"compression_level": "7"}, {"write_xing": "0"}),
     # A page is what a listener waits for at most.
     "opus": _Kind(
         "ogg", "libopus", "s16", {"frame_duration": "20", "application": "audio"}, {"page_duration": str(20_000)}
@@ -83,16 +88,24 @@ class EncodedStream:
         codec: mp3, opus, flac or aac.
         sample_rate: of the PCM, Hz; one that the codec knows.
         bitrate: bits per second, constant for mp3; ignored by flac.
+        provenance: what the file says of itself; AAC (ADTS) has no place for it.
     """
 
-    def __init__(self, codec: str, sample_rate: int, bitrate: int = 32_000) -> None:
+    def __init__(
+        self, codec: str, sample_rate: int, bitrate: int = 32_000, provenance: Provenance | None = None
+    ) -> None:
         import av
 
         kind = self._kind = _KINDS[codec]
         self._sink = _Sink()
         options = {"flush_packets": "1", **kind.muxer_options}
+        if codec == "mp3":
+            options["id3v2_version"] = "3" if provenance is not None else "0"
         self._container = av.open(self._sink, "w", format=kind.muxer, container_options=options)
         self._stream = self._container.add_stream(kind.encoder, rate=sample_rate)
+        if provenance is not None:
+            self._container.metadata.update(provenance.tags)
+            self._stream.metadata.update(provenance.tags)
         context = self._stream.codec_context
         context.layout, context.format, context.options = "mono", kind.sample_format, dict(kind.encoder_options)
         context.thread_count = 1

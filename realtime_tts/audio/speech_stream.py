@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from realtime_tts.audio.codecs import OPUS_RATES_HZ
 from realtime_tts.audio.containers import EncodedStream, wav_header
+from realtime_tts.audio.provenance import Provenance
 from realtime_tts.audio.samples import PLAIN_ENCODERS
 from realtime_tts.audio.stream_format import StreamFormat
 
@@ -30,15 +31,20 @@ class SpeechStream:
     Args:
         input_rate_hz: of the PCM that is pushed.
         fmt: of the stream.
+        provenance: what it says of itself, if it is a file that can.
     """
 
-    def __init__(self, input_rate_hz: int, fmt: StreamFormat) -> None:
+    def __init__(self, input_rate_hz: int, fmt: StreamFormat, provenance: Provenance | None = None) -> None:
         rate_hz = fmt.sample_rate
         if fmt.codec == "opus" and rate_hz not in OPUS_RATES_HZ:
             rate_hz = _OPUS_RATE_HZ
         self.format = fmt
         self._resampler = _resampler(input_rate_hz, rate_hz)
-        self._encoder: _Encoder = _PlainStream(fmt) if fmt.is_plain else EncodedStream(fmt.codec, rate_hz, fmt.bitrate)
+        self._encoder: _Encoder = (
+            _PlainStream(fmt, provenance)
+            if fmt.is_plain
+            else EncodedStream(fmt.codec, rate_hz, fmt.bitrate, provenance)
+        )
         self._finished = False
 
     def push(self, pcm: bytes) -> bytes:
@@ -67,9 +73,10 @@ def _resampler(input_rate_hz: int, output_rate_hz: int) -> StreamResampler | Non
 class _PlainStream:
     """Samples that stay samples, behind a header if the container has one."""
 
-    def __init__(self, fmt: StreamFormat) -> None:
+    def __init__(self, fmt: StreamFormat, provenance: Provenance | None) -> None:
         self._encode = PLAIN_ENCODERS[fmt.codec]
-        self._header = wav_header(fmt.sample_rate, fmt.codec) if fmt.container == "wav" else b""
+        is_wav = fmt.container == "wav"
+        self._header = wav_header(fmt.sample_rate, fmt.codec, provenance=provenance) if is_wav else b""
         self._half_sample = b""
 
     def push(self, pcm: bytes) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias, TypeVar
 
+from realtime_tts.audio.provenance import Provenance
 from realtime_tts.cli.checks import nothing_to_say
 from realtime_tts.cli.progress import Progress
 from realtime_tts.cli.sinks import Sink, open_sink
@@ -17,7 +18,13 @@ Speech: TypeAlias = AsyncGenerator["tuple[int, bytes]", None]  # sample rate in 
 T = TypeVar("T")
 
 
-async def play(speech: Speech, output: str | None, output_format: str | None, progress: Progress) -> None:
+async def play(
+    speech: Speech,
+    output: str | None,
+    output_format: str | None,
+    progress: Progress,
+    provenance: Provenance | None = None,
+) -> None:
     """Until all is written or heard. Cancelled, it keeps what was written, as a whole file.
 
     Raises:
@@ -25,7 +32,7 @@ async def play(speech: Speech, output: str | None, output_format: str | None, pr
         OSError: it cannot be written any more.
     """
     progress.start()
-    writer = SinkWriter(output, output_format, progress)
+    writer = SinkWriter(output, output_format, progress, provenance)
     try:
         async with contextlib.aclosing(speech) as pieces:
             async for rate_hz, pcm in pieces:
@@ -40,8 +47,10 @@ async def play(speech: Speech, output: str | None, output_format: str | None, pr
 class SinkWriter:
     """Opens a sink for the first samples, and serves it in a thread of its own, one call after the other."""
 
-    def __init__(self, output: str | None, output_format: str | None, progress: Progress) -> None:
-        self._output, self._format, self._progress = output, output_format, progress
+    def __init__(
+        self, output: str | None, output_format: str | None, progress: Progress, provenance: Provenance | None = None
+    ) -> None:
+        self._output, self._format, self._progress, self._provenance = output, output_format, progress, provenance
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sink")
         self._sink: Sink | None = None
         self._writes: collections.deque[asyncio.Future[None]] = collections.deque()
@@ -49,7 +58,7 @@ class SinkWriter:
     async def write(self, rate_hz: int, pcm: bytes) -> None:
         """Returns at once, and raises what an earlier write has met."""
         if self._sink is None:
-            self._sink = await self._run(lambda: open_sink(self._output, self._format, rate_hz))
+            self._sink = await self._run(lambda: open_sink(self._output, self._format, rate_hz, self._provenance))
         sink = self._sink
 
         def write() -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import click
 
+from realtime_tts import __version__
+from realtime_tts.audio.provenance import Provenance
 from realtime_tts.cli.checks import check_model, nothing_to_say
 from realtime_tts.cli.options import read_settings
 from realtime_tts.cli.playing import Speech, play
@@ -153,6 +155,11 @@ class Request:
 @click.option("--device", help="auto, cpu, cuda, cuda:1 …  [default: auto]")
 @click.option("--url", envvar="REALTIME_TTS_URL", help="Use this running server; nothing is loaded here.")
 @click.option("--api-key", envvar="REALTIME_TTS_API_KEY", help="The server's API key.")
+@click.option(
+    "--provenance/--no-provenance",
+    default=True,
+    help="A file says that it is synthetic speech, and by what it was made.  [default: yes]",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but the text.")
 def command(
     text: str | None,
@@ -163,6 +170,7 @@ def command(
     device: str | None,
     url: str | None,
     api_key: str | None,
+    provenance: bool,
     quiet: bool,
     **options: Any,
 ) -> None:
@@ -181,7 +189,8 @@ def command(
         check_model(engine.model, request.text, request.text_type, request.voice)
         speech = _local(request, engine, progress)
     try:
-        asyncio.run(play(speech, output, output_format, progress))
+        made_by = Provenance(f"realtime-tts {__version__}", voice=request.voice or "") if provenance else None
+        asyncio.run(play(speech, output, output_format, progress, made_by))
     except KeyboardInterrupt:
         progress.interrupted(output)
         raise

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from realtime_tts.audio.containers import wav_header
+from realtime_tts.audio.provenance import Provenance
 from realtime_tts.audio.speech_stream import SpeechStream
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.errors import ConfigError
@@ -75,7 +76,9 @@ def _unwritable(output: str, reason: str | None) -> ConfigError:
     return ConfigError(f"{output} cannot be written: {reason}", field="output")
 
 
-def open_sink(output: str | None, explicit_format: str | None, sample_rate_hz: int) -> Sink:
+def open_sink(
+    output: str | None, explicit_format: str | None, sample_rate_hz: int, provenance: Provenance | None = None
+) -> Sink:
     """A speaker for None, standard output for ``-``, else a file.
 
     Raises:
@@ -89,8 +92,8 @@ def open_sink(output: str | None, explicit_format: str | None, sample_rate_hz: i
     except OSError as error:
         raise _unwritable(output, error.strerror) from error
     if kind == "ogg":
-        return OggSink(file, sample_rate_hz)
-    return WavSink(file, sample_rate_hz) if kind == "wav" else RawSink(file)
+        return OggSink(file, sample_rate_hz, provenance)
+    return WavSink(file, sample_rate_hz, provenance) if kind == "wav" else RawSink(file)
 
 
 class RawSink:
@@ -113,11 +116,11 @@ class RawSink:
 class WavSink(RawSink):
     """A WAV file. Its length is written at the end if the file can be rewound, else it stays "until the end"."""
 
-    def __init__(self, file: BinaryIO, sample_rate_hz: int) -> None:
+    def __init__(self, file: BinaryIO, sample_rate_hz: int, provenance: Provenance | None = None) -> None:
         super().__init__(file)
-        self._sample_rate_hz = sample_rate_hz
+        self._sample_rate_hz, self._provenance = sample_rate_hz, provenance
         self._num_samples = 0
-        self._file.write(wav_header(sample_rate_hz))
+        self._file.write(wav_header(sample_rate_hz, provenance=provenance))
 
     def write(self, pcm: bytes) -> None:
         super().write(pcm)
@@ -126,7 +129,8 @@ class WavSink(RawSink):
     def close(self) -> None:
         if self._file is not sys.stdout.buffer and self._file.seekable():
             self._file.seek(0)
-            self._file.write(wav_header(self._sample_rate_hz, num_samples=self._num_samples))
+            header = wav_header(self._sample_rate_hz, num_samples=self._num_samples, provenance=self._provenance)
+            self._file.write(header)
         super().close()
 
     abort = close
@@ -135,9 +139,9 @@ class WavSink(RawSink):
 class OggSink(RawSink):
     """Ogg Opus, page by page."""
 
-    def __init__(self, file: BinaryIO, sample_rate_hz: int) -> None:
+    def __init__(self, file: BinaryIO, sample_rate_hz: int, provenance: Provenance | None = None) -> None:
         super().__init__(file)
-        self._stream = SpeechStream(sample_rate_hz, StreamFormat("ogg", "opus", _OGG_RATE_HZ))
+        self._stream = SpeechStream(sample_rate_hz, StreamFormat("ogg", "opus", _OGG_RATE_HZ), provenance)
 
     def write(self, pcm: bytes) -> None:
         super().write(self._stream.push(pcm))

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
+from realtime_tts import __version__
+from realtime_tts.audio.provenance import Provenance
 from realtime_tts.config import Settings
 from realtime_tts.dialects.base import Habits
 from realtime_tts.errors import (
@@ -100,7 +102,7 @@ class Gateway:
         self.consents = Consents(self._store)
         self.voices.on_stored = self.neighbours.voices_changed
         self.voice_making = VoiceMaking()
-        self.previews = Previews()
+        self.previews = Previews(None if self._store is None else self._store.directory / "previews")
         self.authenticator = Authenticator(settings.server)
         self._lexicons = Lexicons(settings.server.lexicon, settings.server.key_lexicons)
         self.metrics = Metrics()
@@ -154,6 +156,8 @@ class Gateway:
             await asyncio.gather(self.engine.start(), self.encoders.warm_up())
             assert self.engine.ready is not None
             await self.voices.refresh()
+            kept = {record.voice_id for record in self.voices.all_added()}
+            await asyncio.to_thread(self.previews.drop_others, kept)
             await self.adapters.load_all(dict(self.settings.engine.adapters))
             self._catalogue = self._make_catalogue(self.engine.ready)
         except RealtimeTTSError as error:
@@ -283,6 +287,12 @@ class Gateway:
         config = self.settings.server
         if config.strict_ids and name not in (None, model := self.catalogue.ready.model, *config.model_aliases):
             raise ModelNotFound(f"there is no such model; the model is {model}", field="model")
+
+    def provenance(self, voice_id: str) -> Provenance | None:
+        """What a file says of the speech in it; None: nothing. `voice_id`: the engine's."""
+        if not self.settings.server.provenance:
+            return None
+        return Provenance(f"realtime-tts {__version__}", self.catalogue.ready.model, voice_id)
 
     @property
     def num_connections(self) -> int:

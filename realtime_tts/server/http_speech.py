@@ -144,7 +144,8 @@ class HttpSpeech:
         self._feeder = asyncio.create_task(speak_whole(self.request.text, planner, speaker), name="plan speech")
         # The encoder is set up in a thread, while the engine makes the first patch.
         rate_hz, audio = speaker.sample_rate_hz, self.request.audio
-        making = asyncio.ensure_future(gateway.encoders.run(lambda: SpeechStream(rate_hz, audio)))
+        provenance = gateway.provenance(self._settings.voice)
+        making = asyncio.ensure_future(gateway.encoders.run(lambda: SpeechStream(rate_hz, audio, provenance)))
         try:
             async for piece in speaker:
                 stream = await making

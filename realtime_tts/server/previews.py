@@ -1,29 +1,93 @@
-"""How voices sound, as far as somebody has asked lately. Forgotten with the process, and with its voice."""
+"""How voices sound, as far as somebody has asked: kept beside the voices that were added, and gone with them."""
 
 from __future__ import annotations
 
 import collections
+import contextlib
+import os
+import secrets
+from collections.abc import Collection
+from pathlib import Path
 
 MAX_BYTES = 16 * 1024 * 1024
+MAX_DISK_BYTES = 256 * 1024 * 1024
 
 
 class Previews:
-    """WAV files by the engine's id of a voice; the least recently heard go first."""
+    """WAV files by the engine's id of a voice; the least recently heard go first.
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._max_bytes = max_bytes
+    Args:
+        directory: where those of added voices outlive the process; None: nowhere. It need not be there.
+        max_bytes, max_disk_bytes: in memory, and in the directory.
+    """
+
+    def __init__(
+        self, directory: Path | None = None, *, max_bytes: int = MAX_BYTES, max_disk_bytes: int = MAX_DISK_BYTES
+    ) -> None:
+        self._directory, self._max_bytes, self._max_disk_bytes = directory, max_bytes, max_disk_bytes
         self._files: collections.OrderedDict[str, bytes] = collections.OrderedDict()
 
     def get(self, voice_id: str) -> bytes | None:
+        """One that is in memory."""
         if voice_id in self._files:
             self._files.move_to_end(voice_id)
         return self._files.get(voice_id)
 
     def put(self, voice_id: str, wav: bytes) -> None:
+        """Into memory."""
         self._files[voice_id] = wav
         self._files.move_to_end(voice_id)
         while sum(map(len, self._files.values())) > self._max_bytes:
             self._files.popitem(last=False)
 
     def forget(self, voice_id: str) -> None:
+        """Everywhere."""
         self._files.pop(voice_id, None)
+        if self._directory is not None:
+            with contextlib.suppress(OSError):
+                self._path(voice_id).unlink(missing_ok=True)
+
+    # ---- on disk: blocks for a disk's time; a disk that refuses only means that it is spoken anew ----------------
+
+    def load(self, voice_id: str) -> bytes | None:
+        if self._directory is None:
+            return None
+        with contextlib.suppress(OSError):
+            wav = self._path(voice_id).read_bytes()
+            os.utime(self._path(voice_id))
+            return wav
+        return None
+
+    def keep(self, voice_id: str, wav: bytes) -> None:
+        if self._directory is None:
+            return
+        with contextlib.suppress(OSError):
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            partial = self._directory / f".{voice_id}.{secrets.token_hex(4)}"
+            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(wav)
+            partial.replace(self._path(voice_id))
+            self._make_room()
+
+    def drop_others(self, voice_ids: Collection[str]) -> None:
+        """Keep those of these voices: a process that died may have left others."""
+        if self._directory is None:
+            return
+        with contextlib.suppress(OSError):
+            for path in self._directory.iterdir():
+                if path.stem not in voice_ids:
+                    path.unlink(missing_ok=True)
+
+    def _make_room(self) -> None:
+        assert self._directory is not None
+        found = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in self._directory.iterdir())
+        surplus = sum(size for _, size, _ in found) - self._max_disk_bytes
+        for _, size, path in found:
+            if surplus <= 0:
+                break
+            path.unlink(missing_ok=True)
+            surplus -= size
+
+    def _path(self, voice_id: str) -> Path:
+        assert self._directory is not None
+        return self._directory / f"{voice_id}.wav"

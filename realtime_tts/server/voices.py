@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 from http import HTTPStatus
@@ -157,10 +158,23 @@ async def preview_voice(request: Request, voice_id: str, caller: Anybody) -> Res
     settings = defaults.resolve(Choices(), choices, tenant=caller.tenant, only_voices=caller.voices)
     engine_id = gateway.voices.engine_id(settings.voice, caller.tenant)
     if (wav := gateway.previews.get(engine_id)) is None:
+        wav = await _load_or_speak(gateway, settings, engine_id, caller)
+    return Response(wav, media_type="audio/wav", headers={"cache-control": "private, max-age=300"})
+
+
+async def _load_or_speak(gateway: Gateway, settings: ContextSettings, engine_id: str, caller: Caller) -> bytes:
+    is_kept = gateway.voices.by_id(engine_id) is not None  # the model's own voices are those of one model
+    wav = await asyncio.to_thread(gateway.previews.load, engine_id) if is_kept else None
+    if wav is None:
         language = _language_of(gateway, settings, caller.tenant)
         wav = await _sample(gateway, dataclasses.replace(settings, voice=engine_id, language=language), caller)
-        gateway.previews.put(engine_id, wav)
-    return Response(wav, media_type="audio/wav", headers={"cache-control": "private, max-age=300"})
+        if is_kept:
+            await asyncio.to_thread(gateway.previews.keep, engine_id, wav)
+    if is_kept and gateway.voices.by_id(engine_id) is None:  # deleted meanwhile
+        gateway.previews.forget(engine_id)
+        raise VoiceNotFound("the voice was removed", field="voice")
+    gateway.previews.put(engine_id, wav)
+    return wav
 
 
 def _language_of(gateway: Gateway, settings: ContextSettings, tenant: str) -> str:
@@ -175,7 +189,7 @@ def _language_of(gateway: Gateway, settings: ContextSettings, tenant: str) -> st
 async def _sample(gateway: Gateway, settings: ContextSettings, caller: Caller) -> bytes:
     """A WAV file."""
     pcm, rate_hz = await speak_sentence(gateway, settings, caller)
-    return wav_header(rate_hz, num_samples=len(pcm) // 2) + pcm
+    return wav_header(rate_hz, num_samples=len(pcm) // 2, provenance=gateway.provenance(settings.voice)) + pcm
 
 
 def _wish(form: VoiceForm) -> VoiceWish:

@@ -93,6 +93,10 @@ class VoiceRegistry:
         """Whosever it is."""
         return self._records.get(voice_id)
 
+    def all_added(self) -> list[VoiceRecord]:
+        """Of all tenants."""
+        return list(self._records.values())
+
     def added(self, tenant: str = "") -> list[VoiceRecord]:
         """The voices that a tenant has added to be kept, oldest first."""
         return [record for record in self._records.values() if record.tenant == tenant and record.ttl_s is None]

@@ -456,6 +456,9 @@ def test_say_has_a_server_speak_like_a_recording(server: GatewayHarness, tmp_pat
     with wave.open(str(path)) as file:
         assert file.getnframes() > 0
     assert server.gateway.voices.num_for_a_while() == 0
+    assert b"Synthetic speech made by realtime-tts" in path.read_bytes()
+    assert run("say", *arguments, "--consent", "--no-provenance").exit_code == 0
+    assert b"Synthetic" not in path.read_bytes()
 
 
 def test_serve_tells_where_to_go_and_what_it_speaks_with(

@@ -198,9 +198,9 @@ def test_speech_over_plain_http_in_a_deleted_voice_ends_broken_off(
 
 
 def test_a_preview_is_made_once_and_goes_with_its_voice(
-    make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes
+    make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes, tmp_path: Path
 ) -> None:
-    gateway = make_gateway()
+    gateway = make_gateway(voices_dir=str(tmp_path))
     http = clients(gateway)
     voice = create(http, "mine", recording, language="de").json()
     heard = [http.get(f"/v1/voices/{name}/preview") for name in (voice["id"], "mine", "slt")]
@@ -208,11 +208,24 @@ def test_a_preview_is_made_once_and_goes_with_its_voice(
     with wave.open(io.BytesIO(heard[0].content)) as file:
         assert (file.getnchannels(), file.getnframes() > file.getframerate()) == (1, True)
     assert heard[0].content == heard[1].content
+    assert f"in the voice {voice['id']}".encode() in heard[0].content
+    assert [path.name for path in (tmp_path / "previews").iterdir()] == [f"{voice['id']}.wav"]
     gateway.call(lambda: gateway.gateway.previews.put(voice["id"], b"cached"))
     assert http.get("/v1/voices/mine/preview").content == b"cached"
+    other = clients(make_gateway(voices_dir=str(tmp_path), provenance=False))
+    assert other.get("/v1/voices/mine/preview").content == heard[0].content  # from the disk
+    assert b"Synthetic" not in other.get("/v1/voices/slt/preview").content
     http.delete("/v1/voices/mine")
     assert gateway.call(lambda: gateway.gateway.previews.get(voice["id"])) is None
+    assert list((tmp_path / "previews").iterdir()) == []
     assert http.get("/v1/voices/mine/preview").status_code == 404
+
+
+def test_speech_over_http_says_what_it_is_unless_it_is_not_to(make_gateway: MakeGateway) -> None:
+    body = {"input": "Hello.", "voice": "slt", "response_format": "wav"}
+    for gateway, says in ((make_gateway(), True), (make_gateway(provenance=False), False)):
+        answer = httpx.post(f"{gateway.url}/v1/audio/speech", json=body, timeout=30)
+        assert (b"in the voice slt" in answer.content) is says
 
 
 def test_prompt_and_reference_are_taken_together(
