@@ -161,7 +161,8 @@ def test_the_first_audio_leaves_before_the_last_is_made(steady: GatewayHarness) 
 def test_a_text_without_anything_to_speak_is_an_empty_file(http: httpx.Client) -> None:
     assert speak(http, "...", response_format="pcm").content == b""
     wav = speak(http, "...", response_format="wav")
-    assert (wav.status_code, len(wav.content)) == (200, 44)
+    assert wav.status_code == 200
+    assert wav.content.endswith(b"data\xff\xff\xff\xff")  # a header, and nothing behind it
 
 
 def test_the_longest_text_is_spoken_however_it_is_escaped(make_gateway: MakeGateway) -> None:

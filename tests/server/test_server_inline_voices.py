@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import realtime_tts_client as client
 from client_harness import Journal, until
@@ -370,3 +371,36 @@ async def test_the_python_client_returns_its_voice_where_it_gets_no_session(
             async with client.connect(gateway.url, voice=client.OwnVoice(recording, consent=True)):
                 pass
     assert gateway.gateway.voices.num_for_a_while() == 0
+
+
+# ---- what it costs those who listen ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_minute_of_recording_holds_up_no_event_loop(
+    make_gateway: MakeGateway, recording: bytes, monkeypatch: pytest.MonkeyPatch, inline: bool
+) -> None:
+    """No callback takes 40 ms of its thread's processor time (of base64, 80), however busy the machine is otherwise."""
+    busy_s: list[float] = []
+    run = asyncio.events.Handle._run
+
+    def timed(self: asyncio.events.Handle) -> None:
+        begun_s = time.thread_time()
+        run(self)
+        busy_s.append(time.thread_time() - begun_s)
+
+    seconds = 29 if inline else 59  # what base64 of 4 MiB holds
+    samples = np.tile(said("slt"), 20)[: 48_000 * seconds]
+    minute = wav(samples)
+    gateway = make_gateway()
+    assert httpx.get(f"{gateway.url}/v1/voices", timeout=60).status_code == 200  # whose first answer loads modules
+    monkeypatch.setattr(asyncio.events.Handle, "_run", timed)
+    if inline:
+        body = {"input": "Hello.", "response_format": "pcm", "voice": encoded(minute)}
+        answer = httpx.post(f"{gateway.url}/v1/audio/speech", json=body, timeout=120)
+    else:
+        answer = lend(gateway.url, minute)
+    assert answer.is_success
+    assert max(busy_s) < (0.08 if inline else 0.04)  # JSON is parsed at one go
