@@ -172,7 +172,8 @@ async def read_recordings_body(request: Request, gateway: Gateway) -> bytes:
         RequestTooLarge: also where it is more than a text and recordings.
     """
     body = await read_bounded(request, MAX_RECORDINGS_BODY_BYTES)
-    if sum(map(body.count, (b"\\", b",", b"[", b"{"))) > max_speech_body_bytes(gateway):
+    has_recordings = b'"reference"' in body or b'"prompt"' in body
+    if not has_recordings or sum(map(body.count, (b"\\", b",", b"[", b"{"))) > max_speech_body_bytes(gateway):
         raise RequestTooLarge("the body is neither a text nor recordings")
     return body
 
