@@ -84,7 +84,7 @@ class Speaker:
         for number, text in enumerate(texts):
             context = f"c{number // per_context}"
             fields = {"seed": number, "segment": number % per_context, "encoding": "f32le", "paced": False}
-            self.engine.post(frames.Generate(str(number), context, text, voice, **fields))
+            self.engine.post(frames.Generate(str(number), context, text, voice=voice, **fields))
         with tqdm(total=len(texts), desc=title, disable=not title) as self.done:
             while self.engine.step() or not self.engine.is_idle:
                 pass

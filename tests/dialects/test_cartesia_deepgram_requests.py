@@ -112,7 +112,7 @@ def test_errors_name_the_request() -> None:
     )
 
 
-ABOUT = {"kind": "model", "description": "Warm", "language": "en"}
+ABOUT = {"id": "voice-1", "kind": "model", "description": "Warm", "language": "en"}
 
 
 @pytest.mark.parametrize(("kind", "access", "is_own"), [("model", "public", False), ("cloned", "private", True)])
@@ -124,7 +124,7 @@ def test_a_voice_is_ones_own_or_everybodys(kind: str, access: str, is_own: bool)
 
 @given(st.integers(0, 9), st.integers(1, 4))
 def test_pages_hold_every_voice_once_in_both_directions(num_voices: int, limit: int) -> None:
-    entries = [voice_entry({**ABOUT, "name": f"v{index}"}, 0) for index in range(num_voices)]
+    entries = [voice_entry({**ABOUT, "id": f"v{index}", "name": f"v{index}"}, 0) for index in range(num_voices)]
     forth: list[dict[str, Any]] = []
     page = voices_page(entries, limit, None, None, "")
     forth += page["data"]
@@ -140,7 +140,7 @@ def test_pages_hold_every_voice_once_in_both_directions(num_voices: int, limit: 
 
 
 def test_voices_are_found_by_name_or_description() -> None:
-    entries = [voice_entry({**ABOUT, "name": name}, 0) for name in ("Ann", "Bob")]
+    entries = [voice_entry({**ABOUT, "id": name, "name": name}, 0) for name in ("Ann", "Bob")]
     assert voices_page(entries, 9, None, None, "ANN")["data"] == entries[:1]
     assert voices_page(entries, 9, None, None, "warm")["data"] == entries
     assert voices_page(entries, 9, "unknown", None, "")["data"] == entries

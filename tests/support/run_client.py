@@ -24,7 +24,7 @@ def say(**values: object) -> None:
 
 
 async def speak(client: EngineClient, text: str) -> str:
-    stream = client.submit(frames.Generate("r", "c", text, "slt", paced=False))
+    stream = client.submit(frames.Generate("r", "c", text, voice="slt", paced=False))
     say(begun=(await anext(stream)).type)
     return [message.type async for message in stream][-1]
 
