@@ -180,7 +180,12 @@ class FakeGateway:
     async def _run(self) -> None:
         self.loop, self.stopping = asyncio.get_running_loop(), asyncio.Event()
         async with serve(
-            self._connection, "127.0.0.1", self.port, subprotocols=["realtime-tts.v1"], process_request=self._http
+            self._connection,
+            "127.0.0.1",
+            self.port,
+            subprotocols=["realtime-tts.v1"],
+            process_request=self._http,
+            open_timeout=3,  # a browser opens connections to have them; the end waits for those never used
         ) as server:
             self.port = server.sockets[0].getsockname()[1]
             self.ready.set()

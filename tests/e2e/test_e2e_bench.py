@@ -39,8 +39,7 @@ def test_what_is_given_up_leaves_nothing_behind(server: RunningServer) -> None:
         assert load.account is not None
         usage = load.account.usage
     assert usage.engine is not None  # said in heartbeats only, so it may be 0 over such a short time
-    assert usage.machine is not None
-    assert usage.machine > 0
+    assert usage.machine is None or usage.machine > 0  # None: given up within a tick of the machine's clock
     assert usage.gateway_cores is not None
     assert usage.worker_cores is not None
     assert "realtime_tts_sessions 0.0" in server.get("/metrics")
