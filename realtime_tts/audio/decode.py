@@ -34,7 +34,7 @@ class DecodeLimits:
     max_s: float = 60.0
     memory_bytes: int = 1024 * 1024 * 1024
     cpu_s: int = 10
-    wall_s: float = 20.0
+    wall_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)

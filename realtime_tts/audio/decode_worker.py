@@ -11,9 +11,11 @@ Exit status 0: PCM follows on stdout. 3: no usable recording, the reason as one 
 import contextlib
 import io
 import math
+import os
 import sys
 
 EXIT_REFUSED = 3
+NICENESS = 10  # speech that runs meanwhile comes first
 # Self-contained audio, no playlists (hls, dash, concat) and no raw or text formats that match anything.
 DEMUXERS = "wav,w64,rf64,aiff,au,flac,mp3,ogg,matroska,webm,mov,mp4,m4a,3gp,aac,amr,caf,asf"
 
@@ -23,6 +25,8 @@ class Refused(Exception):
 
 
 def limit_resources(memory_bytes: int, cpu_seconds: int) -> None:
+    with contextlib.suppress(AttributeError, OSError):
+        os.nice(NICENESS)
     try:
         import resource
     except ImportError:  # not a POSIX system; the parent's time limit remains

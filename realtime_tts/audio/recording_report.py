@@ -30,7 +30,7 @@ TOO_QUIET_DBFS, QUIET_DBFS = -50.0, -35.0  # of the speech
 TOO_CLIPPED, CLIPPED = 0.01, 0.001  # share of the samples
 MAX_DC = 0.05
 MIN_SNR_DB = 12.0
-_WALL_S = 30.0
+_WALL_S = 60.0
 _WORKER = Path(__file__).with_name("recording_report_worker.py")
 
 

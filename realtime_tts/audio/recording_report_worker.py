@@ -5,8 +5,10 @@ Run by `recording_report.py` as a file, isolated (`python -I`): the detector of 
 minute of sound, which would hold up the event loop from any thread of the same interpreter.
 """
 
+import contextlib
 import json
 import math
+import os
 import sys
 
 import numpy as np
@@ -114,6 +116,8 @@ def report(pcm):
 
 
 def main():
+    with contextlib.suppress(AttributeError, OSError):
+        os.nice(10)  # speech that runs meanwhile comes first
     pcm = np.frombuffer(sys.stdin.buffer.read(), dtype="<i2")
     sys.stdout.write(json.dumps(report(pcm)))
 
