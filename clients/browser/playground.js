@@ -39,6 +39,8 @@ let context = null;
 /** The one whose text is on stage, also when it is over. */
 let staged = null;
 let writing = new AbortController();
+/** Id of the voice whose preview was asked for last. @type {string | null} */
+let awaited = null;
 /** What the server says about voices that visitors make. */
 let making = {};
 /** Who says the text after the one who speaks: {text, voices}. */
@@ -126,12 +128,13 @@ async function hearPreview(voice) {
   preview.stop();
   if (again) return;
   interrupt();
+  awaited = voice.id;
   voices.showHeard(voice.id, true);
   try {
     const recording = await http().preview(voice.id);
-    await preview.play(recording, voice.id);
+    if (awaited === voice.id) await preview.play(recording, voice.id); // another one may have been asked for since
   } catch (error) {
-    voices.showHeard();
+    if (awaited === voice.id) voices.showHeard();
     notice.show(error);
   }
 }
@@ -172,6 +175,7 @@ async function speak() {
     if (!tts) return undefined;
   }
   if (context) interrupt();
+  awaited = null;
   preview.stop();
   sayAboutVoices('');
   const [first, ...others] = voices.speakers;
@@ -394,7 +398,7 @@ document.addEventListener('keydown', (event) => {
 });
 
 // A page kept for "back" would keep its session and its speech on the server; a clean close frees both at once.
-addEventListener('pagehide', () => (voiceSwitch.turnOff(), preview.stop(), tts?.close()));
+addEventListener('pagehide', () => (voiceSwitch.turnOff(), preview.stop(), maker.dialog.close(), tts?.close()));
 addEventListener('pageshow', ({ persisted }) => persisted && reconnect());
 
 hook?.expose(() => tts, voiceSwitch);

@@ -1,5 +1,6 @@
 /** Records a voice: the microphone as it is, without what calls do to it, in the browser's own format. */
 
+import { MicrophoneUnavailable } from './errors.js';
 import { Microphone } from './microphone.js';
 
 export const MAX_S = 60;
@@ -10,7 +11,13 @@ const UNTOUCHED = { echoCancellation: false, noiseSuppression: false, autoGainCo
 export class VoiceRecorder extends EventTarget {
   /** Asks the visitor. @returns {Promise<VoiceRecorder>} recording @throws {import('./errors.js').MicrophoneUnavailable} */
   static async start() {
-    return new VoiceRecorder(await Microphone.open(UNTOUCHED));
+    const microphone = await Microphone.open(UNTOUCHED);
+    try {
+      return new VoiceRecorder(microphone);
+    } catch (error) { // no MediaRecorder here: the microphone must not stay open
+      await microphone.close();
+      throw MicrophoneUnavailable.because(error.name);
+    }
   }
 
   /** Use `VoiceRecorder.start`. @param {Microphone} microphone */
