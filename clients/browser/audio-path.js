@@ -12,7 +12,15 @@ const ACKNOWLEDGE_EVERY_MS = 250;
  * @property {(context: SpeechContext) => void} finished heard to the end, or dropped
  */
 
-/** @typedef {{context: SpeechContext, decoder: import('./decoder.js').PacketDecoder, ended: boolean}} Stream */
+/**
+ * @typedef {object} Stream
+ * @property {SpeechContext} context
+ * @property {import('./decoder.js').PacketDecoder} decoder of this session's packets
+ * @property {import('./protocol.js').AudioFormat} format
+ * @property {number} base samples of the context that earlier sessions have sent: this one's count from there
+ * @property {number} received up to which sample of the context packets have come
+ * @property {boolean} ended
+ */
 
 export class AudioPath {
   /** @param {AudioPathHandlers} handlers */
@@ -41,8 +49,9 @@ export class AudioPath {
     this.acknowledging = setInterval(() => this.#acknowledge(), ACKNOWLEDGE_EVERY_MS);
   }
 
-  /** A new session has begun: it numbers its contexts anew. What still sounds of the old one is heard to its end. */
+  /** A new session has begun: it numbers its contexts anew. What has come of the old one is heard to its end. */
   renumber() {
+    for (const { decoder, ended } of this.numbers.values()) if (!ended) decoder.flush().then(() => decoder.close());
     this.numbers.clear();
   }
 
@@ -54,16 +63,17 @@ export class AudioPath {
   /** @param {SpeechContext} context @param {import('./protocol.js').AudioFormat} format */
   open(context, format) {
     if (context.silenced) return;
-    context.track = this.nextTrack++;
+    context.track ??= this.nextTrack++; // one that goes on in another session stays where it is
+    const base = this.tracks.get(context.track)?.received ?? 0;
     const deliver = (samples, position) => {
-      context.decoded(samples, position, format.sample_rate);
-      this.player?.push(context.track, samples, position);
+      context.decoded(samples, base + position, format.sample_rate);
+      this.player?.push(context.track, samples, base + position);
     };
     const decoder = createDecoder(format, deliver, (error) => {
       error.contextId = context.contextId;
       this.handlers.error(error);
     });
-    const stream = { context, decoder, ended: false };
+    const stream = { context, decoder, format, base, received: base, ended: false };
     this.tracks.set(context.track, stream);
     this.numbers.set(context.number, stream);
   }
@@ -71,12 +81,20 @@ export class AudioPath {
   /** @param {import('./protocol.js').AudioPacket} packet */
   decode({ number, payload, pts }) {
     const stream = this.numbers.get(number);
-    if (stream && !stream.ended && !stream.context.silenced) stream.decoder.decode(payload, pts);
+    if (!stream || stream.ended || stream.context.silenced) return;
+    stream.received = stream.base + pts + (stream.format.frame_ms * stream.format.sample_rate) / 1000;
+    stream.decoder.decode(payload, pts);
+  }
+
+  /** @param {SpeechContext} context @returns {number} how much of it has come, ms */
+  receivedMs(context) {
+    const stream = this.tracks.get(context.track);
+    return stream ? (stream.received * 1000) / stream.format.sample_rate : 0;
   }
 
   /** @param {SpeechContext} context @returns {number} how much of it has been heard, ms */
   heardMs(context) {
-    return this.player?.heardMs(context.track) ?? 0;
+    return this.player ? this.player.heardMs(context.track) : context.toldMs;
   }
 
   /** No more packets of it follow; what has arrived is still heard. @param {SpeechContext} context */

@@ -17,7 +17,8 @@ const MESSAGE_PART = /.{1,8000}/gsu;
  */
 
 /**
- * Events: `started`, `words` (detail: Word[]), `audio` (detail: {samples, position, sampleRate}), `warning` (detail:
+ * Events: `started`, `words` (detail: Word[]), `restarted` (detail: {ms}: the session was lost, another one goes on with
+ * the word that was being heard then; words that began at `ms` or later come again), `audio` (detail: {samples, position, sampleRate}), `warning` (detail:
  * {code, message, spans: [start, end][]}, offsets into `text`), `finished` (heard to the end), and once one of `done`, `cancelled` (detail: Spoken), `failed` (detail: RealtimeTTSError).
  */
 export class SpeechContext extends EventTarget {
@@ -42,11 +43,16 @@ export class SpeechContext extends EventTarget {
     this.source = new SourceText();
     /** @type {Word[]} */
     this.words = [];
+    /** What earlier sessions have made of it; this one's account begins there: UTF-16 offset, flushes, time. */
+    this.base = { chars: 0, flushes: 0, ms: 0 };
+    /** The voice and the seed that the server speaks it with. @type {{voice?: string, seed?: number}} */
+    this.chosen = {};
     /** `performance.now()` of the first text sent, first sample decoded, first audible sample heard */
     this.timing = { sentAt: null, decodedAt: null, audibleAt: null };
     this.lastSequence = -1;
     this.audioMs = 0;
     this.finalHeardMs = null;
+    this.toldMs = 0; // heard, by `acknowledge`
     this.over = false;
     this.ended = false;
     this.silenced = false; // cancelled here: whatever of it still arrives is not for the listener
@@ -112,7 +118,7 @@ export class SpeechContext extends EventTarget {
       return this.spoken ?? this.spokenByClock();
     }
     const answer = new Promise((resolve) => this.cancelWaiters.push(resolve));
-    if (this.number !== null) this.session.send(protocol.playback(this.contextId, this.finalHeardMs));
+    if (this.number !== null) this.#tellHeard(this.finalHeardMs);
     const sent = this.session.send(protocol.cancel(this.contextId));
     // While reconnecting, `resend` repeats the cancel of an open context; of a finished one nobody else keeps account.
     if (!sent && this.state !== 'open') this.#resolveCancel(this.spokenByClock());
@@ -121,7 +127,8 @@ export class SpeechContext extends EventTarget {
 
   /** Without a player: tell how much your own output has played. @param {number} playedMs */
   acknowledge(playedMs) {
-    if (this.state === 'open' || this.state === 'done') this.session.send(protocol.playback(this.contextId, playedMs));
+    this.toldMs = playedMs;
+    if (this.state === 'open' || this.state === 'done') this.#tellHeard(playedMs);
   }
 
   /** This side's own account of what was heard, for when the server cannot be asked. @returns {Spoken} */
@@ -163,19 +170,35 @@ export class SpeechContext extends EventTarget {
   }
 
   /**
+   * The session is gone with all it knew: have another one go on, in the same voice, with the word that was being heard
+   * when it broke off. That one is heard twice if its end had come, and none is left out: words come before their audio.
+   * @param {number} receivedMs how much of its audio has come
+   */
+  beginAgain(receivedMs) {
+    if (this.number !== null) {
+      this.words = this.words.filter((word) => word.startMs < receivedMs);
+      const chars = Math.max(this.base.chars, this.words.at(-1)?.start ?? 0);
+      this.base = { chars, flushes: this.flushes.filter((position) => position <= chars).length, ms: receivedMs };
+      [this.number, this.lastSequence] = [null, -1];
+      this.#emit('restarted', { ms: receivedMs });
+    }
+    this.resend({ received_chars: 0, num_flushes: 0, ended: false });
+  }
+
+  /**
    * After a reconnect: what the server has not received, in the order in which it was sent.
    * @param {{received_chars: number, num_flushes: number, ended: boolean}} known
    */
   resend(known) {
-    let offset = this.source.toUtf16(known.received_chars);
-    let settings = offset === 0 ? this.settings : undefined;
+    let offset = this.#toUtf16(known.received_chars);
+    let settings = known.received_chars === 0 ? this.#opening() : undefined;
     const sendUpTo = (end) => {
       if (end <= offset) return;
       this.#sendText(this.text.slice(offset, end), settings);
       settings = undefined;
       offset = end;
     };
-    for (const position of this.flushes.slice(known.num_flushes)) {
+    for (const position of this.flushes.slice(this.base.flushes + known.num_flushes)) {
       sendUpTo(position);
       this.session.send(protocol.flush(this.contextId));
     }
@@ -197,18 +220,35 @@ export class SpeechContext extends EventTarget {
     }
   }
 
-  #started(message) {
-    this.number = message.number;
-    this.#emit('started');
+  /** Of its first message to a session. */
+  #opening() {
+    const { voice, seed } = this.chosen;
+    if (voice === undefined && seed === undefined) return this.settings;
+    return { ...this.settings, voice: voice ?? this.settings.voice, params: { ...this.settings.params, seed } };
+  }
+
+  #tellHeard(playedMs) {
+    this.session.send(protocol.playback(this.contextId, Math.max(0, playedMs - this.base.ms)));
+  }
+
+  #started({ number, voice, seed }) {
+    this.number = number;
+    this.chosen = { voice, seed };
+    if (this.track === null) this.#emit('started'); // not again in another session
+  }
+
+  /** @param {number} codePoints an offset as this session's server counts @returns {number} offset into `text` */
+  #toUtf16(codePoints) {
+    return this.source.toUtf16(this.source.toCodePoints(this.base.chars) + codePoints);
   }
 
   #words({ words, timing }) {
     const added = words.map((word) => ({
       text: word.text,
-      start: this.source.toUtf16(word.start),
-      end: this.source.toUtf16(word.end),
-      startMs: word.start_ms,
-      endMs: word.end_ms,
+      start: this.#toUtf16(word.start),
+      end: this.#toUtf16(word.end),
+      startMs: this.base.ms + word.start_ms,
+      endMs: this.base.ms + word.end_ms,
       timing,
     }));
     this.words.push(...added);
@@ -216,14 +256,14 @@ export class SpeechContext extends EventTarget {
   }
 
   #warning({ code, message, spans = [] }) {
-    const inText = spans.map((span) => span.map((offset) => this.source.toUtf16(offset)));
+    const inText = spans.map((span) => span.map((offset) => this.#toUtf16(offset)));
     this.#emit('warning', { code, message, spans: inText });
   }
 
   #doneMessage(message) {
     this.state = 'done';
-    this.audioMs = message.audio_ms;
-    const outcome = { outcome: 'done', audioMs: message.audio_ms, ttfaMs: message.ttfa_ms ?? null };
+    this.audioMs = this.base.ms + message.audio_ms;
+    const outcome = { outcome: 'done', audioMs: this.audioMs, ttfaMs: message.ttfa_ms ?? null };
     this.resolveDone(outcome);
     this.#emit('done', outcome);
   }
@@ -240,8 +280,10 @@ export class SpeechContext extends EventTarget {
 
   #spoken(message) {
     if (message.state === 'unknown' || typeof message.spoken_text !== 'string') return this.spokenByClock();
-    const spokenChars = this.source.toUtf16(message.spoken_chars ?? 0);
-    return { playedMs: message.played_ms ?? this.heardMs, spokenText: message.spoken_text, spokenChars };
+    if (this.heardMs < this.base.ms) return this.spokenByClock(); // of what an earlier session said, this one knows nothing
+    const spokenText = this.text.slice(0, this.base.chars) + message.spoken_text;
+    const playedMs = message.played_ms === undefined ? this.heardMs : this.base.ms + message.played_ms;
+    return { playedMs, spokenText, spokenChars: this.#toUtf16(message.spoken_chars ?? 0) };
   }
 
   #resolveCancel(spoken) {

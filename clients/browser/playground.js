@@ -225,6 +225,7 @@ function begin(next) {
   setPhase('speaking', speakingWords());
   const current = (handler) => (event) => next === context && handler(event);
   next.addEventListener('words', current(({ detail }) => showWords(next, detail)));
+  next.addEventListener('restarted', current(({ detail }) => transcript.takeBack(detail.ms)));
   next.addEventListener('audio', current(({ detail }) => waveform.add(detail.samples, detail.position, detail.sampleRate)));
   const leftOut = []; // spans, told as they are found
   next.addEventListener('warning', current(({ detail }) => {
@@ -244,7 +245,7 @@ async function interrupt() {
   if (!target) return;
   writing.abort();
   context = null;
-  if (target.number === null) setPhase('interrupted', 'Stopped before it began'); // the server may be away and not answer
+  if (target.track === null) setPhase('interrupted', 'Stopped before it began'); // the server may be away and not answer
   const spoken = await target.cancel();
   if (staged !== target) return; // something newer is
   showHeard(spoken.playedMs);
@@ -267,7 +268,7 @@ function finish(target) {
   transcript.finish();
   context = null;
   if (target.state === 'failed') {
-    return transcript.cut(target.spokenByClock().spokenChars, target.number === null ? 'not spoken' : 'stopped here');
+    return transcript.cut(target.spokenByClock().spokenChars, target.track === null ? 'not spoken' : 'stopped here');
   }
   if (toCome?.voices.length > 0) return speakWith(toCome.voices.shift(), toCome.text);
   if (target.audioMs > 0) return setPhase('finished', `Finished: ${seconds(target.audioMs)} of speech.`);
@@ -278,7 +279,7 @@ function finish(target) {
 function fail(target, error) {
   notice.show(error);
   const lost = error.code === 'connection_lost' ? ': the connection was lost' : '';
-  setPhase('failed', target.number === null ? 'Not spoken' : `Stopped early${lost}`);
+  setPhase('failed', target.track === null ? 'Not spoken' : `Stopped early${lost}`);
   writing.abort();
   toCome = null;
 }

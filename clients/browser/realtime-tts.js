@@ -191,8 +191,7 @@ export class RealtimeTTS extends EventTarget {
     this.session = session;
     this.format = session.audio;
     this.path.renumber();
-    // Of what has not begun yet, this session knows nothing.
-    for (const context of this.contexts.values()) if (context.state === 'open') context.resend(UNKNOWN);
+    for (const context of [...this.contexts.values()]) this.#beginAgain(context);
     this.#emit('session', session);
   }
 
@@ -283,10 +282,18 @@ export class RealtimeTTS extends EventTarget {
     }
   }
 
+  /** In another session than it was opened in. */
+  #beginAgain(context) {
+    const error = new ConnectionLost('The session was lost before it could answer');
+    if (context.state !== 'open') context.fail(error); // it is done; a cancel of it may wait for an answer
+    else if (context.silenced) this.#failed(context, error);
+    else context.beginAgain(this.path.receivedMs(context));
+  }
+
   #sessionLost(error) {
     const closed = this.state === 'closed';
     // What has not begun is none the worse for it: the next session speaks it.
-    const survives = (context) => !closed && context.number === null && !context.silenced;
+    const survives = (context) => !closed && context.track === null && !context.silenced;
     const lost = [...this.contexts.values()].filter((context) => !survives(context));
     // An idle session that the server let go of is replaced without a word.
     const interrupted = lost.some((context) => context.state === 'open');

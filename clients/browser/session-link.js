@@ -17,7 +17,8 @@ const RESUME_WINDOW_S = 10; // where the server does not say
  * @property {(session: object) => void} started a session began: the server's `session.started`
  * @property {() => Record<string, number>} lastSequences of the contexts to go on with, asked when resuming
  * @property {(contexts: {context_id: string, [field: string]: any}[]) => void} resumed what the server knows of them
- * @property {(error: RealtimeTTSError) => void} lost the session cannot be resumed; its open contexts are gone
+ * @property {(error: RealtimeTTSError) => void} lost what was being said cannot be gone on with: the server was away for too
+ *   long, or the link is closed. A session that the server no longer has is followed by another one at once (`started`).
  */
 
 export class SessionLink {
@@ -72,14 +73,17 @@ export class SessionLink {
 
   async #reconnect(lostAt) {
     const windowMs = (this.session.limits?.resume_window_s ?? RESUME_WINDOW_S) * 1000;
-    let [resumable, worthTrying] = [true, true];
+    let [resumable, inTime, worthTrying] = [true, true, true];
     for (let delay = FIRST_RETRY_MS; this.state === 'reconnecting'; delay = Math.min(2 * delay, MAX_RETRY_MS)) {
-      if (resumable && performance.now() - lostAt > windowMs) resumable = this.#giveUp();
+      if (inTime && performance.now() - lostAt > windowMs) {
+        resumable = inTime = false;
+        this.handlers.lost(new ConnectionLost('The connection was lost for too long to go on with what was being said'));
+      }
       if (worthTrying) {
         const error = await this.#attempt(resumable);
         if (error === null) return;
         if (error.code === 'session_not_found') {
-          resumable = this.#giveUp();
+          resumable = false;
           continue;
         }
         if (error instanceof ServerError && !error.retryable) return this.close(error);
@@ -107,11 +111,6 @@ export class SessionLink {
     } catch (error) {
       throw await this.http.reasonOf(error);
     }
-  }
-
-  #giveUp() {
-    this.handlers.lost(new ConnectionLost('The connection was lost for too long to go on with what was being said'));
-    return false;
   }
 
   async #resume() {

@@ -42,4 +42,10 @@ export class SourceText {
     }
     return Math.min(codePoints + low, this.text.length);
   }
+
+  /** @param {number} offset into `text` @returns {number} as the server counts */
+  toCodePoints(offset) {
+    const after = this.wide.findIndex((codePoints, numBefore) => codePoints + numBefore >= offset);
+    return offset - (after < 0 ? this.wide.length : after);
+  }
 }

@@ -40,6 +40,18 @@ export class Transcript {
     this.tail.data = this.text.slice(this.rendered);
   }
 
+  /** Words that begin at this time or later are only written again: they will have other times. @param {number} ms */
+  takeBack(ms) {
+    const index = this.words.findIndex((word) => word.startMs >= ms);
+    if (index < 0) return;
+    const [first] = this.words.splice(index);
+    this.rendered = first.start;
+    while (first.element.nextSibling !== this.tail) first.element.nextSibling.remove();
+    first.element.remove();
+    this.tail.data = this.text.slice(this.rendered);
+    this.current = Math.min(this.current, index - 1);
+  }
+
   /** @param {number} heardMs @returns {HTMLElement | null} the word being heard, when it changed */
   hear(heardMs) {
     let current = this.current;

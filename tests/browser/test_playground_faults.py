@@ -96,14 +96,22 @@ def test_text_written_while_the_line_is_down_is_spoken(page: PlaygroundPage, gat
     assert len(page.samples("decoded", page.last()["number"])) == len(TEXT) * MS_PER_CHAR * 48
 
 
-def test_a_session_that_cannot_be_resumed_says_so_and_a_new_one_speaks(page: PlaygroundPage) -> None:
-    page.speak(f"[forget] {TEXT}")
-    page.wait(lambda: "connection was lost" in page.text_of("phase"), "told")
-    page.wait(lambda: page.connection() == "open", "connected again")
-    assert page.notice() == "", "what is over does not stay on show"
-    number = page.speak(SHORT)
+def test_a_dead_gateways_speech_goes_on_in_another_session(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    """From the word on that was being heard; the text on the stage is whole, and its words follow the sound."""
+    page.choose_voice("awb")
+    number = page.speak(f"[forget] {TEXT}")
     finish(page)
-    assert len(page.samples("played", number)) == len(SHORT) * MS_PER_CHAR * 48
+    first, second = (next(iter(session.contexts.values())) for session in gateway.sessions.values())
+    assert first.text == f"[forget] {TEXT}"
+    assert second.text == "milliseconds per character.", "25 characters of audio had come"
+    assert (second.settings["voice"], second.settings["params"]["seed"]) == ("awb", 1)
+    samples, rate = page.samples("played", number), page.sample_rate()
+    assert len(samples) == (25 + len(second.text)) * MS_PER_CHAR * rate // 1000, "nothing lost, one word twice"
+    assert page.text_of("transcript-text") == first.text
+    assert page.script("return document.querySelectorAll('.word.heard').length") == 5
+    assert page.text_of("phase") == f"Finished: {(25 + len(second.text)) * MS_PER_CHAR / 1000:.1f} s of speech."
+    assert page.notice() == ""
+    assert gateway.messages("playback")[-1]["played_ms"] == len(second.text) * MS_PER_CHAR
 
 
 def test_a_failed_context_is_heard_as_far_as_it_goes_and_explained(page: PlaygroundPage) -> None:

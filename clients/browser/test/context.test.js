@@ -178,3 +178,90 @@ test('a cancel of a context that is done is answered when the session is lost', 
   assert.deepEqual(await cancelled, { playedMs: 0, spokenText: '', spokenChars: 0 });
   assert.equal(context.state, 'done');
 });
+
+const HELLO = { text: 'Hello', start: 3, end: 8, start_ms: 0, end_ms: 300 };
+const THERE = { text: 'there', start: 9, end: 14, start_ms: 350, end_ms: 700 };
+const YOU = { text: 'you', start: 15, end: 18, start_ms: 750, end_ms: 900 };
+
+/** Of "😀, Hello there you", everything told and audio up to the middle of "there"; then another session. */
+function broken({ heard = 400, cut = 500 } = {}) {
+  const made = make({ settings: { params: { speed: 2 } } });
+  const { context, sent, receive, line } = made;
+  context.send('😀, Hello ');
+  context.flush();
+  context.send('there you');
+  context.flush();
+  context.end();
+  receive('context.started', { number: 3, voice: 'awb', seed: 5 });
+  receive('words', { words: [HELLO, THERE, YOU] });
+  line.heard = heard;
+  sent.length = 0;
+  context.beginAgain(cut);
+  return made;
+}
+
+test('in another session it goes on with the word that was being heard, in the same voice', () => {
+  const { context, sent } = broken();
+  assert.deepEqual(sent, [
+    { type: 'text', context_id: 'c', text: 'there you', params: { speed: 2, seed: 5 }, voice: 'awb' },
+    { type: 'flush', context_id: 'c' },
+    { type: 'end', context_id: 'c' },
+  ]);
+  assert.deepEqual(context.words.map(({ text }) => text), ['Hello', 'there']);
+});
+
+test('what another session tells is moved to where its part begins', async () => {
+  const { context, sent, receive, line } = broken();
+  const seen = [];
+  for (const type of ['started', 'words', 'warning']) context.addEventListener(type, ({ detail }) => seen.push([type, detail]));
+  context.track = 1;
+  receive('context.started', { number: 1, voice: 'awb', seed: 5 });
+  receive('words', { timing: 'measured', words: [{ text: 'there', start: 0, end: 5, start_ms: 10, end_ms: 300 }] });
+  receive('warning', { code: 'unspeakable_text', message: '', spans: [[6, 9]] });
+  assert.deepEqual(seen, [
+    ['words', [{ text: 'there', start: 10, end: 15, startMs: 510, endMs: 800, timing: 'measured' }]],
+    ['warning', { code: 'unspeakable_text', message: '', spans: [[16, 19]] }],
+  ]);
+  sent.length = 0;
+  context.acknowledge(400);
+  context.acknowledge(700);
+  assert.deepEqual(sent.map(({ played_ms }) => played_ms), [0, 200]);
+  line.heard = 900;
+  const spoken = context.cancel();
+  await new Promise(setImmediate);
+  receive('context.cancelled', { played_ms: 400, spoken_text: 'there', spoken_chars: 5 });
+  assert.deepEqual(await spoken, { playedMs: 900, spokenText: '😀, Hello there', spokenChars: 15 });
+});
+
+test('interrupted while the old session’s part still sounds: the words’ times say what was heard', async () => {
+  const { context, receive } = broken({ heard: 320 });
+  receive('context.started', { number: 1, voice: 'awb', seed: 5 });
+  const spoken = context.cancel();
+  await new Promise(setImmediate);
+  receive('context.cancelled', { played_ms: 0, spoken_text: '', spoken_chars: 0 });
+  assert.deepEqual(await spoken, { playedMs: 320, spokenText: '😀, Hello', spokenChars: 9 });
+});
+
+test('it can break off again and again, and its length is the whole of it', async () => {
+  const { context, sent, receive } = broken();
+  receive('context.started', { number: 1, voice: 'awb', seed: 5 });
+  sent.length = 0;
+  context.beginAgain(520); // nothing was told meanwhile
+  assert.equal(sent[0].text, 'there you');
+  receive('context.started', { number: 1, voice: 'awb', seed: 5 });
+  receive('words', { words: [{ ...THERE, start: 0, end: 5, start_ms: 0 }, { ...YOU, start: 6, end: 9, start_ms: 400 }] });
+  sent.length = 0;
+  context.beginAgain(940);
+  assert.deepEqual(sent.map(({ type, text }) => text ?? type), ['you', 'flush', 'end']);
+  receive('context.started', { number: 1, voice: 'awb', seed: 5 });
+  receive('context.done', { audio_ms: 200 });
+  assert.deepEqual(await context.done, { outcome: 'done', audioMs: 1140, ttfaMs: null });
+});
+
+test('one that had not begun is opened in another session as it would have been', () => {
+  const { context, sent } = make({ settings: { voice: 'slt' } });
+  context.send('Hi.');
+  sent.length = 0;
+  context.beginAgain(0);
+  assert.deepEqual(sent, [{ type: 'text', context_id: 'c', text: 'Hi.', voice: 'slt' }]);
+});

@@ -100,6 +100,23 @@ test('however long the server was away, it is found within 3 s of its return', a
   }
 });
 
+test('a session that the server no longer has is followed by another at once; given up is what was away for too long', async () => {
+  const { made, seen } = await link();
+  network.known = false; // its process has died, another one answers
+  network.socket.onclose({ code: 1006, reason: '' });
+  assert.equal(await pass(1_000, () => made.state === 'open'), 0, 'no wait');
+  assert.deepEqual(seen.lost, []);
+  network.cut();
+  const lostAt = performance.now();
+  const clock = mock.method(performance, 'now', () => lostAt + 9_000);
+  await pass(9_000);
+  assert.deepEqual(seen.lost, []);
+  clock.mock.mockImplementation(() => lostAt + 11_000);
+  await pass(3_000);
+  clock.mock.restore();
+  assert.deepEqual(seen.lost, ['connection_lost'], 'once');
+});
+
 test('a server that is away is asked over HTTP, not with sockets, which browsers hold back when they keep failing', async () => {
   const { made } = await link();
   const [sockets, knocks] = [network.sockets, network.knocks];

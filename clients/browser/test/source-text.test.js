@@ -10,6 +10,7 @@ test('code points become UTF-16 offsets', () => {
   const expected = [0, 1, 3, 4, 6, 7];
   assert.deepEqual(expected.map((_, i) => source.toUtf16(i)), expected);
   assert.equal(text.slice(source.toUtf16(1), source.toUtf16(2)), '😀');
+  assert.deepEqual(expected.map((offset) => source.toCodePoints(offset)), [0, 1, 2, 3, 4, 5]);
 });
 
 test('the same for any split of the text, even through the middle of a character', () => {
