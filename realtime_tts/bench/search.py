@@ -6,7 +6,7 @@ import math
 
 
 class CapacitySearch:
-    """Doubles or halves until one load held and a higher one did not, then halves the ratio between the two.
+    """Doubles or halves (`factor`) until one load held and a higher one did not, then halves the ratio between the two.
 
     `load` is what to try next, None when there is nothing more to learn. A load that failed once is never called held,
     whatever is found out later: verdicts near the limit are drawn by chance.
@@ -16,15 +16,18 @@ class CapacitySearch:
         precision: stop when what failed is at most this share above what held.
         max_trials: stop after so many.
         lowest: give up below this.
+        factor: from one load to the next, as long as all hold or none does.
     """
 
-    def __init__(self, start: float, precision: float, max_trials: int, lowest: float = 0.0) -> None:
-        if not (start > 0 and precision > 0):
-            raise ValueError("start and precision must be above 0")
+    def __init__(
+        self, start: float, precision: float, max_trials: int, lowest: float = 0.0, factor: float = 2.0
+    ) -> None:
+        if not (start > 0 and precision > 0 and factor > 1):
+            raise ValueError("start and precision must be above 0, and the factor above 1")
         self.failed = math.inf  # the lowest that did not hold
         self._held: list[float] = []  # those that did, rising
         self._next = start
-        self._precision, self._lowest = precision, lowest
+        self._precision, self._lowest, self._factor = precision, lowest, factor
         self._trials_left = max_trials
 
     @property
@@ -56,8 +59,8 @@ class CapacitySearch:
 
     def _choose(self) -> None:
         if not self._held:
-            self._next = self.failed / 2
+            self._next = self.failed / self._factor
         elif math.isinf(self.failed):
-            self._next = self.held * 2
+            self._next = self.held * self._factor
         else:
             self._next = math.sqrt(self.held * self.failed)

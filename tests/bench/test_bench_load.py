@@ -69,9 +69,9 @@ def test_so_many_are_interrupted_and_nothing_else_changes() -> None:
     assert [dataclasses.replace(arrival, heard=None) for arrival in arrivals] == plain.arrivals(5)
 
 
-@given(st.floats(0.01, 1e4), st.floats(0.01, 1e4), st.sampled_from([0.02, 0.1, 0.5]))
-def test_the_search_finds_where_it_stops_holding(limit: float, start: float, precision: float) -> None:
-    search = CapacitySearch(start, precision, max_trials=60)
+@given(st.floats(0.01, 1e4), st.floats(0.01, 1e4), st.sampled_from([0.02, 0.1, 0.5]), st.sampled_from([1.25, 2.0]))
+def test_the_search_finds_where_it_stops_holding(limit: float, start: float, precision: float, factor: float) -> None:
+    search = CapacitySearch(start, precision, max_trials=100, factor=factor)
     while (load := search.load) is not None:
         search.tell(load <= limit)
     assert search.held <= limit < search.failed
@@ -115,5 +115,6 @@ def test_the_search_gives_up() -> None:
         search.tell(False)
         num_trials += 1
     assert (search.held, num_trials) == (0.0, 3)
-    with pytest.raises(ValueError):
-        CapacitySearch(0, 0.1, 5)
+    for start, factor in ((0, 2), (1, 1)):
+        with pytest.raises(ValueError):
+            CapacitySearch(start, 0.1, 5, factor=factor)
