@@ -15,15 +15,16 @@ import uuid
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from realtime_tts.api.request import SpeechRequest, speech_request, taking
 from realtime_tts.api.timed import Chunk, TimedChunk, samples_of, with_words
 from realtime_tts.errors import Draining, EngineClosed, EngineLost, EngineStartError, InvalidRequest
-from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
+from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.adapters import AdapterRegistry
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.speech.recordings import RecordingLike, VoiceRecordings
 from realtime_tts.speech.speaker import Piece, Speaker
-from realtime_tts.speech.text_source import TextLike, TextSource, speak_text
+from realtime_tts.speech.text_source import TextSource, speak_text
 from realtime_tts.speech.voices import VoiceLabels, VoiceRegistry
 from realtime_tts.speech.whole_text import check_whole
 from realtime_tts.workers import frames
@@ -33,16 +34,6 @@ from realtime_tts.workers.supervisor import WorkerSpec, worker_command
 
 _SEGMENTS_AHEAD = 8  # at the engine: nobody else waits for it, and a reader may be slow
 _STALL_FLUSH_S = 1.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Manner:
-    """How to speak one text: the arguments of `generate`."""
-
-    voice: str | None
-    recordings: VoiceRecordings
-    params: SpeechParams
-    max_length_s: float | None
 
 
 class AsyncTTS:
@@ -187,28 +178,8 @@ class AsyncTTS:
         self._check_open()
         self._voices.remove(name)
 
-    async def generate(
-        self,
-        text: TextLike,
-        *,
-        voice: str | None = None,
-        reference_audio: RecordingLike | None = None,
-        prompt_audio: RecordingLike | None = None,
-        prompt_text: str | None = None,
-        seed: int = 0,
-        instructions: str | None = None,
-        cfg: float | None = None,
-        steps: int | None = None,
-        mode: str | None = None,
-        speed: float = 1.0,
-        volume: float = 1.0,
-        sentence_pause_ms: float | None = None,
-        language: str | None = None,
-        lexicon: Mapping[str, str] | None = None,
-        adapter: str | None = None,
-        text_type: str = "auto",
-        max_length_s: float | None = None,
-    ) -> AsyncGenerator[Chunk, None]:
+    @taking(speech_request)
+    async def generate(self, request: SpeechRequest) -> AsyncGenerator[Chunk, None]:
         """Speak a text, or a stream of pieces of one (an LLM's deltas) while it is being written.
 
         Leaving the iteration (break, aclose, cancelling the task) cancels at once.
@@ -240,85 +211,33 @@ class AsyncTTS:
             InvalidRequest, EngineError and others of `realtime_tts.errors`.
             TypeError: the text, or a piece of it, is not text; what else the text's iteration raises.
         """
-        recordings = VoiceRecordings(reference_audio, prompt_audio, prompt_text)
-        params = SpeechParams(
-            cfg=cfg,
-            steps=steps,
-            seed=seed,
-            language=language,
-            instructions=instructions,
-            mode=mode,
-            speed=speed,
-            volume=volume,
-            sentence_pause_ms=sentence_pause_ms,
-            lexicon=tuple((lexicon or {}).items()),
-            adapter=adapter,
-            text_type=text_type,
-        )
-        manner = _Manner(voice, recordings, params, max_length_s)
-        async with contextlib.aclosing(self._speak(text, manner)) as pieces:
+        async with contextlib.aclosing(self._speak(request)) as pieces:
             async for piece in pieces:
                 if not piece.done:
                     yield samples_of(piece)
 
-    async def generate_timed(
-        self,
-        text: TextLike,
-        *,
-        voice: str | None = None,
-        reference_audio: RecordingLike | None = None,
-        prompt_audio: RecordingLike | None = None,
-        prompt_text: str | None = None,
-        seed: int = 0,
-        instructions: str | None = None,
-        cfg: float | None = None,
-        steps: int | None = None,
-        mode: str | None = None,
-        speed: float = 1.0,
-        volume: float = 1.0,
-        sentence_pause_ms: float | None = None,
-        language: str | None = None,
-        lexicon: Mapping[str, str] | None = None,
-        adapter: str | None = None,
-        text_type: str = "auto",
-        max_length_s: float | None = None,
-    ) -> AsyncGenerator[TimedChunk, None]:
+    @taking(speech_request)
+    async def generate_timed(self, request: SpeechRequest) -> AsyncGenerator[TimedChunk, None]:
         """As `generate`, with the words that are heard: for subtitles, or to know what was heard at a barge-in.
 
         A chunk comes one patch later than there, since which words its segment has left is known at the segment's end.
         """
-        recordings = VoiceRecordings(reference_audio, prompt_audio, prompt_text)
-        params = SpeechParams(
-            cfg=cfg,
-            steps=steps,
-            seed=seed,
-            language=language,
-            instructions=instructions,
-            mode=mode,
-            speed=speed,
-            volume=volume,
-            sentence_pause_ms=sentence_pause_ms,
-            lexicon=tuple((lexicon or {}).items()),
-            adapter=adapter,
-            text_type=text_type,
-        )
-        manner = _Manner(voice, recordings, params, max_length_s)
-        async with contextlib.aclosing(self._speak(text, manner)) as pieces:
-            async for chunk in with_words(pieces, self.sample_rate, speed):
+        async with contextlib.aclosing(self._speak(request)) as pieces:
+            async for chunk in with_words(pieces, self.sample_rate, request.params.speed or 1.0):
                 yield chunk
 
-    async def _speak(self, text: TextLike, manner: _Manner) -> AsyncGenerator[Piece, None]:
+    async def _speak(self, request: SpeechRequest) -> AsyncGenerator[Piece, None]:
         with self._while_open():
-            source, settings = TextSource(text), self._settings(manner)
+            source, settings = TextSource(request.text), self._settings(request)
             if source.is_whole:
                 settings = dataclasses.replace(settings, mode="clause")
                 await check_whole(source.whole_text, settings.text_type)
             async with contextlib.AsyncExitStack() as ending:
-                if manner.recordings.is_empty:
+                if request.recordings.is_empty:
                     voice = self._voices.engine_id(settings.voice)
                 else:
-                    voice = await ending.enter_async_context(self._voices.lend(manner.recordings))
-                speaker = self._open_speaker(dataclasses.replace(settings, voice=voice), manner.max_length_s)
+                    voice = await ending.enter_async_context(self._voices.lend(request.recordings))
+                speaker = self._open_speaker(dataclasses.replace(settings, voice=voice), request.max_length_s)
                 ending.callback(self._speakers.discard, speaker)
                 feeder = asyncio.ensure_future(speak_text(source, self._defaults.make_planner(settings), speaker))
                 ending.push_async_callback(_end, feeder)
@@ -339,13 +258,13 @@ class AsyncTTS:
         self._speakers.add(speaker)
         return speaker
 
-    def _settings(self, manner: _Manner) -> ContextSettings:
+    def _settings(self, request: SpeechRequest) -> ContextSettings:
         """Raises InvalidRequest and its kin: what cannot be."""
-        if manner.voice is not None and not manner.recordings.is_empty:
+        if request.voice is not None and not request.recordings.is_empty:
             raise InvalidRequest("give a voice or recordings, not both", field="voice")
-        if manner.max_length_s is not None and not 0 < manner.max_length_s < math.inf:
+        if request.max_length_s is not None and not 0 < request.max_length_s < math.inf:
             raise InvalidRequest("max_length_s must be a positive number of seconds", field="max_length_s")
-        return self._defaults.resolve(Choices(), Choices(manner.voice, params=manner.params))
+        return self._defaults.resolve(Choices(), Choices(request.voice, params=request.params))
 
     @functools.cached_property
     def _defaults(self) -> SpeechDefaults:

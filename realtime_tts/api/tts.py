@@ -5,18 +5,37 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
+import inspect
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from realtime_tts.api.async_tts import AsyncTTS
-from realtime_tts.api.timed import Chunk, TimedChunk
 from realtime_tts.errors import EngineClosed
 from realtime_tts.speech.recordings import RecordingLike
 from realtime_tts.workers.supervisor import WorkerSpec
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncTTS, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate[TTS, P], Generator[T, None, None]]:
+    """The same method, iterated by blocking code."""
+
+    @functools.wraps(method)
+    def call(self: TTS, /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
+        return self._iterate(method(self._tts, *args, **kwargs))
+
+    # Whoever asks is told of everything but what comes back, which is no async generator.
+    signature = inspect.signature(method).replace(return_annotation=inspect.Signature.empty)
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    call.__doc__ = f"As `{method.__qualname__}`."
+    call.__module__, call.__qualname__ = __name__, f"TTS.{method.__name__}"
+    return call
 
 
 class TTS:
@@ -107,95 +126,8 @@ class TTS:
 
         self._wait(remove)
 
-    def generate(
-        self,
-        text: str | Iterable[str | None],
-        *,
-        voice: str | None = None,
-        reference_audio: RecordingLike | None = None,
-        prompt_audio: RecordingLike | None = None,
-        prompt_text: str | None = None,
-        seed: int = 0,
-        instructions: str | None = None,
-        cfg: float | None = None,
-        steps: int | None = None,
-        mode: str | None = None,
-        speed: float = 1.0,
-        volume: float = 1.0,
-        sentence_pause_ms: float | None = None,
-        language: str | None = None,
-        lexicon: Mapping[str, str] | None = None,
-        adapter: str | None = None,
-        text_type: str = "auto",
-        max_length_s: float | None = None,
-    ) -> Generator[Chunk, None, None]:
-        """As `AsyncTTS.generate`; breaking out of the loop cancels at once."""
-        chunks = self._tts.generate(
-            text,
-            voice=voice,
-            reference_audio=reference_audio,
-            prompt_audio=prompt_audio,
-            prompt_text=prompt_text,
-            seed=seed,
-            instructions=instructions,
-            cfg=cfg,
-            steps=steps,
-            mode=mode,
-            speed=speed,
-            volume=volume,
-            sentence_pause_ms=sentence_pause_ms,
-            language=language,
-            lexicon=lexicon,
-            adapter=adapter,
-            text_type=text_type,
-            max_length_s=max_length_s,
-        )
-        return self._iterate(chunks)
-
-    def generate_timed(
-        self,
-        text: str | Iterable[str | None],
-        *,
-        voice: str | None = None,
-        reference_audio: RecordingLike | None = None,
-        prompt_audio: RecordingLike | None = None,
-        prompt_text: str | None = None,
-        seed: int = 0,
-        instructions: str | None = None,
-        cfg: float | None = None,
-        steps: int | None = None,
-        mode: str | None = None,
-        speed: float = 1.0,
-        volume: float = 1.0,
-        sentence_pause_ms: float | None = None,
-        language: str | None = None,
-        lexicon: Mapping[str, str] | None = None,
-        adapter: str | None = None,
-        text_type: str = "auto",
-        max_length_s: float | None = None,
-    ) -> Generator[TimedChunk, None, None]:
-        """As `AsyncTTS.generate_timed`."""
-        chunks = self._tts.generate_timed(
-            text,
-            voice=voice,
-            reference_audio=reference_audio,
-            prompt_audio=prompt_audio,
-            prompt_text=prompt_text,
-            seed=seed,
-            instructions=instructions,
-            cfg=cfg,
-            steps=steps,
-            mode=mode,
-            speed=speed,
-            volume=volume,
-            sentence_pause_ms=sentence_pause_ms,
-            language=language,
-            lexicon=lexicon,
-            adapter=adapter,
-            text_type=text_type,
-            max_length_s=max_length_s,
-        )
-        return self._iterate(chunks)
+    generate = _blocking(AsyncTTS.generate)
+    generate_timed = _blocking(AsyncTTS.generate_timed)
 
     def _iterate(self, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
         self._iterated.add(items)

@@ -364,6 +364,12 @@ def test_blocking_use_breaking_out_and_threads() -> None:
         assert np.array_equal(samples[:2560] * 32768, np.arange(2560) % 2000 - 1000)
         words = [word.text for chunk in tts.generate_timed("Hello there.") for word in chunk.words]
         assert words == ["Hello", "there."]
+
+        async def written() -> AsyncIterator[str]:
+            for piece in ("Hello ", "there."):
+                yield piece
+
+        assert np.array_equal(np.concatenate(list(tts.generate(written(), mode="clause"))), samples)
         assert tts.device == "cpu, float32, attention fake, up to 64 streams"
         assert tts.word_times == "estimated"
         results: list[int] = []
