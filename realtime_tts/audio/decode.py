@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from realtime_tts.audio.isolated import run_isolated, run_isolated_blocking
 from realtime_tts.errors import AudioDecodeError
 
 _WORKER = Path(__file__).with_name("decode_worker.py")
@@ -59,21 +59,11 @@ async def decode_recording(data: bytes, sample_rate: int, limits: DecodeLimits |
     """
     limits = limits or DecodeLimits()
     _check_size(data, limits)
-    process = await asyncio.create_subprocess_exec(
-        *_command(sample_rate, limits),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
     try:
-        stdout, stderr = await asyncio.wait_for(process.communicate(data), limits.wall_s)
+        outcome = await run_isolated(_WORKER, *_numbers(sample_rate, limits), data=data, wall_s=limits.wall_s)
     except asyncio.TimeoutError:
         raise AudioDecodeError(_BROKEN, field="audio") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return _result(process.returncode, stdout, stderr, sample_rate)
+    return _result(*outcome, sample_rate)
 
 
 def decode_recording_blocking(data: bytes, sample_rate: int, limits: DecodeLimits | None = None) -> Recording:
@@ -81,18 +71,15 @@ def decode_recording_blocking(data: bytes, sample_rate: int, limits: DecodeLimit
     limits = limits or DecodeLimits()
     _check_size(data, limits)
     try:
-        done = subprocess.run(
-            _command(sample_rate, limits), input=data, capture_output=True, timeout=limits.wall_s, check=False
-        )
+        outcome = run_isolated_blocking(_WORKER, *_numbers(sample_rate, limits), data=data, wall_s=limits.wall_s)
     except subprocess.TimeoutExpired:
         raise AudioDecodeError(_BROKEN, field="audio") from None
-    return _result(done.returncode, done.stdout, done.stderr, sample_rate)
+    return _result(*outcome, sample_rate)
 
 
-def _command(sample_rate: int, limits: DecodeLimits) -> list[str]:
-    numbers = (sample_rate, limits.max_s, limits.memory_bytes, limits.cpu_s)
-    # -I keeps the script's folder, where a `codecs.py` lies, off the module path.
-    return [sys.executable, "-I", str(_WORKER), *map(str, numbers)]
+def _numbers(sample_rate: int, limits: DecodeLimits) -> tuple[float, ...]:
+    """What the worker's usage line says."""
+    return sample_rate, limits.max_s, limits.memory_bytes, limits.cpu_s
 
 
 def _check_size(data: bytes, limits: DecodeLimits) -> None:
@@ -102,7 +89,7 @@ def _check_size(data: bytes, limits: DecodeLimits) -> None:
         raise AudioDecodeError("the file is empty", field="audio")
 
 
-def _result(returncode: int | None, stdout: bytes, stderr: bytes, sample_rate: int) -> Recording:
+def _result(returncode: int, stdout: bytes, stderr: bytes, sample_rate: int) -> Recording:
     if returncode == 0:
         return Recording(stdout, sample_rate)
     lines = stderr.decode("utf-8", "replace").splitlines()

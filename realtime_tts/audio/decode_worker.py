@@ -4,7 +4,7 @@ Run by `decode.py` as a file, isolated (`python -I`), so that it imports nothing
 an enemy: memory, CPU time, files and processes are limited before a byte of it is parsed, and only demuxers that
 neither open further files nor fetch addresses are allowed (a playlist could name any).
 
-Usage: decode_worker.py RATE_HZ MAX_SECONDS MEMORY_BYTES CPU_SECONDS
+Usage: decode_worker.py RATE_HZ MAX_SECONDS MEMORY_BYTES CPU_SECONDS NICENESS
 Exit status 0: PCM follows on stdout. 3: no usable recording, the reason as one line on stderr. Others: it broke.
 """
 
@@ -15,7 +15,6 @@ import os
 import sys
 
 EXIT_REFUSED = 3
-NICENESS = 10  # speech that runs meanwhile comes first
 # Self-contained audio, no playlists (hls, dash, concat) and no raw or text formats that match anything.
 DEMUXERS = "wav,w64,rf64,aiff,au,flac,mp3,ogg,matroska,webm,mov,mp4,m4a,3gp,aac,amr,caf,asf"
 
@@ -24,9 +23,9 @@ class Refused(Exception):
     """The recording cannot be used; the argument says why."""
 
 
-def limit_resources(memory_bytes: int, cpu_seconds: int) -> None:
+def limit_resources(memory_bytes: int, cpu_seconds: int, niceness: int) -> None:
     with contextlib.suppress(AttributeError, OSError):
-        os.nice(NICENESS)
+        os.nice(niceness)
     try:
         import resource
     except ImportError:  # not a POSIX system; the parent's time limit remains
@@ -83,9 +82,9 @@ def check_finite(frame):
 
 
 def main() -> int:
-    rate_hz, max_seconds, memory_bytes, cpu_seconds = map(float, sys.argv[1:5])
+    rate_hz, max_seconds, memory_bytes, cpu_seconds, niceness = map(float, sys.argv[1:])
     data = sys.stdin.buffer.read()
-    limit_resources(int(memory_bytes), int(cpu_seconds))
+    limit_resources(int(memory_bytes), int(cpu_seconds), int(niceness))
     try:
         pcm = decode(data, int(rate_hz), max_seconds)
     except Refused as error:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from realtime_tts.audio.isolated import run_isolated
 from realtime_tts.errors import (
     InternalError,
     RecordingClipped,
@@ -69,21 +69,11 @@ async def report_on(pcm: bytes) -> RecordingReport:
     Raises:
         InternalError: the process failed.
     """
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", str(_WORKER)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
     try:
-        stdout, _ = await asyncio.wait_for(process.communicate(pcm), _WALL_S)
+        status, stdout, _ = await run_isolated(_WORKER, data=pcm, wall_s=_WALL_S)
     except asyncio.TimeoutError:
         raise InternalError("the recording could not be checked in time") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode:
+    if status:
         raise InternalError("the recording could not be checked")
     return RecordingReport(**json.loads(stdout))
 

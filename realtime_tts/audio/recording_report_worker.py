@@ -3,6 +3,8 @@ one JSON object on stdout.
 
 Run by `recording_report.py` as a file, isolated (`python -I`): the detector of speech takes two seconds of CPU for a
 minute of sound, which would hold up the event loop from any thread of the same interpreter.
+
+Usage: recording_report_worker.py NICENESS
 """
 
 import contextlib
@@ -117,7 +119,7 @@ def report(pcm):
 
 def main():
     with contextlib.suppress(AttributeError, OSError):
-        os.nice(10)  # speech that runs meanwhile comes first
+        os.nice(int(sys.argv[1]))
     pcm = np.frombuffer(sys.stdin.buffer.read(), dtype="<i2")
     sys.stdout.write(json.dumps(report(pcm)))
 

@@ -1,0 +1,51 @@
+"""Scripts that look at what strangers sent: each in an interpreter of its own, fed on stdin, with less right to the
+processor than speech has.
+
+The scripts import nothing of this package, so what they are to do comes as arguments, the niceness last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+NICENESS = 10
+
+
+async def run_isolated(script: Path, *arguments: float, data: bytes, wall_s: float) -> tuple[int, bytes, bytes]:
+    """`(exit status, stdout, stderr)` of a script that was given `data`. Cancelling the task ends the process.
+
+    Raises:
+        asyncio.TimeoutError: it took longer than `wall_s`, and was ended.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *_command(script, arguments),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        stdout, stderr = await asyncio.wait_for(process.communicate(data), wall_s)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None
+    return process.returncode, stdout, stderr
+
+
+def run_isolated_blocking(script: Path, *arguments: float, data: bytes, wall_s: float) -> tuple[int, bytes, bytes]:
+    """`run_isolated` for callers without an event loop.
+
+    Raises:
+        subprocess.TimeoutExpired: it took longer than `wall_s`, and was ended.
+    """
+    done = subprocess.run(_command(script, arguments), input=data, capture_output=True, timeout=wall_s, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def _command(script: Path, arguments: tuple[float, ...]) -> list[str]:
+    # -I keeps the script's folder, where a `codecs.py` lies, off the module path.
+    return [sys.executable, "-I", str(script), *map(str, (*arguments, NICENESS))]
