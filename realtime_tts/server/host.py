@@ -43,6 +43,7 @@ from realtime_tts.server.host_messages import (
 )
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.run import Address, bind
+from realtime_tts.workers.child import end_child, signal_child, until_one_ends
 from realtime_tts.workers.pool import WorkerPool
 from realtime_tts.workers.socket_directory import SocketDirectory
 from realtime_tts.workers.watch import watch
@@ -257,9 +258,7 @@ class Host:
             await self._converse(gateway, process, reader)
         finally:
             gateway.writer.transport.abort()
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            await end_child(process)
             mark_process_dead(process.pid, os.path.join(self._directory.path, "figures"))  # type: ignore[no-untyped-call]
             gateway.forget()
             self._tell_soon()
@@ -294,17 +293,7 @@ class Host:
         self, gateway: _Gateway, process: asyncio.subprocess.Process, reader: asyncio.StreamReader
     ) -> None:
         """Until the process ends, says what is no message, or is silent for too long."""
-        tasks = [
-            asyncio.create_task(part) for part in (self._listen(gateway, reader), self._watch(gateway), process.wait())
-        ]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await until_one_ends(self._listen(gateway, reader), self._watch(gateway), process.wait())
 
     async def _listen(self, gateway: _Gateway, reader: asyncio.StreamReader) -> None:
         decoder = Decoder()
@@ -438,5 +427,4 @@ def _rank(now: float, gateway: _Gateway) -> tuple[bool, bool, int, int]:
 
 def _signal(gateway: _Gateway, number: signal.Signals) -> None:
     if gateway.process is not None:
-        with contextlib.suppress(ProcessLookupError):
-            gateway.process.send_signal(number)
+        signal_child(gateway.process, number)

@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 from realtime_tts.errors import EngineStartError, RealtimeTTSError, error_from_code
 from realtime_tts.workers import frames
+from realtime_tts.workers.child import end_child, until_one_ends
 from realtime_tts.workers.socket_directory import SocketDirectory, clients_path
 from realtime_tts.workers.watch import stack_of, watch
 from realtime_tts.workers.watchdog import Watchdog
@@ -193,18 +194,8 @@ class Supervisor:
 
     async def _converse(self, process: asyncio.subprocess.Process, connected: _Connected) -> None:
         """Serve the connection until it ends, the process ends, or the watchdog gives up."""
-        loop = asyncio.get_running_loop()
-        self._watchdog = Watchdog(self.config.ready_timeout_s, loop.time())
-        parts = (process.wait(), self._receive(connected), self._watch(), self._stop_now.wait())
-        tasks = [loop.create_task(part) for part in parts]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        self._watchdog = Watchdog(self.config.ready_timeout_s, asyncio.get_running_loop().time())
+        await until_one_ends(process.wait(), self._receive(connected), self._watch(), self._stop_now.wait())
 
     async def _receive(self, connected: _Connected) -> None:
         reader, self._writer = await connected
@@ -257,12 +248,5 @@ class Supervisor:
             connected.result()[1].close()
         if process is None:
             return
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM if self._stopping else signal.SIGKILL)
-            try:
-                await asyncio.wait_for(process.wait(), self.config.stop_s)
-            except asyncio.TimeoutError:
-                process.kill()
-                await process.wait()
-        self.last_exit, self.pid = process.returncode, None
+        number = signal.SIGTERM if self._stopping else signal.SIGKILL
+        self.last_exit, self.pid = await end_child(process, number, self.config.stop_s), None
