@@ -21,6 +21,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from realtime_tts.server.handover import MAX_HANDED_BYTES
 from realtime_tts.server.problems import error_code
 
 SOCKET_EXTENSION = "realtime_tts.socket"
@@ -78,15 +79,17 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         if self._received is not None:
             self._received += data
+            if len(self._received) > MAX_HANDED_BYTES:
+                self.settle()
         super().data_received(data)
 
     def settle(self) -> None:
-        """The connection stays here."""
+        """The connection stays here, since it is known whose it is, or since more was read than can go with it."""
         self._received = None
 
     def hand_over(self, give: Callable[[int, bytes], bool]) -> bool:
         """Offer the connection to another process: its descriptor, and all that was read of it. If that takes it, it
-        is gone from here, without a word to the peer. Only before `settle`."""
+        is gone from here, without a word to the peer. Only until `settle`."""
         sock: socket.socket | None = self.transport.get_extra_info("socket")
         if sock is None or self._received is None or self.close_sent or self.transport.get_write_buffer_size():
             return False
