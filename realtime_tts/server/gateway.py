@@ -95,10 +95,13 @@ class Gateway:
         self.neighbours = neighbours or Neighbours()
         self.neighbours.on_charge = self._charged_elsewhere
         self.neighbours.on_voices_changed = self._refresh_voices
+        self._adapter_news: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        self.neighbours.on_adapter_changed = lambda *news: self._adapter_news.put_nowait(news)
         self._store = open_store(settings.server.voices_dir)
         self.voices = VoiceRegistry(engine, self._store)
         self.voices.on_removed = self._voice_removed
         self.adapters = AdapterRegistry(engine, _directory(settings.engine.adapters_dir))
+        self.adapters.on_changed = self.neighbours.adapter_changed
         self.consents = Consents(self._store)
         self.voices.on_stored = self.neighbours.voices_changed
         self.voice_making = VoiceMaking()
@@ -159,6 +162,9 @@ class Gateway:
             kept = {record.voice_id for record in self.voices.all_added()}
             await asyncio.to_thread(self.previews.drop_others, kept)
             await self.adapters.load_all(dict(self.settings.engine.adapters))
+            while not self._adapter_news.empty():  # what those before us have loaded
+                await self.adapters.follow(*self._adapter_news.get_nowait())
+            self._upkeep.append(watch(self._follow_adapters(), "follow adapters", self.fail))
             self._catalogue = self._make_catalogue(self.engine.ready)
         except RealtimeTTSError as error:
             self.start_error = error
@@ -245,6 +251,11 @@ class Gateway:
                 is_readable = True
                 if not was_readable:
                     log_event(logger, logging.INFO, "voices_readable")
+
+    async def _follow_adapters(self) -> None:
+        """Load and unload as the host's other gateways do."""
+        while True:
+            await self.adapters.follow(*await self._adapter_news.get())
 
     def _refresh_voices(self) -> None:
         self._voices_changed.set()

@@ -28,6 +28,7 @@ from realtime_tts.server.auth import Authenticator
 from realtime_tts.server.handover import Outbox
 from realtime_tts.server.host_link import SIGN_OF_LIFE_S, door_path
 from realtime_tts.server.host_messages import (
+    AdapterChanged,
     Begin,
     Charge,
     Decoder,
@@ -124,6 +125,7 @@ class Host:
         self._settings = settings
         self._gateways = [_Gateway(index) for index in range(settings.server.gateways)]
         self._worker_paths: dict[str, str] = {}
+        self._adapters = dict(settings.engine.adapters)  # by name: the directories of those that are loaded
         self._directory: SocketDirectory
         self._address: Address
         self._outbox = Outbox()
@@ -274,9 +276,12 @@ class Host:
         )
 
     def _greet(self, gateway: _Gateway) -> None:
+        engine = self._settings.engine
+        if self._has_been_ready:  # a successor does without an adapter that cannot be loaded any more
+            engine = dataclasses.replace(engine, adapters=())
         gateway.send(
             Begin(
-                engine=dataclasses.asdict(self._settings.engine),
+                engine=dataclasses.asdict(engine),
                 server=dataclasses.asdict(self._settings.server),
                 worker_names=self.workers.names,
                 index=gateway.index,
@@ -287,6 +292,8 @@ class Host:
         )
         for name, path in self._worker_paths.items():
             gateway.send(WorkerReady(name, path))
+        for name in {**dict(engine.adapters), **self._adapters}:
+            gateway.send(AdapterChanged(name, self._adapters.get(name, ""), -1))
         self._tell(gateway)
 
     async def _converse(
@@ -331,11 +338,21 @@ class Host:
             for other in self._gateways:
                 if other is not gateway:
                     other.send(message)
+        elif isinstance(message, AdapterChanged):
+            self._adapter_changed(message)
         elif isinstance(message, Serving):
             gateway.is_serving = gateway.has_served = True
             if not self._has_been_ready and all(one.has_served for one in self._gateways):
                 self._has_been_ready = True
                 self._on_ready(self, message.rows)
+
+    def _adapter_changed(self, message: AdapterChanged) -> None:
+        if message.directory:
+            self._adapters[message.name] = message.directory
+        else:
+            self._adapters.pop(message.name, None)
+        for gateway in self._gateways:
+            gateway.send(message)
 
     # ---- what each holds -----------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from realtime_tts.errors import EngineLost, RealtimeTTSError
 from realtime_tts.server.handover import Outbox
 from realtime_tts.server.host_messages import (
+    AdapterChanged,
     Begin,
     Charge,
     Decoder,
@@ -70,6 +71,8 @@ class HostLink(Neighbours):
         self._paths: dict[str, str] = {}  # of the workers that are ready
         self._is_started = False
         self._charges: Counter[tuple[str, str, int]] = Counter()
+        self._untold_adapters: Counter[str] = Counter()  # changes of ours that have not come back yet, by name
+        self._early: list[Message] = []  # what came with the first message
 
     @classmethod
     async def open(cls, control: int, directory: str) -> HostLink:
@@ -87,8 +90,7 @@ class HostLink(Neighbours):
         begin = said.pop(0)
         assert isinstance(begin, Begin)
         link = cls(reader, writer, decoder, begin, directory)
-        for message in said:
-            link._take(message)
+        link._early = said
         return link
 
     # ---- Workers -------------------------------------------------------------------------------------------------
@@ -109,6 +111,10 @@ class HostLink(Neighbours):
     def voices_changed(self) -> None:
         self._send(VoicesChanged())
 
+    def adapter_changed(self, name: str, directory: str) -> None:
+        self._untold_adapters[name] += 1
+        self._send(AdapterChanged(name, directory, self.index))
+
     def give(self, session_id: str, connection: int, received: bytes) -> bool:
         owner = owner_of(session_id)
         if owner is None or owner == self.index or owner >= self._num_gateways:
@@ -126,6 +132,8 @@ class HostLink(Neighbours):
 
     async def listen(self) -> None:
         """Take what the host says, until it is gone."""
+        for message in self._early:
+            self._take(message)
         with contextlib.suppress(ConnectionError):
             while data := await self._reader.read(_READ_BYTES):
                 for message in self._decoder.feed(data):
@@ -160,6 +168,15 @@ class HostLink(Neighbours):
                 self.on_charge(charge)
         elif isinstance(message, VoicesChanged):
             self.on_voices_changed()
+        elif isinstance(message, AdapterChanged):
+            self._adapter_changed(message)
+
+    def _adapter_changed(self, message: AdapterChanged) -> None:
+        """What comes before our own change comes back was changed before it: ours holds, here and at all others."""
+        if message.index == self.index:
+            self._untold_adapters[message.name] -= 1
+        elif not self._untold_adapters[message.name]:
+            self.on_adapter_changed(message.name, message.directory)
 
     def _send(self, message: Message) -> None:
         if not self._writer.transport.is_closing():

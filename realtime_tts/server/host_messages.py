@@ -115,9 +115,20 @@ class VoicesChanged:
     """There is news in the directory of voices."""
 
 
-Message = Begin | WorkerReady | WorkerLost | Others | Serving | Report | VoicesChanged
+@dataclasses.dataclass(frozen=True, slots=True)
+class AdapterChanged:
+    """An adapter was loaded from a directory or, where that is "", unloaded. The host tells it to him too from whom it
+    comes: all gateways hear of all changes in one order. `index`: of the gateway that has changed it; −1: of none."""
+
+    name: str
+    directory: str
+    index: int
+
+
+Message = Begin | WorkerReady | WorkerLost | Others | Serving | Report | VoicesChanged | AdapterChanged
 _TYPES: dict[str, type[Any]] = {
-    cls.__name__: cls for cls in (Begin, WorkerReady, WorkerLost, Others, Serving, Report, VoicesChanged)
+    cls.__name__: cls
+    for cls in (Begin, WorkerReady, WorkerLost, Others, Serving, Report, VoicesChanged, AdapterChanged)
 }
 
 

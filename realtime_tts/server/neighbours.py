@@ -29,6 +29,8 @@ class Neighbours:
         others: what all others hold.
         on_charge: called with what another one has charged.
         on_voices_changed: called when another one has changed the directory of voices.
+        on_adapter_changed: called with what another one has told by `adapter_changed`, unless this one has told
+            something of the same adapter since.
     """
 
     index = 0
@@ -37,12 +39,16 @@ class Neighbours:
     def __init__(self) -> None:
         self.on_charge: Callable[[Charge], None] = lambda charge: None
         self.on_voices_changed: Callable[[], None] = lambda: None
+        self.on_adapter_changed: Callable[[str, str], None] = lambda name, directory: None
 
     def charge(self, charge: Charge) -> None:
         """Tell the others what has been charged here."""
 
     def voices_changed(self) -> None:
         """Tell the others to look."""
+
+    def adapter_changed(self, name: str, directory: str) -> None:
+        """Tell the others that an adapter was loaded from a directory or, with "", unloaded."""
 
     def give(self, session_id: str, connection: int, received: bytes) -> bool:
         """Hand a connection, by its descriptor, to the gateway whose session this is; False: it is nobody's."""

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from realtime_tts.errors import AdapterExists, AdapterNotFound, ConfigError, Forbidden, InvalidRequest
+from realtime_tts.errors import (
+    AdapterExists,
+    AdapterNotFound,
+    ConfigError,
+    EngineLost,
+    Forbidden,
+    InvalidRequest,
+    RealtimeTTSError,
+)
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 
+logger = logging.getLogger(__name__)
+
+_TRY_AGAIN_S = 0.5
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -29,9 +41,14 @@ class AdapterRegistry:
 
     Args:
         directory: in which those lie that can be loaded later, each in a directory of its name; None: none can.
+
+    Attributes:
+        on_changed: called with a name and its directory when somebody has loaded an adapter by its name, and with ""
+            for the directory when he has unloaded it.
     """
 
     def __init__(self, engine: EngineClient, directory: Path | None = None) -> None:
+        self.on_changed: Callable[[str, str], None] = lambda name, directory: None
         self._engine, self._directory = engine, directory
         self._loaded: dict[str, LoadedAdapter] = {}
         self._changing = asyncio.Lock()
@@ -74,15 +91,18 @@ class AdapterRegistry:
         directory = self._allowed()
         if not _NAME.fullmatch(name):
             raise AdapterNotFound("there is no such adapter", field="name")
-        return await self.load(name, directory / name)
+        loaded = await self.load(name, directory / name)
+        self.on_changed(name, _absolute(directory / name))
+        return loaded
 
     async def unload_by_name(self, name: str) -> None:
         """As `unload`, where adapters may change. Raises Forbidden: they may not."""
         self._allowed()
         await self.unload(name)
+        self.on_changed(name, "")
 
     async def unload(self, name: str) -> None:
-        """Forget an adapter; speech that is running with it ends with `adapter_not_found`.
+        """Forget an adapter, whoever else has loaded it; speech that is running with it ends with `adapter_not_found`.
 
         Raises:
             AdapterNotFound: it is not loaded.
@@ -90,7 +110,29 @@ class AdapterRegistry:
         async with self._changing:
             if self._loaded.pop(name, None) is None:
                 raise AdapterNotFound("there is no such adapter", field="name")
-            self._engine.unload_adapter(name)
+            self._engine.unload_adapter(name, everywhere=True)
+
+    async def follow(self, name: str, directory: str) -> None:
+        """Do as another gateway of the host has done and its `on_changed` has told. Waits for a worker."""
+        if directory:
+            while not await self._try_load(name, Path(directory)):  # noqa: ASYNC110 - workers come without an event
+                await asyncio.sleep(_TRY_AGAIN_S)
+            return
+        async with self._changing:
+            if self._loaded.pop(name, None) is not None:
+                self._engine.unload_adapter(name)
+
+    async def _try_load(self, name: str, directory: Path) -> bool:
+        """False: there is no worker just now."""
+        try:
+            await self.load(name, directory)
+        except AdapterExists:
+            pass
+        except EngineLost:
+            return False
+        except RealtimeTTSError as error:
+            logger.error("the adapter %s, loaded at another gateway, cannot be loaded: %s", name, error.message)
+        return True
 
     def _allowed(self) -> Path:
         if self._directory is None:

@@ -51,14 +51,14 @@ class AdapterLoads:
         self.unload(name, workers)
         raise refusal or EngineLost("the engine worker was lost while it loaded an adapter")
 
-    def unload(self, name: str, workers: Mapping[str, Send]) -> None:
-        """Forget an adapter everywhere. Unknown names are ignored."""
+    def unload(self, name: str, workers: Mapping[str, Send], everywhere: bool = False) -> None:
+        """Forget an adapter on every worker; `everywhere`: for other clients too. Unknown names are ignored."""
         if self._wanted.pop(name, None) is None:
             return
         for worker, send in workers.items():
             self._settle(worker, name, AdapterNotFound("the adapter was unloaded while it was being loaded"))
             self._loaded.get(worker, set()).discard(name)
-            send(frames.RemoveAdapter(name))
+            send(frames.RemoveAdapter(name, everywhere))
 
     def check(self, name: str) -> None:
         """Raises AdapterNotFound: nobody has asked for it."""

@@ -278,9 +278,14 @@ class EngineClient:
         senders = {worker.name: worker.send for worker in self._ready_workers()}
         return await self._adapters.load(message, senders)
 
-    def unload_adapter(self, name: str) -> None:
-        """Forget an adapter everywhere; what is spoken with it fails. Unknown names are ignored."""
-        self._adapters.unload(name, {worker.name: worker.send for worker in self._workers})
+    def unload_adapter(self, name: str, everywhere: bool = False) -> None:
+        """Forget an adapter on every worker; what is spoken with it fails. Unknown names are ignored.
+
+        Args:
+            everywhere: whoever else has loaded it; else it goes with the last one who lets go of it.
+        """
+        senders = {worker.name: worker.send for worker in self._workers}
+        self._adapters.unload(name, senders, everywhere)
 
     # ---- from the workers ----------------------------------------------------------------------------------------
 

@@ -149,10 +149,12 @@ class AddAdapter(Message):
 @dataclasses.dataclass(frozen=True, slots=True)
 class RemoveAdapter(Message):
     """Unload an adapter, or stop loading it; requests that speak with it are `Failed` with `adapter_not_found`. Never
-    answered; unknown names are ignored."""
+    answered; unknown names are ignored. Without `everywhere` it goes when the last client who has added it removes it.
+    """
 
     type: ClassVar[str] = "remove_adapter"
     name: str
+    everywhere: bool = False  # whoever else has added it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable
 
-from realtime_tts.errors import AdapterExists, VoiceExists, WireError
+from realtime_tts.errors import AdapterExists, AdapterNotFound, VoiceExists, WireError
 from realtime_tts.workers import frames
 
 logger = logging.getLogger(__name__)
@@ -199,7 +199,10 @@ class Reception:
         elif isinstance(message, frames.AddAdapter):
             self._add_adapter(client, message)
         elif isinstance(message, frames.RemoveAdapter):
-            self._release_adapter(client, message.name)
+            if message.everywhere:
+                self._remove_adapter(client, message.name)
+            else:
+                self._release_adapter(client, message.name)
 
     def _add_adapter(self, client: _Client, message: frames.AddAdapter) -> None:
         """As with voices; who comes later gets the answer that the first one got."""
@@ -222,6 +225,18 @@ class Reception:
             if not adapter.holders:
                 del self._adapters[name]
                 self._take(frames.RemoveAdapter(name))
+
+    def _remove_adapter(self, client: _Client, name: str) -> None:
+        """For everybody; whoever still waits for it is told."""
+        adapter = self._adapters.pop(name, None)
+        if adapter is None:
+            return
+        if adapter.added is None:
+            error = AdapterNotFound("the adapter was unloaded while it was being loaded")
+            answer = frames.encode(frames.AdapterFailed(name, error.code, error.message))
+            for other in adapter.holders - {client}:
+                other.writer.write(answer)
+        self._take(frames.RemoveAdapter(name))
 
     def _add_voice(self, client: _Client, message: frames.AddVoice) -> None:
         """Only the first who adds a voice adds it to the engine."""

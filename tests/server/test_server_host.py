@@ -30,14 +30,18 @@ TEXT = "one two three four five six seven eight nine ten. eleven twelve thirteen
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    directory = tmp_path_factory.mktemp("host")
+    for name in ("early", "late"):
+        (directory / "adapters" / name).mkdir(parents=True)
     server = ServerProcess(
-        tmp_path_factory.mktemp("host") / "log.txt",
+        directory / "log.txt",
         worker={"patch_delay_s": 0.01, "text_lag_ms": 100, "num_workers": 2},
         gateways=NUM_GATEWAYS,
         max_late_ms=0,
         voices_dir="none",
         max_sessions=16,
         fair_share_from=1,
+        adapters_dir=str(directory / "adapters"),
     )
     yield server
     server.process.send_signal(signal.SIGTERM)
@@ -55,6 +59,11 @@ def index_of(session_id: str | None) -> int:
     """Which gateway a session is at."""
     assert session_id is not None
     return int(session_id[1 : session_id.index("_")])
+
+
+def new_connections(host: ServerProcess) -> httpx.AsyncClient:
+    """Each request is made of any gateway."""
+    return httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=PATIENT_S, headers={"connection": "close"})
 
 
 async def metric(host: ServerProcess, name: str) -> float:
@@ -135,8 +144,10 @@ async def test_limits_are_the_hosts(host: ServerProcess) -> None:
 
 
 async def test_killed_under_load_its_clients_go_on_at_others_and_nobody_else_notices(host: ServerProcess) -> None:
-    """No word is lost, and at most one is heard twice."""
+    """No word is lost, and at most one is heard twice. Its successor has the adapters that were loaded before."""
     await until_free(host)
+    async with new_connections(host) as http:
+        assert (await http.post("/v1/adapters", json={"name": "early"})).status_code == 201
     text, audio = 4 * TEXT, speech.AudioFormat("pcm_s16le", sample_rate=16000)
     opened_before = await metric(host, "sessions_opened_total")
     async with contextlib.AsyncExitStack() as stack:
@@ -168,6 +179,9 @@ async def test_killed_under_load_its_clients_go_on_at_others_and_nobody_else_not
     while victim not in await indices_of_newcomers(host):
         assert time.monotonic() < end
         await asyncio.sleep(0.1)
+    async with new_connections(host) as http:
+        for _ in range(2 * NUM_GATEWAYS):
+            assert [each["name"] for each in (await http.get("/v1/adapters")).json()["adapters"]] == ["early"]
 
 
 async def indices_of_newcomers(host: ServerProcess) -> list[int]:
@@ -196,9 +210,7 @@ class Stream:
 async def test_a_voice_added_at_one_gateway_is_known_at_all(host: ServerProcess) -> None:
     """Soon: they are told at once, and look."""
     files, fields = {"reference": ("r.wav", wav(said("slt")))}, {"name": "mine", "consent": "true"}
-    async with httpx.AsyncClient(
-        base_url=host.url, trust_env=False, timeout=PATIENT_S, headers={"connection": "close"}
-    ) as http:
+    async with new_connections(host) as http:
         added = await http.post("/v1/voices", files=files, data=fields)
         assert added.status_code == 201, added.text
         known: Counter[bool] = Counter()
@@ -217,6 +229,45 @@ async def test_a_voice_added_at_one_gateway_is_known_at_all(host: ServerProcess)
                     await asyncio.sleep(0.01)
         assert known[True] == NUM_GATEWAYS
         assert (await http.delete(f"/v1/voices/{added.json()['id']}")).status_code == 204
+
+
+async def test_an_adapter_is_loaded_and_unloaded_at_all_gateways(host: ServerProcess) -> None:
+    """Also where it comes anew under its name at once."""
+    address = "/v1/adapters"
+
+    async def outcomes(expected: str) -> None:
+        """At each gateway, soon."""
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(NUM_GATEWAYS):
+                client = await stack.enter_async_context(open_stream(host.ws_url))
+                end = time.monotonic() + PATIENT_S
+                for number in range(1000):
+                    await client.speak(f"c{number}", "hello.", params={"adapter": "late"})
+                    message = await client.until(lambda m: m["type"] in ("error", *TERMINAL), PATIENT_S)
+                    if message.get("code", "spoken") == expected:
+                        break
+                    assert time.monotonic() < end
+                    await asyncio.sleep(0.01)
+
+    async with new_connections(host) as http:
+        assert (await http.post(address, json={"name": "late"})).status_code == 201
+        await outcomes("spoken")
+        async with open_stream(host.ws_url) as client:
+            await client.send("text", context_id="c", text="command never. ", params={"adapter": "late"})
+            await client.until("audio", PATIENT_S)
+            while (deleted := await http.delete(f"{address}/late")).status_code == 404:
+                await asyncio.sleep(0.01)
+            assert deleted.status_code == 204
+            failed = await client.until("context.failed", PATIENT_S)
+            assert failed["code"] == "adapter_not_found"
+        await outcomes("adapter_not_found")
+        async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=PATIENT_S) as same:
+            for _ in range(3):  # at one gateway, faster than news travel
+                assert (await same.post(address, json={"name": "late"})).status_code == 201
+                assert (await same.delete(f"{address}/late")).status_code == 204
+            assert (await same.post(address, json={"name": "late"})).status_code == 201
+            await outcomes("spoken")
+        assert (await http.delete(f"{address}/late")).status_code == 204
 
 
 @pytest.fixture

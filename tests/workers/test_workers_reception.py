@@ -12,7 +12,7 @@ import pytest
 from client_harness import Journal, MakeClient, collect, speak, until
 from processes import supervisors, worker_pids
 
-from realtime_tts.errors import AdapterExists
+from realtime_tts.errors import AdapterExists, AdapterNotFound
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.pool import COUNTED
@@ -175,3 +175,41 @@ async def test_an_adapter_is_there_as_long_as_a_client_wants_it(
     assert end.code == "adapter_not_found"
     await owner.load_adapter(frames.AddAdapter("a", str(tmp_path.parent)))
     await owner.close()
+
+
+async def test_an_adapter_that_is_unloaded_everywhere_is_gone_for_all_and_can_come_anew(
+    make_client: MakeClient, make_guest: MakeGuest, tmp_path: Path
+) -> None:
+    """Who lets go of the old one then does no harm to the new one."""
+    owner = await make_client()
+    guest = await make_guest(owner)
+    message = frames.AddAdapter("a", str(tmp_path))
+    await asyncio.gather(owner.load_adapter(message), guest.load_adapter(message))
+    stream = speak(guest, "[never]", "c", adapter="a")
+    await anext(stream)
+    owner.unload_adapter("a", everywhere=True)
+    *_, end = [each async for each in stream]
+    assert isinstance(end, frames.Failed)
+    assert end.code == "adapter_not_found"
+    await owner.load_adapter(frames.AddAdapter("a", str(tmp_path.parent)))
+    guest.unload_adapter("a")
+    with pytest.raises(AdapterExists):  # its own connection has no order with the owner's: this one comes after
+        await guest.load_adapter(message)
+    _, last = await collect(speak(owner, "0123", "d", adapter="a"))
+    assert isinstance(last, frames.Done)
+
+
+async def test_who_waits_for_an_adapter_that_is_unloaded_everywhere_is_told(
+    make_client: MakeClient, make_guest: MakeGuest, tmp_path: Path
+) -> None:
+    owner = await make_client(adapter_gate=tmp_path / "gate")
+    guest = await make_guest(owner)
+    message = frames.AddAdapter("a", str(tmp_path))
+    loads = [asyncio.ensure_future(client.load_adapter(message)) for client in (owner, guest)]
+    await asyncio.sleep(0)
+    for client in (owner, guest):
+        await collect(speak(client, "0123"))  # what was sent before has arrived: both wait for the gate, at the worker
+    owner.unload_adapter("a", everywhere=True)
+    for load in loads:
+        with pytest.raises(AdapterNotFound):
+            await load
