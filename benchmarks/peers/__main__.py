@@ -10,9 +10,11 @@ begin at once. A peer that is not installed is left out and said to be.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -66,12 +68,19 @@ def measure(peer: str, arguments: argparse.Namespace, model: Path, env: dict[str
     command = [sys.executable, "-m", "benchmarks.peers.measure", peer, str(model), str(out), "--callers"]
     command += [str(number) for number in arguments.callers]
     command += ["--patches", str(arguments.patches), "--runs", str(arguments.runs)]
-    try:
-        result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=arguments.timeout_s)
-    except subprocess.TimeoutExpired:
-        return {"failed": f"not done after {arguments.timeout_s} s"}
-    if result.returncode:
-        return {"failed": " | ".join(result.stderr.strip().splitlines()[-6:])}
+    # A session of its own, so that processes which the engine has started end with it.
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            _, errors = process.communicate(timeout=arguments.timeout_s)
+        except subprocess.TimeoutExpired:
+            return {"failed": f"not done after {arguments.timeout_s:g} s"}
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        return {"failed": " | ".join(errors.strip().splitlines()[-6:])}
     return dict(json.loads(out.read_text(encoding="utf-8")))
 
 
@@ -113,10 +122,10 @@ def main() -> None:
             bar.set_description(peer)
             model = arguments.model if peer == "ours" else theirs
             results[peer] = measure(peer, arguments, model, env, root / "out.json")
+            if arguments.json:
+                settings = {name: value for name, value in vars(arguments).items() if name not in ("model", "json")}
+                write_json(arguments.json, document("peers", settings, {"model": str(arguments.model)}, results))
     print(report(results, vae.get("out_sample_rate", vae["sample_rate"])))
-    if arguments.json:
-        settings = {name: value for name, value in vars(arguments).items() if name not in ("model", "json")}
-        write_json(arguments.json, document("peers", settings, {"model": str(arguments.model)}, results))
 
 
 if __name__ == "__main__":

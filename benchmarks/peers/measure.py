@@ -15,6 +15,8 @@ from realtime_tts.bench.figures import Spread, percentile
 from realtime_tts.bench.report import installed_version
 from realtime_tts.bench.texts import turn
 
+_WARM_UP_PATCHES = 8
+
 
 @dataclasses.dataclass(slots=True)
 class Stream:
@@ -49,10 +51,12 @@ async def measure(peer: Peer, arguments: argparse.Namespace) -> dict[str, Any]:
     for number in callers:
         runs: list[dict[str, Any]] = []
         for run in range(arguments.runs + 1):
-            streams, took_s = await burst(peer, number, arguments.patches, seed)
+            is_warm = run > 0  # before that: whatever is compiled or captured when it is first needed
+            num_patches = arguments.patches if is_warm else min(_WARM_UP_PATCHES, arguments.patches)
+            streams, took_s = await burst(peer, number, num_patches, seed)
             seed += number
-            if run == 0:
-                continue  # whatever is compiled or captured when it is first needed
+            if not is_warm:
+                continue
             steps_ms = [1000 * (s.arrivals_s[-1] - s.arrivals_s[0]) / max(1, len(s.arrivals_s) - 1) for s in streams]
             runs.append(
                 {
