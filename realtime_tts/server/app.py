@@ -54,6 +54,7 @@ def create_app(settings: Settings, engine: EngineClient, neighbours: Neighbours 
         version=__version__,
         description=_DESCRIPTION,
         lifespan=lifespan,
+        openapi_url=None,  # see `mount_docs`
         docs_url=None,  # FastAPI's own pages load their viewers from a CDN
         redoc_url=None,
     )

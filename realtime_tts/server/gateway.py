@@ -28,6 +28,7 @@ from realtime_tts.errors import (
     RealtimeTTSError,
     SessionNotFound,
 )
+from realtime_tts.server.ahead import load_ahead
 from realtime_tts.server.auth import Authenticator
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.catalogue import Catalogue
@@ -156,7 +157,7 @@ class Gateway:
     async def _start(self) -> None:
         begun = time.monotonic()
         try:
-            await asyncio.gather(self.engine.start(), self.encoders.warm_up())
+            await asyncio.gather(self.engine.start(), self.encoders.warm_up(), load_ahead())
             assert self.engine.ready is not None
             await self.voices.refresh()
             kept = {record.voice_id for record in self.voices.all_added()}

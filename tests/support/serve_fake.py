@@ -2,6 +2,7 @@
 environment than the server's.
 
 Arguments: settings as JSON, and the worker's options as JSON if it is to have some; `num_workers` for more than one.
+With TELL_IMPORTS in the environment, what modules the event loop loads once the server is ready is told on stderr.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import json
 import os
 import sys
+import threading
 
 from fake_worker import fake_worker_command
 
@@ -23,9 +25,19 @@ from realtime_tts.workers.pool import WorkerPool
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 
 
+class ImportTeller:
+    """A finder that finds nothing."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if threading.current_thread() is threading.main_thread():
+            sys.stderr.write(f"loading {name}\n")
+
+
 def announce(url: str, workers: list[int], gateways: list[int]) -> None:
     sys.stdout.write(json.dumps({"url": url, "workers": workers, "gateways": gateways}) + "\n")
     sys.stdout.flush()
+    if "TELL_IMPORTS" in os.environ:
+        sys.meta_path.insert(0, ImportTeller())
 
 
 async def run(settings: Settings, workers: WorkerPool) -> None:
