@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+MAX_SUBSTITUTED_CHARS = 300  # of what is read as something else as a whole: it is held back until it ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +66,21 @@ class Substitute:
 
 
 Piece = str | Pause | Tag | Break | Decoded | Substitute
+
+
+def substituted(text: str, num_chars: int, *, alias: str | None = None, say_as: str = "") -> Iterator[Piece]:
+    """`text`, written with `num_chars`, as something else: white space at its ends is that between words."""
+    inner = text.strip()
+    if not inner:
+        if text:
+            yield text if len(text) == num_chars else Tag(num_chars)
+        return
+    if len(text) != num_chars:
+        yield Substitute(text, num_chars, alias, say_as)
+        return
+    before = len(text) - len(text.lstrip())
+    if before:
+        yield text[:before]
+    yield Substitute(inner, len(inner), alias, say_as)
+    if before + len(inner) < len(text):
+        yield text[before + len(inner) :]

@@ -1,4 +1,4 @@
-"""Which markup a text has: pauses in plain text, or SSML. Whichever it is, it is read as it comes."""
+"""Which markup a text has: what plain text may ask for, or SSML. Whichever it is, it is read as it comes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from realtime_tts.text.marks import Piece
-from realtime_tts.text.pauses import PauseFinder
+from realtime_tts.text.plain import PlainReader
 from realtime_tts.text.ssml import SsmlReader
 
 _ROOTS = ("<speak", "<?xml")
@@ -22,18 +22,18 @@ class MarkupReader(Protocol):
 
     def push(self, delta: str) -> Iterator[Piece]: ...
 
-    def release(self) -> str:
-        """What was kept back, as text: nothing more comes soon."""
+    def release(self) -> Iterator[Piece]:
+        """What was kept back, as it stands: nothing more comes soon."""
         ...
 
-    def finish(self) -> str:
+    def finish(self) -> Iterator[Piece]:
         """The same: nothing more comes."""
         ...
 
 
 def markup_reader(text_type: str) -> MarkupReader:
     """``text``, ``ssml``, or ``auto``: SSML if the text begins with ``<speak`` or ``<?xml``, else plain text."""
-    readers: dict[str, Callable[[], MarkupReader]] = {"text": PauseFinder, "ssml": SsmlReader, "auto": _Undecided}
+    readers: dict[str, Callable[[], MarkupReader]] = {"text": PlainReader, "ssml": SsmlReader, "auto": _Undecided}
     return readers[text_type]()
 
 
@@ -70,21 +70,25 @@ class _Undecided:
             beginning = self._held.lstrip()
             if len(beginning) < len(_ROOTS[0]) and any(root.startswith(beginning) for root in _ROOTS):
                 return
-            self._reader = SsmlReader() if beginning.startswith(_ROOTS) else PauseFinder()
+            self._reader = SsmlReader() if beginning.startswith(_ROOTS) else PlainReader()
             delta, self._held = self._held, ""
         yield from self._reader.push(delta)
 
-    def release(self) -> str:
-        return self._plain() if self._reader is None else self._reader.release()
+    def release(self) -> Iterator[Piece]:
+        yield from self._plain()
+        if self._reader is not None:
+            yield from self._reader.release()
 
-    def finish(self) -> str:
-        return self._plain() if self._reader is None else self._reader.finish()
+    def finish(self) -> Iterator[Piece]:
+        yield from self._plain()
+        if self._reader is not None:
+            yield from self._reader.finish()
 
-    def _plain(self) -> str:
-        """It has not become SSML; white space still may."""
-        held = self._held
+    def _plain(self) -> Iterator[Piece]:
+        """What is held has not become SSML; white space still may."""
+        held, self._held = self._held, ""
         if held.strip():
-            self._reader, self._held = PauseFinder(), ""
-            return held
-        self._held = ""
-        return held
+            self._reader = PlainReader()
+            yield from self._reader.push(held)
+        elif held:
+            yield held

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from realtime_tts.text.lexicon import Lexicon
@@ -32,7 +32,7 @@ class PausePlanner:
 
     Args:
         planner: of the text without its markup; nobody else uses it.
-        stall_flush_s: as for `SpeechPlanner`; also when the beginning of a pause that does not go on is taken for text.
+        stall_flush_s: as for `SpeechPlanner`; also when the beginning of a tag that does not go on is taken for text.
         sentence_pause_ms: of silence between two sentences between which the text asks for no pause; its planner cuts
             by sentence.
         text_type: see `markup_reader`.
@@ -84,20 +84,19 @@ class PausePlanner:
     def pushing(self, delta: str, now: float) -> Planning:
         self._last_text_at = now
         self._text += replace_surrogates(delta)
-        for piece in self._reader.push(delta):
-            yield from self._reading(piece, now)
+        yield from self._reading_all(self._reader.push(delta), now)
 
     def flushing(self, now: float) -> Planning:
-        yield from self._placed(self._planner.pushing(self._reader.release(), now))
+        yield from self._reading_all(self._reader.release(), now)
         yield from self._placed(self._planner.flushing(now))
 
     def ending(self, now: float) -> Planning:
-        yield from self._placed(self._planner.pushing(self._reader.finish(), now))
+        yield from self._reading_all(self._reader.finish(), now)
         yield from self._placed(self._planner.ending(now))
 
     def ticking(self, now: float) -> Planning:
         if (released_at := self._released_at()) is not None and now >= released_at:
-            yield from self._placed(self._planner.pushing(self._reader.release(), now))
+            yield from self._reading_all(self._reader.release(), now)
         yield from self._placed(self._planner.ticking(now))
 
     def next_deadline(self) -> float | None:
@@ -111,6 +110,10 @@ class PausePlanner:
         """Where in the text markup stands that is not followed, of what was found since the last call."""
         taken, self._ignored = self._ignored, []
         return taken
+
+    def _reading_all(self, pieces: Iterable[Piece], now: float) -> Planning:
+        for piece in pieces:
+            yield from self._reading(piece, now)
 
     def _reading(self, piece: Piece, now: float) -> Planning:
         if isinstance(piece, str):

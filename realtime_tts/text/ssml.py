@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from realtime_tts.errors import BadSSML
-from realtime_tts.text.marks import Break, Decoded, Pause, Piece, Substitute, Tag
+from realtime_tts.text.marks import MAX_SUBSTITUTED_CHARS, Break, Decoded, Pause, Piece, Tag, substituted
 from realtime_tts.text.pauses import DEFAULT_PAUSE_MS, MAX_PAUSE_MS, STRENGTHS_MS
 from realtime_tts.text.spelling import KINDS
 
 MAX_TAG_CHARS = 1000  # of a comment too
-MAX_SUBSTITUTED_CHARS = 300  # in one `say-as` or `sub`, which are held back until they end
 MAX_DEPTH = 32
 _MAX_ENTITY_CHARS = 10
 _NAME = r"[A-Za-z_][\w.:-]*"
@@ -91,17 +90,17 @@ class SsmlReader:
             self._position += end - at
             at = end
 
-    def release(self) -> str:
+    def release(self) -> Iterator[Piece]:
         """Nothing may be taken for text that was meant for markup."""
-        return ""
+        return iter(())
 
-    def finish(self) -> str:
+    def finish(self) -> Iterator[Piece]:
         """The text is over."""
         if self._held:
             self._fail("the text ends within a tag or an entity")
         if self._open:
             self._fail(f"<{self._open[-1].name}> is not closed")
-        return ""
+        return iter(())
 
     # ---- pieces --------------------------------------------------------------------------------------------------
 
@@ -187,6 +186,9 @@ class SsmlReader:
         return found
 
     def _read_opening(self, tag: str, name: str, attributes: dict[str, str], *, is_empty: bool) -> Iterator[Piece]:
+        if name == "speak" and self._is_over:  # another document: in a stream each sentence may be one
+            self._is_begun = self._is_over = False
+            yield Break(True)
         if self._is_over or (name == "speak" and self._is_begun):
             self._fail("<speak> is the first element and holds all others")
         if self._open and self._open[-1].holds:
@@ -223,7 +225,8 @@ class SsmlReader:
         element = self._open.pop()
         self._num_silent -= name in _SILENT
         if element.holds:
-            yield from _substitutes(element)
+            text = "".join(element.text)
+            yield from substituted(text, element.num_chars, alias=element.alias, say_as=element.say_as)
             if not element.num_chars and element.alias is not None:
                 self._fail("<sub> has no text")
         outer = self._open[-1] if self._open else _Element("", 1.0, 1.0)
@@ -274,22 +277,3 @@ class SsmlReader:
 
     def _fail(self, problem: str) -> NoReturn:
         raise BadSSML(f"{problem} (at character {self._position})", field="text")
-
-
-def _substitutes(element: _Element) -> Iterator[Piece]:
-    """What was held back of an element: in it white space at the ends is that between words."""
-    text = "".join(element.text)
-    inner = text.strip()
-    if not inner:
-        if text:
-            yield text if len(text) == element.num_chars else Tag(element.num_chars)
-        return
-    if len(text) != element.num_chars:
-        yield Substitute(text, element.num_chars, element.alias, element.say_as)
-        return
-    before = len(text) - len(text.lstrip())
-    if before:
-        yield text[:before]
-    yield Substitute(inner, len(inner), element.alias, element.say_as)
-    if before + len(inner) < len(text):
-        yield text[before + len(inner) :]

@@ -80,12 +80,6 @@ def test_the_last_input_may_be_told_twice_but_not_be_followed_by_text(dialect: C
     assert refused.value.context_id == "c"
 
 
-def test_tags_are_left_out_across_inputs(dialect: CartesiaDialect) -> None:
-    said = [parse(dialect, **request(part))[0] for part in ("Wait. <spe", 'ed ratio="1"', "/>Go <em")]
-    last = parse(dialect, **request("", False))
-    assert [message.text for message in (*said, last[0])] == ["Wait. ", "", "Go ", "<em"]
-
-
 def test_a_whole_utterance_in_one_message(dialect: CartesiaDialect) -> None:
     fields = request("Hello.")
     del fields["continue"]

@@ -145,13 +145,6 @@ def test_in_auto_mode_each_message_is_spoken_by_itself() -> None:
     assert parsed(dialect, text="三。", context_id="a") == [Text("1", "三。"), Flush("1")]
 
 
-def test_tags_are_left_out_where_they_are_read() -> None:
-    tagged = 'Wait<break time="1s"/>for <phoneme alphabet="ipa" ph="x">it</phoneme>, 1 < 2. '
-    for query, expected in (({"enable_ssml_parsing": "true"}, 'Wait<break time="1s"/>for it, 1 < 2. '), ({}, tagged)):
-        dialect = ElevenLabsDialect("x", query, True)
-        assert parsed(dialect, text=tagged, context_id="a")[-1].text == expected
-
-
 def test_otherwise_messages_are_put_together_and_the_last_word_is_ended() -> None:
     dialect = ElevenLabsDialect("x", {}, True)
     parsed(dialect, text=" ", context_id="a")

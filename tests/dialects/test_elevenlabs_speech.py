@@ -45,11 +45,6 @@ def test_what_plugins_send() -> None:
     assert wanted.notices == ()
 
 
-def test_tags_are_left_out() -> None:
-    tagged = b'{"text":"<speak>One.<break time=\\"1s\\" />Two.</speak>"}'
-    assert parse_request(tagged, "x", {}).text == 'One.<break time="1s" />Two.'
-
-
 def test_what_makes_no_difference_is_named() -> None:
     wanted = parsed(voice_settings={"stability": 0.5, "style": 0.1, "speed": 0.9}, use_pvc_as_ivc=True)
     assert wanted.params.speed == 0.9

@@ -10,6 +10,7 @@ from typing import Any
 
 import av
 import httpx
+import numpy as np
 import pytest
 from gateway_harness import GatewayHarness
 from stream_client import open_stream
@@ -117,6 +118,25 @@ def test_speech_may_be_faster(clauses: GatewayHarness) -> None:
         beyond = client.post("/tts/bytes", json=body(generation_config={"speed": 9}))
     assert len(faster.content) == pytest.approx(len(usual.content) / 1.25, rel=0.01)
     assert beyond.status_code == 400
+
+
+def test_tags_change_speed_and_volume_and_spell_out(clauses: GatewayHarness) -> None:
+    """The fake speaks by the length of the text."""
+    with asking(clauses) as client:
+        usual, fast, soft, plain, spelt = (
+            client.post("/tts/bytes", json=body(text)).content
+            for text in (
+                "Hello there.", '<speed ratio="1.25"/>Hello there.', '<volume ratio="0.5"/>Hello there.',
+                "It is gvxzkwq.", "It is <spell>gvxzkwq</spell>.",
+            )
+        )  # fmt: skip
+        told = events_of(client.post("/tts/sse", json=body('Hi <emotion value="sad"/>you.', add_timestamps=True)))
+    assert len(fast) == pytest.approx(len(usual) / 1.25, rel=0.01)
+    peaks = [int(np.abs(np.frombuffer(pcm, "<i2").astype(int)).max()) for pcm in (usual, soft)]
+    assert peaks[1] == pytest.approx(peaks[0] / 2, abs=1)
+    assert len(spelt) > len(plain)
+    words = [word for event in told if event["type"] == "timestamps" for word in event["word_timestamps"]["words"]]
+    assert words == ["Hi", "you."]
 
 
 def test_what_is_not_done_is_said_in_a_header(clauses: GatewayHarness) -> None:

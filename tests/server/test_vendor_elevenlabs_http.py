@@ -66,6 +66,16 @@ def test_speech_has_the_speed_that_is_wished(gateway: GatewayHarness) -> None:
     assert len(slow) == pytest.approx(len(usual) / 0.8, rel=0.01)
 
 
+def test_ssml_is_followed_and_its_characters_keep_their_places(gateway: GatewayHarness) -> None:
+    tagged = '<speak><prosody rate="200%">Hello there.</prosody></speak>'
+    usual, fast = (post(gateway, text=text).content for text in ("Hello there.", tagged))
+    assert len(fast) == len(usual) // 2
+    found = post(gateway, "/with-timestamps", text=tagged).json()
+    assert "".join(found["alignment"]["characters"]) == tagged
+    refused = post(gateway, text="<speak>Hello")
+    assert (refused.status_code, refused.json()["detail"]["status"]) == (400, "bad_ssml")
+
+
 def test_without_a_wish_it_is_mp3_and_a_client_is_told_what_makes_no_difference(gateway: GatewayHarness) -> None:
     body = {"text": "Hello.", "voice_settings": {"stability": 0.5}}
     answer = httpx.post(f"{gateway.url}/v1/text-to-speech/rachel", json=body, timeout=20)

@@ -40,6 +40,10 @@ def outline(segments: list[SpeechSegment]) -> list[str | float]:
         ("one </break> two", ["one", "two"]),
         ("if a < b [see", ["if a is less than b, see"]),
         ("no pause at all", ["no pause at all"]),
+        ("Code <spell>AB-12</spell>, then go.", ["code a b dash one two, then go."]),
+        ("Call <spell>(555) 01</spell>.", ["call five five five, zero one."]),
+        ('Stop!<emotion value="sad"/>I was here.', ["stop! i was here."]),
+        ('One two <speed ratio="1.5"/>three.', ["one two", "three."]),
     ],
 )
 def test_a_pause_is_a_segment_of_its_own(text: str, expected: list[str | float]) -> None:
@@ -149,3 +153,15 @@ def test_what_cannot_be_spoken_is_told_by_its_place_in_the_text() -> None:
     made.end(0.0)
     ((start, end),) = made.take_skipped()
     assert text[start:end] == "\u4f60\u597d"
+
+
+def test_cartesias_tags_change_what_follows_and_words_keep_their_places() -> None:
+    text = 'A b. <speed ratio="1.5"/>C<volume ratio="0.5"/> d <spell>X-1</spell>.</speed> Now<emotion value="x"/>then.'
+    for segments in (plan(text), plan(*text)):
+        manners = [(segment.text.lower(), segment.speed, segment.volume) for segment in segments]
+        assert manners == [
+            ("a b.", 1.0, 1.0), ("c", 1.5, 1.0), ("d x dash one.", 1.5, 0.5), ("now then.", 1.0, 0.5),
+        ]  # fmt: skip
+        words = [word for segment in segments for word in segment.words]
+        assert [word.text for word in words] == ["A", "b.", "C", "d", "X-1", "Now", "then."]
+        assert all(text[word.start : word.end] == word.text for word in words)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.stream_format import StreamFormat
-from realtime_tts.dialects.cartesia.tags import without_tags
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.errors import InvalidMessage, InvalidRequest, UnsupportedAudioFormat
@@ -107,7 +106,7 @@ def parse_speech(body: bytes, as_events: bool) -> CartesiaSpeech:
         InvalidRequest, UnsupportedAudioFormat: a value that cannot be.
     """
     fields = load_object(body, len(body))
-    transcript = without_tags(fields.text("transcript"))
+    transcript = fields.text("transcript")
     if not transcript.strip():
         raise InvalidRequest("transcript is empty", field="transcript")
     audio = _stream_format(_output_format(fields))

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.cartesia import events
 from realtime_tts.dialects.cartesia.requests import Input, read_input, read_params, read_raw_format, read_voice
-from realtime_tts.dialects.cartesia.tags import TagFilter
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, error_classes
 from realtime_tts.session.messages import (
@@ -42,7 +41,6 @@ class _Context:
     """What a context's answers depend on. `num_flushed`: flushes that were answered; `has_ended`: its text."""
 
     wants_words: bool
-    tags: TagFilter = field(default_factory=TagFilter)
     num_flushed: int = 0
     has_ended: bool = False
 
@@ -101,7 +99,7 @@ class CartesiaDialect:
                 raise InvalidRequest("the context's last input was not to be followed by another", field="transcript")
             return []  # some say twice that it was the last
         context.has_ended = input_.is_last
-        return _input_messages(input_, opening or Text(context_id, ""), context.tags)
+        return _input_messages(input_, opening or Text(context_id, ""))
 
     def _read_opening(self, fields: Fields, context_id: str) -> Text | None:
         """The message that opens a context, without its text; all but the text of those that follow is ignored."""
@@ -153,9 +151,8 @@ class CartesiaDialect:
         return [events.error(context_id, code, status, text, self._request_id)]
 
 
-def _input_messages(input_: Input, text: Text, tags: TagFilter) -> Iterator[ClientMessage]:
-    spoken = tags.push(input_.transcript) + (tags.finish() if input_.flush or input_.is_last else "")
-    yield Text(text.context_id, spoken, text.voice, text.audio, text.params)
+def _input_messages(input_: Input, text: Text) -> Iterator[ClientMessage]:
+    yield Text(text.context_id, input_.transcript, text.voice, text.audio, text.params)
     if input_.flush:
         yield Flush(text.context_id)
     if input_.is_last:

@@ -10,7 +10,6 @@ from typing import Any
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_format
-from realtime_tts.dialects.elevenlabs.tags import without_tags
 from realtime_tts.dialects.elevenlabs.voice_settings import ignored_settings, parse_speed
 from realtime_tts.dialects.json_input import load_object
 from realtime_tts.dialects.speech_request import SpeechRequest
@@ -31,7 +30,7 @@ def parse_request(body: bytes, voice: str, query: Mapping[str, str]) -> SpeechRe
     """
     audio = parse_format(query.get("output_format") or DEFAULT_FORMAT)
     fields = load_object(body, len(body))
-    text = without_tags(fields.text("text"))
+    text = fields.text("text")
     if not text.strip():
         raise InvalidRequest("text is empty", field="text")
     settings = fields.optional_object("voice_settings")

@@ -17,7 +17,6 @@ from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
 from realtime_tts.dialects.elevenlabs.errors import error_status
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_packet_format
-from realtime_tts.dialects.elevenlabs.tags import without_tags
 from realtime_tts.dialects.elevenlabs.voice_settings import parse_speed
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidRequest
@@ -85,8 +84,7 @@ class ElevenLabsDialect:
     Args:
         voice: from the address.
         query: of the address. `output_format`, `auto_mode` (each message is spoken as it is), `sync_alignment` (times
-            count from the context's start; else from the end of what was told before), `enable_ssml_parsing` (messages
-            may hold whole tags), `language_code`, `seed`.
+            count from the context's start; else from the end of what was told before), `language_code`, `seed`.
         multi: many contexts, each named in what is said of it; else one, after which the connection closes.
 
     Raises:
@@ -101,7 +99,6 @@ class ElevenLabsDialect:
         self._voice, self._multi = voice, multi
         self._audio = parse_packet_format(query.get("output_format", DEFAULT_FORMAT))
         self._speaks_units = _flag(query, "auto_mode")
-        self._has_tags = _flag(query, "enable_ssml_parsing")
         self._absolute = _flag(query, "sync_alignment")
         self._language = query.get("language_code") or None
         self._seed = _whole(query, "seed")
@@ -137,8 +134,6 @@ class ElevenLabsDialect:
             return [*([] if self._open else self._begin(_DEFAULT_CONTEXT, params)), *self._leave()]
         else:
             name = _DEFAULT_CONTEXT
-        if text and self._has_tags:
-            text = without_tags(text)
         return self._speak(name, text or "", flush, params)
 
     def _speak(self, name: str, text: str, flush: bool, params: SpeechParams) -> list[ClientMessage]:

@@ -1,0 +1,141 @@
+"""Plain text that asks for something within itself: pauses (``<break time="400ms"/>``, ``[pause 1s]``), and Cartesia's
+tags ``<speed ratio="1.2"/>``, ``<volume ratio="0.5"/>``, ``<spell>AB-12</spell>`` and ``<emotion value="sad"/>``.
+
+What is found depends on the characters alone, never on how the stream was split: what may become a tag is held back
+until it is one or cannot be one any more, `MAX_TAG_CHARS` at most.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from realtime_tts.text.marks import MAX_SUBSTITUTED_CHARS, Break, Decoded, Pause, Piece, Tag, substituted
+from realtime_tts.text.pauses import DEFAULT_PAUSE_MS, MAX_PAUSE_MS, STRENGTHS_MS
+
+MAX_TAG_CHARS = 64
+_MAX_SPEED, _MIN_SPEED, _MAX_VOLUME = 4.0, 0.25, 2.0
+_DURATION = r"(?:\d{1,6}(?:\.\d{0,3})?|\.\d{1,3})\s{0,2}(?:ms|s)"
+_ATTRIBUTE = rf"""\s{{1,4}}(?:time\s?=\s?["']{_DURATION}["']|strength\s?=\s?["'](?:{"|".join(STRENGTHS_MS)})["'])"""
+_TAG = re.compile(
+    rf"(?P<pause><break(?:{_ATTRIBUTE}){{0,2}}\s{{0,4}}/?>|</break>|\[pause(?:\s?:?\s?{_DURATION})?\s?\])"
+    rf"|<(?P<slash>/?)(?P<name>speed|volume|spell|emotion)(?P<attributes>(?:\s[^<>]{{0,{MAX_TAG_CHARS - 12}}})?)/?>",
+    re.IGNORECASE,
+)
+_FOUND_DURATION = re.compile(r"([\d.]+)\s*(ms|s)", re.IGNORECASE)
+_FOUND_STRENGTH = re.compile(r"""strength\s?=\s?["']([a-z-]+)""", re.IGNORECASE)
+_FOUND_RATIO = re.compile(r"""\s(?:ratio|level)\s?=\s?["']?(\d{1,3}(?:\.\d{0,6})?|\.\d{1,6})\b""", re.IGNORECASE)
+_NAMES = ("<break", "</break>", "[pause", *(f"<{slash}{name}" for name in ("speed", "volume", "spell", "emotion")
+                                           for slash in ("", "/")))  # fmt: skip
+_CLOSERS = {"<": ">", "[": "]"}
+
+
+class PlainReader:
+    """Text deltas in, text and what it asks for out, in order; together they are every character once."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._speed = self._volume = 1.0
+        self._spelt: str | None = None  # of what is being spelt out, so much has not been given; None: nothing is
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether characters are kept back: they may become a tag, or are to be spelt out together."""
+        return bool(self._held or self._spelt)
+
+    def push(self, delta: str) -> Iterator[Piece]:
+        """More text."""
+        text, self._held = self._held + delta, ""
+        plain_from = at = 0
+        while (at := _next_opener(text, at)) >= 0:
+            match = _TAG.match(text, at)
+            if match is not None:
+                yield from self._plain(text[plain_from:at])
+                yield from self._spell_held()
+                yield from self._follow(match)
+                plain_from = at = match.end()
+            elif _may_become_tag(text[at : at + MAX_TAG_CHARS]):
+                self._held = text[at:]
+                text = text[:at]
+            else:
+                at += 1
+        yield from self._plain(text[plain_from:])
+
+    def release(self) -> Iterator[Piece]:
+        """What was held back, as it stands: nothing more comes, or not soon."""
+        held, self._held = self._held, ""
+        yield from self._plain(held)
+        yield from self._spell_held()
+
+    finish = release
+
+    def _plain(self, text: str) -> Iterator[Piece]:
+        if self._spelt is None:
+            if text:
+                yield text
+            return
+        self._spelt += text
+        while len(self._spelt) > MAX_SUBSTITUTED_CHARS:
+            yield from _spelt_out(self._spelt[:MAX_SUBSTITUTED_CHARS])
+            self._spelt = self._spelt[MAX_SUBSTITUTED_CHARS:]
+
+    def _spell_held(self) -> Iterator[Piece]:
+        if self._spelt:
+            yield from _spelt_out(self._spelt)
+            self._spelt = ""
+
+    def _follow(self, match: re.Match[str]) -> Iterator[Piece]:
+        num_chars = len(match.group())
+        if match["pause"]:
+            yield Pause(num_chars, _duration_ms(match.group()))
+            return
+        name = match["name"].lower()
+        if name == "spell":
+            self._spelt = None if match["slash"] else ""
+        elif name != "emotion":
+            # What it says holds from here on; closed, it holds no more.
+            ratio = 1.0 if match["slash"] else _ratio(match["attributes"])
+            if ratio is not None:
+                if name == "speed":
+                    self._speed = min(max(ratio, _MIN_SPEED), _MAX_SPEED)
+                else:
+                    self._volume = min(ratio, _MAX_VOLUME)
+                yield Break(False, self._speed, self._volume)
+        # Words that only a tag stands between stay two; what is spelt out is followed at once by what belongs to it.
+        yield Tag(num_chars) if name == "spell" and match["slash"] else Decoded(" ", num_chars)
+
+
+def _next_opener(text: str, start: int) -> int:
+    found = [at for at in (text.find(opener, start) for opener in _CLOSERS) if at >= 0]
+    return min(found, default=-1)
+
+
+def _may_become_tag(text: str) -> bool:
+    """Whether more characters could make a tag of this, which begins with an opener and is none yet."""
+    lowered = text.lower()
+    if len(text) >= MAX_TAG_CHARS or _CLOSERS[text[0]] in text or any(opener in text[1:] for opener in _CLOSERS):
+        return False
+    return any(name.startswith(lowered) or lowered.startswith(name) for name in _NAMES)
+
+
+def _duration_ms(tag: str) -> float:
+    if tag.startswith("</"):
+        return 0.0
+    if (found := _FOUND_DURATION.search(tag)) is not None:
+        value, unit = float(found.group(1)), found.group(2).lower()
+        return min(MAX_PAUSE_MS, value * (1.0 if unit == "ms" else 1000.0))
+    if (strength := _FOUND_STRENGTH.search(tag)) is not None:
+        return STRENGTHS_MS[strength.group(1).lower()]
+    return DEFAULT_PAUSE_MS
+
+
+def _ratio(attributes: str) -> float | None:
+    """None: there is none that can be followed."""
+    found = _FOUND_RATIO.search(attributes)
+    return None if found is None else float(found.group(1))
+
+
+def _spelt_out(text: str) -> Iterator[Piece]:
+    """Numbers as those of telephones and cards are said, in groups; what has letters with the names of its signs."""
+    kind = "characters" if any(map(str.isalpha, text)) else "telephone"
+    return substituted(text, len(text), say_as=kind)

@@ -1,0 +1,177 @@
+"""What plain text asks for: which tags there are, that no split of the stream hides one, what becomes of the rest."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from realtime_tts.text.marks import MAX_SUBSTITUTED_CHARS, Break, Decoded, Pause, Piece, Substitute, Tag
+from realtime_tts.text.pauses import MAX_PAUSE_MS
+from realtime_tts.text.plain import MAX_TAG_CHARS, PlainReader
+
+
+def found(*deltas: str) -> list[Piece]:
+    """With neighbouring text joined: how it is cut is nobody's business."""
+    reader = PlainReader()
+    return joined([*(piece for delta in deltas for piece in reader.push(delta)), *reader.finish()])
+
+
+def joined(pieces: list[Piece]) -> list[Piece]:
+    whole: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, str) and whole and isinstance(whole[-1], str):
+            whole[-1] += piece
+        else:
+            whole.append(piece)
+    return whole
+
+
+def num_chars(piece: Piece) -> int:
+    return len(piece) if isinstance(piece, str) else 0 if isinstance(piece, Break) else piece.num_chars
+
+
+@pytest.mark.parametrize(
+    ("tag", "duration_ms"),
+    [
+        ("<break/>", 500),
+        ("<break />", 500),
+        ("<BREAK>", 500),
+        ("</break>", 0),
+        ('<break time="400ms"/>', 400),
+        ('<break time="1.5s" />', 1500),
+        ("<break time='.5s'/>", 500),
+        ('<break strength="x-weak"/>', 100),
+        ('<break strength="none" time="2s"/>', 2000),
+        ('<break time = "0ms">', 0),
+        ('<break time="999999s"/>', MAX_PAUSE_MS),
+        ("[pause]", 500),
+        ("[pause 1s]", 1000),
+        ("[Pause: 250 ms]", 250),
+        ("[pause 1.25s]", 1250),
+    ],
+)
+def test_a_pause_is_found_in_any_split(tag: str, duration_ms: float) -> None:
+    text = f"Well. {tag} Then"
+    whole = ["Well. ", Pause(len(tag), duration_ms), " Then"]
+    assert found(text) == found(*text) == whole
+    for cut in range(len(text)):
+        assert found(text[:cut], text[cut:]) == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ('a <speed ratio="1.5"/>b', ["a ", Break(False, 1.5), Decoded(" ", 20), "b"]),
+        ("<SPEED ratio='.1'>a</speed>", [Break(False, 0.25), Decoded(" ", 18), "a", Break(), Decoded(" ", 8)]),
+        (
+            '<speed ratio="2"/><volume ratio="9"/>',
+            [Break(False, 2.0), Decoded(" ", 18), Break(False, 2.0, 2.0), Decoded(" ", 19)],
+        ),
+        ('<volume level="0.5" />a', [Break(False, 1.0, 0.5), Decoded(" ", 22), "a"]),
+        ('<speed ratio="fast"/><volume/>a', [Decoded(" ", 21), Decoded(" ", 9), "a"]),
+        ('<emotion value="angry" />Leave!', [Decoded(" ", 25), "Leave!"]),
+        ("<spell>AB-1</spell>.", [Decoded(" ", 7), Substitute("AB-1", 4, say_as="characters"), Tag(8), "."]),
+        (
+            "<spell> (12) 3 <break/>4</spell>",
+            [
+                Decoded(" ", 7),
+                " ",
+                Substitute("(12) 3", 6, say_as="telephone"),
+                " ",
+                Pause(8, 500.0),
+                Substitute("4", 1, say_as="telephone"),
+                Tag(8),
+            ],
+        ),
+        ("<spell></spell>", [Decoded(" ", 7), Tag(8)]),
+        (
+            "<spell>" + "a" * (MAX_SUBSTITUTED_CHARS + 1),
+            [
+                Decoded(" ", 7),
+                Substitute("a" * MAX_SUBSTITUTED_CHARS, MAX_SUBSTITUTED_CHARS, say_as="characters"),
+                Substitute("a", 1, say_as="characters"),
+            ],
+        ),
+    ],
+)
+def test_what_cartesias_tags_ask_for(text: str, pieces: list[Piece]) -> None:
+    assert found(text) == found(*text) == pieces
+
+
+def test_what_is_to_be_spelt_out_does_not_wait_for_its_end() -> None:
+    reader = PlainReader()
+    assert list(reader.push("<spell>ab")) == [Decoded(" ", 7)]
+    assert reader.is_holding
+    assert list(reader.release()) == [Substitute("ab", 2, say_as="characters")]
+    assert not reader.is_holding
+    assert list(reader.push("c</spell>d")) == [Substitute("c", 1, say_as="characters"), Tag(8), "d"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a < b and c > d",
+        "<speeds>",
+        "<speed ratio='1' " + "x" * MAX_TAG_CHARS + "/>",
+        "<spe",
+        "</volumes>",
+        "<b>bold</b>",
+        "<breakfast/>",
+        "<break time='x'/>",
+        "<break time='1 week'/>",
+        "<break",
+        "<break " + "x" * 60 + "/>",
+        "[paused]",
+        "[pause for a week]",
+        "[12]",
+        "[[",
+        "see [pau",
+        "<<<<",
+        "[pause <b> 1s]",
+    ],
+)
+def test_what_is_no_pause_stays_text(text: str) -> None:
+    assert found(text) == found(*text) == [text]
+
+
+PIECES = st.sampled_from(
+    [
+        "<break/>",
+        "<",
+        "[",
+        "<break",
+        ' time="1s"/>',
+        "[pause",
+        " 1s]",
+        "/>",
+        "]",
+        "a",
+        " ",
+        "<break time='",
+        "</break>",
+        "<spell>",
+        "</spell>",
+        '<speed ratio="2"/>',
+        "<vol",
+        "é",
+    ]
+)
+
+
+@given(st.lists(st.one_of(PIECES, st.text(max_size=3)), max_size=20), st.data())
+def test_any_split_finds_the_same_and_every_character_comes_once(pieces: list[str], data: st.DataObject) -> None:
+    text = "".join(pieces)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=10)))
+    deltas = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    tokens = found(*deltas)
+    assert tokens == found(text)
+    assert sum(map(num_chars, tokens)) == len(text)
+
+
+@given(st.text(alphabet="<[ break/>pause]d", max_size=200))
+def test_little_is_held_back(text: str) -> None:
+    reader = PlainReader()
+    num_given = sum(map(num_chars, reader.push(text)))
+    assert len(text) - num_given == sum(map(num_chars, reader.release())) < MAX_TAG_CHARS
+    assert not reader.is_holding
