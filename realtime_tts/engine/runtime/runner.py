@@ -17,7 +17,7 @@ from realtime_tts.engine.runtime.layout import LayoutRules, StepLayout, lay_out
 from realtime_tts.engine.runtime.outputs import SentOutputs, StepOutputs
 from realtime_tts.engine.runtime.stages import BASE, FLOW, LOC_ENC, RESIDUAL, REST, VAE, NoClock, StageClock
 from realtime_tts.engine.runtime.state import DeviceState
-from realtime_tts.engine.runtime.step import StepPrograms, stream_sizes
+from realtime_tts.engine.runtime.step import StepPrograms, primed_sizes, stream_sizes
 from realtime_tts.engine.utterance import Utterance
 from realtime_tts.errors import EngineOutOfMemory
 from realtime_tts.model.adapted import AdapterBank
@@ -121,6 +121,7 @@ class ModelRunner:
         variants = dict.fromkeys((programs, self._adapted_programs))
         parts = [(program, size, pool, first) for variant in variants for program, size in variant.sizes(num_slots)]
         parts += [(programs.vae, size, own, last) for size in reversed(stream_sizes(num_slots))]
+        parts += [(programs.prime, size, own, last) for size in reversed(primed_sizes(num_slots))]
         torch.cuda.synchronize(self.device)
         with self._on_device(), choosing():
             for done, (program, size, memory, stream) in enumerate(parts, 1):
@@ -180,6 +181,7 @@ class ModelRunner:
         self.inputs.put(**layout.values)
         self.inputs.send(layout.patches)
         self.state.set_blocks(layout.tables)
+        self._start_streams(layout)
         if layout.num_rows:
             programs.lens = host_lens(layout.query_lens, layout.context_lens)
             programs.encode(programs.encode.padded(layout.num_audio))
@@ -189,7 +191,6 @@ class ModelRunner:
             programs.residual(programs.residual.padded(layout.num_rows))
             stages.mark(REST)
         if layout.speaking:
-            self._start_streams(layout)
             stages.mark(FLOW)
             for steps, first, count in layout.flow_groups:
                 if steps == self.usual_steps:
@@ -224,22 +225,26 @@ class ModelRunner:
         return sent
 
     def _start_streams(self, layout: StepLayout) -> None:
-        """Fresh slots; a continued prompt's last patches go through the VAE first, their audio is dropped."""
+        """Fresh slots. Decoders that continue something are primed with it, beside the models: first comes the flow."""
         if not layout.starting:
             return
-        self.stages.mark(VAE)
         slots = self.inputs.starting_slots[: layout.starting]
         patches = self.inputs.patches[layout.num_features :]
         self.state.start_slots(slots, patches[: layout.starting])
+        self.stages.mark(VAE)
+        if self._beside is not None:
+            self._beside.wait_stream(torch.cuda.current_stream(self.device))
         first_stream, first_patch = 0, layout.starting
-        for num_patches, num_streams in layout.context_groups:
-            own_slots = slots[first_stream : first_stream + num_streams]
-            first_stream += num_streams
-            if num_patches:
-                context = patches[first_patch : first_patch + num_patches * num_streams]
-                first_patch += num_patches * num_streams
-                frames = context.reshape(num_streams, -1, context.shape[-1])
-                self.model.vae.decode_stream(frames, self.state.vae, own_slots)
+        with torch.cuda.stream(self._beside):
+            for num_patches, num_streams in layout.context_groups:
+                own_slots = slots[first_stream : first_stream + num_streams]
+                first_stream += num_streams
+                if num_patches:
+                    context = patches[first_patch : first_patch + num_patches * num_streams]
+                    first_patch += num_patches * num_streams
+                    shape = num_streams, num_patches, *context.shape[1:]
+                    self.programs.prime_decoder(context.view(shape), own_slots)
+        self.stages.mark(LOC_ENC)
 
     def _unpack(self, layout: StepLayout, host: dict[str, Array]) -> StepResult:
         rows = layout.speech

@@ -20,6 +20,7 @@ from realtime_tts.model.voxcpm import VoxCPM
 from realtime_tts.workers.policy import TextHead
 
 Lens = tuple[tuple[tuple[int, int], ...], int]
+_MAX_PRIMED = 16  # streams at once; more of them begin in one step now and then
 
 
 class StepPrograms:
@@ -28,7 +29,8 @@ class StepPrograms:
     encode(A): LocEnc of patches, from the host or fed back. base(T), residual(T): both LMs over T rows; prefill and
     decode are one. Each sequence's last hidden states stay in its slot. flow(S): from there to patches, which become
     the slots' last ones, and the stop flags. vae(S): the patches' audio. advance(S): the patches through LocEnc and
-    LMs, to the hidden states of the next step, which then has no rows of these streams.
+    LMs, to the hidden states of the next step, which then has no rows of these streams. prime(n), before all that:
+    the decoder gets what streams continue that begin.
 
     bank: rows have adapters, as the inputs say; None: none has.
     lens, next_lens: what a backend that is not static must know of the rows, and of those of `advance`, set before.
@@ -57,8 +59,12 @@ class StepPrograms:
         )
         self._slot_mapping = torch.zeros(num_rows, dtype=torch.int64, device=device)
         self._order = torch.arange(inputs.next_slots.shape[0], device=device)
+        num_frames = model.config.num_context_patches * model.config.patch_size
+        self._primed = torch.zeros(_MAX_PRIMED, num_frames, model.config.latent_dim, device=device)
+        self._primed_slots = torch.full((_MAX_PRIMED,), state.scratch_slot, device=device)
         self._schedules: dict[int, FlowSchedule] = {}
         self._schedule(usual_steps)
+        self.prime = Program(self._prime)
         self.encode = Program(self._encode)
         self.base = Program(self._base)
         self.residual = Program(self._residual)
@@ -67,7 +73,8 @@ class StepPrograms:
         self.advance = Program(self._advance)
 
     def sizes(self, max_streams: int) -> list[tuple[Program, int]]:
-        """What is worth a graph, the largest first: those after it find its memory and need no more. Without `vae`.
+        """What is worth a graph, the largest first: those after it find its memory and need no more. Without the
+        decoder's: `vae` and `prime`.
 
         max_streams: that speak in one step.
         """
@@ -75,6 +82,24 @@ class StepPrograms:
         rows = [(program, size) for program in (self.encode, self.base, self.residual) for size in by_rows]
         streams = [(program, size) for program in (self.flow, self.advance) for size in stream_sizes(max_streams)]
         return sorted(rows + streams, key=lambda part: -part[1])
+
+    def prime_decoder(self, patches: Tensor, slots: Tensor) -> None:
+        """The last patches of what streams continue go through the decoder, and their audio is dropped, so that it goes
+        on where that ended. patches [n, any number, patch_size, latent_dim], slots [n]."""
+        frames = patches.flatten(1, 2)
+        if frames.shape[1] != self._primed.shape[1]:  # of a very short prompt
+            self.model.vae.decode_stream(frames, self.state.vae, slots)
+            return
+        for first in range(0, len(frames), _MAX_PRIMED):
+            some = slice(first, first + _MAX_PRIMED)
+            count = len(frames[some])
+            self._primed[:count] = frames[some]
+            self._primed_slots[:count] = slots[some]
+            self._primed_slots[count:] = self.state.scratch_slot
+            self.prime(self.prime.padded(count))
+
+    def _prime(self, count: int) -> None:
+        self.model.vae.decode_stream(self._primed[:count], self.state.vae, self._primed_slots[:count])
 
     def _encode(self, num_audio: int) -> None:
         inputs, slots = self.inputs, self.inputs.patch_slots[:num_audio]
@@ -183,3 +208,8 @@ class StepPrograms:
 def stream_sizes(max_streams: int) -> list[int]:
     """Of the programs whose rows are streams that speak."""
     return sizes_up_to(max_streams, fine=True)
+
+
+def primed_sizes(max_streams: int) -> list[int]:
+    """Of `prime`: streams that begin in one step."""
+    return sizes_up_to(min(max_streams, _MAX_PRIMED), fine=False)

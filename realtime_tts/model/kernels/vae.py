@@ -14,6 +14,8 @@ from torch import Tensor
 _VALUES, _TILE = 1024, 128  # of a program at a time; channels of one where it need not have all
 _FILLED = 600  # programs that keep the device busy: with fewer frames each has fewer to go along
 _LONGEST_RUN = 16
+# Slots are read one at a time, and may begin anywhere: no kernel must be built anew for where, in the middle of speech.
+_ANYWHERE = ["slots"]
 
 
 @triton.jit
@@ -30,7 +32,7 @@ def _snake(x, alpha):
     return x + sine * sine / (alpha + 1e-9)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=[*_ANYWHERE, "z"])
 def _first(
     z, state, slots, new, weight, bias, out, total, length: tl.constexpr, channels: tl.constexpr, tile: tl.constexpr
 ):
@@ -58,7 +60,7 @@ def _first(
             tl.store(place, value.to(new.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["num_rows"])
+@triton.jit(do_not_specialize=["num_rows"], do_not_specialize_on_alignment=_ANYWHERE)
 def _before_upsample(
     x, pending, state, slots, new, scale, bias, alpha, out, total, offset, num_rows,
     length: tl.constexpr, channels: tl.constexpr, tile: tl.constexpr, rows: tl.constexpr,
@@ -92,7 +94,7 @@ def _input(own, old, pending, frame, channel, length, context: tl.constexpr, cha
     return tl.where(is_old, before, value)
 
 
-@triton.jit(do_not_specialize=["run"])
+@triton.jit(do_not_specialize=["run"], do_not_specialize_on_alignment=_ANYWHERE)
 def _unit(
     x, pending, state, slots, new, alpha, weight, bias, alpha_out, product, product_bias, out, total, offset, run,
     length: tl.constexpr, dilation: tl.constexpr, channels: tl.constexpr, tile: tl.constexpr, rows: tl.constexpr,
@@ -152,7 +154,7 @@ def _unit(
             tl.store(after + entry[:, None] * channels + channel[None, :], kept, mask=is_kept)
 
 
-@triton.jit(do_not_specialize=["run"])
+@triton.jit(do_not_specialize=["run"], do_not_specialize_on_alignment=_ANYWHERE)
 def _last(
     x, state, slots, new, alpha, weight, bias, out, total, offset, run,
     length: tl.constexpr, channels: tl.constexpr, rows: tl.constexpr,
@@ -190,7 +192,7 @@ def _last(
         frame += 1
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=_ANYWHERE)
 def _commit(new, state, slots, total, tile: tl.constexpr):
     stream = tl.program_id(0).to(tl.int64)
     index = tl.program_id(1) * tile + tl.arange(0, tile)
