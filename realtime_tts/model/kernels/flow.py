@@ -75,7 +75,7 @@ def flow_tokens(
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["cfg"])  # of some of the streams of a step, whichever they are
 def _euler(x, velocity, cfg, delta, num_streams, size: tl.constexpr, tile: tl.constexpr):
     stream = tl.program_id(0).to(tl.int64)
     index = tl.arange(0, tile)
