@@ -380,10 +380,11 @@ class VoiceStore:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # some failures have rolled it back already
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
 
 
 @contextlib.contextmanager

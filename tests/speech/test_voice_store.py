@@ -199,6 +199,31 @@ def test_a_disk_that_refuses_is_told_and_leaves_nothing(store: VoiceStore, monke
         assert isinstance(caught.value.__cause__, sqlite3.Error)
 
 
+def test_a_change_that_cannot_be_committed_leaves_the_next_one_to_be_made(store: VoiceStore) -> None:
+    class FullOnce:
+        """The database, on a disk that is full when the first change is to be committed."""
+
+        def __init__(self, db: sqlite3.Connection) -> None:
+            self.db, self.num_commits = db, 0
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.db, name)
+
+        def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
+            if statement == "COMMIT":
+                self.num_commits += 1
+                if self.num_commits == 1:
+                    raise sqlite3.OperationalError("database or disk is full")
+            return self.db.execute(statement, *values)
+
+    store._db = FullOnce(store._db)  # type: ignore[assignment]
+    with pytest.raises(InternalError):
+        store.add(VOICE)
+    assert store.voices("voxcpm2") == []
+    store.add(VOICE)
+    assert [voice.voice_id for voice in store.voices("voxcpm2")] == [VOICE.voice_id]
+
+
 def test_strangers_on_the_machine_cannot_read_it(store: VoiceStore) -> None:
     store.add(VOICE)
     assert (store.directory / "latents").stat().st_mode & 0o077 == 0
