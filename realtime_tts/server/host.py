@@ -251,15 +251,18 @@ class Host:
             raise
         finally:
             theirs.close()
-        if self._is_stopping:
-            _signal(gateway, signal.SIGTERM)
-        self._directory.note_worker(*self.gateway_pids)
-        reader, gateway.writer = await asyncio.open_unix_connection(sock=ours)
-        self._greet(gateway)
         try:
+            if self._is_stopping:
+                _signal(gateway, signal.SIGTERM)
+            self._directory.note_worker(*self.gateway_pids)
+            reader, gateway.writer = await asyncio.open_unix_connection(sock=ours)
+            self._greet(gateway)
             await self._converse(gateway, process, reader)
         finally:
-            gateway.writer.transport.abort()
+            if gateway.writer is None:
+                ours.close()
+            else:
+                gateway.writer.transport.abort()
             await end_child(process)
             mark_process_dead(process.pid, os.path.join(self._directory.path, "figures"))  # type: ignore[no-untyped-call]
             gateway.forget()

@@ -7,10 +7,12 @@ import contextlib
 import copy
 import os
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import httpx
 import pytest
@@ -20,7 +22,9 @@ from spoken_recordings import said, wav
 from stream_client import TERMINAL, StreamClient, open_stream
 from websockets.exceptions import InvalidStatus
 
-from realtime_tts.workers.socket_directory import clear_leftovers
+from realtime_tts.config import ServerConfig, Settings
+from realtime_tts.server.host import Host
+from realtime_tts.workers.socket_directory import SocketDirectory, clear_leftovers
 
 NUM_GATEWAYS = 4
 PATIENT_S = 60.0  # for what a busy machine may delay
@@ -219,8 +223,12 @@ async def test_a_voice_added_at_one_gateway_is_known_at_all(host: ServerProcess)
                 client = await stack.enter_async_context(open_stream(host.ws_url))
                 end = time.monotonic() + PATIENT_S
                 for number in range(1000):
-                    await client.speak(f"c{number}", "hello.", voice="mine")
-                    message = await client.until(lambda m: m["type"] in ("error", *TERMINAL), PATIENT_S)
+                    await client.speak(name := f"c{number}", "hello.", voice="mine")
+                    message = await client.until(
+                        # The end of a text that was refused is refused too: that answer comes later.
+                        lambda m, name=name: m["type"] in ("error", *TERMINAL) and m["context_id"] == name,  # type: ignore[misc]
+                        PATIENT_S,
+                    )
                     if message["type"] == "context.done":
                         known[True] += 1
                         break
@@ -287,6 +295,28 @@ def is_alive(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
     return False
+
+
+@pytest.mark.logs_errors
+async def test_a_gateway_that_could_not_be_greeted_is_not_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk keeps the host from writing down whom it has started: it tries again, with one process at a time."""
+    started: list[int] = []
+
+    def refuse(directory: SocketDirectory, *pids: int) -> None:
+        started.extend(pids)
+        if len(started) == 2:
+            assert not is_alive(started[0])
+            host.stop()
+        raise OSError(28, "no space left on device")
+
+    monkeypatch.setattr(SocketDirectory, "note_worker", refuse)
+    monkeypatch.setattr("realtime_tts.server.host._BACKOFF_S", 0.01)
+    workers = Mock(start=AsyncMock(), stop=AsyncMock())
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    host = Host(Settings(server=ServerConfig(port=0, gateways=1)), workers, lambda *ready: None, command)
+    await host.run()
+    assert len(started) == 2
+    assert not any(map(is_alive, started))
 
 
 @pytest.mark.slow
