@@ -93,8 +93,7 @@ async def get_voice(request: Request, voice_id: str, caller: Anybody) -> dict[st
     for voice in listed:
         if voice_id in (voice["id"], voice["name"]):
             return dict(voice)
-    await gateway.voices.look_up(voice_id, caller.tenant)
-    record = gateway.voices.get(voice_id, caller.tenant)
+    record = await gateway.voices.find(voice_id, caller.tenant)
     if caller.voices and record.name not in caller.voices:
         raise VoiceNotFound("there is no such voice", field="voice")
     return added_voice(record)
@@ -117,7 +116,7 @@ async def get_voice(request: Request, voice_id: str, caller: Anybody) -> dict[st
 async def change_voice(request: Request, voice_id: str, caller: Owner) -> schemas.Voice:
     change = await read_body(request, schemas.VoiceChange)
     registry = get_gateway(request).voices
-    old = registry.get(voice_id, caller.tenant)
+    old = await registry.find(voice_id, caller.tenant)
     labels = VoiceLabels(
         old.name if change.name is None else change.name,
         old.description if change.description is None else change.description,
@@ -134,9 +133,7 @@ async def change_voice(request: Request, voice_id: str, caller: Owner) -> schema
     responses=problems(forbidden="asked for with a token", not_found=_NOT_FOUND),
 )
 async def delete_voice(request: Request, voice_id: str, caller: Owner) -> Response:
-    gateway = get_gateway(request)
-    await gateway.voices.look_up(voice_id, caller.tenant)
-    await gateway.voices.delete(voice_id, caller.tenant)
+    await get_gateway(request).voices.delete(voice_id, caller.tenant)
     log_event(logger, logging.INFO, "voice_deleted", key=caller.tenant or None)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
@@ -153,6 +150,7 @@ async def delete_voice(request: Request, voice_id: str, caller: Owner) -> Respon
 async def preview_voice(request: Request, voice_id: str, caller: Anybody) -> Response:
     gateway = get_gateway(request)
     gateway.check_ready()
+    await gateway.voices.look_up(voice_id, caller.tenant)
     defaults = gateway.catalogue.defaults
     choices = Choices(voice_id, params=SpeechParams(seed=0, mode="clause"))
     settings = defaults.resolve(Choices(), choices, tenant=caller.tenant, only_voices=caller.voices)

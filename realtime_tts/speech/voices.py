@@ -131,6 +131,11 @@ class VoiceRegistry:
 
     # ---- changes -------------------------------------------------------------------------------------------------
 
+    async def find(self, name: str, tenant: str = "") -> VoiceRecord:
+        """As `get`, also of what another process has made just now."""
+        await self.look_up(name, tenant)
+        return self.get(name, tenant)
+
     async def look_up(self, name: str | None, tenant: str = "") -> None:
         """Before a voice is asked for by its id: another process may have made it just now."""
         is_id = name is not None and name.startswith(_ID_PREFIX) and len(name) == _ID_CHARS
@@ -227,6 +232,7 @@ class VoiceRegistry:
         Raises:
             VoiceNotFound: unknown, or another tenant's. InternalError: it is still on disk, and goes on.
         """
+        await self.look_up(voice_id, tenant)
         async with self._storing:
             record = self.get(voice_id, tenant)
             await self._on_disk(lambda store: store.remove(record.voice_id))

@@ -107,6 +107,8 @@ async def test_a_voice_is_there_after_a_restart_and_at_another_gateway(
     first, second = (make_gateway(voices_dir=str(tmp_path)) for _ in range(2))
     voice = create(clients(first), "mine", recording).json()
     http = clients(second)
+    changed = http.patch(f"/v1/voices/{voice['id']}", json={"description": "known at once"}).json()
+    assert (changed["name"], changed["description"]) == ("mine", "known at once")
     for _ in range(100):
         if "mine" in names(http):
             break
@@ -119,6 +121,7 @@ async def test_a_voice_is_there_after_a_restart_and_at_another_gateway(
         await asyncio.sleep(0.1)
     assert await hears(second, voice["id"]) == "voice_not_found"
     kept = create(http, "kept", recording).json()
+    assert clients(first).get(f"/v1/voices/{kept['id']}/preview").status_code == 200
     third = make_gateway(voices_dir=str(tmp_path))
     assert clients(third).get("/v1/voices/kept").json()["id"] == kept["id"]
     assert await hears(third, "kept") == "heard"

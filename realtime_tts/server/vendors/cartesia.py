@@ -181,7 +181,7 @@ async def clone(request: Request, caller: Owner) -> dict[str, Any]:
 async def change_voice(request: Request, voice_id: str, caller: Owner) -> dict[str, Any]:
     body = await read_bounded(request, _MAX_CHANGE_BYTES)
     fields, gateway = load_object(body, len(body)), get_gateway(request)
-    old = gateway.voices.get(voice_id, caller.tenant)
+    old = await gateway.voices.find(voice_id, caller.tenant)
     name, description = fields.optional_text("name"), fields.optional_text("description")
     labels = VoiceLabels(
         old.name if name is None else name, old.description if description is None else description, old.language
@@ -194,9 +194,7 @@ async def change_voice(request: Request, voice_id: str, caller: Owner) -> dict[s
     "/voices/{voice_id}", summary="Delete a voice", status_code=HTTPStatus.NO_CONTENT, responses={404: _PROBLEMS[404]}
 )
 async def delete_voice(request: Request, voice_id: str, caller: Owner) -> None:
-    voices = get_gateway(request).voices
-    await voices.look_up(voice_id, caller.tenant)
-    await voices.delete(voice_id, caller.tenant)
+    await get_gateway(request).voices.delete(voice_id, caller.tenant)
 
 
 def _entries(request: Request, caller: Caller) -> list[dict[str, Any]]:

@@ -97,7 +97,7 @@ async def edit_voice(request: Request, voice: str, caller: Owner) -> dict[str, A
     if form.files:
         raise InvalidRequest("a voice keeps the recordings that it was made of; add another one", field="files")
     voices = get_gateway(request).voices
-    old = voices.get(voice, caller.tenant)
+    old = await voices.find(voice, caller.tenant)
     language = dialect.parse_labels(form.field("labels")).get("language", old.language)
     labels = VoiceLabels(form.field("name") or old.name, form.fields.get("description", old.description), language)
     await voices.relabel(old.voice_id, labels, caller.tenant)
@@ -106,9 +106,7 @@ async def edit_voice(request: Request, voice: str, caller: Owner) -> dict[str, A
 
 @catalogue.delete("/v1/voices/{voice}", include_in_schema=False)
 async def delete_voice(request: Request, voice: str, caller: Owner) -> dict[str, Any]:
-    voices = get_gateway(request).voices
-    await voices.look_up(voice, caller.tenant)
-    await voices.delete(voice, caller.tenant)
+    await get_gateway(request).voices.delete(voice, caller.tenant)
     return {"status": "ok"}
 
 

@@ -60,9 +60,7 @@ async def _wish(gateway: Gateway, caller: Caller, form: VoiceForm) -> VoiceWish:
 
 @router.delete("/voices/{voice_id}", summary="Delete a voice")
 async def delete_voice(request: Request, voice_id: str, caller: Owner) -> dict[str, Any]:
-    voices = get_gateway(request).voices
-    await voices.look_up(voice_id, caller.tenant)
-    await voices.delete(voice_id, caller.tenant)
+    await get_gateway(request).voices.delete(voice_id, caller.tenant)
     return openai.deleted_entry("audio.voice.deleted", voice_id)
 
 
