@@ -95,9 +95,10 @@ class ServerConfig:
     host: str = setting("127.0.0.1", "Address to listen on. Anything but loopback needs an API key.")
     port: int = setting(8000, "Port to listen on; 0: any free one.", minimum=0, maximum=65535)
     gateways: int = setting(
-        1,
-        "Gateway processes that share the port and the workers. One feeds some 60 listeners to Opus on a core.",
-        minimum=1,
+        0,
+        "Gateway processes that share the port and the workers, each good for a core; 0: as many as the listeners of "
+        "the devices need, 1 on a CPU.",
+        minimum=0,
         maximum=256,
     )
     metrics_host: str = setting("127.0.0.1", "Address of the metrics port.")

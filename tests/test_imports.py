@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "model": {"workers.policy"},
     "engine": {
         "model",
+        "workers.cores",
         "workers.frames",
         "workers.heap",
         "workers.location",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import realtime_tts
+from realtime_tts.workers.cores import usable_cores
 
 _PACKAGES = ("torch", "triton", "flash-attn", "numpy", "websockets", "av")
 
@@ -34,11 +35,10 @@ def document(bench: str, settings: dict[str, Any], subject: dict[str, Any], resu
 
 
 def machine() -> dict[str, Any]:
-    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "system": f"{platform.system()} {platform.release()}",
         "processor": _processor(),
-        "cores": num_cores,
+        "cores": usable_cores(),
         "python": platform.python_version(),
         "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
     }

@@ -7,7 +7,6 @@ import collections
 import contextlib
 import dataclasses
 import json
-import os
 import queue
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from realtime_tts.bench.streams import Bar, Heard
 from realtime_tts.bench.texts import turn
 from realtime_tts.bench.usage import Sample, Watched, take_sample, usage_between
 from realtime_tts.errors import ConfigError, EngineError
+from realtime_tts.workers.cores import usable_cores
 
 _SPARE_CONNECTIONS = 1.3  # of those that are busy on average
 _HEAD_START_S = 0.5
@@ -276,5 +276,4 @@ class _Clients:
 
 def default_clients() -> int:
     """A quarter of the processors, for the clients must not take the server's."""
-    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(16, num_cores // 4))
+    return max(1, min(16, usable_cores() // 4))

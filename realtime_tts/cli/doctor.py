@@ -17,7 +17,7 @@ import click
 from realtime_tts import __version__
 
 if TYPE_CHECKING:
-    from realtime_tts.config import EngineConfig
+    from realtime_tts.config import EngineConfig, Settings
 
 _EPILOG = """\b
 Examples:
@@ -42,7 +42,7 @@ def command(model: str | None, devices: str | None, measure: bool, as_json: bool
         "Machine": machine(),
         "Compute": compute(),
         "Model": describe_model(settings.engine.model),
-        "Limits": limits(settings.server.max_contexts),
+        "Limits": limits(settings),
         "Packages": packages(),
     }
     if not as_json:
@@ -67,12 +67,13 @@ def print_report(report: Report) -> None:
 
 def machine() -> dict[str, str]:
     """What the process may use; a container may be allowed less than the machine has."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    from realtime_tts.workers.cores import usable_cores
+
     rows = {
         "realtime-tts": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "cpu cores": f"{allowed} usable of {os.cpu_count()}",
+        "cpu cores": f"{usable_cores()} usable of {os.cpu_count()}",
     }
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         rows["memory"] = f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB"
@@ -120,8 +121,14 @@ def describe_model(model: str) -> dict[str, str]:
     }
 
 
-def limits(max_contexts: int) -> dict[str, str]:
-    rows = {"contexts in a session": str(max_contexts)}
+def limits(settings: Settings) -> dict[str, str]:
+    from realtime_tts.server.gateway_count import gateway_count
+
+    count = gateway_count(settings)
+    rows = {
+        "contexts in a session": str(settings.server.max_contexts),
+        "gateway processes": f"{count.number}: {count.reason}",
+    }
     if sys.platform != "win32":
         import resource
 

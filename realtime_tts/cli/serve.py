@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ def command(config_path: Path | None, **flags: Any) -> None:
     """Start the server: the playground page, the WebSocket API, health and metrics."""
     settings = read_settings(flags, config_path)
     from realtime_tts.cli.engine import make_workers
+    from realtime_tts.server.gateway_count import gateway_count
     from realtime_tts.server.host import Host
     from realtime_tts.server.logs import configure_logging
     from realtime_tts.server.run import describe, serve
@@ -60,12 +62,17 @@ def command(config_path: Path | None, **flags: Any) -> None:
     configure_logging(settings.server.log_level, settings.server.log_format)
     click.echo(f"Loading {settings.engine.model} …", err=True)
 
+    count = gateway_count(settings)
+    about_gateways = {"Gateways": f"{count.number} process{'es' * (count.number > 1)}: {count.reason}"}
+
     async def run() -> None:
         workers = make_workers(settings.engine)
-        if settings.server.gateways > 1:
-            await Host(settings, workers, lambda _, rows: show(rows)).run()
+        if count.number > 1:
+            server = dataclasses.replace(settings.server, gateways=count.number)
+            resolved = dataclasses.replace(settings, server=server)
+            await Host(resolved, workers, lambda _, rows: show(rows | about_gateways)).run()
         else:
-            await serve(settings, EngineClient(workers), lambda server, _: show(describe(server)))
+            await serve(settings, EngineClient(workers), lambda server, _: show(describe(server) | about_gateways))
 
     asyncio.run(run())
 

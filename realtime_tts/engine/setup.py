@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from realtime_tts.model.adapted import AdapterBank, AdapterLimits
 from realtime_tts.model.attention import AttentionBackend
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.workers import frames
+from realtime_tts.workers.cores import usable_cores
 from realtime_tts.workers.location import STARTER_VOICE
 
 logger = logging.getLogger(__name__)
@@ -68,8 +68,7 @@ def choose_device(name: str) -> torch.device:
 
 def choose_threads(threads: int | None) -> int:
     """One core is left to the gateway; beyond eight the small matrices of a step gain nothing."""
-    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return threads if threads else max(1, min(8, num_cores - 1))
+    return threads if threads else max(1, min(8, usable_cores() - 1))
 
 
 def choose_block_size(backend: AttentionBackend) -> int:

@@ -45,6 +45,7 @@ from realtime_tts.server.host_messages import (
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.run import Address, bind
 from realtime_tts.workers.child import end_child, signal_child, until_one_ends
+from realtime_tts.workers.cores import usable_cores
 from realtime_tts.workers.pool import WorkerPool
 from realtime_tts.workers.socket_directory import SocketDirectory
 from realtime_tts.workers.watch import watch
@@ -107,8 +108,8 @@ class Host:
     """Gateways and workers of one machine.
 
     Args:
-        settings: with `gateways` of the server's; where it names no secret for tokens or keeps no voices, the host's
-            gateways share what ends with the host.
+        settings: with `gateways` of the server's, which is not 0 here; where it names no secret for tokens or keeps no
+            voices, the host's gateways share what ends with the host.
         on_ready: called once all gateways serve, with what a person is told of the server.
         command: of a gateway; ``--control FD --directory PATH`` are appended.
     """
@@ -217,7 +218,7 @@ class Host:
             server = dataclasses.replace(server, token_secret_file=secret)
         if server.voices_dir == "none":
             server = dataclasses.replace(server, voices_dir=os.path.join(path, "voices"))
-        threads = server.encoder_threads or max(1, min(8, (os.cpu_count() or 1) // server.gateways))
+        threads = server.encoder_threads or max(1, min(8, usable_cores() // server.gateways))
         server = dataclasses.replace(server, encoder_threads=threads)
         share = -(-max_connections(server.max_connections) // server.gateways) if server.max_connections else 0
         return dataclasses.replace(settings, server=dataclasses.replace(server, max_connections=share))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
@@ -13,6 +12,7 @@ from realtime_tts.audio.codecs import BYTES_PER_SAMPLE, OPUS_COMPLEXITY, AudioFo
 from realtime_tts.audio.packetizer import Packet
 from realtime_tts.errors import InternalError, RealtimeTTSError
 from realtime_tts.speech.speaker import Piece, Speaker
+from realtime_tts.workers.cores import usable_cores
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class Encoders:
 
     def __init__(self, num_threads: int, opus_complexity: int = OPUS_COMPLEXITY) -> None:
         self.opus_complexity = opus_complexity
-        self._pool = ThreadPoolExecutor(num_threads or min(8, os.cpu_count() or 1), thread_name_prefix="encode")
+        self._pool = ThreadPoolExecutor(num_threads or min(8, usable_cores()), thread_name_prefix="encode")
 
     async def warm_up(self) -> None:
         """Load the codec libraries before the first listener waits for them."""

@@ -491,6 +491,7 @@ def test_doctor_explains_this_machine() -> None:
     assert report["Model"]["voices"] == "slt, rms, awb"
     assert report["Model"]["word times"] == "measured, by head 4 of layer 4"
     assert "libopus" in report["Packages"]["opus encoder"]
+    assert re.match(r"\d+: ", report["Limits"]["gateway processes"])
 
 
 @pytest.mark.parametrize(
