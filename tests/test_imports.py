@@ -68,6 +68,7 @@ PURE = [
         for name in ("arrivals", "figures", "player", "search", "shapes", "streams", "texts")
     ),
     PACKAGE / "workers/frames.py",
+    PACKAGE / "workers/placement.py",
     PACKAGE / "workers/policy.py",
     PACKAGE / "errors.py",
     PACKAGE / "config.py",

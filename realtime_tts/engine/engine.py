@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from realtime_tts.engine.adapters import AdapterStore
 from realtime_tts.engine.continuity import Continuity
 from realtime_tts.engine.core.block_pool import chain_hashes, prefix_root
+from realtime_tts.engine.core.held_prefixes import HeldPrefixes
 from realtime_tts.engine.core.request import Finished, FinishReason, Request, StepFlags, StepPlan
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
@@ -87,6 +88,7 @@ class Engine:
             bank=bank,
         )
         self.scheduler = Scheduler(config, self._prepare)
+        self._prefixes = HeldPrefixes(self.scheduler.pool)
         self.voices = VoiceStore(loaded)
         self.adapters = AdapterStore(bank)
         self.continuity = Continuity(loaded)
@@ -118,6 +120,8 @@ class Engine:
             EngineOutOfMemory: for the third time within a minute; the worker must be restarted.
         """
         self._take_messages()
+        if news := self._prefixes.news(self._clock()):
+            self.emit(frames.Prefixes(*news))
         flight, self._flight = self._flight, None
         if flight is None:
             plan = self.scheduler.schedule(self._clock())
@@ -290,6 +294,20 @@ class Engine:
         root = prefix_root(self.loaded.name, adapter, message.tenant)
         request.hashes = hashes = chain_hashes(root, content_of(source)[:num_fixed], self.config.block_size)
         voice.note_hashes(hashes)
+        self._note_prefixes(utterance)
+
+    def _note_prefixes(self, utterance: Utterance) -> None:
+        """What of this input others may begin with, too: nothing of what its own context has added."""
+        around, voice, source = utterance.around, utterance.voice, utterance.input
+        assert around is not None
+        if around.reference is not voice.reference or around.prompt is not voice.prompt:
+            return
+        keys, hashes, size = frames.prefix_keys(utterance.message), utterance.request.hashes, self.config.block_size
+        if utterance.message.voice:
+            end = source.text_start if around.instructions else source.spoken_start
+            self._prefixes.note(keys[0], hashes[: end // size])
+        if around.instructions:
+            self._prefixes.note(keys[-1], hashes[: source.spoken_start // size])
 
     def _add_voice(self, message: frames.AddVoice) -> None:
         try:
@@ -426,6 +444,7 @@ class Engine:
         """A heartbeat; may be called from another thread (it reads counters only)."""
         scheduler, times_s = self.scheduler, list(self._step_times_s)
         num_parked, num_awaiting = scheduler.num_parked, scheduler.num_awaiting_text
+        fixed_s, stream_s, position_s = scheduler.cost.weights_s
         return frames.Stats(
             num_steps=self.num_steps,
             running=scheduler.num_active - num_parked - num_awaiting,
@@ -440,6 +459,9 @@ class Engine:
             awaiting_text=num_awaiting,
             step_ms=1000 * sum(times_s) / len(times_s) if times_s else 0.0,
             busy_ms=1000 * self.busy_s,
+            fixed_ms=1000 * fixed_s,
+            stream_ms=1000 * stream_s,
+            position_ms=1000 * position_s,
             extensions=scheduler.num_extensions,
             extended_positions=scheduler.num_extended_positions,
             extension_ms=1000 * self.extension_s,

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import enum
 import logging
 from collections.abc import Callable, Sequence
@@ -24,9 +23,11 @@ from realtime_tts.errors import (
 from realtime_tts.workers import frames
 from realtime_tts.workers.adapters import AdapterLoads
 from realtime_tts.workers.link import WorkerLink
+from realtime_tts.workers.placement import place
 from realtime_tts.workers.pool import WorkerPool, Workers
 from realtime_tts.workers.stream import RequestStream
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
+from realtime_tts.workers.worker_view import WorkerView
 
 logger = logging.getLogger(__name__)
 
@@ -41,35 +42,6 @@ class EngineState(enum.Enum):
     DOWN = "down"  # none does; they are being respawned
     DRAINING = "draining"
     CLOSED = "closed"
-
-
-@dataclasses.dataclass(slots=True)
-class _Worker:
-    name: str
-    link: WorkerLink | None = None
-    ready: frames.Ready | None = None  # None while it cannot be spoken to
-    stats: frames.Stats | None = None
-    requests: dict[str, RequestStream] = dataclasses.field(default_factory=dict)
-    contexts: set[str] = dataclasses.field(default_factory=set)
-    encodings: dict[str, asyncio.Future[frames.VoiceEncoded]] = dataclasses.field(default_factory=dict)  # by voice id
-    was_lost: bool = False
-
-    def send(self, message: frames.Message) -> None:
-        """Dropped while it cannot be spoken to: its requests have been ended already."""
-        if self.link is not None:
-            self.link.send(message)
-
-
-def _load(worker: _Worker) -> tuple[int, int]:
-    return len(worker.requests), len(worker.contexts)
-
-
-def _num_streams(worker: _Worker) -> int:
-    if worker.ready is None:
-        return 0
-    max_streams = max(1, worker.ready.max_streams)
-    learned = worker.stats.real_time_streams if worker.stats is not None else 0
-    return min(max_streams, learned or max_streams)
 
 
 class EngineClient:
@@ -94,13 +66,13 @@ class EngineClient:
         self._max_buffered_bytes = max_buffered_bytes
         self._voices: dict[str, frames.AddVoice] = {}  # what every worker knows, those to come included
         self._adapters = AdapterLoads()
-        self._context_workers: dict[str, _Worker] = {}
+        self._context_workers: dict[str, WorkerView] = {}
         self._started: asyncio.Future[None] | None = None
         self.keeper: Workers = WorkerPool(workers, config) if isinstance(workers, Sequence) else workers
         self.keeper.on_ready = self._link
         self.keeper.on_lost = self._worker_ended
         self.keeper.on_failed = self._failed
-        self._workers = [_Worker(name) for name in self.keeper.names]
+        self._workers = [WorkerView(name) for name in self.keeper.names]
         self._links: set[asyncio.Task[None]] = set()
 
     # ---- life ----------------------------------------------------------------------------------------------------
@@ -139,7 +111,7 @@ class EngineClient:
     @property
     def num_streams(self) -> int:
         """Streams that the ready workers can speak at a time, each in real time; one at least for each of them."""
-        return sum(_num_streams(worker) for worker in self._workers)
+        return sum(worker.num_streams for worker in self._workers)
 
     @property
     def num_requests(self) -> int:
@@ -171,15 +143,21 @@ class EngineClient:
             EngineLost: no worker is ready, or none that is has the adapter yet. Can be tried again.
             AdapterNotFound: nobody is to have it.
         """
-        worker = self._context_workers.get(request.context_id) or min(self._able(request.adapter), key=_load)
+        worker = self._context_workers.get(request.context_id) or self._place(request)
         stream = RequestStream(request.request_id, request.context_id, self.cancel)
-        worker.requests[request.request_id] = stream
-        worker.contexts.add(request.context_id)
+        worker.begin(stream)
         self._context_workers[request.context_id] = worker
         worker.send(request)
         return stream
 
-    def _able(self, adapter: str | None) -> list[_Worker]:
+    def _place(self, request: frames.Generate) -> WorkerView:
+        """Where a new context goes; it stays there."""
+        keys, now = frames.prefix_keys(request), asyncio.get_running_loop().time()
+        able = [(worker.candidate(keys, now), worker) for worker in self._able(request.adapter)]
+        chosen = place([candidate for candidate, _ in able], keys[0] if keys else b"")
+        return next(worker for candidate, worker in able if candidate is chosen)
+
+    def _able(self, adapter: str | None) -> list[WorkerView]:
         """Ready workers that speak with it."""
         ready = self._ready_workers()
         if adapter is None:
@@ -190,7 +168,7 @@ class EngineClient:
             raise EngineLost("no worker that is ready has loaded the adapter yet")
         return able
 
-    def _ready_workers(self) -> list[_Worker]:
+    def _ready_workers(self) -> list[WorkerView]:
         if self.state in (EngineState.DRAINING, EngineState.CLOSED):
             raise Draining("the engine is shutting down")
         ready = [worker for worker in self._workers if worker.ready is not None]
@@ -207,7 +185,7 @@ class EngineClient:
     def cancel(self, request_id: str) -> None:
         """End a request now: its stream yields `Done("cancelled")` and nothing after it. Unknown ids are ignored."""
         for worker in self._workers:
-            if stream := worker.requests.pop(request_id, None):
+            if stream := worker.end(request_id):
                 worker.send(frames.Cancel(request_id))
                 stream.drop_audio()
                 stream.put(frames.Done(request_id, "cancelled"))
@@ -243,7 +221,7 @@ class EngineClient:
             EngineLost: no worker is ready, or it was lost over it. Not tried on another one: if the recording is what
                 brings workers down, it must not take them all.
         """
-        worker = min(self._ready_workers(), key=lambda worker: (len(worker.encodings), *_load(worker)))
+        worker = min(self._ready_workers(), key=lambda worker: (len(worker.encodings), worker.num_working))
         answer: asyncio.Future[frames.VoiceEncoded] = asyncio.get_running_loop().create_future()
         worker.encodings[message.voice_id] = answer
         worker.send(message)
@@ -289,7 +267,7 @@ class EngineClient:
 
     # ---- from the workers ----------------------------------------------------------------------------------------
 
-    def _receive(self, worker: _Worker, message: frames.Message) -> None:
+    def _receive(self, worker: WorkerView, message: frames.Message) -> None:
         if isinstance(message, frames.Audio):
             if stream := worker.requests.get(message.request_id):
                 stream.put(message)
@@ -298,10 +276,10 @@ class EngineClient:
                     stream.drop_audio()
                     self._fail(worker, message.request_id, SlowConsumer("the audio was not read in time"))
         elif isinstance(message, (frames.Done, frames.Failed)):
-            if stream := worker.requests.pop(message.request_id, None):
+            if stream := worker.end(message.request_id):
                 stream.put(message)
-        elif isinstance(message, frames.Stats):
-            worker.stats = message
+        elif isinstance(message, (frames.Stats, frames.Load, frames.Prefixes)):
+            worker.note(message, asyncio.get_running_loop().time())
         elif isinstance(message, (frames.AdapterAdded, frames.AdapterFailed)):
             self._adapters.take(worker.name, message)
         elif isinstance(message, frames.VoiceEncoded):
@@ -311,7 +289,7 @@ class EngineClient:
             if message.voice_id in self._voices:
                 logger.error("worker %s refused a voice: %s", worker.name, message.message)
 
-    def _answer(self, worker: _Worker, voice_id: str, outcome: frames.VoiceEncoded | RealtimeTTSError) -> None:
+    def _answer(self, worker: WorkerView, voice_id: str, outcome: frames.VoiceEncoded | RealtimeTTSError) -> None:
         """To whoever waits for an encoding; one who was cancelled may not have left yet."""
         answer = worker.encodings.pop(voice_id, None)
         if answer is None or answer.done():
@@ -321,8 +299,9 @@ class EngineClient:
         else:
             answer.set_exception(outcome)
 
-    def _fail(self, worker: _Worker, request_id: str, error: RealtimeTTSError) -> None:
-        worker.requests.pop(request_id).put(frames.Failed(request_id, error.code, error.message))
+    def _fail(self, worker: WorkerView, request_id: str, error: RealtimeTTSError) -> None:
+        if stream := worker.end(request_id):
+            stream.put(frames.Failed(request_id, error.code, error.message))
 
     # ---- links ---------------------------------------------------------------------------------------------------
 
@@ -340,17 +319,18 @@ class EngineClient:
         self._links.add(worker.link.task)
         worker.link.task.add_done_callback(self._links.discard)
 
-    def _unlink(self, worker: _Worker) -> None:
+    def _unlink(self, worker: WorkerView) -> None:
         link, worker.link = worker.link, None
         if link is not None:
             link.drop()
             self._worker_lost(worker)
 
-    def _named(self, name: str) -> _Worker:
+    def _named(self, name: str) -> WorkerView:
         return next(worker for worker in self._workers if worker.name == name)
 
-    def _worker_ready(self, worker: _Worker, ready: frames.Ready) -> None:
+    def _worker_ready(self, worker: WorkerView, ready: frames.Ready) -> None:
         worker.ready, self.ready = ready, self.ready or ready
+        worker.moved_s = asyncio.get_running_loop().time()
         for voice in self._voices.values():
             worker.send(voice)  # before any request
         self._adapters.worker_ready(worker.name, worker.send)
@@ -359,8 +339,8 @@ class EngineClient:
         if self.state in (EngineState.STARTING, EngineState.DOWN):
             self.state = EngineState.READY
 
-    def _worker_lost(self, worker: _Worker) -> None:
-        worker.ready = worker.stats = None
+    def _worker_lost(self, worker: WorkerView) -> None:
+        worker.forget()
         lost = EngineLost("the engine worker was lost")
         for request_id in list(worker.requests):
             self._fail(worker, request_id, lost)

@@ -8,6 +8,7 @@ may be empty).
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import struct
 from typing import Any, ClassVar, TypeVar
 
@@ -301,6 +302,10 @@ class Stats(Message):
     extensions: int = 0  # as in `Done`, of all requests ever
     extended_positions: int = 0
     extension_ms: float = 0.0  # of `busy_ms`, as estimated by positions
+    # How long a step takes, as far as it has learned: a part that is always there, for each stream, for each position.
+    fixed_ms: float = 5.0
+    stream_ms: float = 0.5
+    position_ms: float = 0.02
     text_waits: int = 0
     ends_cut: int = 0
     ends_continued: int = 0
@@ -309,6 +314,36 @@ class Stats(Message):
     repeats: int = 0
     rss_bytes: int = 0
     kept_bytes: int = 0  # anonymous memory right after what was free had been given back; 0: nobody can tell
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Load(Message):
+    """How many contexts of other clients have work here; told when it has changed, at most every few ms."""
+
+    type: ClassVar[str] = "load"
+    others: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prefixes(Message):
+    """News of which beginnings of inputs lie in the KV cache; all of them for a client that has just come.
+
+    held: positions, by `prefix_keys`. lost: keys of which so much is not there any more.
+    """
+
+    type: ClassVar[str] = "prefixes"
+    held: dict[bytes, int] = dataclasses.field(default_factory=dict)
+    lost: list[bytes] = dataclasses.field(default_factory=list)
+
+
+def prefix_keys(request: Generate) -> tuple[bytes, ...]:
+    """Names of what the inputs of this request begins with and others' may, too: that of its voice, then that of its
+    voice and manner. Empty where nothing is shared."""
+    shared = (request.tenant, request.adapter or "", request.voice or "")
+    keys: tuple[tuple[str, ...], ...] = (shared,) if request.voice else ()
+    if request.instructions:
+        keys += ((*shared, request.instructions),)
+    return tuple(hashlib.blake2b(msgpack.packb(key), digest_size=8).digest() for key in keys)
 
 
 M = TypeVar("M", bound=Message)

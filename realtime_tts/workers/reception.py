@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from realtime_tts.errors import AdapterExists, AdapterNotFound, VoiceExists, WireError
@@ -22,6 +23,7 @@ logger = logging.getLogger(__name__)
 MAX_UNSENT_BYTES = 64 * 1024 * 1024  # a client reads all the time; one that does not was stopped
 _READ_BYTES = 256 * 1024
 _GOODBYE_S = 2.0  # for clients to take what is left
+_TELL_LOAD_AFTER_S = 0.01  # what changes meanwhile is told together
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -29,6 +31,8 @@ class _Client:
     number: int
     writer: asyncio.StreamWriter
     contexts: set[str] = dataclasses.field(default_factory=set)  # as the engine knows them
+    working: Counter[str] = dataclasses.field(default_factory=Counter)  # requests, by those contexts
+    told_others: int = 0
     unsent: list[bytes] = dataclasses.field(default_factory=list)
 
     def name(self, own_id: str) -> str:
@@ -38,6 +42,15 @@ class _Client:
     @property
     def num_unsent_bytes(self) -> int:
         return self.writer.transport.get_write_buffer_size()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Request:
+    """own_id: what its client calls it. context: as the engine knows it."""
+
+    client: _Client
+    own_id: str
+    context: str
 
 
 @dataclasses.dataclass(slots=True)
@@ -65,11 +78,13 @@ class Reception:
         self._ready, self._take = ready, take
         self._num_clients = 0  # ever
         self._clients: set[_Client] = set()
-        self._requests: dict[str, tuple[_Client, str]] = {}  # by the engine's name: whose, and what he calls it
+        self._requests: dict[str, _Request] = {}  # by the engine's name
         self._encodings: dict[str, tuple[_Client, str]] = {}
         self._voices: dict[str, _Voice] = {}
         self._adapters: dict[str, _Adapter] = {}
+        self._prefixes: dict[bytes, int] = {}
         self._stats = frames.Stats()
+        self._telling_load: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -81,6 +96,8 @@ class Reception:
         """Let what was sent leave, and say goodbye to all."""
         if self._server is not None:
             self._server.close()
+        if self._telling_load is not None:
+            self._telling_load.cancel()
         for client in self._clients:
             client.writer.close()
         if self._tasks:
@@ -123,11 +140,16 @@ class Reception:
 
     def _addressed(self, message: frames.Message) -> list[tuple[_Client, frames.Message]]:
         if isinstance(message, frames.Audio):
-            found = self._requests.get(message.request_id)
-            return [] if found is None else [(found[0], dataclasses.replace(message, request_id=found[1]))]
+            request = self._requests.get(message.request_id)
+            return [] if request is None else [_to_owner(request, message)]
         if isinstance(message, frames.Done | frames.Failed):
-            found = self._requests.pop(message.request_id, None)
-            return [] if found is None else [(found[0], dataclasses.replace(message, request_id=found[1]))]
+            request = self._end_request(message.request_id)
+            return [] if request is None else [_to_owner(request, message)]
+        if isinstance(message, frames.Prefixes):
+            self._prefixes.update(message.held)
+            for key in message.lost:
+                self._prefixes.pop(key, None)
+            return [(client, message) for client in self._clients]
         if isinstance(message, frames.AdapterAdded):
             adapter = self._adapters.get(message.name)
             if adapter is None:
@@ -154,6 +176,9 @@ class Reception:
         client = _Client(self._num_clients, writer)
         self._clients.add(client)
         writer.write(frames.encode(self._ready) + frames.encode(self._stats))
+        if self._prefixes:
+            writer.write(frames.encode(frames.Prefixes(dict(self._prefixes))))
+        self._load_changed()
         try:
             await self._serve(client, reader)
         finally:
@@ -176,7 +201,10 @@ class Reception:
     def _receive(self, client: _Client, message: frames.Message) -> None:
         if isinstance(message, frames.Generate):
             request, context = client.name(message.request_id), client.name(message.context_id)
-            self._requests.setdefault(request, (client, message.request_id))
+            if request not in self._requests:
+                self._requests[request] = _Request(client, message.request_id, context)
+                client.working[context] += 1
+                self._load_changed()
             client.contexts.add(context)
             self._take(dataclasses.replace(message, request_id=request, context_id=context))
         elif isinstance(message, frames.Extend | frames.Cancel):
@@ -203,6 +231,31 @@ class Reception:
                 self._remove_adapter(client, message.name)
             else:
                 self._release_adapter(client, message.name)
+
+    def _end_request(self, name: str) -> _Request | None:
+        """Nothing more comes of it."""
+        request = self._requests.pop(name, None)
+        if request is not None:
+            working = request.client.working
+            working[request.context] -= 1
+            if not working[request.context]:
+                del working[request.context]
+            self._load_changed()
+        return request
+
+    def _load_changed(self) -> None:
+        if self._telling_load is None:
+            self._telling_load = asyncio.get_running_loop().call_later(_TELL_LOAD_AFTER_S, self._tell_load)
+
+    def _tell_load(self) -> None:
+        """To each how much the others have here."""
+        self._telling_load = None
+        num_working = sum(len(client.working) for client in self._clients)
+        for client in self._clients:
+            others = num_working - len(client.working)
+            if others != client.told_others:
+                client.told_others = others
+                client.writer.write(frames.encode(frames.Load(others)))
 
     def _add_adapter(self, client: _Client, message: frames.AddAdapter) -> None:
         """As with voices; who comes later gets the answer that the first one got."""
@@ -264,7 +317,8 @@ class Reception:
 
     def _leave(self, client: _Client) -> None:
         self._clients.discard(client)
-        self._requests = {name: found for name, found in self._requests.items() if found[0] is not client}
+        self._requests = {name: request for name, request in self._requests.items() if request.client is not client}
+        self._load_changed()
         for context in client.contexts:
             self._take(frames.CloseContext(context))
         for name in [name for name, found in self._encodings.items() if found[0] is client]:
@@ -273,3 +327,7 @@ class Reception:
             self._release(client, voice_id)
         for name in [name for name, adapter in self._adapters.items() if client in adapter.holders]:
             self._release_adapter(client, name)
+
+
+def _to_owner(request: _Request, message: frames.Audio | frames.Done | frames.Failed) -> tuple[_Client, frames.Message]:
+    return request.client, dataclasses.replace(message, request_id=request.own_id)

@@ -158,6 +158,7 @@ class FakeWorker:
         self.voices: dict[str, str | None] = dict.fromkeys(POLICY["voices"])  # id → tenant; None: everybody's
         self.encodings: dict[str, asyncio.Task[None]] = {}
         self.adapters: set[str] = set()
+        self.prefixes: set[bytes] = set()  # that were computed here
         self.loadings: set[asyncio.Task[None]] = set()
         self.num_steps = self.num_speaking = self.num_parked = 0
         self.num_extensions = self.num_text_waits = 0  # of requests that have ended
@@ -308,6 +309,8 @@ class FakeWorker:
         options, message = self.options, request.message
         if "[stall]" in request.text:
             await asyncio.Event().wait()
+        keys = frames.prefix_keys(message) if options.prefix_positions else ()
+        num_cached = options.prefix_positions if self.prefixes.intersection(keys) else 0
         index = 0
         while True:
             await request.text_for(index * options.chars_per_patch)
@@ -320,6 +323,9 @@ class FakeWorker:
             self.num_steps += 1
             position = (index + 1) * options.chars_per_patch if options.text_lag_ms else None
             self.send(frames.Audio(message.request_id, index, position, payload=pcm))
+            if missing := set(keys) - self.prefixes:
+                self.prefixes |= missing
+                self.send(frames.Prefixes(dict.fromkeys(missing, options.prefix_positions)))
             index += 1
             if self.misbehave(request):
                 return
@@ -330,6 +336,8 @@ class FakeWorker:
                 "stop",
                 num_patches=index,
                 num_samples=index * options.patch_samples,
+                prefill_positions=options.prefix_positions + len(request.text),
+                cached_positions=num_cached,
                 extensions=request.num_extensions,
                 text_waits=request.num_text_waits,
             ),
@@ -452,6 +460,7 @@ def main() -> None:
     parser.add_argument("--max-adapters", type=int, default=2)
     parser.add_argument("--adapter-gate", help="load adapters when this file exists")
     parser.add_argument("--real-time-streams", type=int, default=0)
+    parser.add_argument("--prefix-positions", type=int, default=0, help="of each voice and manner, kept for ever")
     parser.add_argument("--fail-start", action="store_true")
     parser.add_argument("--takes-instructions", action="store_true")
     asyncio.run(serve(parser.parse_args()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import sys
@@ -132,6 +133,62 @@ async def test_contexts_go_to_the_least_loaded_worker_and_stay_there(make_client
     for n in range(6):
         client.close_context(f"c{n}")
     assert client.num_requests == 0
+
+
+def worker_of(client: EngineClient, context_id: str) -> int:
+    """Which worker a context is at."""
+    (found,) = [number for number, worker in enumerate(client._workers) if context_id in worker.contexts]
+    return found
+
+
+async def test_contexts_go_where_their_voice_lies_unless_more_wait_there_than_it_is_worth(
+    make_client: MakeClient,
+) -> None:
+    """500 positions of 0.02 ms are as long as thirteen streams more, by a fresh engine's figures."""
+    client = await make_client(2, prefix_positions=500)
+    await collect(speak(client, "hello", "first", "r", voice="slt"))
+    await until(lambda: any(worker.prefixes for worker in client._workers))
+    home = worker_of(client, "first")
+    for number in range(13):
+        speak(client, "[stall]", f"c{number}", f"r{number}", voice="slt")
+    assert {worker_of(client, f"c{number}") for number in range(13)} == {home}
+    _, done = await collect(speak(client, "hello", "second", "s", voice="slt"))
+    assert (worker_of(client, "second"), done.cached_positions) == (home, 500)
+    speak(client, "[stall]", "c13", "r13", voice="slt")
+    speak(client, "[stall]", "c14", "r14", voice="slt")
+    assert worker_of(client, "c14") != home
+    for number in range(15):
+        client.close_context(f"c{number}")
+    assert [len(worker.working) for worker in client._workers] == [0, 0]
+
+
+async def test_a_voices_home_is_the_same_at_all_clients(make_client: MakeClient) -> None:
+    first, second = await make_client(2), await make_client(2)
+    for voice, context in (("slt", "a"), ("rms", "b")):
+        for client in (first, second):
+            await collect(speak(client, "hello", context, context, voice=voice))
+            client.close_context(context)
+            speak(client, "hello", context, context + "2", voice=voice)
+        assert worker_of(first, context) == worker_of(second, context)
+        for client in (first, second):
+            client.close_context(context)
+
+
+async def test_a_worker_that_stands_still_gets_nobody_new_long_before_it_is_given_up(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("realtime_tts.workers.worker_view._SUSPECT_AFTER_S", 0.3)
+    monkeypatch.setattr("client_harness.QUICK", dataclasses.replace(QUICK, hang_s=30.0))
+    client = await make_client(2)
+    stream = speak(client, "[hang] and a good deal of text behind it", "hung", "r")
+    await anext(stream)
+    hung = worker_of(client, "hung")
+    loop = asyncio.get_running_loop()
+    await until(lambda: client._workers[hung].candidate((), loop.time()).is_suspect)
+    for number in range(5):
+        speak(client, "[stall]", f"c{number}", f"r{number}")
+        assert worker_of(client, f"c{number}") != hung
+    assert client.num_ready == 2
 
 
 async def test_a_reader_that_never_reads_loses_its_request(make_client: MakeClient) -> None:

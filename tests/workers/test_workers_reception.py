@@ -148,6 +148,27 @@ async def test_a_damaged_frame_costs_a_client_its_connection_and_nobody_else_any
     assert isinstance((await collect(mine))[1], frames.Done)
 
 
+async def test_each_client_knows_what_the_others_have_at_work(make_client: MakeClient, make_guest: MakeGuest) -> None:
+    """Contexts, not requests; until they have ended, were cancelled, or their client has left."""
+    owner = await make_client(patch_delay_s=0.02)
+    guest = await make_guest(owner)
+
+    async def others(owners: int, guests: int) -> None:
+        await until(lambda: (owner._workers[0].num_others, guest._workers[0].num_others) == (owners, guests))
+
+    streams = [speak(owner, "[stall]", "c", "r1"), speak(owner, "x", "c", "r2"), speak(owner, "[stall]", "d", "r3")]
+    await others(0, 2)
+    speak(guest, "[stall]")
+    late = await make_guest(owner)
+    await others(1, 2)
+    assert late._workers[0].num_others == 3
+    await streams[0].aclose()
+    await collect(streams[1])
+    await others(1, 1)
+    await guest.close()
+    await until(lambda: owner._workers[0].num_others == 0)
+
+
 def test_what_the_engine_says_of_those_who_have_left_goes_nowhere() -> None:
     taken: list[frames.Message] = []
     reception = Reception(frames.Ready("m", "cpu", "float32", "sdpa", 16000, 2560), taken.append)

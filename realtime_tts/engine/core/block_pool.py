@@ -74,6 +74,10 @@ class BlockPool:
         """Whether nobody refers to a block and nobody can find it."""
         return self._references[block] == 0 and block not in self._hash_of
 
+    def holds(self, block_hash: bytes) -> bool:
+        """Whether a block can be found, and so all that are in front of it in its chain: they are evicted after it."""
+        return block_hash in self._block_of
+
     def blocks_for(self, num_positions: int) -> int:
         """Blocks that so many positions need."""
         return -(-num_positions // self.block_size)

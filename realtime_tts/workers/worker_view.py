@@ -1,0 +1,108 @@
+"""What one client knows of one worker, and has under way there."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+
+from realtime_tts.workers import frames
+from realtime_tts.workers.link import WorkerLink
+from realtime_tts.workers.placement import Candidate
+from realtime_tts.workers.stream import RequestStream
+
+_SUSPECT_AFTER_S = 1.5  # without a step where there is work, or without a heartbeat: three of them
+
+
+@dataclasses.dataclass(slots=True)
+class WorkerView:
+    """Attributes:
+    link, ready, stats: None while it cannot be spoken to.
+    requests: under way there, ours; contexts: open there, at work or not; working: requests, by their contexts.
+    num_others: contexts of other clients that have work there.
+    prefixes: positions in its KV cache, by the prefixes' keys.
+    encodings: of voices, by their ids.
+    moved_s: when it last was seen to be alive.
+    """
+
+    name: str
+    link: WorkerLink | None = None
+    ready: frames.Ready | None = None
+    stats: frames.Stats | None = None
+    requests: dict[str, RequestStream] = dataclasses.field(default_factory=dict)
+    contexts: set[str] = dataclasses.field(default_factory=set)
+    working: Counter[str] = dataclasses.field(default_factory=Counter)
+    num_others: int = 0
+    prefixes: dict[bytes, int] = dataclasses.field(default_factory=dict)
+    moved_s: float = 0.0
+    encodings: dict[str, asyncio.Future[frames.VoiceEncoded]] = dataclasses.field(default_factory=dict)
+    was_lost: bool = False
+
+    def send(self, message: frames.Message) -> None:
+        """Dropped while it cannot be spoken to: its requests have been ended already."""
+        if self.link is not None:
+            self.link.send(message)
+
+    def begin(self, stream: RequestStream) -> None:
+        """A request is being sent to it."""
+        self.requests[stream.request_id] = stream
+        self.contexts.add(stream.context_id)
+        self.working[stream.context_id] += 1
+
+    def end(self, request_id: str) -> RequestStream | None:
+        """The stream of a request that is over; None if there is none."""
+        stream = self.requests.pop(request_id, None)
+        if stream is not None:
+            self.working[stream.context_id] -= 1
+            if not self.working[stream.context_id]:
+                del self.working[stream.context_id]
+        return stream
+
+    def note(self, message: frames.Stats | frames.Load | frames.Prefixes, now: float) -> None:
+        """What it says of itself."""
+        if isinstance(message, frames.Stats):
+            if self.stats is None or message.num_steps != self.stats.num_steps or message.running == 0:
+                self.moved_s = now
+            self.stats = message
+        elif isinstance(message, frames.Load):
+            self.num_others = message.others
+        else:
+            self.prefixes.update(message.held)
+            for key in message.lost:
+                self.prefixes.pop(key, None)
+
+    def forget(self) -> None:
+        """The process that was spoken to is gone."""
+        self.ready = self.stats = None
+        self.num_others = 0
+        self.prefixes.clear()
+
+    @property
+    def num_streams(self) -> int:
+        """As many it can speak at a time, each in real time."""
+        if self.ready is None:
+            return 0
+        max_streams = max(1, self.ready.max_streams)
+        learned = self.stats.real_time_streams if self.stats is not None else 0
+        return min(max_streams, learned or max_streams)
+
+    @property
+    def num_working(self) -> int:
+        """Contexts that have work there, of all clients."""
+        return len(self.working) + self.num_others
+
+    def candidate(self, keys: Sequence[bytes], now: float) -> Candidate:
+        """For a context that begins with these prefixes."""
+        stats = self.stats or frames.Stats()
+        return Candidate(
+            self.name,
+            num_working=self.num_working,
+            num_streams=self.num_streams,
+            num_contexts=len(self.contexts),
+            num_held=max((self.prefixes.get(key, 0) for key in keys), default=0),
+            fixed_s=stats.fixed_ms / 1000,
+            stream_s=stats.stream_ms / 1000,
+            position_s=stats.position_ms / 1000,
+            is_suspect=now - self.moved_s > _SUSPECT_AFTER_S,
+        )
