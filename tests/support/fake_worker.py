@@ -16,7 +16,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import functools
+import json
 import math
 import os
 import re
@@ -234,10 +236,14 @@ class FakeWorker:
             self.voices.pop(message.voice_id, None)
 
     def note(self, message: frames.Message) -> None:
-        """A line per frame, for tests that look at their order."""
+        """A line per frame, for tests that look at their order, or at all that they say."""
         if self.options.journal:
             with open(self.options.journal, "a", encoding="utf-8") as file:
                 file.write(f"{os.getpid()} {message.type} {getattr(message, 'voice_id', '')}\n")
+        if self.options.asked:
+            fields = dataclasses.asdict(message) | {"type": message.type, "payload": message.payload.hex()}
+            with open(self.options.asked, "a", encoding="utf-8") as file:
+                file.write(json.dumps(fields) + "\n")
 
     async def encode(self, message: frames.EncodeVoice) -> None:
         """Latents of one number per patch, counting up: [n, 1, 1]."""
@@ -456,6 +462,7 @@ def main() -> None:
     parser.add_argument("--encode-gate", help="encode recordings when this file exists")
     parser.add_argument("--crash-on-voice", action="store_true", help="die of the first recording")
     parser.add_argument("--journal", help="a file that gets a line per frame received: process id, type, voice id")
+    parser.add_argument("--asked", help="a file that gets each frame received as a line of JSON, its payload in hex")
     parser.add_argument("--max-streams", type=int, default=64)
     parser.add_argument("--max-adapters", type=int, default=2)
     parser.add_argument("--adapter-gate", help="load adapters when this file exists")
