@@ -116,9 +116,19 @@ async function loadOffer(chooseVoice) {
   const [models, offered] = await Promise.all([http().get('models'), http().get('voices')]);
   const [model = {}] = models.data ?? [];
   for (const [name, field] of Object.entries(fields)) field.setRange(model.params?.[name]);
+  showAdapters(model.params?.adapter?.choices ?? []);
   making = model.voice_making;
   $('new-voice').hidden = making === undefined; // an older server
   voices.show(offered.voices, chooseVoice);
+}
+
+/** The choice stays if it is still there. @param {string[]} names of what is loaded, perhaps nothing */
+function showAdapters(names) {
+  const select = $('adapter');
+  const chosen = select.value;
+  select.replaceChildren(new Option('None', ''), ...names.map((name) => new Option(name)));
+  select.value = names.includes(chosen) ? chosen : '';
+  $('adapter-field').hidden = names.length === 0;
 }
 
 // ---- voices -------------------------------------------------------------------------------------------------------
@@ -187,6 +197,7 @@ async function speak() {
 /** @param {string | undefined} voice its id */
 function speakWith(voice, text) {
   const params = Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.number]));
+  if ($('adapter').value) params.adapter = $('adapter').value;
   if (isStreamed()) params.mode = $('form').elements.mode.value;
   const next = tts.open({ voice, params });
   next.speaker = toCome.num > 1 ? voices.titleOf(voice) : ''; // who speaks is told where several do

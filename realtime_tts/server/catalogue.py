@@ -65,6 +65,7 @@ class Catalogue:
             "steps": {"min": MIN_STEPS, "max": MAX_STEPS, "default": policy.default_steps},
             "cfg": {"min": 0.0, "max": MAX_CFG, "default": policy.default_cfg},
             "instructions": {"max_chars": MAX_INSTRUCTION_CHARS},
+            "adapter": {"choices": self.defaults.adapters},
             "mode": {"choices": list(MODES), "default": self.defaults.default_mode},
             "seed": {"min": 0, "max": MAX_SEED},
             "speed": {"min": MIN_SPEED, "max": MAX_SPEED, "default": 1.0},

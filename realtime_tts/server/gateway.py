@@ -289,16 +289,18 @@ class Gateway:
         if self.engine.state is not EngineState.READY:
             raise EngineLost("no engine worker is ready; one is being started")
 
-    def check_model(self, name: str | None) -> None:
-        """For a client that names a model, of another service perhaps.
+    def adapter_of(self, model: str | None) -> str | None:
+        """Of a client that names a model, of another service perhaps: the adapter that its name ends with.
 
         Raises:
             ModelNotFound: it is not the one that speaks, and this server is strict about ids.
             EngineLost: no worker has been ready yet.
         """
         config = self.settings.server
-        if config.strict_ids and name not in (None, model := self.catalogue.ready.model, *config.model_aliases):
-            raise ModelNotFound(f"there is no such model; the model is {model}", field="model")
+        name, adapter = self.adapters.split(model)
+        if config.strict_ids and name not in (None, known := self.catalogue.ready.model, *config.model_aliases):
+            raise ModelNotFound(f"there is no such model; the model is {known}", field="model")
+        return adapter
 
     def provenance(self, voice_id: str) -> Provenance | None:
         """What a file says of the speech in it; None: nothing. `voice_id`: the engine's."""

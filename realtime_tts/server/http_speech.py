@@ -238,8 +238,10 @@ def _resolve(gateway: Gateway, caller: Caller, request: SpeechRequest) -> Contex
     config = gateway.settings.server
     if len(request.text) > config.max_text_chars:
         raise TextTooLong(f"a text has at most {config.max_text_chars} characters", field="text")
-    gateway.check_model(request.model)
+    adapter = gateway.adapter_of(request.model)
     params = dataclasses.replace(request.params, mode="clause")  # the text is whole
+    if params.adapter is None:
+        params = dataclasses.replace(params, adapter=adapter)
     if ignores_instructions(gateway, request):
         params = dataclasses.replace(params, instructions=None)
     return gateway.catalogue.defaults.resolve(

@@ -52,12 +52,17 @@ class ModeChoice(_Body):
     default: str = Field(description="of text that is still being written")
 
 
+class AdapterChoice(_Body):
+    choices: list[str] = Field(description="names of those that are loaded")
+
+
 class Params(_Body):
     """Bounds of a context's `params`."""
 
     steps: StepsRange
     cfg: NumberRange
     instructions: Length
+    adapter: AdapterChoice
     mode: ModeChoice
     seed: SeedRange
     speed: NumberRange

@@ -205,7 +205,8 @@ def _substitutions(gateway: Gateway, caller: Caller, request: SpeechRequest, voi
     is_id = request.voice is not None and gateway.voices.name_of(request.voice, caller.tenant) == voice
     if request.voice not in (None, voice, *dict(config.voice_aliases)) and not is_id:
         yield f"voice {ascii(request.voice)[:_MAX_NAME_CHARS]} is not known here, {voice!a} speaks"
-    if request.model not in (None, model, *config.model_aliases):
-        yield f"model {ascii(request.model)[:_MAX_NAME_CHARS]} is not known here, {model!a} speaks"
+    asked, _ = gateway.adapters.split(request.model)
+    if asked not in (None, model, *config.model_aliases):
+        yield f"model {ascii(asked)[:_MAX_NAME_CHARS]} is not known here, {model!a} speaks"
     if ignores_instructions(gateway, request):
         yield "instructions are ignored, this model takes none"

@@ -61,6 +61,14 @@ class AdapterRegistry:
     def loaded(self) -> list[LoadedAdapter]:
         return list(self._loaded.values())
 
+    def split(self, name: str | None) -> tuple[str | None, str | None]:
+        """``model:adapter`` → (model, adapter), where that adapter is loaded; any other name → (name, None).
+
+        So clients of other services choose one, who can name a model and nothing else.
+        """
+        model, _, adapter = (name or "").rpartition(":")
+        return (model or None, adapter) if adapter != name and adapter in self._loaded else (name, None)
+
     async def load(self, name: str, directory: Path) -> LoadedAdapter:
         """Load an adapter from a directory, which every worker must see.
 

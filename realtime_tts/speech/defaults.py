@@ -126,6 +126,11 @@ class SpeechDefaults:
             text_type=params.text_type or "auto",
         )
 
+    @property
+    def adapters(self) -> list[str]:
+        """Names of those that can be spoken with."""
+        return list(self._adapters())
+
     def make_planner(self, settings: ContextSettings, tenant: str = "") -> PausePlanner:
         """A planner of one context's text. The caller's own lexicon comes first, then its key's, then everybody's."""
         own = (self._request_lexicon(settings.lexicon),) if settings.lexicon else ()

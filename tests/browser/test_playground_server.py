@@ -91,6 +91,18 @@ def test_the_ranges_are_the_servers(visitor: PlaygroundPage, gateway: FakeGatewa
     assert visitor.script(bounds, "seed") == ["0", "", "random"]
 
 
+def test_an_adapter_is_chosen_where_there_is_one(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    assert page.script("return document.getElementById('adapter-field').hidden")
+    gateway.params = {"adapter": {"choices": ["calm", "support"]}}
+    page.open()
+    page.choose("adapter", "support")
+    page.speak("With it.")
+    page.wait(lambda: page.phase() == "finished", "heard to the end")
+    page.choose("adapter", "")
+    page.speak("Without.")
+    assert [message["params"].get("adapter") for message in gateway.messages("text")] == ["support", None]
+
+
 def test_a_wrong_value_that_is_folded_away_is_shown(page: PlaygroundPage, gateway: FakeGateway) -> None:
     page.choose("steps", "65")
     page.write("This is not sent.")

@@ -33,6 +33,7 @@ from realtime_tts.session.messages import (
     WarningMessage,
     Words,
 )
+from realtime_tts.session.settings import SpeechParams
 
 RAW = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24_000}
 PCM = AudioFormat("pcm_s16le", 24_000, 40)
@@ -192,14 +193,16 @@ def test_a_context_that_cannot_be_named_is_not(dialect: CartesiaDialect, context
 
 
 def test_a_model_that_there_is_not_is_refused_where_it_opens_a_context() -> None:
-    def check(name: str | None) -> None:
-        if name == "sonic-3":
+    def adapter_of(model: str | None) -> str | None:
+        if model == "sonic-3":
             raise ModelNotFound("no")
+        return "calm" if model == "starter:calm" else None
 
-    dialect = CartesiaDialect("r1", check)
+    dialect = CartesiaDialect("r1", adapter_of)
     with pytest.raises(ModelNotFound):
         opened(dialect)
-    assert len(parse(dialect, **request("Hi ", model_id="starter"))) == 1
+    [first] = parse(dialect, **request("Hi ", model_id="starter:calm"))
+    assert first.params == SpeechParams(adapter="calm")
     assert len(parse(dialect, **request("again"))) == 1
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import websockets
 from gateway_harness import GatewayHarness
 from stream_client import open_stream
 
@@ -109,6 +111,58 @@ def test_openais_address_takes_an_adapter_too(make_gateway: MakeGateway, asking:
     assert speech("first").status_code == 200
     refused = speech("second")
     assert (refused.status_code, refused.json()["error"]["code"]) == (404, "adapter_not_found")
+
+
+async def test_clients_that_name_a_model_name_an_adapter_with_it(
+    make_gateway: MakeGateway, asking: Asking, directory: Path, tmp_path: Path
+) -> None:
+    asked = tmp_path / "asked.jsonl"
+    gateway = make_gateway(engine={"adapters": (("first", str(directory / "first")),)}, worker={"asked": asked})
+    http = asking(gateway)
+    raw = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 16_000}
+    speech = {"input": "Hi.", "response_format": "pcm"}
+    named = http.post("/v1/audio/speech", json={**speech, "model": "fake-voice:first"})
+    assert "realtime-tts-notice" not in named.headers
+    other = http.post("/v1/audio/speech", json={**speech, "model": "tts-1:unknown"})
+    assert "model 'tts-1:unknown' is not known here" in other.headers["realtime-tts-notice"]
+    answers = [
+        named,
+        other,
+        http.post("/v1/text-to-speech/slt", json={"text": "Hi.", "model_id": "eleven_flash_v2_5:first"}),
+        http.post("/tts/bytes", json={"model_id": "sonic-3:first", "transcript": "Hi.", "output_format": raw}),
+        http.post("/v1/speak", params={"model": "rms:first"}, json={"text": "Hi."}),
+    ]
+    assert [answer.status_code for answer in answers] == [200] * 5
+    await say(gateway, "/v1/text-to-speech/slt/stream-input?model_id=x:first", [{"text": "Hi. "}, {"text": ""}])
+    hello = {"model_id": "x:first", "context_id": "c", "transcript": "Hi.", "output_format": raw, "voice": "slt"}
+    await say(gateway, "/tts/websocket", [hello])
+    await say(gateway, "/v1/speak?model=rms:first", [{"type": "Speak", "text": "Hi."}, {"type": "Flush"}])
+    frames = [json.loads(line) for line in asked.read_text(encoding="utf-8").splitlines()]
+    wanted = [(frame["voice"], frame["adapter"]) for frame in frames if frame["type"] == "generate"]
+    slt, rms = ("slt", "first"), ("rms", "first")
+    assert wanted == [slt, ("slt", None), slt, slt, rms, slt, slt, rms]
+
+
+async def say(gateway: GatewayHarness, address: str, messages: list[dict[str, Any]]) -> None:
+    """Until the first sound comes."""
+    async with websockets.connect(gateway.url.replace("http", "ws", 1) + address) as socket:
+        for message in messages:
+            await socket.send(json.dumps(message))
+        async for answer in socket:
+            if isinstance(answer, bytes) or '"audio":"' in answer or '"type":"chunk"' in answer:
+                return
+    pytest.fail(f"{address} gave no sound")
+
+
+async def test_where_ids_are_strict_the_model_before_an_adapter_is_one(
+    make_gateway: MakeGateway, asking: Asking, directory: Path
+) -> None:
+    engine = {"adapters": (("first", str(directory / "first")),)}
+    http = asking(make_gateway(engine=engine, strict_ids=True, model_aliases=("tts-1",)))
+    for model, status in (("tts-1:first", 200), (":first", 200), ("tts-1:second", 404), ("tts-2:first", 404)):
+        body = {"input": "Hi.", "response_format": "pcm", "model": model}
+        assert http.post("/v1/audio/speech", json=body).status_code == status, model
+    assert http.get("/v1/models").json()["data"][0]["params"]["adapter"] == {"choices": ["first"]}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.cartesia import events
@@ -50,15 +50,15 @@ class CartesiaDialect:
 
     Args:
         request_id: names the connection in errors.
-        check_model: raises a typed error for a model that there is not.
+        adapter_of: the adapter in a model's name; raises a typed error for a model that there is not.
     """
 
     subprotocol = None
     habits = Habits(refusals_are_final=True, min_idle_s=300.0)
     welcome = ()
 
-    def __init__(self, request_id: str, check_model: Callable[[str | None], None] = lambda name: None) -> None:
-        self._request_id, self._check_model = request_id, check_model
+    def __init__(self, request_id: str, adapter_of: Callable[[str | None], str | None] = lambda model: None) -> None:
+        self._request_id, self._adapter_of = request_id, adapter_of
         self._contexts: dict[str, _Context] = {}  # that are open, as far as the client was told
         self._over: OrderedDict[str, None] = OrderedDict()  # that the client has cancelled, or was told an error of
         self._num_unnamed = 0
@@ -105,8 +105,8 @@ class CartesiaDialect:
         """The message that opens a context, without its text; all but the text of those that follow is ignored."""
         if context_id in self._contexts:
             return None
-        self._check_model(fields.optional_text("model_id"))
-        return Text(context_id, "", voice=read_voice(fields), audio=read_raw_format(fields), params=read_params(fields))
+        params = replace(read_params(fields), adapter=self._adapter_of(fields.optional_text("model_id")))
+        return Text(context_id, "", voice=read_voice(fields), audio=read_raw_format(fields), params=params)
 
     def _end(self, context_id: str) -> None:
         """No more text of it is taken."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.stream_format import StreamFormat
@@ -23,6 +24,7 @@ FILES = {
     "flac": ("flac", ("none",), 22_050, 0),
     "aac": ("aac", ("none",), 22_050, 48_000),
 }
+Split = Callable[[str | None], tuple[str | None, str | None]]
 _CONTAINERS = {"mp3": "mp3", "flac": "flac", "aac": "adts"}  # that are called none
 FRAME_MS = 40  # of audio in a frame: as soon as speech begins, so much of it is there
 _INTEGER = re.compile(r"[0-9]{1,9}")
@@ -53,8 +55,12 @@ def read_params(query: Mapping[str, str]) -> SpeechParams:
     return SpeechParams(speed=None if speed is None else float(speed))
 
 
-def parse_speech(query: Mapping[str, str], body: bytes) -> SpeechRequest:
-    """`POST /v1/speak`.
+def unsplit(name: str | None) -> tuple[str | None, None]:
+    return name, None
+
+
+def parse_speech(query: Mapping[str, str], body: bytes, split: Split = unsplit) -> SpeechRequest:
+    """`POST /v1/speak`; `split` takes the adapter from the name of a voice, which is called a model here.
 
     Raises:
         InvalidMessage: the body is not JSON, not an object, or has no text.
@@ -69,7 +75,8 @@ def parse_speech(query: Mapping[str, str], body: bytes) -> SpeechRequest:
     # A bit rate that does nothing is nothing to refuse a request for.
     is_odd = "bit_rate" in query and not FILES[query.get("encoding", "mp3")][3]
     notices = ("bit_rate is ignored",) if is_odd else ()
-    return SpeechRequest(text, audio, voice=query.get("model"), params=params, notices=notices)
+    voice, adapter = split(query.get("model"))
+    return SpeechRequest(text, audio, voice=voice, params=replace(params, adapter=adapter), notices=notices)
 
 
 def _read_format(query: Mapping[str, str]) -> StreamFormat:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from realtime_tts.dialects.base import Habits
-from realtime_tts.dialects.deepgram.requests import read_params, read_raw_format
+from realtime_tts.dialects.deepgram.requests import Split, read_params, read_raw_format, unsplit
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidMessage
 from realtime_tts.session.messages import (
@@ -40,6 +41,7 @@ class DeepgramDialect:
         query: of the socket's address: model, encoding, sample_rate, speed.
         request_id: names the connection.
         model: what is loaded; it is what clients are told.
+        split: takes the adapter from the name of a voice.
 
     Raises (at construction):
         UnsupportedAudioFormat, InvalidRequest: a query that cannot be.
@@ -48,8 +50,9 @@ class DeepgramDialect:
     subprotocol = "token"  # what a browser offers, with its key behind it
     habits = Habits(in_turn=True, refusals_are_final=True, min_idle_s=_HOUR_S)
 
-    def __init__(self, query: Mapping[str, str], request_id: str, model: str) -> None:
-        self._voice, self._audio, self._params = query.get("model"), read_raw_format(query), read_params(query)
+    def __init__(self, query: Mapping[str, str], request_id: str, model: str, split: Split = unsplit) -> None:
+        self._voice, adapter = split(query.get("model"))
+        self._audio, self._params = read_raw_format(query), replace(read_params(query), adapter=adapter)
         self._metadata = _render(
             "Metadata", request_id=request_id, model_name=model, model_version=model, model_uuid=request_id
         )

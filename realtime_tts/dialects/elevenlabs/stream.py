@@ -86,6 +86,7 @@ class ElevenLabsDialect:
         query: of the address. `output_format`, `auto_mode` (each message is spoken as it is), `sync_alignment` (times
             count from the context's start; else from the end of what was told before), `language_code`, `seed`.
         multi: many contexts, each named in what is said of it; else one, after which the connection closes.
+        adapter: that all is spoken with.
 
     Raises:
         InvalidRequest: a query that cannot be.
@@ -95,8 +96,8 @@ class ElevenLabsDialect:
     welcome = ()
     habits = Habits(min_idle_s=MAX_INACTIVITY_S, refusals_are_final=True, forgives_mistakes=False)
 
-    def __init__(self, voice: str, query: Mapping[str, str], multi: bool) -> None:
-        self._voice, self._multi = voice, multi
+    def __init__(self, voice: str, query: Mapping[str, str], multi: bool, adapter: str | None = None) -> None:
+        self._voice, self._multi, self._adapter = voice, multi, adapter
         self._audio = parse_packet_format(query.get("output_format", DEFAULT_FORMAT))
         self._speaks_units = _flag(query, "auto_mode")
         self._absolute = _flag(query, "sync_alignment")
@@ -189,7 +190,7 @@ class ElevenLabsDialect:
 
     def _params(self, fields: Fields) -> SpeechParams:
         speed = parse_speed(fields.optional_object("voice_settings"))
-        return SpeechParams(seed=self._seed, language=self._language, speed=speed)
+        return SpeechParams(seed=self._seed, language=self._language, speed=speed, adapter=self._adapter)
 
     # ---- to the client -------------------------------------------------------------------------------------------
 

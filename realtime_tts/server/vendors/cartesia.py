@@ -116,7 +116,7 @@ async def socket(websocket: WebSocket) -> None:
     def refuse(error: RealtimeTTSError) -> JSONResponse:
         return problem_response(error, lambda told: cartesia_problem(told, id_))
 
-    await serve_stream(websocket, gateway, lambda: CartesiaDialect(id_, gateway.check_model), refuse=refuse)
+    await serve_stream(websocket, gateway, lambda: CartesiaDialect(id_, gateway.adapter_of), refuse=refuse)
 
 
 @_http.post(

@@ -66,7 +66,7 @@ async def socket(websocket: WebSocket) -> None:
     id_ = request_id(websocket.scope)
 
     def make_dialect() -> DeepgramDialect:
-        return DeepgramDialect(websocket.query_params, id_, gateway.catalogue.ready.model)
+        return DeepgramDialect(websocket.query_params, id_, gateway.catalogue.ready.model, gateway.adapters.split)
 
     def refuse(error: RealtimeTTSError) -> JSONResponse:
         answer = problem_response(error, lambda told: deepgram_problem(told, id_))
@@ -83,7 +83,7 @@ async def socket(websocket: WebSocket) -> None:
 )
 async def speak(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> Response:
     gateway = get_gateway(request)
-    wanted = parse_speech(request.query_params, await read_speech_body(request, gateway))
+    wanted = parse_speech(request.query_params, await read_speech_body(request, gateway), gateway.adapters.split)
     answer = await speech_response(gateway, caller, wanted)
     answer.headers["dg-request-id"] = request_id(request.scope)
     answer.headers["dg-model-name"] = gateway.catalogue.ready.model.encode("ascii", "replace").decode()

@@ -45,9 +45,8 @@ async def _serve(websocket: WebSocket, voice: str, multi: bool) -> None:
     gateway: Gateway = websocket.app.state.gateway
 
     def make_dialect() -> ElevenLabsDialect:
-        dialect = ElevenLabsDialect(voice, websocket.query_params, multi)
-        gateway.check_model(websocket.query_params.get("model_id"))
-        return dialect
+        adapter = gateway.adapter_of(websocket.query_params.get("model_id"))
+        return ElevenLabsDialect(voice, websocket.query_params, multi, adapter)
 
     await serve_stream(
         websocket, gateway, make_dialect, refuse=lambda error: problem_response(error, elevenlabs_problem)

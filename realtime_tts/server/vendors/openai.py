@@ -176,7 +176,7 @@ async def model(request: Request, model_id: str) -> OpenAIModel:
     gateway = get_gateway(request)
     if not model_id:
         raise ModelNotFound("a model has a name", field="model")
-    gateway.check_model(model_id)
+    gateway.adapter_of(model_id)
     return OpenAIModel(**openai.model_entry(model_id, gateway.catalogue.created))
 
 
