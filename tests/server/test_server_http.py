@@ -71,6 +71,7 @@ def test_the_model_tells_what_may_be_asked_for(http: httpx.Client) -> None:
         "steps": {"min": 2, "max": 64, "default": model["default_steps"]},
         "cfg": {"min": 0, "max": 10, "default": model["default_cfg"]},
         "instructions": {"max_chars": 500},
+        "adapter": {"choices": []},
         "mode": {"choices": ["live", "clause"], "default": "clause"},
         "seed": {"min": 0, "max": 2**53 - 1},
         "speed": {"min": 0.25, "max": 4, "default": 1},
