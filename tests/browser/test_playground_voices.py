@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_gateway import VOICES, FakeGateway
+from gateway_harness import GatewayHarness
 from playground_page import PlaygroundPage
+from quick_recordings import decodings
 from realtime_tts_client import synthesize
 from selenium.webdriver import Chrome, Keys
 
+__all__ = ["decodings"]
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
 TEXT = "A short one."
@@ -95,6 +98,58 @@ def test_what_is_missing_is_said_before_anything_is_sent(page: PlaygroundPage, g
     page.press_escape()
     page.wait(lambda: not is_open(page, "voice-dialog"), "closed")
     assert [path for path in gateway.requests if path.startswith("/v1/voices/")] == []
+
+
+# ---- with a gateway whose worker is a fake one ----------------------------------------------------------------------
+
+
+def test_a_voice_of_the_page_outlives_a_restart_and_deleted_leaves_nothing(
+    chromium: Chrome, decodings: list[int], tmp_path: Path
+) -> None:
+    kept, asked, sent = tmp_path / "voices", tmp_path / "asked", tmp_path / "me.wav"
+    with wave.open(str(sent), "wb") as file:
+        file.setparams((1, 2, 48_000, 0, "NONE", ""))
+        file.writeframes((3000 * np.sin(np.arange(96_000) / 50)).astype("<i2").tobytes())
+    options: dict[str, Any] = {"voices_dir": str(kept), "worker": {"patch_delay_s": 0.002, "asked": asked}}
+
+    def speak(page: PlaygroundPage, voice: str) -> None:
+        page.choose_voice(voice)
+        page.speak(TEXT)
+        page.wait(lambda: page.phase() == "finished", "heard to the end")
+        requests = [json.loads(line) for line in asked.read_text(encoding="utf-8").splitlines()]
+        assert [frame["voice"] for frame in requests if frame["type"] == "generate"][-1] == voice
+
+    with GatewayHarness(**options) as gateway:
+        page = PlaygroundPage(chromium, f"{gateway.url}/")
+        page.open()
+        page.click("new-voice")
+        page.script("document.querySelector('[name=made-of][value=file]').click()")
+        page.driver.find_element("id", "file").send_keys(str(sent))
+        voice = make_voice(page, "Me")
+        speak(page, voice)
+        tile_button(page, voice, "hear")
+        heard = "return document.querySelector('[data-heard=now]')?.dataset.voice"
+        page.wait(lambda: page.script(heard) == voice, "its preview is heard")
+        page.leave()
+    assert decodings == [sent.stat().st_size]
+    assert [path for path in kept.rglob("*") if voice in path.name or path.parent.name == "latents"]
+
+    with GatewayHarness(**options) as gateway:
+        page = PlaygroundPage(chromium, f"{gateway.url}/")
+        page.open()
+        assert page.voices()[voice] == "Me"
+        speak(page, voice)
+        tile_button(page, voice, "edit")
+        page.script("const b = document.querySelector('#edit-dialog .interrupt'); b.click(); b.click()")
+        page.wait(lambda: voice not in page.voices(), "deleted")
+        forgotten = f'"voice_id": "{voice}", "type": "remove_voice"'
+        page.wait(lambda: forgotten in asked.read_text(encoding="utf-8"), "the worker has let go of it")
+        errors = page.console_errors()
+        page.leave()
+    assert errors == []
+    left = [path for path in kept.rglob("*") if path.is_file()]
+    assert {path.name.split("-")[0] for path in left} == {"voices.sqlite3"}
+    assert voice.encode() not in b"".join(path.read_bytes() for path in left)
 
 
 # ---- with a real server ----------------------------------------------------------------------------------------------
