@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from realtime_tts.engine.runtime import noise
 from realtime_tts.model.attention import AttentionMetadata, KVCache
 from realtime_tts.model.audio_vae import AudioVAE
 from realtime_tts.model.config import AudioVAEConfig
@@ -24,6 +25,7 @@ from realtime_tts.model.fused_vae import FusedDecoder
 from realtime_tts.model.kernels.attention import head_reading, local_attention, paged_attention
 from realtime_tts.model.kernels.flow import flow_tokens, guided_euler_step
 from realtime_tts.model.kernels.gated import GatedProduct, has_gated_product
+from realtime_tts.model.kernels.noise import patch_noise
 from realtime_tts.model.kernels.products import Product, choosing
 from realtime_tts.model.kernels.rows import rms_norm, swiglu
 
@@ -291,6 +293,18 @@ def test_guided_euler_step(streams: int, patch_size: int, latent: int, dtype: to
         return moved
 
     check(run, expected, torch.float32)
+
+
+@pytest.mark.parametrize(("patch_size", "latent"), [(4, 64), (3, 7)])
+def test_patch_noise(patch_size: int, latent: int) -> None:
+    """The same integers as in plain torch, and functions of them that differ by rounding at most."""
+    keys = torch.tensor([noise.noise_key(seed) for seed in (0, 1, 12345, -7, 1 << 70)], device="cuda")
+    index = torch.tensor([0, 3, 100_000, 77, 1], device="cuda")
+    made = patch_noise(keys, index, patch_size, latent)
+    assert torch.equal(made, patch_noise(keys, index, patch_size, latent))
+    assert torch.equal(made[2:3], patch_noise(keys[2:3], index[2:3], patch_size, latent))
+    expected = noise.patch_noise(keys, index, patch_size, latent)
+    torch.testing.assert_close(made, expected, atol=1e-5, rtol=1e-5)
 
 
 def random_vae(decoder_dim: int, rates: tuple[int, ...], boundaries: tuple[int, ...]) -> AudioVAE:

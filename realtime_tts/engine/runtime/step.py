@@ -58,6 +58,11 @@ class StepPrograms:
             torch.zeros(shape, dtype=model.dtype, device=device) for _ in range(3)
         )
         self._slot_mapping = torch.zeros(num_rows, dtype=torch.int64, device=device)
+        self._patch_noise = patch_noise
+        if backend.name == "triton":
+            from realtime_tts.model.kernels import noise  # thirty small operations in one
+
+            self._patch_noise = noise.patch_noise
         self._order = torch.arange(inputs.next_slots.shape[0], device=device)
         num_frames = model.config.num_context_patches * model.config.patch_size
         self._primed = torch.zeros(_MAX_PRIMED, num_frames, model.config.latent_dim, device=device)
@@ -142,7 +147,9 @@ class StepPrograms:
         lm_hidden, residual = state.lm_hidden.index_select(0, slots), state.residual_hidden.index_select(0, slots)
         self.outputs.stop[rows] = model.stop_flags(lm_hidden)
         self.outputs.readings[rows] = state.readings.index_select(0, slots)
-        noise = patch_noise(inputs.noise_keys[rows], inputs.patch_index[rows], config.patch_size, config.latent_dim)
+        noise = self._patch_noise(
+            inputs.noise_keys[rows], inputs.patch_index[rows], config.patch_size, config.latent_dim
+        )
         previous, adapters = state.last_patch.index_select(0, slots), inputs.speech_adapters[rows]
         with self._adapted(adapters):
             mu = model.condition(lm_hidden, residual)
