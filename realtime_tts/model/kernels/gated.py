@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,10 +12,10 @@ from torch import Tensor
 logger = logging.getLogger(__name__)
 
 _HOPPER = (9, 0)
-# From so many rows on, by what was fastest for the DiT's shape on an H200: rows and columns of a tile, blocks of a
-# cluster along them. With fewer rows the library's product and a kernel of its own are faster.
-_TILES = ((700, (128, 192, 2, 1)), (1050, (128, 128, 1, 2)), (1750, (128, 128, 1, 1)))
-MIN_ROWS = _TILES[0][0]
+_PROCESSORS = 132
+# Rows and columns of a tile, blocks of a cluster along them: what was fastest somewhere for the DiT's shape on an H200.
+_TILES = ((128, 192, 2, 1), (128, 128, 1, 1))
+MIN_ROWS = 500  # with fewer the library's product and a kernel of its own are faster
 
 
 class GatedProduct:
@@ -27,23 +28,32 @@ class GatedProduct:
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [M, hidden] contiguous → [M, size]."""
-        from quack.gemm_config import GemmConfig
         from quack.gemm_interface import gemm_act
 
-        rows, columns, cluster_rows, cluster_columns = next(
-            tile for least, tile in reversed(_TILES) if x.shape[0] >= least or least == MIN_ROWS
-        )
-        config = GemmConfig(
-            tile_m=rows,
-            tile_n=columns,
-            pingpong=True,
-            is_dynamic_persistent=False,
-            cluster_m=cluster_rows,
-            cluster_n=cluster_columns,
-        )
         out = torch.empty(x.shape[0], self._weight.shape[1] // 2, device=x.device, dtype=x.dtype)
+        config = _config(*out.shape)
         gemm_act(x, self._weight, activation="swiglu", store_preact=False, postact_out=out, config=config)
         return out
+
+
+@functools.cache
+def _config(num_rows: int, size: int) -> Any:
+    """QuACK's of the tile that leaves the busiest processor the least to do, which is what its time goes by."""
+    from quack.gemm_config import GemmConfig
+
+    def work(tile: tuple[int, int, int, int]) -> int:
+        num_tiles = -(-num_rows // tile[0]) * -(-2 * size // tile[1])
+        return -(-num_tiles // _PROCESSORS) * tile[0] * tile[1]
+
+    rows, columns, cluster_rows, cluster_columns = min(_TILES, key=work)
+    return GemmConfig(
+        tile_m=rows,
+        tile_n=columns,
+        pingpong=True,
+        is_dynamic_persistent=False,
+        cluster_m=cluster_rows,
+        cluster_n=cluster_columns,
+    )
 
 
 def has_gated_product(weight: Tensor) -> bool:
