@@ -108,7 +108,9 @@ def test_products(rows: int, depth: int, size: int, timed: bool, dtype: torch.dt
 
 
 @pytest.mark.skipif(not HAS_GATED, reason="needs quack-kernels and a Hopper GPU")
-@pytest.mark.parametrize(("rows", "hidden", "size"), [(513, 1024, 4096), (704, 1024, 4096), (1409, 320, 640), (2817, 1024, 4096)])
+@pytest.mark.parametrize(
+    ("rows", "hidden", "size"), [(513, 1024, 4096), (704, 1024, 4096), (1409, 320, 640), (2817, 1024, 4096)]
+)
 def test_the_gated_product(rows: int, hidden: int, size: int) -> None:
     dtype = torch.bfloat16
     x, weight = draw(rows, hidden, dtype=dtype), draw(2 * size, hidden, dtype=dtype, scale=hidden**-0.5)
