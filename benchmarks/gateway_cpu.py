@@ -22,6 +22,7 @@ import math
 import multiprocessing
 import os
 import pstats
+import signal
 import statistics
 import sys
 import tempfile
@@ -131,9 +132,13 @@ async def measure(server: ServerUnderTest, codec: str, given: argparse.Namespace
         if given.streams:
             listeners.start()
             await asyncio.sleep(RAMP_S + SETTLE_S + 1.0)  # the process has to start, too
+            if given.profile is not None:
+                os.kill(server.pid, signal.SIGUSR2)
             before = cpu_s(server.pid), num_packets.value
             await asyncio.sleep(given.seconds)
             after = cpu_s(server.pid), num_packets.value
+            if given.profile is not None:
+                os.kill(server.pid, signal.SIGUSR2)
             if not listeners.is_alive():
                 raise RuntimeError("the listeners have ended")
             audio_s = FRAME_S * (after[1] - before[1])

@@ -1,24 +1,16 @@
-"""Packets of audio: PCM in any chunking becomes frames of one exact length. Pure."""
+"""PCM in any chunking becomes frames of one exact length. Pure."""
 
 from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
+
+from realtime_tts.audio.packets import Packets
 
 BYTES_PER_SAMPLE = 2
 FADE_MS = 5
 # Below about -60 dBFS a step down to silence is not heard as a click.
 QUIET_LEVEL = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Packet:
-    """One encoded packet: `pts_samples` and `num_samples` are at the output rate, contiguous within a context."""
-
-    payload: bytes
-    pts_samples: int
-    num_samples: int
 
 
 class Packetizer:
@@ -49,7 +41,7 @@ class Packetizer:
         """Whole samples that wait for their frame to fill."""
         return len(self._buffer) // BYTES_PER_SAMPLE
 
-    def push(self, pcm: bytes) -> list[Packet]:
+    def push(self, pcm: bytes) -> Packets:
         """Adds samples (a chunk may end within one) and returns the packets that became full."""
         if self._finished:
             raise ValueError("push after finish")
@@ -57,19 +49,19 @@ class Packetizer:
         self._remember_last_sample()
         return self._full_packets()
 
-    def finish(self) -> list[Packet]:
+    def finish(self) -> Packets:
         """The remaining samples, padded to whole frames; nothing if nothing was pushed.
 
         Raises:
             ValueError: the PCM ended within a sample.
         """
         if self._finished:
-            return []
+            return self._full_packets()
         if len(self._buffer) % BYTES_PER_SAMPLE:
             raise ValueError("the PCM ended within a sample")
         self._finished = True
         if not self._next_pts and not self._buffer:
-            return []
+            return self._full_packets()
         loud = abs(self._last_sample) > QUIET_LEVEL
         tail_samples = max(self._lookahead_samples, self._fade_samples if loud else 0)
         num_samples = self.num_buffered_samples + tail_samples
@@ -83,15 +75,14 @@ class Packetizer:
         if end:
             self._last_sample = struct.unpack_from("<h", self._buffer, end - BYTES_PER_SAMPLE)[0]
 
-    def _full_packets(self) -> list[Packet]:
+    def _full_packets(self) -> Packets:
         frame_bytes = self._frame_samples * BYTES_PER_SAMPLE
-        num_frames = len(self._buffer) // frame_bytes
-        packets = []
-        for index in range(num_frames):
-            payload = bytes(self._buffer[index * frame_bytes : (index + 1) * frame_bytes])
-            packets.append(Packet(payload, self._next_pts, self._frame_samples))
-            self._next_pts += self._frame_samples
-        del self._buffer[: num_frames * frame_bytes]
+        num_bytes = len(self._buffer) // frame_bytes * frame_bytes
+        full = bytes(self._buffer[:num_bytes])
+        del self._buffer[:num_bytes]
+        payloads = tuple([full[start : start + frame_bytes] for start in range(0, num_bytes, frame_bytes)])
+        packets = Packets(payloads, self._next_pts, self._frame_samples)
+        self._next_pts = packets.end_samples
         return packets
 
 

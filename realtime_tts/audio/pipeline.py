@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from realtime_tts.audio import containers, g711
 from realtime_tts.audio.codecs import OPUS_COMPLEXITY, AudioFormat
-from realtime_tts.audio.packetizer import Packet, Packetizer
+from realtime_tts.audio.packetizer import Packetizer
+from realtime_tts.audio.packets import Packets
 from realtime_tts.audio.samples import PLAIN_ENCODERS, as_f32le
 
 if TYPE_CHECKING:
@@ -41,33 +42,33 @@ class AudioPipeline:
         self._resampler = _resampler(input_rate_hz, fmt.sample_rate)
         self._packetizer = Packetizer(fmt.sample_rate, fmt.frame_samples, lookahead_samples=delay_samples)
         self._delay_samples = delay_samples
-        self._num_samples = 0  # in packets
 
     @property
     def delay_samples(self) -> int:
         """How much later than its pts says a sample is heard, at the output rate: the look-ahead of Opus, or 0."""
         return self._delay_samples
 
-    def push(self, pcm_s16le: bytes) -> list[Packet]:
+    def push(self, pcm_s16le: bytes) -> Packets:
         """Samples at the input rate → the packets that became full."""
         return self._encoded(self._packetizer.push(self._resampler.push(pcm_s16le) if self._resampler else pcm_s16le))
 
-    def finish(self) -> list[Packet]:
+    def finish(self) -> list[Packets]:
         """The rest, the last packet padded with silence; after it, of a stream, what its encoder held back, in a packet
         without samples. Nothing can be pushed after it."""
-        tail = self._packetizer.push(self._resampler.finish()) if self._resampler else []
-        packets = self._encoded(tail + self._packetizer.finish())
-        if self._stream is not None and self._num_samples:
-            packets.append(Packet(self._stream.finish(), self._num_samples, 0))
-        return packets
+        if self._resampler:
+            frames = self._packetizer.push(self._resampler.finish()) + self._packetizer.finish()
+        else:
+            frames = self._packetizer.finish()
+        rest = self._encoded(frames)
+        finished = [rest] if rest else []
+        if self._stream is not None and rest.end_samples:
+            finished.append(Packets((self._stream.finish(),), rest.end_samples, 0))
+        return finished
 
-    def _encoded(self, frames: list[Packet]) -> list[Packet]:
-        self._num_samples += sum(frame.num_samples for frame in frames)
+    def _encoded(self, frames: Packets) -> Packets:
         if self._encode is None or not frames:
             return frames
-        payloads = self._encode([frame.payload for frame in frames])
-        pairs = zip(payloads, frames, strict=True)
-        return [Packet(payload, frame.pts_samples, frame.num_samples) for payload, frame in pairs]
+        return Packets(tuple(self._encode(frames.payloads)), frames.pts_samples, frames.packet_samples)
 
 
 def warm_up() -> None:

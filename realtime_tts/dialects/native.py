@@ -74,10 +74,11 @@ class NativeDialect:
     def serialize(self, message: ServerMessage) -> Sequence[str | bytes]:
         """A text frame (str), or binary frames (bytes) for audio, one for each packet."""
         if isinstance(message, AudioPackets):
-            pack, number = AUDIO_HEADER.pack, message.number
+            pack, number, packets = AUDIO_HEADER.pack, message.number, message.packets
+            sequence, pts, step = message.sequence, packets.pts_samples, packets.packet_samples
             return [
-                pack(VERSION, KIND_AUDIO, 0, number, sequence, packet.pts_samples) + packet.payload
-                for sequence, packet in enumerate(message.packets, message.sequence)
+                pack(VERSION, KIND_AUDIO, 0, number, sequence + place, pts + place * step) + payload
+                for place, payload in enumerate(packets.payloads)
             ]
         name, render = _RENDERERS[type(message)]
         return (json.dumps({"type": name, **render(message)}, separators=(",", ":"), allow_nan=False),)

@@ -78,7 +78,7 @@ class Ledger:
     def _sent_packets(self, message: messages.AudioPackets, now: float) -> None:
         if entry := self._open.get(message.context_id):
             started, estimate = entry
-            duration_s = (message.end_samples - message.pts_samples) / started.audio.sample_rate
+            duration_s = message.packets.num_samples / started.audio.sample_rate
             late = estimate.sent(duration_s, now)
             self._metrics.sent_packets(started.audio.codec, len(message.packets), duration_s, late)
 

@@ -6,14 +6,13 @@ It outlives the socket by the resume window. Everything happens on the event loo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
-from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import InternalError, RealtimeTTSError, VoiceNotFound
 from realtime_tts.server.ledger import Ledger
 from realtime_tts.server.logs import log_crash, log_event
@@ -48,6 +47,22 @@ class Services:
     metrics: Metrics
 
 
+class _Containment:
+    """What the session itself could not contain ends the session, but no task, no timer and nobody else."""
+
+    def __init__(self, collapse: Callable[[Exception], None]) -> None:
+        self._collapse = collapse
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, RealtimeTTSError):
+            return False  # the latter are the caller's to answer
+        self._collapse(error)
+        return True
+
+
 class LiveSession:
     """One session of one client.
 
@@ -72,6 +87,7 @@ class LiveSession:
         self._speeches: dict[str, ContextSpeech] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._ledger = Ledger(services.metrics, session.session_id)
+        self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
 
@@ -194,21 +210,23 @@ class LiveSession:
     def speech_packets(
         self,
         context_id: str,
-        packets: list[Packet],
+        packets: Packets | None,
         segment_index: int,
         audio_ms: float,
         done: bool,
         reached: tuple[float, float] | None,
     ) -> None:
         now = time.monotonic()
-        self.session.audio(context_id, packets, now)
+        if packets:
+            self.session.audio(context_id, packets, now)
         self.session.segment_progress(context_id, segment_index, audio_ms, done, now, reached)
         with self._contained():
             self._follow(now)
 
-    def speech_finished(self, context_id: str, packets: list[Packet]) -> None:
+    def speech_finished(self, context_id: str, packets: list[Packets]) -> None:
         now = time.monotonic()
-        self.session.audio(context_id, packets, now)
+        for rest in packets:
+            self.session.audio(context_id, rest, now)
         self.session.audio_finished(context_id, now)
         self.advance()
 
@@ -245,15 +263,8 @@ class LiveSession:
         elif not is_taken:  # else once the messages have been
             self._arm()
 
-    @contextlib.contextmanager
-    def _contained(self) -> Iterator[None]:
-        """What the session itself could not contain ends the session, but no task, no timer and nobody else."""
-        try:
-            yield
-        except RealtimeTTSError:
-            raise  # the caller's to answer
-        except Exception as error:
-            self._collapse(error)
+    def _contained(self) -> _Containment:
+        return _Containment(self._collapse)
 
     def _collapse(self, error: Exception) -> None:
         log_crash(logger, "session_crashed", error, session=self.session.session_id)
@@ -318,12 +329,18 @@ class LiveSession:
             task.add_done_callback(self._ending.discard)
 
     def _arm(self) -> None:
+        deadline = None if self._over else self.session.next_deadline()
         if self._timer is not None:
+            if self._timer.when() == deadline:
+                return
             self._timer.cancel()
             self._timer = None
-        deadline = None if self._over else self.session.next_deadline()
         if deadline is not None:
-            self._timer = asyncio.get_running_loop().call_at(deadline, self.advance)
+            self._timer = self._loop.call_at(deadline, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.advance()
 
     def _end(self) -> None:
         if self._over:

@@ -94,6 +94,7 @@ class Metrics:
         )
         self.audio = Counter("audio_seconds", "Audio sent", **named)
         self.packets = Counter("packets", "Audio packets sent", ["codec"], **named)
+        self._packets_of: dict[str, Counter] = {}  # by codec
         self.characters = Counter("characters", "Characters of contexts done", **named)
         self.barge_ins = Counter("barge_ins", "Contexts that clients cancelled before all of them was heard", **named)
         self.underruns = Counter("underruns_estimated", "Packets sent later than an unbuffered player needed", **named)
@@ -131,7 +132,9 @@ class Metrics:
         self.errors.labels(code).inc()
 
     def sent_packets(self, codec: str, num_packets: int, duration_s: float, late: bool) -> None:
-        self.packets.labels(codec).inc(num_packets)
+        if (packets := self._packets_of.get(codec)) is None:
+            packets = self._packets_of[codec] = self.packets.labels(codec)
+        packets.inc(num_packets)
         self.audio.inc(duration_s)
         if late:
             self.underruns.inc()

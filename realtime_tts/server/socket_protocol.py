@@ -212,7 +212,10 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     def write_frames(self, messages: Iterable[str | bytes]) -> None:
         """Write text and binary messages at once, whatever is still buffered; also while the socket is being closed, as
         long as its close frame is not out."""
-        self.transport.write(b"".join([part for message in messages for part in _frame(message)]))
+        parts: list[bytes] = []
+        for message in messages:
+            parts += _frame(message)
+        self.transport.write(b"".join(parts))
 
     def close_now(self, code: int, reason: str) -> None:
         """Send a close frame, whatever is still buffered, and abort if it cannot be delivered in time."""

@@ -344,8 +344,10 @@ class ContextTable:
 
     def sending(self) -> list[Outflow]:
         """Of those that may have something to send, the newest first."""
-        late = [context.outflow for context in self.finished.values() if context.outflow.has_ready]
-        return [*(context.outflow for context in reversed(self.open.values())), *late]
+        sending = [context.outflow for context in reversed(self.open.values())]
+        if self.finished:
+            sending += [context.outflow for context in self.finished.values() if context.outflow.has_ready]
+        return sending
 
     def rerank(self, in_turn: bool) -> list[Context]:
         """The newest open context goes first, or `in_turn` the oldest. Returns those whose priority changes."""

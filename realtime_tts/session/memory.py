@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from sys import getsizeof
 
-from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.packets import Packets
 from realtime_tts.session.messages import (
     AudioPackets,
     CancelAcknowledged,
@@ -31,8 +30,8 @@ def text_bytes(text: str | None) -> int:
     return 0 if text is None else getsizeof(text)
 
 
-def packets_bytes(packets: Sequence[Packet]) -> int:
-    return OBJECT_BYTES * len(packets) + sum([len(packet.payload) for packet in packets])
+def packets_bytes(packets: Packets) -> int:
+    return OBJECT_BYTES * len(packets) + packets.num_bytes
 
 
 def message_bytes(message: ServerMessage) -> int:

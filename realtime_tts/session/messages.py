@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.packets import Packets
 from realtime_tts.session.planning import Segment
 from realtime_tts.session.settings import ContextSettings, Limits, SpeechParams
 
@@ -180,21 +180,11 @@ class AudioPackets:
     context_id: str
     sequence: int
     number: int
-    packets: tuple[Packet, ...]
-
-    @property
-    def pts_samples(self) -> int:
-        """Of the first packet."""
-        return self.packets[0].pts_samples
-
-    @property
-    def end_samples(self) -> int:
-        """Where the last packet ends."""
-        return self.packets[-1].pts_samples + self.packets[-1].num_samples
+    packets: Packets
 
     def between(self, start: int, end: int | None = None) -> AudioPackets:
         """Those of the packets, by their place among them."""
-        return AudioPackets(self.context_id, self.sequence + start, self.number, self.packets[start:end])
+        return AudioPackets(self.context_id, self.sequence + start, self.number, self.packets.between(start, end))
 
 
 @dataclass(frozen=True, slots=True)

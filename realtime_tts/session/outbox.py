@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.packets import Packets
 from realtime_tts.session.alignment import WordAligner
 from realtime_tts.session.memory import OBJECT_BYTES, message_bytes, packets_bytes, text_bytes
 from realtime_tts.session.messages import (
@@ -70,25 +70,24 @@ class Outflow:
         self._number = started.number
         self._rate_hz = started.audio.sample_rate
         self._ready: deque[ContextMessage] = deque()
-        self._queue: deque[Packet | _FlushMark | _DoneMark] = deque()
+        self._queue: deque[Packets | _FlushMark | _DoneMark] = deque()
         self._next_sequence = started.sequence + 1
         self._next_pts = 0
         self._add_ready(started)
 
     # ---- filling -------------------------------------------------------------------------------------------------
 
-    def add_packets(self, packets: Sequence[Packet]) -> None:
+    def add_packets(self, packets: Packets) -> None:
         """Raises:
-        ValueError: a packet does not follow on the one before; nothing is added.
+        ValueError: they do not follow on those before; nothing is added.
         """
-        pts = self._next_pts
-        for packet in packets:
-            if packet.pts_samples != pts:
-                raise ValueError(f"packet at {packet.pts_samples} samples, expected {pts}")
-            pts += packet.num_samples
-        self._queue.extend(packets)
-        self._count(pts - self._next_pts, packets_bytes(packets))
-        self._next_pts = pts
+        if not packets:
+            return
+        if packets.pts_samples != self._next_pts:
+            raise ValueError(f"packets at {packets.pts_samples} samples, expected {self._next_pts}")
+        self._queue.append(packets)
+        self._count(packets.num_samples, packets_bytes(packets))
+        self._next_pts = packets.end_samples
 
     def add_flushed(self, flush_id: str | None) -> None:
         mark = _FlushMark(flush_id)
@@ -113,7 +112,7 @@ class Outflow:
             self._count(_num_samples(message), message_bytes(message))
         first = next((m for m in self._ready if isinstance(m, AudioPackets)), None)
         if first is not None:
-            self.clock.rewind(self._ms(first.pts_samples), now)
+            self.clock.rewind(self._ms(first.packets.pts_samples), now)
 
     def drop(self, next_sequence: int | None = None) -> None:
         """Send no more speech. Numbers of what is dropped are used again, or those from `next_sequence`."""
@@ -142,12 +141,11 @@ class Outflow:
         if not self._queue:
             return None
         head = self._queue[0]
-        if isinstance(head, Packet):
-            packets = self._leaving(self._queue, now, max_lead_ms, max_bytes)
+        if isinstance(head, Packets):
+            packets = self._leaving(now, max_lead_ms, max_bytes)
             if not packets:
                 return None
-            end_ms = self._ms(packets[-1].pts_samples + packets[-1].num_samples)
-            return self._words_until(end_ms) or self._pull_packets(packets, now)
+            return self._words_until(self._ms(packets.end_samples)) or self._pull_packets(packets, now)
         if isinstance(head, _FlushMark):
             self._queue.popleft()
             self.queued_bytes -= _mark_bytes(head)
@@ -170,16 +168,16 @@ class Outflow:
         if head is None:
             return None
         if isinstance(head, AudioPackets):
-            head = head.packets[0]
-        if not isinstance(head, Packet) or self.clock.started_at is None:
+            head = head.packets
+        if not isinstance(head, Packets) or self.clock.started_at is None:
             return now
-        wanted_ms = max(self._ms(head.num_samples), min(BATCH_MS, BATCH_OF_LEAD * max_lead_ms))
+        wanted_ms = max(self._ms(head.packet_samples), min(BATCH_MS, BATCH_OF_LEAD * max_lead_ms))
         return self.clock.reaches_at(self.clock.sent_ms + min(0.0, wanted_ms - max_lead_ms))
 
     def _pull_ready(self, now: float, max_lead_ms: float, max_bytes: float) -> ContextMessage | None:
         message = self._ready.popleft()
         if isinstance(message, AudioPackets):
-            num_leaving = len(self._leaving(message.packets, now, max_lead_ms, max_bytes))
+            num_leaving = self._num_leaving(message.packets, now, max_lead_ms, max_bytes)
             if num_leaving < len(message.packets):
                 self._ready.appendleft(message.between(num_leaving))
             if not num_leaving:
@@ -190,10 +188,15 @@ class Outflow:
             self._count(0, -message_bytes(message))
         return message
 
-    def _pull_packets(self, packets: list[Packet], now: float) -> AudioPackets:
-        for _ in packets:
-            self._queue.popleft()
-        message = AudioPackets(self.context_id, self._next_sequence, self._number, tuple(packets))
+    def _pull_packets(self, packets: Packets, now: float) -> AudioPackets:
+        num_left = len(packets)
+        while num_left:
+            first = self._queue.popleft()
+            assert isinstance(first, Packets), "packets leave before all else that waits"
+            if num_left < len(first):
+                self._queue.appendleft(first.between(num_left))
+            num_left -= min(num_left, len(first))
+        message = AudioPackets(self.context_id, self._next_sequence, self._number, packets)
         self._next_sequence += len(packets)
         self._send(message, now)
         return message
@@ -208,28 +211,37 @@ class Outflow:
         words = self.aligner.commit_until(end_ms)
         return Words(self.context_id, self.take_number(), tuple(words)) if words else None
 
-    def _leaving(
-        self, waiting: Iterable[Packet | _FlushMark | _DoneMark], now: float, max_lead_ms: float, max_bytes: float
-    ) -> list[Packet]:
+    def _leaving(self, now: float, max_lead_ms: float, max_bytes: float) -> Packets | None:
         """The packets before all else that waits, as many as may leave."""
-        leaving: list[Packet] = []
-        position_ms = self.clock.position_ms(now)
-        sent_ms, num_bytes = self.clock.sent_ms, 0
-        for packet in waiting:
-            if not isinstance(packet, Packet) or num_bytes >= max_bytes:
+        leaving: Packets | None = None
+        for packets in self._queue:
+            if not isinstance(packets, Packets) or (leaving is not None and not leaving.is_followed_by(packets)):
                 break
-            end_ms = self._ms(packet.pts_samples + packet.num_samples)
-            lead_ms = max(max_lead_ms, end_ms - sent_ms)  # a packet longer than the lead is not stuck
-            if end_ms - position_ms > lead_ms + _EPSILON_MS:
+            num_leaving = self._num_leaving(packets, now, max_lead_ms, max_bytes)
+            whole = packets if num_leaving == len(packets) else packets.between(0, num_leaving)
+            leaving = whole if leaving is None else leaving + whole
+            max_bytes -= packets_bytes(whole)
+            if num_leaving < len(packets) or max_bytes <= 0:
                 break
-            leaving.append(packet)
-            sent_ms = end_ms
-            num_bytes += OBJECT_BYTES + len(packet.payload)
         return leaving
 
+    def _num_leaving(self, packets: Packets, now: float, max_lead_ms: float, max_bytes: float) -> int:
+        """How many of the packets that come next may leave; of bytes, those that end soon after `max_bytes`."""
+        lead_ms = max(max_lead_ms, self._ms(packets.packet_samples))  # a packet longer than the lead is not stuck
+        end_ms = self.clock.position_ms(now) + lead_ms + _EPSILON_MS
+        num_due = packets.num_until(end_ms * self._rate_hz / 1000)
+        if packets_bytes(packets) <= max_bytes:
+            return num_due
+        num_bytes = 0
+        for place in range(num_due):
+            if num_bytes >= max_bytes:
+                return place
+            num_bytes += OBJECT_BYTES + len(packets.payloads[place])
+        return num_due
+
     def _send(self, message: AudioPackets, now: float) -> None:
-        self._count(message.pts_samples - message.end_samples, -message_bytes(message))
-        self._restarted = self.clock.send(self._ms(message.end_samples), now) or self._restarted
+        self._count(-message.packets.num_samples, -message_bytes(message))
+        self._restarted = self.clock.send(self._ms(message.packets.end_samples), now) or self._restarted
 
     def take_number(self) -> int:
         """The number of a message that leaves, or of the terminal message after `drop`."""
@@ -249,7 +261,7 @@ class Outflow:
 
 
 def _num_samples(message: ContextMessage) -> int:
-    return message.end_samples - message.pts_samples if isinstance(message, AudioPackets) else 0
+    return message.packets.num_samples if isinstance(message, AudioPackets) else 0
 
 
 def _mark_bytes(mark: _FlushMark) -> int:
@@ -301,10 +313,14 @@ class Outbox:
 
     def next_send_at(self, outflows: Sequence[Outflow], now: float) -> float | None:
         """When `take` will give something again; `now` or earlier: at once."""
-        due = [outflow.next_send_at(now, self._max_lead_ms) for outflow in outflows]
         if self._waiting:
-            due.append(now)
-        return min((at for at in due if at is not None), default=None)
+            return now
+        due: float | None = None
+        for outflow in outflows:
+            at = outflow.next_send_at(now, self._max_lead_ms)
+            if at is not None and (due is None or at < due):
+                due = at
+        return due
 
     def take(self, outflows: Sequence[Outflow], now: float, max_bytes: float) -> Iterator[ServerMessage]:
         """What may leave now; what it gave counts as sent. Stops soon after `max_bytes`.

@@ -82,7 +82,7 @@ class ResumeBuffer:
         for index, entry in enumerate(self._entries.get(context_id, ())):
             if isinstance(entry.message, AudioPackets):
                 packets = entry.message.packets
-                num_heard = sum(packet.pts_samples + packet.num_samples <= played_samples for packet in packets)
+                num_heard = packets.num_until(played_samples)
                 if num_heard:
                     num_over = index
                 if num_heard < len(packets):

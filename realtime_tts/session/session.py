@@ -7,10 +7,10 @@ engine's side. Whatever a peer does wrong becomes an error message or a close; w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum
 
-from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import (
     ContextClosed,
     Draining,
@@ -186,7 +186,8 @@ class Session:
         if excess <= 0:
             return
         retained = self._outbox.retained
-        retained.shrink(max(0, retained.num_bytes - excess))
+        # A little more than must be: what is sent next should find room, and not be the reason to do this again.
+        retained.shrink(max(0, retained.num_bytes - excess - self.config.max_session_bytes // 16))
         if self.held_bytes > self.config.max_session_bytes:
             for dropped in self._contexts.drop_finished(0):
                 self._outbox.retained.forget(dropped)
@@ -360,11 +361,11 @@ class Session:
 
     # ---- from the engine's side; ignored once the context is over ------------------------------------------------
 
-    def audio(self, context_id: str, packets: Sequence[Packet], now: float) -> None:
+    def audio(self, context_id: str, packets: Packets, now: float) -> None:
         """The next packets of a context.
 
         Raises:
-            ValueError: they do not follow on the last one, or on each other.
+            ValueError: they do not follow on the last one.
         """
         if (context := self._live(context_id, now)) is not None:
             context.outflow.add_packets(packets)
@@ -372,8 +373,11 @@ class Session:
                 self._fail(context, InternalError(f"more than {self.config.max_queued_s:g} s of audio wait to be sent"))
 
     def _relieve_engine(self, context: Context) -> None:
-        """Of a client that takes nothing, a quarter of its memory may be used before no more audio is made."""
-        if not context.is_parked and not self._is_flowing and self.held_bytes > self.config.max_session_bytes / 4:
+        """Of a client that takes nothing, a quarter of its memory may be used before no more audio is made. Else its
+        messages are taken next, and its memory is looked at then."""
+        if self._is_flowing:
+            return
+        if not context.is_parked and self.held_bytes > self.config.max_session_bytes / 4:
             context.is_parked = True
             self._events.append(ParkContext(context.id))
         self._relieve()
@@ -443,15 +447,17 @@ class Session:
         """When to `tick` and drain again if nothing else happens; None: not before something does."""
         if self.state is SessionState.CLOSED:
             return None
-        due = [self._liveness.expires_at, self._liveness.too_slow_at, self._liveness.idle_at]
+        due = self._liveness.next_at(is_open=bool(self._contexts.open))
         for context in self._contexts.open.values():
-            text_due_at = None if self._waits(context) else context.text_due_at(self._now)
-            due += [text_due_at, context.outflow.clock.pause_due_at()]
-        if self._contexts.open:
-            due.append(self._liveness.keepalive_at)
+            if not self._waits(context) and (at := context.text_due_at(self._now)) is not None and at < due:
+                due = at
+            if (at := context.outflow.clock.pause_due_at()) is not None and at < due:
+                due = at
         if self._is_flowing:
-            due.append(self._outbox.next_send_at(self._contexts.sending(), self._now))
-        return min((at for at in due if at is not None), default=None)
+            at = self._outbox.next_send_at(self._contexts.sending(), self._now)
+            if at is not None and at < due:
+                due = at
+        return due
 
     # ---- output --------------------------------------------------------------------------------------------------
 
@@ -472,7 +478,7 @@ class Session:
             self._crash(crash, crash.context_id)
         if sent:
             self._liveness.sent(self._now)
-            self._relieve()
+        self._relieve()
         self._close_if_done()
         return sent
 
@@ -773,6 +779,11 @@ class Liveness:
     @property
     def idle_at(self) -> float | None:
         return None if self.lost_at is not None else self._active_at + self._config.idle_timeout_s
+
+    def next_at(self, is_open: bool) -> float:
+        """The first of these; `is_open`: a context is."""
+        due = (self.expires_at, self.too_slow_at, self.idle_at, self.keepalive_at if is_open else None)
+        return min([at for at in due if at is not None])
 
     @property
     def keepalive_at(self) -> float | None:

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from realtime_tts.audio import pipeline
 from realtime_tts.audio.codecs import BYTES_PER_SAMPLE, OPUS_COMPLEXITY, AudioFormat
-from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import InternalError, RealtimeTTSError
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.workers.cores import usable_cores
@@ -54,11 +54,11 @@ class ContextEncoder:
             encoders.run(lambda: pipeline.AudioPipeline(input_rate_hz, fmt, encoders.opus_complexity))
         )
 
-    async def push(self, pcm: bytes) -> list[Packet]:
+    async def push(self, pcm: bytes) -> Packets:
         ready = await self._ready()
         return await self._run(lambda: ready.push(pcm))
 
-    async def finish(self) -> list[Packet]:
+    async def finish(self) -> list[Packets]:
         return await self._run((await self._ready()).finish)
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class ContextEncoder:
         num_bytes = 2 * (self._input_rate_hz * FIRST_SLICE_MS // 1000)
         return [pcm[start : start + num_bytes] for start in range(0, len(pcm), num_bytes)]
 
-    async def _run(self, job: Callable[[], list[Packet]]) -> list[Packet]:
+    async def _run(self, job: Callable[[], T]) -> T:
         # PCM and mu-law cost less than the way to a thread and back.
         return await self._encoders.run(job) if self._format.codec not in BYTES_PER_SAMPLE else job()
 
@@ -91,14 +91,14 @@ class SpeechListener(Protocol):
     def speech_packets(
         self,
         context_id: str,
-        packets: list[Packet],
+        packets: Packets | None,
         segment_index: int,
         audio_ms: float,
         done: bool,
         reached: tuple[float, float] | None,
     ) -> None: ...
 
-    def speech_finished(self, context_id: str, packets: list[Packet]) -> None: ...
+    def speech_finished(self, context_id: str, packets: list[Packets]) -> None: ...
 
     def speech_failed(self, context_id: str, error: RealtimeTTSError) -> None: ...
 
@@ -144,7 +144,7 @@ class ContextSpeech:
     async def _encode(self, piece: Piece) -> None:
         if piece.done:
             self._listener.speech_packets(
-                self._context_id, [], piece.segment.index, piece.audio_ms, True, piece.reached
+                self._context_id, None, piece.segment.index, piece.audio_ms, True, piece.reached
             )
             return
         num_left = len(piece.pcm) // 2

@@ -9,6 +9,7 @@ from realtime_tts.audio.codecs import FRAMES_MS, OPUS_RATES_HZ, AudioFormat
 from realtime_tts.audio.dtx import header_only
 from realtime_tts.audio.opus import OpusDecoder, OpusEncoder
 from realtime_tts.audio.pipeline import AudioPipeline
+from tests.support.single_packets import single_packets
 
 
 def voice(rate: int, seconds: float = 1.0) -> np.ndarray:
@@ -26,7 +27,7 @@ def s16(samples: np.ndarray) -> bytes:
 def round_trip(fmt: AudioFormat, samples: np.ndarray) -> tuple[np.ndarray, AudioPipeline]:
     """[n] at the format's rate → what a decoder makes of the packets, at 48 kHz, the delay left in."""
     pipeline, decoder = AudioPipeline(fmt.sample_rate, fmt), OpusDecoder()
-    packets = [*pipeline.push(s16(samples)), *pipeline.finish()]
+    packets = single_packets([pipeline.push(s16(samples)), *pipeline.finish()])
     return np.concatenate([decoder.decode(packet.payload) for packet in packets]), pipeline
 
 
@@ -76,7 +77,7 @@ def test_a_sound_at_the_very_end_survives() -> None:
 def test_bitrate_is_kept_to() -> None:
     for bitrate in (16_000, 32_000, 64_000):
         pipeline = AudioPipeline(48_000, AudioFormat(bitrate=bitrate))
-        num_bytes = sum(len(packet.payload) for packet in pipeline.push(s16(voice(48_000, 4.0))))
+        num_bytes = pipeline.push(s16(voice(48_000, 4.0))).num_bytes
         assert 0.5 * bitrate < num_bytes * 8 / 4 < 1.3 * bitrate
 
 
@@ -86,12 +87,12 @@ def test_dtx_makes_silence_cheap_and_time_goes_on(frame_ms: int) -> None:
     pcm = s16(voice(48_000)) + s16(silence) + s16(voice(48_000))
     packets, decoded = {}, {}
     for dtx in (False, True):
-        packets[dtx] = AudioPipeline(48_000, AudioFormat(dtx=dtx, frame_ms=frame_ms)).push(pcm)
+        packets[dtx] = AudioPipeline(48_000, AudioFormat(dtx=dtx, frame_ms=frame_ms)).push(pcm).payloads
         decoder = OpusDecoder()
-        decoded[dtx] = [decoder.decode(packet.payload) for packet in packets[dtx]]
+        decoded[dtx] = [decoder.decode(packet) for packet in packets[dtx]]
     assert {len(chunk) for chunk in decoded[True]} == {48 * frame_ms}
     first, last = 1300 // frame_ms, 3900 // frame_ms
-    cost = {dtx: sum(len(packet.payload) for packet in packets[dtx][first:last]) for dtx in packets}
+    cost = {dtx: sum(map(len, packets[dtx][first:last])) for dtx in packets}
     assert cost[True] < 0.3 * cost[False]
     assert max(np.abs(chunk).max() for chunk in decoded[True][first:last]) < 2e-3
     levels = {dtx: np.sqrt(np.mean(np.concatenate(decoded[dtx][last + 10 :]) ** 2)) for dtx in packets}
@@ -113,7 +114,7 @@ def test_a_header_keeps_the_mode_and_the_number_of_frames(packet: bytes, header:
 
 def test_fec_repeats_the_packet_before() -> None:
     plain, protected = (
-        [p.payload for p in AudioPipeline(16_000, AudioFormat(sample_rate=16_000, fec=fec)).push(s16(voice(16_000)))]
+        AudioPipeline(16_000, AudioFormat(sample_rate=16_000, fec=fec)).push(s16(voice(16_000))).payloads
         for fec in (False, True)
     )
     # Opus' table of contents byte: configurations 0…15 are the speech and hybrid modes, where FEC lives.

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realtime_tts.audio.packetizer import QUIET_LEVEL, Packet, Packetizer
+from realtime_tts.audio.packetizer import QUIET_LEVEL, Packetizer
+from tests.support.single_packets import Packet, single_packets
 
 RATE_HZ = 16_000
 FRAME = 320
@@ -27,8 +28,7 @@ def samples_of(packets: list[Packet]) -> list[int]:
 
 def packets_of(chunks: list[bytes], **options: int) -> list[Packet]:
     packetizer = Packetizer(RATE_HZ, FRAME, **options)
-    packets = [packet for chunk in chunks for packet in packetizer.push(chunk)]
-    return packets + packetizer.finish()
+    return single_packets([*map(packetizer.push, chunks), packetizer.finish()])
 
 
 @given(num_samples=st.integers(0, 5 * FRAME), cuts=st.lists(st.integers(0, 10 * FRAME), max_size=12))
@@ -71,7 +71,7 @@ def test_a_quiet_end_on_a_frame_edge_needs_no_further_packet() -> None:
 
 def test_packets_leave_as_soon_as_they_are_full() -> None:
     packetizer = Packetizer(RATE_HZ, FRAME)
-    assert packetizer.push(ramp(FRAME - 1)) == []
+    assert not packetizer.push(ramp(FRAME - 1))
     assert packetizer.num_buffered_samples == FRAME - 1
     assert len(packetizer.push(ramp(1))) == 1
     assert packetizer.num_buffered_samples == 0
@@ -86,7 +86,7 @@ def test_finishing_twice_gives_nothing_more_and_pushing_after_it_raises() -> Non
     packetizer = Packetizer(RATE_HZ, FRAME)
     packetizer.push(ramp(10))
     assert len(packetizer.finish()) == 1
-    assert packetizer.finish() == []
+    assert not packetizer.finish()
     with pytest.raises(ValueError, match="after finish"):
         packetizer.push(ramp(1))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.packets import Packets
 from realtime_tts.dialects.base import Dialect
 from realtime_tts.dialects.cartesia.stream import CartesiaDialect
 from realtime_tts.errors import InvalidMessage, InvalidRequest, ModelNotFound, RealtimeTTSError, UnsupportedAudioFormat
@@ -211,7 +211,7 @@ def test_audio_words_and_the_end(dialect: CartesiaDialect) -> None:
     words = (TimedWord("Hello", 0, 5, 40.0, 310.5), TimedWord("there.", 6, 12, 310.5, 800.0))
     chunk, times, done = tell(
         dialect,
-        AudioPackets("c", 1, 1, (Packet(b"\x00\xff", 0, 960),)),
+        AudioPackets("c", 1, 1, Packets((b"\x00\xff",), 0, 960)),
         Words("c", 2, words),
         ContextDone("c", 3, 800, 12, 90),
     )
@@ -222,13 +222,13 @@ def test_audio_words_and_the_end(dialect: CartesiaDialect) -> None:
     assert times["word_timestamps"] == {"words": ["Hello", "there."], "start": [0.04, 0.3105], "end": [0.3105, 0.8]}
     assert (times["type"], times["done"], times["flush_id"]) == ("timestamps", False, 1)
     assert done == {"type": "done", "context_id": "c", "done": True, "status_code": 200}
-    assert tell(dialect, AudioPackets("c", 4, 1, (Packet(b"late", 960, 960),))) == []
+    assert tell(dialect, AudioPackets("c", 4, 1, Packets((b"late",), 960, 960))) == []
 
 
 def test_an_id_of_any_characters_is_sent_back_as_it_came(dialect: CartesiaDialect) -> None:
     name = 'a"b\\\x00 é🙂'
     parse(dialect, context_id=name, **request("Hi "))
-    assert tell(dialect, AudioPackets(name, 1, 1, (Packet(b"", 0, 960),)))[0]["context_id"] == name
+    assert tell(dialect, AudioPackets(name, 1, 1, Packets((b"",), 0, 960)))[0]["context_id"] == name
 
 
 def test_words_are_told_only_to_who_wants_them(dialect: CartesiaDialect) -> None:
@@ -238,7 +238,7 @@ def test_words_are_told_only_to_who_wants_them(dialect: CartesiaDialect) -> None
 
 def test_flushes_are_counted_and_audio_tells_which_one_it_belongs_to(dialect: CartesiaDialect) -> None:
     opened(dialect)
-    packet = AudioPackets("c", 1, 1, (Packet(b"", 0, 960),))
+    packet = AudioPackets("c", 1, 1, Packets((b"",), 0, 960))
     told = tell(dialect, packet, Flushed("c", 2, None, 40), packet, Flushed("c", 4, None, 80))
     assert [(event["type"], event["flush_id"]) for event in told] == [
         ("chunk", 1), ("flush_done", 1), ("chunk", 2), ("flush_done", 2),
@@ -290,7 +290,7 @@ def test_an_error_is_no_normal_end_and_ends_its_context(
     assert (event["status_code"], event["error_code"], event["message"]) == (status, error_code, "it cannot be")
     assert event["error"] == f"{event['title']}: it cannot be"
     assert parse(dialect, **request("more")) == []
-    later = (ErrorMessage(code, "again", False, "c"), AudioPackets("c", 1, 1, (Packet(b"", 0, 960),)), ContextFailed(
+    later = (ErrorMessage(code, "again", False, "c"), AudioPackets("c", 1, 1, Packets((b"",), 0, 960)), ContextFailed(
         "c", 2, code, "again", False, 0, "", 0))  # fmt: skip
     assert tell(dialect, *later) == []
 

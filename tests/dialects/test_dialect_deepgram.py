@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.packets import Packets
 from realtime_tts.dialects.deepgram.stream import DeepgramDialect
 from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
@@ -143,7 +143,7 @@ def test_a_client_is_told_who_speaks_at_once_and_while_a_turn_stalls(dialect: De
 
 def test_audio_is_bare(dialect: DeepgramDialect) -> None:
     assert tell(
-        dialect, ContextStarted("1", 0, 1, "slt", 7, PCM), AudioPackets("1", 1, 1, (Packet(b"\x01", 0, 960),))
+        dialect, ContextStarted("1", 0, 1, "slt", 7, PCM), AudioPackets("1", 1, 1, Packets((b"\x01",), 0, 960))
     ) == [b"\x01"]
 
 

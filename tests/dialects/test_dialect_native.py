@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.packets import Packets
 from realtime_tts.dialects.base import Dialect
 from realtime_tts.dialects.native import AUDIO_HEADER, NativeDialect
 from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
@@ -220,13 +220,13 @@ def test_pieces_of_a_file_are_no_packets() -> None:
 
 
 def test_an_audio_frame_is_a_header_and_the_packet() -> None:
-    frame = serialize(AudioPackets("c", 7, 3, (Packet(b"opus", 2**40, 960),)))
+    frame = serialize(AudioPackets("c", 7, 3, Packets((b"opus",), 2**40, 960)))
     assert frame == bytes.fromhex("0101000000000003000000070000010000000000") + b"opus"
     assert AUDIO_HEADER.size == 20
 
 
 def test_packets_that_leave_together_are_frames_of_their_own() -> None:
-    packets = AudioPackets("c", 7, 3, (Packet(b"one", 960, 960), Packet(b"two", 1920, 960)))
+    packets = AudioPackets("c", 7, 3, Packets((b"one", b"two"), 960, 960))
     first, second = NativeDialect().serialize(packets)
     assert first == serialize(packets.between(0, 1))
     assert second == serialize(packets.between(1))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.packets import Packets
 from realtime_tts.server.ledger import Ledger
 from realtime_tts.server.metrics import Metrics, PlaybackEstimate
 from realtime_tts.session.messages import (
@@ -116,7 +116,7 @@ def test_messages_sent_again_after_a_resume_are_not_counted_again(metrics: Metri
 def test_packets_that_leave_together_are_each_counted_and_late_once(metrics: Metrics, ledger: Ledger) -> None:
     ledger.sent(started("a", 1), 1.0)
     for patch, now in ((0, 1.0), (1, 1.1), (2, 2.0)):
-        packets = tuple(Packet(b"", 960 * (8 * patch + index), 960) for index in range(8))
+        packets = Packets((b"",) * 8, 960 * 8 * patch, 960)
         ledger.sent(AudioPackets("a", 1 + 8 * patch, 1, packets), now)
     assert value(metrics, "packets_total", codec="opus") == 24
     assert value(metrics, "audio_seconds_total") == pytest.approx(0.48)

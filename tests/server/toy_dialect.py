@@ -61,7 +61,7 @@ class ToyDialect:
 
     def serialize(self, message: ServerMessage) -> Sequence[str | bytes]:
         if isinstance(message, AudioPackets):
-            return [packet.payload for packet in message.packets]
+            return message.packets.payloads
         if isinstance(message, Words):
             return [f"word {word.text}" for word in message.words]
         if isinstance(message, ContextDone):

@@ -8,7 +8,7 @@ import pytest
 from session_driver import Driver
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import EngineLost, InvalidMessage, Overloaded
 from realtime_tts.session.context import MAX_REMEMBERED
 from realtime_tts.session.messages import (
@@ -54,7 +54,7 @@ def test_a_whole_context_in_order(driver: Driver) -> None:
     kinds = [type(m) for m in driver.sent]
     assert kinds == [SessionStarted, ContextStarted, Words, AudioPackets, AudioPackets, AudioPackets, ContextDone]
     assert [m.sequence for m in driver.sent[1:]] == [0, 1, 2, 3, 4, 5]
-    assert [m.pts_samples for m in driver.of(AudioPackets)] == [0, 960, 1920]
+    assert [m.packets.pts_samples for m in driver.of(AudioPackets)] == [0, 960, 1920]
     done = driver.of(ContextDone)[0]
     assert (done.audio_ms, done.characters) == (60, 13)
     assert [type(e) for e in driver.did if not type(e).__name__.startswith("Playback")] == [
@@ -449,7 +449,7 @@ def test_cancel_after_the_audio_is_complete_does_not_bother_the_engine_again(dri
 def test_a_caller_that_loses_a_packet_is_told(driver: Driver) -> None:
     driver.say("c", "One.")
     with pytest.raises(ValueError, match="expected 0"):
-        driver.session.audio("c", [Packet(b"", 960, 960)], driver.now)
+        driver.session.audio("c", Packets((b"",), 960, 960), driver.now)
 
 
 def test_a_caller_that_finishes_too_early_or_twice_is_told(driver: Driver) -> None:

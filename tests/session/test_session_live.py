@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_driver import Driver, FakePlanner, resolve
 
-from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import EngineLost
 from realtime_tts.session.context import MAX_UNSPOKEN
 from realtime_tts.session.draft import Draft
@@ -59,7 +59,7 @@ def given_to_the_engine(driver: Driver) -> list[tuple[str, int, str, bool]]:
 def speak_until(driver: Driver, char: float, audio_ms: int = 400) -> None:
     """The first audio of the context, in which a character of the first segment has been reached."""
     for index in range(audio_ms // 20):
-        driver.session.audio("c", [Packet(b"", index * 960, 960)], driver.now)
+        driver.session.audio("c", Packets((b"",), index * 960, 960), driver.now)
     driver.session.segment_progress("c", 0, audio_ms, False, driver.now, (audio_ms, char))
     driver.drain()
 
@@ -282,7 +282,7 @@ class Turn:
         if not done:
             self.num_patches += 1
             for _ in range(PATCH_MS // 20):
-                self.session.audio("c", [Packet(b"", self.num_packets * 960, 960)], self.now)
+                self.session.audio("c", Packets((b"",), self.num_packets * 960, 960), self.now)
                 self.num_packets += 1
         audio_ms = PATCH_MS * self.num_patches
         reached = None if done else (audio_ms, min(position + CHARS_PER_PATCH, len(segment.text)))

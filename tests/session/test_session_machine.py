@@ -99,8 +99,8 @@ class Heard:
         assert self.started == (not isinstance(message, ContextStarted))
         self.started = True
         if isinstance(message, AudioPackets):
-            assert message.pts_samples == self.num_packets * 960
-            assert int.from_bytes(message.packets[0].payload, "big") == self.num_packets
+            assert message.packets.pts_samples == self.num_packets * 960
+            assert int.from_bytes(message.packets.payloads[0], "big") == self.num_packets
             self.num_packets += 1
         elif isinstance(message, Words):
             self._take_words(message)

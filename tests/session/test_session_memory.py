@@ -10,7 +10,7 @@ import pytest
 from session_driver import Driver
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.packets import Packets
 from realtime_tts.session.messages import (
     AudioPackets,
     Cancel,
@@ -166,7 +166,7 @@ def test_what_loud_audio_has_under_way_is_held_for_a_resume(make_driver: Callabl
     driver = make_driver()
     driver.receive(Text("c", "One two three. ", audio=AudioFormat("pcm_s16le", 48_000)))
     for number in range(8 * 50):
-        driver.session.audio("c", [Packet(bytes(2 * 960), 960 * number, 960)], driver.now)
+        driver.session.audio("c", Packets((bytes(2 * 960),), 960 * number, 960), driver.now)
         if number % 50 == 49 and number > 150:
             driver.wait(1)
     sent = driver.of(AudioPackets)

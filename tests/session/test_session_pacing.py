@@ -9,7 +9,7 @@ import pytest
 from session_driver import Driver
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import InvalidMessage
 from realtime_tts.session.messages import (
     AudioPackets,
@@ -148,7 +148,7 @@ def test_words_come_once_before_their_audio(driver: Driver) -> None:
 def test_output_rates_other_than_opus_count_time_right(driver: Driver) -> None:
     driver.receive(Text("c", "A.", audio=AudioFormat("pcm_s16le", 22_050)))
     for index in range(300):
-        driver.session.audio("c", [Packet(bytes(882), index * 441, 441)], driver.now)
+        driver.session.audio("c", Packets((bytes(882),), index * 441, 441), driver.now)
     driver.drain()
     assert driver.sent_ms("c") == 3000
 
@@ -231,7 +231,7 @@ def test_a_socket_that_recovers_goes_on_where_it_was(driver: Driver) -> None:
     driver.drain()
     assert driver.sent_ms("c") == 400
     assert driver.done(PlaybackChanged)[-1] == PlaybackChanged("c", 200, paused=False)
-    assert [m.pts_samples for m in driver.of(AudioPackets)] == [960 * i for i in range(20)]
+    assert [m.packets.pts_samples for m in driver.of(AudioPackets)] == [960 * i for i in range(20)]
     driver.wait(20)
     assert driver.done(CloseSession) == []
 

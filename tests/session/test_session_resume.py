@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from session_driver import Driver
 
-from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import EngineLost, SessionNotFound
 from realtime_tts.session.messages import (
     AudioPackets,
@@ -80,7 +80,7 @@ def test_what_was_made_meanwhile_waits_and_follows_in_order(driver: Driver) -> N
     assert driver.sent_ms("c") == 1000
     _, again = resume(driver, c=40)
     assert [m.sequence for m in again] == list(range(41, 63))
-    assert [m.pts_samples for m in again if isinstance(m, AudioPackets)] == [960 * i for i in range(39, 60)]
+    assert [m.packets.pts_samples for m in again if isinstance(m, AudioPackets)] == [960 * i for i in range(39, 60)]
     assert [type(m) for m in again if not isinstance(m, AudioPackets)] == [Flushed]
 
 
@@ -322,13 +322,13 @@ def test_what_was_heard_need_not_be_kept(driver: Driver) -> None:
     driver.session.connection_lost(driver.now)
     _, again = resume(driver, c=26)
     assert [m.sequence for m in again] == list(range(27, 53))
-    assert again[0].pts_samples == 25 * 960
+    assert again[0].packets.pts_samples == 25 * 960
 
 
 def test_retained_messages_are_bounded_in_bytes_and_age() -> None:
     buffer = ResumeBuffer(retain_s=30)
     for index in range(1000):
-        buffer.add(AudioPackets(f"c{index % 3}", index, 1, (Packet(bytes(100), index * 960, 960),)), index / 100)
+        buffer.add(AudioPackets(f"c{index % 3}", index, 1, Packets((bytes(100),), index * 960, 960)), index / 100)
         buffer.shrink(10_000)
         assert buffer.num_bytes <= 10_000
     buffer.add(Flushed("d", 0, None, 0), 100)
@@ -339,8 +339,8 @@ def test_retained_messages_are_bounded_in_bytes_and_age() -> None:
 
 def test_retention_evicts_the_oldest_whatever_its_context() -> None:
     buffer = ResumeBuffer(retain_s=30)
-    buffer.add(AudioPackets("a", 0, 1, (Packet(bytes(400), 0, 960),)), 0)
-    buffer.add(AudioPackets("b", 0, 2, (Packet(bytes(400), 0, 960),)), 1)
+    buffer.add(AudioPackets("a", 0, 1, Packets((bytes(400),), 0, 960)), 0)
+    buffer.add(AudioPackets("b", 0, 2, Packets((bytes(400),), 0, 960)), 1)
     buffer.shrink(1000)
     assert buffer.take_after("a", -1) == []
     assert len(buffer.take_after("b", -1)) == 1

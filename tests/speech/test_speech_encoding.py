@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.speech.encoding import ContextSpeech, Encoders
 from realtime_tts.speech.speaker import Piece, Speaker
@@ -47,12 +47,12 @@ class ClosingListener:
     speech: ContextSpeech | None = None
     calls: list[str] = field(default_factory=list)
 
-    def speech_packets(self, context_id: str, packets: list[Packet], *progress: Any) -> None:
+    def speech_packets(self, context_id: str, packets: Packets, *progress: Any) -> None:
         self.calls.append("packets")
         assert self.speech is not None
         self.speech.close()
 
-    def speech_finished(self, context_id: str, packets: list[Packet]) -> None:
+    def speech_finished(self, context_id: str, packets: list[Packets]) -> None:
         self.calls.append("finished")
 
     def speech_failed(self, context_id: str, error: RealtimeTTSError) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.audio.packetizer import Packet
+from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError, VoiceNotFound
 from realtime_tts.session.messages import AudioPackets, ServerMessage, Text
 from realtime_tts.session.session import Session
@@ -139,9 +139,9 @@ def resolve(defaults: Choices, overrides: Choices) -> ContextSettings:
     return ContextSettings(voice, audio, seed, cfg, steps, language, mode, lexicon=lexicon)
 
 
-def numbered_packets(first: int, num_packets: int) -> list[Packet]:
+def numbered_packets(first: int, num_packets: int) -> Packets:
     """Packets of 20 ms, whose payload counts them."""
-    return [Packet(index.to_bytes(4, "big"), index * 960, 960) for index in range(first, first + num_packets)]
+    return Packets(tuple(index.to_bytes(4, "big") for index in range(first, first + num_packets)), first * 960, 960)
 
 
 def one_by_one(messages: Iterable[ServerMessage]) -> list[ServerMessage]:

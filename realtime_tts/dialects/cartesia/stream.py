@@ -128,7 +128,7 @@ class CartesiaDialect:
             return []
         if isinstance(message, AudioPackets):
             flush_id = context.num_flushed + 1
-            return [events.chunk(context_id, packet.payload, flush_id=flush_id) for packet in message.packets]
+            return [events.chunk(context_id, payload, flush_id=flush_id) for payload in message.packets.payloads]
         if isinstance(message, Words) and context.wants_words:
             return [events.timestamps(context_id, message.words, flush_id=context.num_flushed + 1)]
         if isinstance(message, Flushed):

@@ -203,7 +203,7 @@ class ElevenLabsDialect:
         if turn is None:
             return []
         if isinstance(message, AudioPackets):
-            return [self._rendered(turn, packet.payload) for packet in message.packets if packet.payload]
+            return [self._rendered(turn, payload) for payload in message.packets.payloads if payload]
         if isinstance(message, Words):
             turn.known.extend(turn.times.place(message.words))
         elif isinstance(message, Flushed):
