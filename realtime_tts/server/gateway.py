@@ -51,7 +51,7 @@ from realtime_tts.session.settings import SessionConfig
 from realtime_tts.speech.adapters import AdapterRegistry
 from realtime_tts.speech.consents import Consents
 from realtime_tts.speech.defaults import SpeechDefaults
-from realtime_tts.speech.encoding import Encoders
+from realtime_tts.speech.encoders import Encoders
 from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.speech.voice_store import open_store
 from realtime_tts.speech.voices import VoiceRegistry

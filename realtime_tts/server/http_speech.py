@@ -145,7 +145,7 @@ class HttpSpeech:
         # The encoder is set up in a thread, while the engine makes the first patch.
         rate_hz, audio = speaker.sample_rate_hz, self.request.audio
         provenance = gateway.provenance(self._settings.voice)
-        making = asyncio.ensure_future(gateway.encoders.run(lambda: SpeechStream(rate_hz, audio, provenance)))
+        making = gateway.encoders.run(lambda: SpeechStream(rate_hz, audio, provenance))
         try:
             async for piece in speaker:
                 stream = await making

@@ -1,41 +1,22 @@
-"""From PCM to packets, in threads of their own: Opus never holds up the event loop, and the default pool stays free."""
+"""From PCM to packets, and from a speaker to whoever listens."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from realtime_tts.audio import pipeline
-from realtime_tts.audio.codecs import BYTES_PER_SAMPLE, OPUS_COMPLEXITY, AudioFormat
+from realtime_tts.audio.codecs import BYTES_PER_SAMPLE, AudioFormat
 from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import InternalError, RealtimeTTSError
+from realtime_tts.speech.encoders import Encoders
 from realtime_tts.speech.speaker import Piece, Speaker
-from realtime_tts.workers.cores import usable_cores
 
 T = TypeVar("T")
 
 # The first chunk of a context is encoded in slices, so that its first packet leaves before its last is encoded.
 FIRST_SLICE_MS = 40
-
-
-class Encoders:
-    """A bounded pool. Its jobs take about a millisecond, so its queue is short as long as the CPUs keep up."""
-
-    def __init__(self, num_threads: int, opus_complexity: int = OPUS_COMPLEXITY) -> None:
-        self.opus_complexity = opus_complexity
-        self._pool = ThreadPoolExecutor(num_threads or min(8, usable_cores()), thread_name_prefix="encode")
-
-    async def warm_up(self) -> None:
-        """Load the codec libraries before the first listener waits for them."""
-        await self.run(pipeline.warm_up)
-
-    async def run(self, job: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, job)
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 class ContextEncoder:
@@ -50,8 +31,8 @@ class ContextEncoder:
     def __init__(self, encoders: Encoders, input_rate_hz: int, fmt: AudioFormat) -> None:
         self._encoders, self._input_rate_hz, self._format = encoders, input_rate_hz, fmt
         self._is_first = True
-        self._pipeline: asyncio.Future[pipeline.AudioPipeline] | None = asyncio.ensure_future(
-            encoders.run(lambda: pipeline.AudioPipeline(input_rate_hz, fmt, encoders.opus_complexity))
+        self._pipeline: asyncio.Future[pipeline.AudioPipeline] | None = encoders.run(
+            lambda: pipeline.AudioPipeline(input_rate_hz, fmt, encoders.opus_complexity)
         )
 
     async def push(self, pcm: bytes) -> Packets:

@@ -366,23 +366,35 @@ class Decoder:
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._buffer = bytearray()
+        self._rest = bytearray()  # of a frame that has not come whole
+        self._num_wanted = 0  # so long it is at least
         self._max_frame_bytes = max_frame_bytes
 
     def feed(self, data: bytes) -> list[Message]:
-        self._buffer += data
+        if not self._rest:
+            return self._take(data)
+        self._rest += data
+        if len(self._rest) < self._num_wanted:
+            return []
+        whole, self._rest = bytes(self._rest), bytearray()
+        return self._take(whole)
+
+    def _take(self, data: bytes) -> list[Message]:
+        """The messages at the front; what is left is kept."""
         messages: list[Message] = []
-        while len(self._buffer) >= _LENGTHS.size:
-            total, header_length = _LENGTHS.unpack_from(self._buffer)
+        start = 0
+        while len(data) - start >= _LENGTHS.size:
+            total, header_length = _LENGTHS.unpack_from(data, start)
             if total > self._max_frame_bytes or header_length + 4 > total:
                 raise WireError(f"frame of {total} bytes with a header of {header_length} bytes")
-            if len(self._buffer) < 4 + total:
+            end = start + 4 + total
+            if len(data) < end:
                 break
-            header_end = _LENGTHS.size + header_length
-            header = bytes(self._buffer[_LENGTHS.size : header_end])
-            payload = bytes(self._buffer[header_end : 4 + total])
-            del self._buffer[: 4 + total]
-            messages.append(_message(header, payload))
+            header_end = start + _LENGTHS.size + header_length
+            messages.append(_message(data[start + _LENGTHS.size : header_end], data[header_end:end]))
+            start = end
+        self._rest = bytearray(data[start:])
+        self._num_wanted = end - start if len(self._rest) >= _LENGTHS.size else _LENGTHS.size
         return messages
 
 

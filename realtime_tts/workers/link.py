@@ -12,7 +12,6 @@ from realtime_tts.workers.watch import stack_of, watch
 
 logger = logging.getLogger(__name__)
 
-_READ_BYTES = 256 * 1024
 _RETRY_S = 0.1
 _FAREWELL_S = 1.0  # for the end of a worker that is gone: longer takes only one that hangs in the kernel
 
@@ -38,7 +37,7 @@ class WorkerLink:
     ) -> None:
         self._path = path
         self._on_ready, self._on_message, self._on_lost = on_ready, on_message, on_lost
-        self._writer: asyncio.StreamWriter | None = None
+        self._wire: _Wire | None = None
         self._is_ready = False
         self.is_ending = False
         self._farewell: asyncio.TimerHandle | None = None
@@ -46,8 +45,8 @@ class WorkerLink:
 
     def send(self, message: frames.Message) -> None:
         """Write a frame; dropped while there is no connection."""
-        if self._writer is not None and self._is_ready:
-            self._writer.write(frames.encode(message))
+        if self._wire is not None and self._is_ready:
+            self._wire.write(frames.encode(message))
 
     def finish(self) -> None:
         """The worker is gone: read what it still has said, and connect no more."""
@@ -78,23 +77,76 @@ class WorkerLink:
                 await asyncio.sleep(_RETRY_S)
 
     async def _converse(self) -> None:
-        reader, self._writer = await asyncio.open_unix_connection(self._path, limit=_READ_BYTES)
-        decoder = frames.Decoder()
-        while data := await reader.read(_READ_BYTES):
-            for message in decoder.feed(data):
-                if self._is_ready:
-                    self._on_message(message)
-                elif isinstance(message, frames.Ready):
-                    self._is_ready = True
-                    self._on_ready(message)
+        loop = asyncio.get_running_loop()
+        _, wire = await loop.create_unix_connection(self._make_wire, self._path)
+        await wire.closed
+
+    def _make_wire(self) -> _Wire:
+        """At once ours: what it brings first is answered in that very call."""
+        self._wire = _Wire(self._receive)
+        return self._wire
+
+    def _receive(self, message: frames.Message) -> None:
+        if self._is_ready:
+            self._on_message(message)
+        elif isinstance(message, frames.Ready):
+            self._is_ready = True
+            self._on_ready(message)
 
     def _let_go(self) -> None:
         self._is_ready = False
         self._abort()
-        self._writer = None
+        self._wire = None
         if self._farewell is not None:
             self._farewell.cancel()
 
     def _abort(self) -> None:
-        if self._writer is not None:
-            self._writer.transport.abort()
+        if self._wire is not None:
+            self._wire.abort()
+
+
+class _Wire(asyncio.Protocol):
+    """One connection: every frame is told in the very callback that brings it, without a task between.
+
+    Attributes:
+        closed: done when nothing more comes; raises what the connection broke with.
+    """
+
+    def __init__(self, take: Callable[[frames.Message], None]) -> None:
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._take = take
+        self._transport: asyncio.Transport | None = None
+        self._decoder = frames.Decoder()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self.closed.done():
+            return
+        try:
+            for message in self._decoder.feed(data):
+                self._take(message)
+        except Exception as error:
+            self._end(error)
+            self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end(error)
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self, error: Exception | None) -> None:
+        if self.closed.done():
+            return
+        if error is None:
+            self.closed.set_result(None)
+        else:
+            self.closed.set_exception(error)

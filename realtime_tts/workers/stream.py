@@ -21,7 +21,7 @@ class RequestStream:
         self.ended = False  # the terminal message has been put
         self._cancel = cancel
         self._messages: collections.deque[frames.Message] = collections.deque()
-        self._arrived = asyncio.Event()
+        self._awaited: asyncio.Future[None] | None = None  # by the reader
         self._read_all = False
 
     def __aiter__(self) -> RequestStream:
@@ -31,8 +31,8 @@ class RequestStream:
         if self._read_all:
             raise StopAsyncIteration
         while not self._messages:
-            self._arrived.clear()
-            await self._arrived.wait()
+            self._awaited = asyncio.get_running_loop().create_future()
+            await self._awaited
         message = self._messages.popleft()
         self.buffered_bytes -= len(message.payload)
         self._read_all = isinstance(message, (frames.Done, frames.Failed))
@@ -51,7 +51,8 @@ class RequestStream:
         self.ended = isinstance(message, (frames.Done, frames.Failed))
         self.buffered_bytes += len(message.payload)
         self._messages.append(message)
-        self._arrived.set()
+        if self._awaited is not None and not self._awaited.done():
+            self._awaited.set_result(None)
 
     def drop_audio(self) -> None:
         """Forget what has not been read, as a cancel demands."""

@@ -11,7 +11,8 @@ import pytest
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import RealtimeTTSError
-from realtime_tts.speech.encoding import ContextSpeech, Encoders
+from realtime_tts.speech.encoders import Encoders
+from realtime_tts.speech.encoding import ContextSpeech
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.text.planner import SpeechSegment
 

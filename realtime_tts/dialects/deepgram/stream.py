@@ -108,7 +108,7 @@ class DeepgramDialect:
 
     def serialize(self, message: ServerMessage) -> list[str | bytes]:
         if isinstance(message, AudioPackets):
-            return message.packets.payloads
+            return list(message.packets.payloads)
         if isinstance(message, ContextDone):
             self._num_flushed += 1
             return [_render("Flushed", sequence_id=self._num_flushed - 1)]

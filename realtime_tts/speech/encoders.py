@@ -1,0 +1,123 @@
+"""Threads that encode: Opus never holds up the event loop, and the default pool stays free.
+
+What comes to be encoded in one turn of the loop is handed over together, and so are the packets that have been made by
+the time that the loop looks: a thread is woken for many patches, and so is the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from realtime_tts.audio import pipeline
+from realtime_tts.audio.codecs import OPUS_COMPLEXITY
+from realtime_tts.workers.cores import usable_cores
+
+T = TypeVar("T")
+_MOST_AT_ONCE = 8  # jobs that one thread takes: others may be idle by then
+
+_Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
+_Outcome = tuple["asyncio.Future[Any]", Any, "BaseException | None"]
+
+
+class Encoders:
+    """A bounded number of threads. Their jobs take about a millisecond, so their queue is short as long as the
+    processors keep up. Belongs to the event loop that first runs a job.
+
+    Args:
+        num_threads: 0: one for each processor, eight at most.
+    """
+
+    def __init__(self, num_threads: int = 0, opus_complexity: int = OPUS_COMPLEXITY) -> None:
+        self.opus_complexity = opus_complexity
+        self._num_threads = num_threads or min(8, usable_cores())
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._new: list[_Job] = []  # of this turn of the loop
+        self._handed_over: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
+        self._outcomes: collections.deque[_Outcome] = collections.deque()
+        self._is_told = False  # the loop will look at the outcomes
+        self._closed = False
+
+    async def warm_up(self) -> None:
+        """Load the codec libraries before the first listener waits for them."""
+        await self.run(pipeline.warm_up)
+
+    def run(self, job: Callable[[], T]) -> asyncio.Future[T]:
+        """What the job returns or raises. Cancelled before its turn has come, it is not begun."""
+        if self._loop is None:
+            self._start()
+        assert self._loop is not None
+        answer: asyncio.Future[T] = self._loop.create_future()
+        if self._closed:
+            answer.cancel()
+        else:
+            if not self._new:
+                self._loop.call_soon(self._hand_over)
+            self._new.append((job, answer))
+        return answer
+
+    def close(self) -> None:
+        """Cancel what has not begun, and end the threads."""
+        self._closed = True
+        waiting = self._new
+        with contextlib.suppress(queue.Empty):
+            while True:
+                waiting = waiting + (self._handed_over.get_nowait() or [])
+        for _, answer in waiting:
+            answer.cancel()
+        self._new = []
+        for _ in range(self._num_threads):
+            self._handed_over.put(None)
+
+    def _start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        for number in range(self._num_threads):
+            threading.Thread(target=self._work, name=f"encode_{number}", daemon=True).start()
+
+    def _hand_over(self) -> None:
+        jobs, self._new = self._new, []
+        size = min(_MOST_AT_ONCE, -(-len(jobs) // self._num_threads))
+        for start in range(0, len(jobs), max(1, size)):
+            self._handed_over.put(jobs[start : start + size])
+
+    def _give_back(self) -> None:
+        self._is_told = False  # before the outcomes are looked at: whoever adds one after that tells us again
+        while self._outcomes:
+            answer, result, error = self._outcomes.popleft()
+            if answer.done():
+                continue
+            if error is None:
+                answer.set_result(result)
+            else:
+                answer.set_exception(error)
+
+    # ---- in the threads ------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (jobs := self._handed_over.get()) is not None:
+            jobs.reverse()
+            while jobs:
+                self._outcomes.append(_done(*jobs.pop()))
+                if not self._is_told:
+                    self._is_told = True
+                    self._tell()
+
+    def _tell(self) -> None:
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._give_back)
+
+
+def _done(job: Callable[[], Any], answer: asyncio.Future[Any]) -> _Outcome:
+    """Nothing holds the job after it, which may be all that keeps a codec's memory."""
+    if answer.cancelled():
+        return answer, None, None
+    try:
+        return answer, job(), None
+    except BaseException as error:
+        return answer, None, error

@@ -1,0 +1,55 @@
+"""Frames out of a stream of bytes, however it is split."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from realtime_tts.errors import WireError
+from realtime_tts.workers import frames
+
+MESSAGES = [
+    frames.Audio("r", 0, payload=bytes(range(256)) * 3),
+    frames.Done("r", "stop"),
+    frames.Audio("ü", 1, 2.5, 0.9, payload=b""),
+    frames.Stats(num_steps=3),
+]
+DATA = b"".join(map(frames.encode, MESSAGES))
+
+
+@given(st.lists(st.integers(0, len(DATA)), max_size=12))
+def test_any_split_gives_the_same_messages(cuts: list[int]) -> None:
+    edges = [0, *sorted(cuts), len(DATA)]
+    decoder = frames.Decoder()
+    assert [m for a, b in itertools.pairwise(edges) for m in decoder.feed(DATA[a:b])] == MESSAGES
+
+
+def test_each_message_comes_with_its_last_byte() -> None:
+    decoder, ends = frames.Decoder(), []
+    for place in range(len(DATA)):
+        ends += [(place + 1, message) for message in decoder.feed(DATA[place : place + 1])]
+    sizes = [len(frames.encode(message)) for message in MESSAGES]
+    assert ends == [(sum(sizes[: index + 1]), message) for index, message in enumerate(MESSAGES)]
+
+
+def test_a_long_frame_in_small_pieces_is_not_copied_for_each() -> None:
+    """32 MiB in pieces of 4 KiB would be 128 GiB, if it were."""
+    long = frames.encode(frames.Audio("r", 0, payload=bytes(32 * 1024 * 1024)))
+    decoder, begun = frames.Decoder(), time.process_time()
+    messages = [m for start in range(0, len(long), 4096) for m in decoder.feed(long[start : start + 4096])]
+    assert [len(m.payload) for m in messages] == [32 * 1024 * 1024]
+    assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize("start", [b"\xff\xff\xff\xff\0\0\0\x01", b"\0\0\0\x05\0\0\0\x02", b"\0\0\0\x05\0\0\0\x01\xc0"])
+def test_what_is_no_frame_is_refused_also_behind_others(start: bytes) -> None:
+    with pytest.raises(WireError):
+        frames.Decoder().feed(start)
+    decoder = frames.Decoder()
+    decoder.feed(DATA + start[:3])
+    with pytest.raises(WireError):
+        decoder.feed(start[3:])
