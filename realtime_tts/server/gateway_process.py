@@ -17,6 +17,7 @@ from realtime_tts.server.handover import Inbox
 from realtime_tts.server.host_link import HostLink, door_path
 from realtime_tts.server.host_messages import Report
 from realtime_tts.server.logs import configure_logging
+from realtime_tts.server.metrics import count_as
 from realtime_tts.server.run import Address, GatewayServer, describe, make_server, serve_at
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.watch import watch
@@ -30,6 +31,7 @@ async def run(control: int, directory: str) -> None:
     begin = link.begin
     settings = Settings(EngineConfig(**_tuples(begin.engine)), ServerConfig(**_tuples(begin.server)))
     configure_logging(settings.server.log_level, settings.server.log_format)
+    count_as(link.index)
     app = create_app(settings, EngineClient(link), link)
     doors = [Inbox(door_path(directory, "gateway", link.index))]
     if begin.metrics_port is not None:

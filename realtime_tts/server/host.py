@@ -265,7 +265,7 @@ class Host:
             else:
                 gateway.writer.transport.abort()
             await end_child(process)
-            mark_process_dead(process.pid, os.path.join(self._directory.path, "figures"))  # type: ignore[no-untyped-call]
+            mark_process_dead(gateway.index, os.path.join(self._directory.path, "figures"))  # type: ignore[no-untyped-call]
             gateway.forget()
             self._tell_soon()
 

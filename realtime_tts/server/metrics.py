@@ -1,7 +1,8 @@
 """What gateways count, for Prometheus. One `Metrics` per gateway, with its own registry.
 
 Where a host process has started several gateways, prometheus_client keeps their figures in files of a directory that
-the host has made, and any of them tells the sum.
+the host has made, and any of them tells the sum. Files go by a gateway's index: a successor counts on, so that there
+are as many files as gateways, whatever dies.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import platform
 from collections.abc import Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
@@ -53,6 +54,11 @@ _TOTALS = {
 }
 _NAMESPACE = "realtime_tts"
 _FIGURES_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"  # set by the host process, before this module is imported
+
+
+def count_as(index: int) -> None:
+    """Be one of several gateways, by its index; to be called before there is a `Metrics`."""
+    values.ValueClass = values.MultiProcessValue(process_identifier=lambda: index)  # type: ignore[no-untyped-call]
 
 
 @dataclasses.dataclass(slots=True)
