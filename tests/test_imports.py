@@ -70,6 +70,7 @@ PURE = [
     PACKAGE / "workers/frames.py",
     PACKAGE / "workers/placement.py",
     PACKAGE / "workers/policy.py",
+    PACKAGE / "workers/recovery.py",
     PACKAGE / "errors.py",
     PACKAGE / "config.py",
 ]

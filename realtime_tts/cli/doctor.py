@@ -23,6 +23,8 @@ _EPILOG = """\b
 Examples:
   realtime-tts doctor
   realtime-tts doctor --model openbmb/VoxCPM2 --devices cuda:0
+  realtime-tts doctor --url http://127.0.0.1:8000
+      Ask a server that runs how its devices are; nothing is measured.
 """
 _TEXT = "this sentence tells how fast the machine speaks."
 Report = dict[str, dict[str, str]]
@@ -31,10 +33,15 @@ Report = dict[str, dict[str, str]]
 @click.command("doctor", epilog=_EPILOG)
 @click.option("--model", help="The model to look at and to measure.  [default: starter-voice]")
 @click.option("--devices", help="The device to measure.  [default: auto]")
+@click.option("--url", help="Of a server that runs: say how it and its devices are, and no more.")
 @click.option("--measure/--no-measure", default=True, help="Load the model and measure how fast it speaks.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(model: str | None, devices: str | None, measure: bool, as_json: bool) -> None:
+def command(model: str | None, devices: str | None, url: str | None, measure: bool, as_json: bool) -> None:
     """Say what this machine gives: device, torch build, model, limits, optional packages, and how fast it speaks."""
+    if url is not None:
+        answer: Report = {"Server": running(url)}
+        click.echo(json.dumps(answer, indent=2)) if as_json else print_report(answer)
+        return
     from realtime_tts.cli.options import read_settings
 
     settings = read_settings({"model": model, "devices": devices}, None)
@@ -63,6 +70,24 @@ def print_report(report: Report) -> None:
         width = max(map(len, rows))
         for name, value in rows.items():
             click.echo(f"  {name:<{width}}  {value}")
+
+
+def running(url: str) -> dict[str, str]:
+    """How a server is.
+
+    Raises:
+        RealtimeTTSError: it cannot be reached, or cannot speak now.
+    """
+    from realtime_tts.cli.remote import get_json
+
+    ready = get_json(url, "/readyz", None)
+    rows = {
+        "status": f"{ready['status']}, {ready['sessions']} sessions, packets {ready['late_ms']} ms late",
+        "workers": f"{ready['workers']} of {len(ready['devices'])} take new contexts",
+    }
+    for device in ready["devices"]:
+        rows[device["worker"]] = f"{device['device'] or 'no device yet'}: {device['state']}, {device['losses']} lost"
+    return rows
 
 
 def machine() -> dict[str, str]:

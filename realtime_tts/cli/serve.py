@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ Examples:
       For other machines, which then need the key.
 
 Each setting is also an environment variable (--log-level: REALTIME_TTS_LOG_LEVEL) and an entry of the file that
---config names. Stop with Ctrl-C: speech that is under way may end; press it twice to stop at once.
+--config names. Stop with Ctrl-C: speech that is under way may end; press it twice to stop at once. SIGHUP replaces
+the workers, one after the other, each when its contexts have ended.
 """
 
 
@@ -67,6 +69,7 @@ def command(config_path: Path | None, **flags: Any) -> None:
 
     async def run() -> None:
         workers = make_workers(settings.engine)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, workers.replace_all)
         if count.number > 1:
             server = dataclasses.replace(settings.server, gateways=count.number)
             resolved = dataclasses.replace(settings, server=server)

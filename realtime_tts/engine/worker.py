@@ -1,8 +1,10 @@
 """The worker process of one device: ``python -m realtime_tts.engine.worker --model … --device … --socket PATH``.
 
 The main thread does socket I/O in asyncio; one thread runs the engine; one encodes voices and reads adapters. At PATH
-listens the supervisor, which is told how the worker is; clients come to a socket beside it. Exit status: 0 after a
-drain or when the supervisor goes away, 1 if the engine failed, 3 if it could not start (the reason was sent before).
+listens the supervisor, which is told how the worker is; clients come to a socket beside it. SIGTERM has it leave: it
+tells all that it wants no new contexts, and ends when those that it has are closed; a second one, when what runs has
+ended. Exit status: 0 after that or when the supervisor goes away, 1 if the engine failed, 3 if it could not start (the
+reason was sent before).
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ from realtime_tts.workers.watch import watch
 logger = logging.getLogger("realtime_tts.engine.worker")
 
 HEARTBEAT_S = 0.5
+_LEAVE_AFTER_S = 1.0  # by then every client knows that no new contexts are wanted
 _MAX_UNSENT_STATS_BYTES = 64 * 1024  # to a supervisor that was stopped
 
 
@@ -69,6 +72,7 @@ class Worker:
         self._outbox_lock = threading.Lock()
         self._finished = asyncio.Event()
         self._stopping = False
+        self._leaves_s: float | None = None  # when it may end
         self._failure: BaseException | None = None
         self._encodings: dict[str, asyncio.Task[None]] = {}  # by voice id
         self._readings: dict[str, asyncio.Task[None]] = {}  # of adapters, by name
@@ -84,7 +88,7 @@ class Worker:
         await self.reception.listen(clients_path)
         self.writer.write(frames.encode(self._ready))
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self.post, frames.Drain())
+            self._loop.add_signal_handler(number, self.leave)
         self._thread.start()
         parts = {"receive": self._receive(reader), "beat": self._beat(), "finish": self._finished.wait()}
         tasks: list[asyncio.Task[Any]] = [watch(part, name, self._finished.set) for name, part in parts.items()]
@@ -110,6 +114,15 @@ class Worker:
         self.engine.post(message)
         self._wake.set()
 
+    def leave(self) -> None:
+        """Take no new context and end when all are closed; called again: when all that runs has ended."""
+        if self._leaves_s is not None:
+            self.post(frames.Drain())
+            return
+        self._leaves_s = time.monotonic() + _LEAVE_AFTER_S
+        self._send_stats()
+        self._loop.call_later(_LEAVE_AFTER_S, self._wake.set)
+
     # ---- engine thread -------------------------------------------------------------------------------------------
 
     def _run_engine(self) -> None:
@@ -121,7 +134,7 @@ class Worker:
                 self._heap.keep(time.monotonic())  # between two steps, when none of them has scratch
                 if has_worked:
                     continue
-                if self.engine.is_draining and self.engine.is_idle:
+                if self.engine.is_idle and (self.engine.is_draining or self._may_leave):
                     break
                 idle_s = self.engine.idle_s()
                 self._wake.wait(GIVE_BACK_EVERY_S if idle_s is None else min(idle_s, GIVE_BACK_EVERY_S))
@@ -130,6 +143,12 @@ class Worker:
             self._failure = error
         with contextlib.suppress(RuntimeError):  # the loop may be gone already
             self._loop.call_soon_threadsafe(self._finished.set)
+
+    @property
+    def _may_leave(self) -> bool:
+        if self._leaves_s is None or time.monotonic() < self._leaves_s:
+            return False
+        return not (self.engine.scheduler.num_contexts or self._encodings or self._readings)
 
     def emit(self, message: frames.Message) -> None:
         """From the engine's thread: hand a message to the socket without waiting. One wake-up serves a whole step."""
@@ -213,7 +232,12 @@ class Worker:
             await asyncio.sleep(HEARTBEAT_S)
 
     def _send_stats(self) -> None:
-        stats = dataclasses.replace(self.engine.stats(), rss_bytes=resident_bytes(), kept_bytes=self._heap.kept_bytes)
+        stats = dataclasses.replace(
+            self.engine.stats(),
+            leaving=self._leaves_s is not None,
+            rss_bytes=resident_bytes(),
+            kept_bytes=self._heap.kept_bytes,
+        )
         if self._has_room.is_set():
             self.reception.beat(stats)
         else:  # it stands still for want of a reader, which is no fault of its own

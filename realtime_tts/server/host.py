@@ -383,6 +383,7 @@ class Host:
                 [Charge(*owner, num_chars) for owner, num_chars in charges.items()],
                 self.workers.num_restarts,
                 self.workers.totals,
+                self.workers.devices,
             )
         )
 

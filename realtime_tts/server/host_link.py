@@ -29,6 +29,7 @@ from realtime_tts.server.host_messages import (
 )
 from realtime_tts.server.neighbours import Neighbours, owner_of
 from realtime_tts.workers.pool import COUNTED
+from realtime_tts.workers.recovery import DeviceReport
 
 _READ_BYTES = 256 * 1024
 _LOOK_EVERY_S = 0.02  # whether there is something to report
@@ -61,6 +62,7 @@ class HostLink(Neighbours):
         self.index, self.others = begin.index, Holdings()
         self.names = begin.worker_names
         self.num_restarts, self.totals = 0, dict.fromkeys(COUNTED, 0)
+        self.devices: list[DeviceReport] = []
         self.on_ready: Callable[[str, str], None] = lambda name, path: None
         self.on_lost: Callable[[str, RealtimeTTSError | None], None] = lambda name, error: None
         self.on_failed: Callable[[str], None] = lambda name: None
@@ -163,7 +165,7 @@ class HostLink(Neighbours):
                 self.on_lost(message.name, None)
         elif isinstance(message, Others):
             self.others, self.num_restarts = message.holdings, message.num_restarts
-            self.totals = dict(message.totals)
+            self.totals, self.devices = dict(message.totals), message.devices
             for charge in message.charges:
                 self.on_charge(charge)
         elif isinstance(message, VoicesChanged):

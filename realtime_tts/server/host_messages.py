@@ -9,6 +9,7 @@ from typing import Any
 import msgpack
 
 from realtime_tts.errors import WireError
+from realtime_tts.workers.recovery import DeviceReport, DeviceState
 
 _MAX_BYTES = 16 * 1024 * 1024
 
@@ -74,12 +75,14 @@ class WorkerLost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Others:
-    """What all other gateways hold and have used, and the engine's counters; told when it changes."""
+    """What all other gateways hold and have used, the engine's counters, and how the devices are; told when it
+    changes."""
 
     holdings: Holdings
     charges: list[Charge]
     num_restarts: int
     totals: dict[str, int]
+    devices: list[DeviceReport]
 
 
 # ---- gateway → host ----------------------------------------------------------------------------------------------
@@ -165,5 +168,7 @@ def _message(name: str, fields: dict[str, Any]) -> Message:
             *(Counter(fields["holdings"][field.name]) for field in dataclasses.fields(Holdings))
         )
         fields["charges"] = [Charge(**charge) for charge in fields["charges"]]
+    if "devices" in fields:
+        fields["devices"] = [DeviceReport(**{**raw, "state": DeviceState(raw["state"])}) for raw in fields["devices"]]
     message: Message = _TYPES[name](**fields)
     return message

@@ -166,6 +166,10 @@ async def readyz(request: Request) -> Readiness:
     return Readiness(
         status="busy" if gateway.lateness.pace is Pace.LATE else "ready",
         workers=gateway.engine.num_ready,
+        devices=[
+            schemas.Device(worker=each.worker, device=each.device, state=each.state.value, losses=each.losses)
+            for each in gateway.engine.devices
+        ],
         sessions=gateway.num_sessions,
         late_ms=round(1000 * gateway.lateness.typical_s, 1),
     )

@@ -22,6 +22,7 @@ from realtime_tts import __version__
 from realtime_tts.session import messages
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
+from realtime_tts.workers.recovery import DeviceState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _TTFA_BUCKETS_S = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0)
@@ -177,6 +178,7 @@ class _EngineFigures(Collector):
         for kind, name in _FAULTS.items():
             faults.add_metric([kind], engine.totals[name])
         yield faults
+        yield from _device_figures(engine)
         slowest = max((stat.step_ms for stat in stats), default=0.0)
         yield _gauge("engine_step_ms", "Mean duration of a step, the slowest worker's", slowest)
         for name in _ENGINE_GAUGES:
@@ -186,6 +188,32 @@ class _EngineFigures(Collector):
             "What runs here; model and device once a worker is ready",
             _build_labels(engine.ready),
         )
+
+
+def _device_figures(engine: EngineClient) -> Iterator[Metric]:
+    states = GaugeMetricFamily(
+        f"{_NAMESPACE}_engine_device_state", "1 for the state that a device is in", labels=["worker", "device", "state"]
+    )
+    losses = CounterMetricFamily(
+        f"{_NAMESPACE}_engine_device_losses", "Workers of a device that were lost", labels=["worker", "device"]
+    )
+    for report in engine.devices:
+        for state in DeviceState:
+            states.add_metric([report.worker, report.device, state.value], float(report.state is state))
+        losses.add_metric([report.worker, report.device], report.losses)
+    yield from (states, losses)
+    working = GaugeMetricFamily(
+        f"{_NAMESPACE}_engine_device_contexts", "Contexts that have work at a worker", labels=["worker"]
+    )
+    streams = GaugeMetricFamily(
+        f"{_NAMESPACE}_engine_device_streams",
+        "Streams that a worker can carry in real time; 0: it takes no new contexts",
+        labels=["worker"],
+    )
+    for name, (num_working, num_streams) in engine.loads.items():
+        working.add_metric([name], num_working)
+        streams.add_metric([name], num_streams)
+    yield from (working, streams)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

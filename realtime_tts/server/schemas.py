@@ -19,9 +19,20 @@ class Health(_Body):
     version: str
 
 
+class Device(_Body):
+    worker: str = Field(description="name of its engine worker")
+    device: str = Field(description="as the worker calls it; empty until one has been ready")
+    state: Literal["starting", "serving", "leaving", "restarting", "recovering", "failed"] = Field(
+        description="serving; starting, its first worker; leaving, to be replaced when its contexts are closed; "
+        "restarting, a worker was lost; recovering, ready but not trusted yet; failed, again and again"
+    )
+    losses: int = Field(description="workers lost since the start")
+
+
 class Readiness(_Body):
     status: Literal["ready", "busy"] = Field(description="busy: nobody new may speak now, since the gateway is late")
-    workers: int = Field(description="engine workers that take requests")
+    workers: int = Field(description="engine workers that take new contexts")
+    devices: list[Device] = Field(description="how each worker's device is")
     sessions: int = Field(description="sessions alive, those waiting for their client included")
     late_ms: float = Field(description="how late a packet leaves that is due, typically")
 

@@ -25,6 +25,7 @@ from realtime_tts.workers.adapters import AdapterLoads
 from realtime_tts.workers.link import WorkerLink
 from realtime_tts.workers.placement import place
 from realtime_tts.workers.pool import WorkerPool, Workers
+from realtime_tts.workers.recovery import DeviceReport
 from realtime_tts.workers.stream import RequestStream
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 from realtime_tts.workers.worker_view import WorkerView
@@ -38,7 +39,7 @@ class EngineState(enum.Enum):
     """STARTING → READY ⇄ DOWN → DRAINING → CLOSED."""
 
     STARTING = "starting"
-    READY = "ready"  # at least one worker takes requests
+    READY = "ready"  # at least one worker takes contexts
     DOWN = "down"  # none does; they are being respawned
     DRAINING = "draining"
     CLOSED = "closed"
@@ -106,7 +107,8 @@ class EngineClient:
 
     @property
     def num_ready(self) -> int:
-        return sum(worker.ready is not None for worker in self._workers)
+        """Workers that take new contexts."""
+        return sum(worker.takes_contexts for worker in self._workers)
 
     @property
     def num_streams(self) -> int:
@@ -127,6 +129,16 @@ class EngineClient:
     def totals(self) -> dict[str, int]:
         """By the names in `pool.COUNTED`, over all workers, lost ones included."""
         return self.keeper.totals
+
+    @property
+    def devices(self) -> list[DeviceReport]:
+        """How each worker's device is."""
+        return self.keeper.devices
+
+    @property
+    def loads(self) -> dict[str, tuple[int, int]]:
+        """By worker: contexts that have work there, of all clients, and how many it can carry in real time."""
+        return {worker.name: (worker.num_working, worker.num_streams) for worker in self._workers}
 
     @property
     def stats(self) -> list[frames.Stats]:
@@ -171,7 +183,7 @@ class EngineClient:
     def _ready_workers(self) -> list[WorkerView]:
         if self.state in (EngineState.DRAINING, EngineState.CLOSED):
             raise Draining("the engine is shutting down")
-        ready = [worker for worker in self._workers if worker.ready is not None]
+        ready = [worker for worker in self._workers if worker.takes_contexts]
         if not ready:
             raise EngineLost("no engine worker is ready")
         return ready
@@ -280,6 +292,7 @@ class EngineClient:
                 stream.put(message)
         elif isinstance(message, (frames.Stats, frames.Load, frames.Prefixes)):
             worker.note(message, asyncio.get_running_loop().time())
+            self._settle()
         elif isinstance(message, (frames.AdapterAdded, frames.AdapterFailed)):
             self._adapters.take(worker.name, message)
         elif isinstance(message, frames.VoiceEncoded):
@@ -336,8 +349,7 @@ class EngineClient:
         self._adapters.worker_ready(worker.name, worker.send)
         if self._started is not None and not self._started.done():
             self._started.set_result(None)
-        if self.state in (EngineState.STARTING, EngineState.DOWN):
-            self.state = EngineState.READY
+        self._settle()
 
     def _worker_lost(self, worker: WorkerView) -> None:
         worker.forget()
@@ -350,8 +362,15 @@ class EngineClient:
         for voice_id in list(worker.encodings):
             self._answer(worker, voice_id, lost)
         self._adapters.worker_lost(worker.name)
-        if self.state is EngineState.READY and self.num_ready == 0:
-            self.state = EngineState.DOWN
+        self._settle()
+
+    def _settle(self) -> None:
+        """Whether anybody takes contexts may have changed."""
+        if self.state in (EngineState.STARTING, EngineState.READY, EngineState.DOWN):
+            if self.num_ready:
+                self.state = EngineState.READY
+            elif self.state is EngineState.READY:
+                self.state = EngineState.DOWN
 
     def _worker_ended(self, name: str, error: RealtimeTTSError | None) -> None:
         """Its process is gone. Give up starting once that is so of every worker, and none has been ready."""

@@ -312,6 +312,7 @@ class Stats(Message):
     babbles: int = 0
     skips: int = 0
     repeats: int = 0
+    leaving: bool = False  # it ends once the contexts that it has are closed, and wants no new ones
     rss_bytes: int = 0
     kept_bytes: int = 0  # anonymous memory right after what was free had been given back; 0: nobody can tell
 

@@ -1,16 +1,23 @@
-"""The worker processes of one host, each under its supervisor: who can be reached, and where."""
+"""The worker processes of one host, each under its supervisor: who can be reached, and where.
+
+A device whose worker was lost again and again is not told of when its next one is ready, until that has stayed so for a
+while (`recovery`), unless there is no other.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.workers import frames
+from realtime_tts.workers.recovery import DeviceReport, DeviceState, Recovery
 from realtime_tts.workers.socket_directory import clear_leftovers
 from realtime_tts.workers.supervisor import Supervisor, SupervisorConfig, WorkerSpec
+from realtime_tts.workers.watch import watch
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +41,7 @@ class Workers(Protocol):
         names: of all workers, whether they live or not.
         num_restarts: respawns since the start, those that failed included; never falls.
         totals: by the names in `COUNTED`, over all workers, lost ones included, as far as they have told.
+        devices: how each is.
         on_ready: called with a name and the socket at which that worker takes clients.
         on_lost: that worker is gone; why it could not be started, if so.
         on_failed: one is not supervised any more, by a fault of ours.
@@ -50,6 +58,9 @@ class Workers(Protocol):
     @property
     def totals(self) -> dict[str, int]: ...
 
+    @property
+    def devices(self) -> list[DeviceReport]: ...
+
     async def start(self) -> None:
         """Begin; what becomes of the workers is told by the callbacks."""
         ...
@@ -57,6 +68,24 @@ class Workers(Protocol):
     async def stop(self, drain_s: float) -> None:
         """Let what runs end within so many seconds, then end the workers that are ours."""
         ...
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class _Device:
+    """A supervisor and what is made of its workers' lives.
+
+    num_lost: after they were ready, or instead of that. name: of the device. is_told: the worker is ready, and clients
+    know. trusting: when they will. has_failed: the last one never was ready. came_back: set when one is ready.
+    """
+
+    supervisor: Supervisor
+    recovery: Recovery = dataclasses.field(default_factory=Recovery)
+    num_lost: int = 0
+    name: str = ""
+    is_told: bool = False
+    has_failed: bool = False
+    trusting: asyncio.TimerHandle | None = None
+    came_back: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
 
 
 class WorkerPool:
@@ -72,20 +101,25 @@ class WorkerPool:
         self.on_ready: Callable[[str, str], None] = lambda name, path: None
         self.on_lost: Callable[[str, RealtimeTTSError | None], None] = lambda name, error: None
         self.on_failed: Callable[[str], None] = lambda name: None
-        self._were_lost: set[str] = set()
+        self._replacing: asyncio.Task[None] | None = None
         self._counted: dict[str, frames.Stats] = {}  # in the totals already, of each worker that lives
-        self.supervisors = [self._supervisor(spec, config or SupervisorConfig()) for spec in specs]
+        self._devices = [self._device(spec, config or SupervisorConfig()) for spec in specs]
 
-    def _supervisor(self, spec: WorkerSpec, config: SupervisorConfig) -> Supervisor:
+    def _device(self, spec: WorkerSpec, config: SupervisorConfig) -> _Device:
         supervisor = Supervisor(
             spec,
             config,
             on_stats=lambda stats: self._count(spec.name, stats),
-            on_ready=lambda: self.on_ready(spec.name, supervisor.clients_path),
-            on_lost=lambda: self._lost(supervisor),
+            on_ready=lambda: self._ready(device),
+            on_lost=lambda: self._lost(device),
             on_failed=lambda: self.on_failed(spec.name),
         )
-        return supervisor
+        device = _Device(supervisor)
+        return device
+
+    @property
+    def supervisors(self) -> list[Supervisor]:
+        return [device.supervisor for device in self._devices]
 
     @property
     def num_restarts(self) -> int:
@@ -94,7 +128,15 @@ class WorkerPool:
     @property
     def all_have_failed(self) -> bool:
         """Each worker has been lost, at least once."""
-        return len(self._were_lost) == len(self.names)
+        return all(device.num_lost for device in self._devices)
+
+    @property
+    def devices(self) -> list[DeviceReport]:
+        now = asyncio.get_running_loop().time()
+        return [
+            DeviceReport(device.supervisor.spec.name, device.name, _state(device, now), device.num_lost)
+            for device in self._devices
+        ]
 
     async def start(self) -> None:
         """Clear away what killed gateways have left, then spawn every worker."""
@@ -106,6 +148,11 @@ class WorkerPool:
             supervisor.start()
 
     async def stop(self, drain_s: float) -> None:
+        if self._replacing is not None:
+            self._replacing.cancel()
+            await asyncio.wait([self._replacing])
+        for device in self._devices:
+            _distrust(device)
         await asyncio.gather(*(supervisor.stop(drain_s) for supervisor in self.supervisors))
 
     def _count(self, name: str, stats: frames.Stats) -> None:
@@ -114,7 +161,77 @@ class WorkerPool:
             self.totals[field] += getattr(stats, field) - getattr(counted, field)
         self._counted[name] = stats
 
-    def _lost(self, supervisor: Supervisor) -> None:
+    def replace_all(self) -> None:
+        """Begin to replace the workers, one after the other: each ends when its contexts are closed, and the next one's
+        turn comes when its successor is ready. Once that is under way, nothing happens."""
+        if self._replacing is None or self._replacing.done():
+            self._replacing = watch(self._replace_all(), "replace workers", lambda: None)
+
+    async def _replace_all(self) -> None:
+        for device in self._devices:
+            supervisor = device.supervisor
+            if supervisor.ready is None:
+                continue  # it gets a new one anyway
+            logger.info("worker %s is being replaced", supervisor.spec.name)
+            device.came_back.clear()
+            supervisor.leave()
+            await device.came_back.wait()
+        logger.info("all workers have been replaced")
+
+    # ---- what becomes of them ------------------------------------------------------------------------------------
+
+    def _ready(self, device: _Device) -> None:
+        loop = asyncio.get_running_loop()
+        assert device.supervisor.ready is not None
+        device.name = device.supervisor.ready.device
+        device.has_failed = False
+        device.came_back.set()
+        wait_s = device.recovery.trusted_after_s(loop.time())
+        if wait_s and any(other.is_told for other in self._devices):
+            logger.warning("worker %s must stay ready for %.0f s first", device.supervisor.spec.name, wait_s)
+            device.trusting = loop.call_later(wait_s, self._tell, device)
+        else:
+            self._tell(device)
+
+    def _tell(self, device: _Device) -> None:
+        _distrust(device)
+        device.is_told = True
+        self.on_ready(device.supervisor.spec.name, device.supervisor.clients_path)
+
+    def _lost(self, device: _Device) -> None:
+        supervisor = device.supervisor
         self._counted.pop(supervisor.spec.name, None)
-        self._were_lost.add(supervisor.spec.name)
+        was_ready = device.is_told or device.trusting is not None
+        _distrust(device)
+        device.is_told = False
+        device.came_back.clear()
+        if not supervisor.is_leaving:
+            device.num_lost += 1
+            device.has_failed = not was_ready
+            if was_ready:
+                device.recovery.lost(asyncio.get_running_loop().time())
         self.on_lost(supervisor.spec.name, supervisor.start_error)
+        if not any(other.is_told for other in self._devices):
+            for other in self._devices:
+                if other.trusting is not None:  # better than nobody
+                    self._tell(other)
+
+
+def _distrust(device: _Device) -> None:
+    """Clients will not be told of its worker by and by."""
+    if device.trusting is not None:
+        device.trusting.cancel()
+        device.trusting = None
+
+
+def _state(device: _Device, now: float) -> DeviceState:
+    supervisor = device.supervisor
+    if supervisor.ready is not None:
+        if supervisor.is_leaving:
+            return DeviceState.LEAVING
+        return DeviceState.SERVING if device.is_told else DeviceState.RECOVERING
+    if device.has_failed or device.recovery.is_failing(now):
+        return DeviceState.FAILED
+    if device.num_lost:
+        return DeviceState.RESTARTING
+    return DeviceState.LEAVING if supervisor.num_starts > 1 else DeviceState.STARTING

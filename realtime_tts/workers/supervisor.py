@@ -104,6 +104,7 @@ class Supervisor:
         self.num_starts = 0
         self.last_exit: int | None = None
         self.start_error: RealtimeTTSError | None = None  # why the last worker could not be started, or gave up
+        self.is_leaving = False  # the worker ends of itself, as it was asked to
         self._on_stats, self._on_ready, self._on_lost, self._on_failed = on_stats, on_ready, on_lost, on_failed
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
@@ -127,6 +128,12 @@ class Supervisor:
         self._stop_now.set()  # not a cancellation, which could cut short the reaping of the process
         await asyncio.wait([self._task])
 
+    def leave(self) -> None:
+        """Have the worker end when its contexts are closed; another one follows. Nothing happens if none is ready."""
+        if self.pid is not None and self.ready is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+
     async def _supervise(self) -> None:
         pause_s = self.config.backoff_s
         clock = asyncio.get_running_loop().time
@@ -135,6 +142,10 @@ class Supervisor:
             reason = await self._run_once()
             if self._stopping:
                 return
+            if self.is_leaving and self.last_exit in (0, -signal.SIGTERM):
+                logger.info("worker %s has left; the next one starts", self.spec.name)
+                pause_s = self.config.backoff_s
+                continue
             if clock() - started_s > _HEALTHY_AFTER_S:
                 pause_s = self.config.backoff_s
             logger.warning("worker %s ended (%s); next in %.1f s", self.spec.name, reason, pause_s)
@@ -145,7 +156,7 @@ class Supervisor:
 
     async def _run_once(self) -> str:
         """One worker from spawn to its last breath; returns what ended it. Its failures are its own: none is raised."""
-        self.start_error = None
+        self.start_error, self.is_leaving = None, False
         connected: _Connected = asyncio.get_running_loop().create_future()
         directory, server, process, failure = None, None, None, ""
 
@@ -219,6 +230,7 @@ class Supervisor:
             if message.num_steps != self._num_steps or message.running == 0:
                 self._watchdog.sign_of_life()
             self._num_steps = message.num_steps
+            self.is_leaving = message.leaving
             self._on_stats(message)
 
     async def _watch(self) -> None:
@@ -248,5 +260,5 @@ class Supervisor:
             connected.result()[1].close()
         if process is None:
             return
-        number = signal.SIGTERM if self._stopping else signal.SIGKILL
+        number = signal.SIGTERM if self._stopping or self.is_leaving else signal.SIGKILL
         self.last_exit, self.pid = await end_child(process, number, self.config.stop_s), None

@@ -79,9 +79,14 @@ class WorkerView:
         self.prefixes.clear()
 
     @property
+    def takes_contexts(self) -> bool:
+        """New ones."""
+        return self.ready is not None and not (self.stats is not None and self.stats.leaving)
+
+    @property
     def num_streams(self) -> int:
-        """As many it can speak at a time, each in real time."""
-        if self.ready is None:
+        """As many it can speak at a time, each in real time; of one that takes no new contexts none."""
+        if self.ready is None or not self.takes_contexts:
             return 0
         max_streams = max(1, self.ready.max_streams)
         learned = self.stats.real_time_streams if self.stats is not None else 0

@@ -139,18 +139,40 @@ async def test_a_worker_killed_or_stopped_in_mid_speech_is_replaced_and_speaks(
     assert isinstance(done, frames.Done)
 
 
-async def test_sigterm_drains(client: EngineClient) -> None:
+async def test_sigterm_has_a_worker_leave_when_its_contexts_are_closed(client: EngineClient) -> None:
     stream = speak(client, LONG * 3)
     await anext(stream)
-    os.kill(worker_pids(client)[0], signal.SIGTERM)
-    answers: list[frames.Message] = []
-    while not answers or isinstance(answers[-1], frames.Done):  # the signal may arrive after the first of them
-        answers.append((await collect(speak(client, "hello", f"new-{len(answers)}")))[1])
-    assert isinstance(answers[-1], frames.Failed)
-    assert answers[-1].code == "draining"
+    (pid,) = worker_pids(client)
+    os.kill(pid, signal.SIGTERM)
+    await until(lambda: client.state is EngineState.DOWN)
+    with pytest.raises(EngineLost):
+        speak(client, "hello", "new")
     _, done = await collect(stream)
     assert isinstance(done, frames.Done)
     assert done.finish_reason == "stop"
+    await asyncio.sleep(1.5)  # nothing is at work, but the context is open
+    _, done = await collect(speak(client, "hello", "more", context_id="r"))
+    assert isinstance(done, frames.Done)
+    assert worker_pids(client) == [pid]
+    client.close_context("r")
+    await until(lambda: client.state is EngineState.READY, 60)
+    assert worker_pids(client) != [pid]
+    assert [report.losses for report in client.devices] == [0]
+    _, done = await collect(speak(client, "hello", "new"))
+    assert isinstance(done, frames.Done)
+
+
+async def test_a_second_sigterm_waits_for_what_runs_alone(client: EngineClient) -> None:
+    stream = speak(client, LONG * 3)
+    await anext(stream)
+    (pid,) = worker_pids(client)
+    os.kill(pid, signal.SIGTERM)
+    await until(lambda: client.state is EngineState.DOWN)
+    os.kill(pid, signal.SIGTERM)
+    _, done = await collect(stream)
+    assert isinstance(done, frames.Done)
+    assert done.finish_reason == "stop"
+    await until(lambda: worker_pids(client) != [pid])
 
 
 async def test_a_drain_by_the_gateway_ends_the_worker_by_itself() -> None:

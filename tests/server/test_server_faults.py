@@ -271,6 +271,35 @@ async def test_other_workers_do_not_notice(make_gateway: MakeGateway) -> None:
         assert (await client.until_terminal("a"))["type"] == "context.cancelled"
 
 
+async def test_how_the_devices_are_is_told(make_gateway: MakeGateway) -> None:
+    """And admission knows of it: what may wait depends on what can be spoken."""
+    gateway = make_gateway(num_workers=2, worker={"real_time_streams": 3})
+    engine = gateway.gateway.engine
+    wait_until(lambda: engine.num_streams == 6)
+
+    async def told() -> tuple[dict[str, object], str]:
+        async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as http:
+            return (await http.get("/readyz")).json(), (await http.get("/metrics")).text
+
+    async with open_stream(gateway.ws_url) as client:
+        await client.speak("b", "command crash" + ON_AND_ON)
+        failed = await client.until_terminal("b")
+        assert (failed["code"], failed["retryable"]) == ("engine_lost", True)
+    wait_until(lambda: engine.num_streams == 3)
+    ready, metrics = await told()
+    lost = next(device for device in ready["devices"] if device["losses"])  # type: ignore[attr-defined]
+    assert (lost["device"], lost["losses"]) == ("cpu", 1)
+    labels = f'device="cpu",state="serving",worker="{lost["worker"]}"'
+    assert f'realtime_tts_engine_device_losses_total{{device="cpu",worker="{lost["worker"]}"}} 1.0' in metrics
+    if lost["state"] == "restarting":  # it may be back by now
+        assert ready["workers"] == 1
+    wait_until(lambda: engine.num_streams == 6)
+    ready, metrics = await told()
+    assert [device["state"] for device in ready["devices"]] == ["serving"] * 2  # type: ignore[attr-defined]
+    assert f"realtime_tts_engine_device_state{{{labels}}} 1.0" in metrics
+    assert metrics.count("realtime_tts_engine_device_streams{") == 2
+
+
 async def test_a_failed_request_fails_its_context_alone(gateway: GatewayHarness) -> None:
     async with open_stream(gateway.ws_url) as client:
         await client.speak("bad", "command fail. ")

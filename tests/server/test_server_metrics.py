@@ -19,6 +19,7 @@ from realtime_tts.session.messages import (
 )
 from realtime_tts.workers import frames
 from realtime_tts.workers.pool import COUNTED
+from realtime_tts.workers.recovery import DeviceReport
 
 
 @pytest.fixture
@@ -46,6 +47,8 @@ class Workers:
 
     def __init__(self) -> None:
         self.stats: list[frames.Stats] = []
+        self.devices: list[DeviceReport] = []
+        self.loads: dict[str, tuple[int, int]] = {}
         self.totals = dict.fromkeys(COUNTED, 0)
 
 

@@ -165,6 +165,7 @@ class FakeWorker:
         self.num_steps = self.num_speaking = self.num_parked = 0
         self.num_extensions = self.num_text_waits = 0  # of requests that have ended
         self.draining = asyncio.Event()
+        self.leaving = False
 
     def send(self, message: frames.Message) -> None:
         self.reception.send([message])
@@ -183,6 +184,7 @@ class FakeWorker:
             awaiting_text=awaiting_text,
             extensions=self.num_extensions,
             text_waits=self.num_text_waits,
+            leaving=self.leaving,
         )
         self.writer.write(frames.encode(stats))
         self.reception.beat(stats)
@@ -414,7 +416,7 @@ def ready(options: argparse.Namespace) -> frames.Ready:
 
 async def serve(options: argparse.Namespace) -> None:
     reader, writer = await asyncio.open_unix_connection(options.socket)
-    if options.fail_start:
+    if options.fail_start or (options.fail_when and os.path.exists(options.fail_when)):  # noqa: ASYNC240
         writer.write(frames.encode(frames.Failed("", "checkpoint_error", "asked to fail at start")))
         await writer.drain()
         sys.exit(3)
@@ -426,8 +428,17 @@ async def serve(options: argparse.Namespace) -> None:
     beat = asyncio.create_task(heartbeat(worker))
     listen = asyncio.create_task(obey(reader, worker))
     drained = asyncio.create_task(finish_all(worker))
-    await asyncio.wait([listen, drained], return_when=asyncio.FIRST_COMPLETED)
-    for task in (beat, listen, drained, *(task for _, task in worker.requests.values()), *worker.encodings.values()):
+    left = asyncio.create_task(leave(worker))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, begin_to_leave, worker)
+    await asyncio.wait([listen, drained, left], return_when=asyncio.FIRST_COMPLETED)
+    for task in (
+        beat,
+        listen,
+        drained,
+        left,
+        *(task for _, task in worker.requests.values()),
+        *worker.encodings.values(),
+    ):
         task.cancel()
     await worker.reception.close()
     with contextlib.suppress(ConnectionError):
@@ -440,6 +451,20 @@ async def obey(reader: asyncio.StreamReader, worker: FakeWorker) -> None:
     """Whatever the supervisor says is to drain."""
     while await reader.read(65536):
         worker.draining.set()
+
+
+def begin_to_leave(worker: FakeWorker) -> None:
+    worker.leaving = True
+    worker.send_stats()
+
+
+async def leave(worker: FakeWorker) -> None:
+    """End when there are no contexts, and all clients have heard that no new ones are wanted."""
+    while not worker.leaving:
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(0.5)
+    while worker.contexts:
+        await asyncio.sleep(0.05)
 
 
 async def finish_all(worker: FakeWorker) -> None:
@@ -469,6 +494,7 @@ def main() -> None:
     parser.add_argument("--real-time-streams", type=int, default=0)
     parser.add_argument("--prefix-positions", type=int, default=0, help="of each voice and manner, kept for ever")
     parser.add_argument("--fail-start", action="store_true")
+    parser.add_argument("--fail-when", help="fail to start while this file exists")
     parser.add_argument("--takes-instructions", action="store_true")
     asyncio.run(serve(parser.parse_args()))
 

@@ -17,6 +17,7 @@ from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.pool import COUNTED
 from realtime_tts.workers.reception import Reception
+from realtime_tts.workers.recovery import DeviceReport
 
 MakeGuest = Callable[[EngineClient], Awaitable[EngineClient]]
 
@@ -27,6 +28,7 @@ class SharedWorkers:
     def __init__(self, owner: EngineClient) -> None:
         self._owner = owner
         self.names = [worker.name for worker in owner._workers]
+        self.devices: list[DeviceReport] = []
         self.totals, self.num_restarts = dict.fromkeys(COUNTED, 0), 0
         self.on_ready = self.on_lost = self.on_failed = lambda *news: None
 
