@@ -210,10 +210,17 @@ def _device_figures(engine: EngineClient) -> Iterator[Metric]:
         "Streams that a worker can carry in real time; 0: it takes no new contexts",
         labels=["worker"],
     )
-    for name, (num_working, num_streams) in engine.loads.items():
-        working.add_metric([name], num_working)
-        streams.add_metric([name], num_streams)
-    yield from (working, streams)
+    cost = GaugeMetricFamily(
+        f"{_NAMESPACE}_engine_step_cost_ms",
+        "How long a step takes, as a worker has learned: always, for each stream, for each position of a prefill",
+        labels=["worker", "part"],
+    )
+    for load in engine.loads:
+        working.add_metric([load.worker], load.num_working)
+        streams.add_metric([load.worker], load.num_streams)
+        for part in ("fixed", "stream", "position") if load.stats is not None else ():
+            cost.add_metric([load.worker, part], getattr(load.stats, f"{part}_ms"))
+    yield from (working, streams, cost)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import enum
 import logging
 from collections.abc import Callable, Sequence
@@ -43,6 +44,17 @@ class EngineState(enum.Enum):
     DOWN = "down"  # none does; they are being respawned
     DRAINING = "draining"
     CLOSED = "closed"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerLoad:
+    """num_working: contexts that have work there, of all clients. num_streams: as many it can carry in real time; 0: it
+    takes no new contexts. stats: its latest heartbeat."""
+
+    worker: str
+    num_working: int
+    num_streams: int
+    stats: frames.Stats | None
 
 
 class EngineClient:
@@ -136,9 +148,10 @@ class EngineClient:
         return self.keeper.devices
 
     @property
-    def loads(self) -> dict[str, tuple[int, int]]:
-        """By worker: contexts that have work there, of all clients, and how many it can carry in real time."""
-        return {worker.name: (worker.num_working, worker.num_streams) for worker in self._workers}
+    def loads(self) -> list[WorkerLoad]:
+        return [
+            WorkerLoad(worker.name, worker.num_working, worker.num_streams, worker.stats) for worker in self._workers
+        ]
 
     @property
     def stats(self) -> list[frames.Stats]:

@@ -482,6 +482,17 @@ def test_a_new_key_opens_the_server_through_its_hash(tmp_path: Path) -> None:
     assert run("keys", "create", "--name", "two\nlines").exit_code == 2
 
 
+def test_doctor_asks_a_server_how_its_devices_are(server: GatewayHarness) -> None:
+    result = run("doctor", "--url", server.url, "--json")
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["Server"]
+    assert rows["workers"] == "1 of 1 take new contexts"
+    assert "cpu: serving, 0 lost" in rows.values()
+    assert "take new contexts" in run("doctor", "--url", server.url).stdout
+    nobody = run("doctor", "--url", "http://127.0.0.1:9")
+    assert nobody.exit_code != 0
+
+
 def test_doctor_explains_this_machine() -> None:
     result = run("doctor", "--no-measure", "--json")
     assert result.exit_code == 0, result.output

@@ -18,6 +18,7 @@ from realtime_tts.session.messages import (
     ContextStarted,
 )
 from realtime_tts.workers import frames
+from realtime_tts.workers.client import WorkerLoad
 from realtime_tts.workers.pool import COUNTED
 from realtime_tts.workers.recovery import DeviceReport
 
@@ -48,7 +49,7 @@ class Workers:
     def __init__(self) -> None:
         self.stats: list[frames.Stats] = []
         self.devices: list[DeviceReport] = []
-        self.loads: dict[str, tuple[int, int]] = {}
+        self.loads: list[WorkerLoad] = []
         self.totals = dict.fromkeys(COUNTED, 0)
 
 
