@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 _CUDA_MEMORY_SHARE = 0.7  # of what is free after loading; the rest is for activations
 _CUDA_POSITIONS_PER_STREAM, _CPU_POSITIONS_PER_STREAM = 2048, 1024
+_CUDA_MAX_STREAMS, _CPU_MAX_STREAMS = 1024, 16
+_CUDA_LEAST_POSITIONS = 1024  # of a stream: where memory is short there are fewer streams, not shorter ones
+_CUDA_FULL_STREAMS = 128  # on an H200 a step takes 0.20 ms for each of so many, and 0.19 for each of twice as many
 _WARM_UP_TEXT = "Hello there."
 
 
@@ -87,16 +90,18 @@ def choose_config(
     """
     config = loaded.config
     is_cpu = device.type == "cpu"
-    max_streams = options.max_streams or (16 if is_cpu else 256)
-    num_blocks = options.num_blocks or 0
-    if not num_blocks:
-        per_stream = min(config.max_length, _CPU_POSITIONS_PER_STREAM if is_cpu else _CUDA_POSITIONS_PER_STREAM)
-        num_blocks = max_streams * -(-per_stream // block_size)
-        if not is_cpu:
-            values = config.num_kv_layers * 2 * block_size * config.num_kv_heads * config.head_dim
-            free_bytes, _ = torch.cuda.mem_get_info(device)
-            block_bytes = values * loaded.model.dtype.itemsize
-            num_blocks = min(num_blocks, int(_CUDA_MEMORY_SHARE * free_bytes / block_bytes))
+    if is_cpu:
+        max_streams = options.max_streams or _CPU_MAX_STREAMS
+        usual = max_streams * -(-min(config.max_length, _CPU_POSITIONS_PER_STREAM) // block_size)
+        num_blocks = options.num_blocks or usual
+    else:
+        values = config.num_kv_layers * 2 * block_size * config.num_kv_heads * config.head_dim
+        free_bytes, _ = torch.cuda.mem_get_info(device)
+        room = int(_CUDA_MEMORY_SHARE * free_bytes / (values * loaded.model.dtype.itemsize))
+        least = -(-min(config.max_length, _CUDA_LEAST_POSITIONS) // block_size)
+        max_streams = options.max_streams or max(1, min(_CUDA_MAX_STREAMS, (options.num_blocks or room) // least))
+        usual = max_streams * -(-min(config.max_length, _CUDA_POSITIONS_PER_STREAM) // block_size)
+        num_blocks = options.num_blocks or min(usual, room)
     if num_blocks < 1:
         raise EngineStartError("no device memory is left for the KV cache")
     return SchedulerConfig(
@@ -107,6 +112,7 @@ def choose_config(
         block_size=block_size,
         min_patches=config.min_patches,
         max_load=options.max_load,
+        **({} if is_cpu else {"full_streams": _CUDA_FULL_STREAMS}),
     )
 
 

@@ -147,12 +147,12 @@ def test_two_adapters_and_none_in_one_batch_say_what_they_say_on_the_cpu(tmp_pat
     for number in range(len(TEXTS)):
         close(gpu.pcm(number), cpu.pcm(number), 3e-2)
     alone = Voices(load_model(STARTER, "cuda", torch.float32))  # without room for any
-    alone.say(0)
+    gpu.engine.post(frames.CloseContext("s0"))  # else it goes on from what was said
     gpu.sent.clear()
-    gpu.say(0)
     for voices in (alone, gpu):
+        voices.say(0)
         voices.run()
-    assert np.array_equal(gpu.pcm(0), alone.pcm(0))  # by the graphs of those who have none
+    close(gpu.pcm(0), alone.pcm(0), 1e-3)  # by the graphs of those who have none; which products they hold is timed
 
 
 def test_plain_torch_serves_as_well(starter: LoadedModel) -> None:

@@ -451,12 +451,55 @@ def test_two_streams_on_a_slow_device_are_both_in_time() -> None:
     assert max(simulation.ttfa_s) < 0.2
 
 
+def test_a_step_is_full_of_those_who_can_wait_and_twice_as_many_are_its_end() -> None:
+    scheduler = make(StepCost(0.005, 0.0002, 0.0), max_streams=12, full_streams=3, num_blocks=200)
+    names = [f"r{number}" for number in range(9)]
+    for name in names:
+        add(scheduler, name)
+    sizes = []
+    while len(sizes) < 4:
+        plan = scheduler.schedule(0.01)
+        sizes.append((len(plan.prefill), len(plan.decode)))
+        finish(scheduler, plan, 0.01)
+    assert sizes[0] == (6, 0)  # none of them has spoken: they cannot wait, but a step has an end
+    assert sizes[1] == (3, 0)  # of those who have, none makes it longer
+    assert sizes[2:] == [(0, 3)] * 2  # leads: a few at a time
+    for name in names:
+        scheduler.playback(name, 10.0, False, 0.02)  # all have run dry
+    assert len(scheduler.schedule(0.02).decode) == 6
+
+
+def test_who_comes_next_waits_for_a_full_step_and_not_for_all() -> None:
+    """A device that has time left fills leads with it; in steps over all of them it would keep newcomers waiting."""
+    truth = (0.005, 0.0002, 0.00001)
+    first_s = []
+    for full in (32, 1 << 30):
+        scheduler = make(StepCost(*truth), num_blocks=40_000, max_streams=600, max_positions=4096, full_streams=full)
+        simulation = Simulation(scheduler, StepCost(*truth))
+        for number in range(400):
+            simulation.arrive(f"s{number}", 30, 60)
+        while len(simulation.ttfa_s) < 400:
+            simulation.step()
+        begun = len(simulation.ttfa_s)
+        for number in range(20):
+            simulation.arrive(f"late{number}", 30, 60)
+            until_s = simulation.now + 0.02
+            while simulation.now < until_s:
+                assert simulation.step()
+        while len(simulation.ttfa_s) < begun + 20:
+            simulation.step()
+        first_s.append(max(simulation.ttfa_s[begun:]))
+    assert first_s[0] < 0.04 < 0.08 < first_s[1]
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     """Any order of arrivals, more text, steps, cancels, playback and failures keeps every promise."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.scheduler = make(num_blocks=14, max_streams=3, max_positions=96, max_prefill_positions=32, max_waiting=6)
+        self.scheduler = make(
+            num_blocks=14, max_streams=3, max_positions=96, max_prefill_positions=32, max_waiting=6, full_streams=1
+        )
         self.now = 0.0
         self.count = 0
         self.accepted: set[str] = set()

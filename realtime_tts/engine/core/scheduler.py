@@ -163,7 +163,7 @@ class Scheduler:
         for request in ready:
             if request.supply.must_be_read(request.num_patches, self.config):
                 self._read_anew(request)
-        one_s, all_s = self.cost.step_s(1, 0), self.cost.step_s(len(ready), 0)
+        one_s, all_s = self.cost.step_s(1, 0), self.cost.step_s(min(len(ready), self.config.full_streams), 0)
         deadlines = {request.request_id: self._deadline_s(request, now) for request in (*ready, *parked)}
         for request_id in beyond_share(ready, self.cost.affordable_streams(self.config.patch_s)):
             deadlines[request_id] += self.config.excess_slack_s

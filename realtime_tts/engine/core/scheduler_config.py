@@ -15,6 +15,8 @@ class SchedulerConfig:
     starts again. first_audio_s: when a new request is due. unpaced_slack_s: how long a request without a playback
     clock may be passed over. max_late_s: who is later than this is served even if that makes another one late.
     excess_slack_s: how much later streams are due that a tenant has beyond its share of a device that is too slow.
+    full_streams: a step holds no more but for those who cannot wait for the next one, and never twice as many: more at
+    a time would cost each as much, and who comes next would wait for all of them.
     max_load: refuse a new context when a step over all of them would take more than this share of real time.
 
     Of a text that is still being written: a first patch is made of begin_chars, others while look_ahead_chars lie in
@@ -38,11 +40,17 @@ class SchedulerConfig:
     max_late_s: float = 1.0
     excess_slack_s: float = 5.0
     priority_step_s: float = 0.1
+    full_streams: int = 1 << 30
     max_load: float | None = None
     begin_chars: int = 8
     look_ahead_chars: int = 14
     chars_per_s: float = 15.0
     open_lead_patches: int = 2
+
+    @property
+    def max_step_streams(self) -> int:
+        """Streams that one step can hold."""
+        return min(self.max_streams, 2 * self.full_streams)
 
     @property
     def max_request_positions(self) -> int:

@@ -34,9 +34,13 @@ class StepDraft:
         Those later than `max_late_s` are always chosen, so that nobody starves. Who can wait joins where even a slow
         step is over in time.
         """
+        if self._num_streams >= self._config.max_step_streams:
+            return False
         must = self._num_streams == 0 or self._now - deadline_s > self._config.max_late_s
         slack_s = self._reach_s - self._now
         if request.status is Status.DECODE:
+            if can_wait and self._num_streams >= self._config.full_streams:
+                return False
             step_s = self._cost.cautious_s if can_wait else self._cost.step_s
             if not must and step_s(self._num_streams + 1, self._num_positions) > slack_s:
                 return False

@@ -94,8 +94,9 @@ class ModelRunner:
             model, limits.num_blocks, limits.block_size, num_slots, max_blocks, self.device, model.dtype
         )
         # Streams with another number of flow steps lie behind the padding of the others.
-        num_rows, num_streams = limits.max_prefill_positions + num_slots, 2 * num_slots
-        num_patches = num_rows + num_slots * (1 + config.num_context_patches)
+        self._step_streams = limits.max_step_streams
+        num_rows, num_streams = limits.max_prefill_positions + self._step_streams, 2 * self._step_streams
+        num_patches = num_rows + self._step_streams * (1 + config.num_context_patches)
         patch_shape = (config.patch_size, config.latent_dim)
         self.inputs = StepInputs(num_rows, num_streams, num_patches, patch_shape, num_slots, self.device)
         self.outputs = StepOutputs(num_rows, num_streams, patch_shape, config.patch_samples, self.device)
@@ -112,16 +113,16 @@ class ModelRunner:
         """
         if self.device.type != "cuda" or not self.backend.is_static:
             return 0
-        programs, num_slots = self.programs, self.state.scratch_slot
+        programs, num_streams = self.programs, self._step_streams
         # The decoder is replayed beside the others, so it has memory of its own, the products' included, which each
         # stream has for itself. Theirs is a chain of small kernels, which its many blocks would keep waiting: a graph's
         # kernels have the priority of the stream that they were captured on.
         first, last = (torch.cuda.Stream(self.device, priority=priority) for priority in (-1, 0))  # type: ignore[no-untyped-call]
         pool, own = torch.cuda.graph_pool_handle(), torch.cuda.graph_pool_handle()
         variants = dict.fromkeys((programs, self._adapted_programs))
-        parts = [(program, size, pool, first) for variant in variants for program, size in variant.sizes(num_slots)]
-        parts += [(programs.vae, size, own, last) for size in reversed(stream_sizes(num_slots))]
-        parts += [(programs.prime, size, own, last) for size in reversed(primed_sizes(num_slots))]
+        parts = [(program, size, pool, first) for variant in variants for program, size in variant.sizes(num_streams)]
+        parts += [(programs.vae, size, own, last) for size in reversed(stream_sizes(num_streams))]
+        parts += [(programs.prime, size, own, last) for size in reversed(primed_sizes(num_streams))]
         torch.cuda.synchronize(self.device)
         with self._on_device(), choosing():
             for done, (program, size, memory, stream) in enumerate(parts, 1):
