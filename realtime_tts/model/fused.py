@@ -20,6 +20,7 @@ from realtime_tts.model.kernels.attention import MAX_LOCAL_LENGTH, head_reading,
 from realtime_tts.model.kernels.cuda.build import CudaError
 from realtime_tts.model.kernels.flow import flow_tokens, guided_euler_step
 from realtime_tts.model.kernels.gated import MIN_ROWS, GatedProduct, has_gated_product
+from realtime_tts.model.kernels.patch_attention import MIN_SEQUENCES, PatchAttention
 from realtime_tts.model.kernels.products import Product
 from realtime_tts.model.kernels.rows import rms_norm, swiglu
 from realtime_tts.model.kernels.stack import FlowStack, LocalStack, PagedStack, what_is_missing
@@ -29,7 +30,7 @@ from realtime_tts.model.voxcpm import VoxCPM
 
 logger = logging.getLogger(__name__)
 
-Few = TypeVar("Few", LocalStack, PagedStack, FlowStack)
+Built = TypeVar("Built", LocalStack, PagedStack, FlowStack, PatchAttention)
 
 
 class TritonBackend:
@@ -57,12 +58,20 @@ class FusedStack:
     """A `MiniCPM` of which residual additions are part of the products, and everything else is a kernel.
 
     few: what takes a few rows through all layers at once.
+    patches: what attends within many short sequences of its length better than what is for any.
     many_rows: it is worth having SwiGLU in the product before it, where that can be.
     """
 
-    def __init__(self, stack: MiniCPM, few: LocalStack | PagedStack | None = None, *, many_rows: bool = False) -> None:
+    def __init__(
+        self,
+        stack: MiniCPM,
+        few: LocalStack | PagedStack | None = None,
+        patches: PatchAttention | None = None,
+        *,
+        many_rows: bool = False,
+    ) -> None:
         layers: list[DecoderLayer] = list(stack.layers)  # type: ignore[arg-type]
-        self._layers, self._norm, self._few = layers, stack.norm, few
+        self._layers, self._norm, self._few, self._patches = layers, stack.norm, few, patches
         self._qkv = Product([layer.self_attn.qkv_proj.weight for layer in layers])
         self._o = Product([layer.self_attn.o_proj.weight for layer in layers])
         self._gate_up = Product([layer.mlp.gate_up_proj.weight for layer in layers])
@@ -80,7 +89,11 @@ class FusedStack:
                 return self._normed(self._norm, done).view(x.shape)
         for index, layer in enumerate(self._layers):
             qkv = self._project(index, rows)
-            rows = self._finish(index, rows, _attend(attend, index, layer.self_attn, qkv, rope, x.shape))
+            if isinstance(attend, FullAttention) and not attend.causal and x.shape[-2] <= MAX_LOCAL_LENGTH:
+                heads = self._attend_locally(qkv, rope, x.shape[-2], x.shape[-2])
+            else:
+                heads = _attend(attend, index, layer.self_attn, qkv, rope, x.shape)
+            rows = self._finish(index, rows, heads)
         return self._normed(self._norm, rows).view(x.shape)
 
     def _at_once(self, rows: Tensor, shape: tuple[int, ...], rope: Rope | None, attend: Any) -> Tensor | None:
@@ -100,16 +113,23 @@ class FusedStack:
 
     def tail(self, rows: Tensor, rope: Rope | None, length: int, num_tail: int) -> Tensor:
         """As `MiniCPM.forward_tail`, flat: rows [N * length, hidden] → [N * num_tail, hidden]."""
-        for index, layer in enumerate(self._layers):
-            attention = layer.self_attn
+        for index in range(len(self._layers)):
             is_last = index == len(self._layers) - 1
             qkv = self._project(index, rows)
             num_queries = num_tail if is_last else length
-            heads = local_attention(qkv, rope, length, num_queries, attention.num_heads, attention.num_kv_heads)
+            heads = self._attend_locally(qkv, rope, length, num_queries)
             if is_last:
                 rows = rows.view(-1, length, rows.shape[1])[:, -num_tail:].reshape(-1, rows.shape[1])
             rows = self._finish(index, rows, heads)
         return self._normed(self._norm, rows)
+
+    def _attend_locally(self, qkv: Tensor, rope: Rope | None, length: int, num_queries: int) -> Tensor:
+        """Within whole short sequences, of their last positions."""
+        patches = self._patches
+        if patches is not None and patches.length == length and len(qkv) >= MIN_SEQUENCES * length:
+            return patches(qkv, rope, num_queries)
+        attention = self._layers[0].self_attn
+        return local_attention(qkv, rope, length, num_queries, attention.num_heads, attention.num_kv_heads)
 
     @property
     def is_adapting(self) -> bool:
@@ -145,8 +165,6 @@ def _attend(
 ) -> Tensor:
     """Attention from packed projections, [rows, heads * head_dim], by the kernel that fits or by `attend` itself."""
     heads, kv_heads = attention.num_heads, attention.num_kv_heads
-    if isinstance(attend, FullAttention) and not attend.causal and shape[-2] <= MAX_LOCAL_LENGTH:
-        return local_attention(qkv, rope, shape[-2], shape[-2], heads, kv_heads)
     if _is_read(attend):
         layer, meta, probe = attend.first_layer + index, attend.meta, attend.probe
         out: Tensor = attend.backend.forward_packed(qkv, rope, attend.kv, layer, meta, heads)
@@ -215,22 +233,24 @@ def fuse(model: VoxCPM) -> None:
     reasons: set[str] = set()
     for stack in (model.base_lm, model.residual_lm):
         if stack.fused is None and _fits(stack):
-            stack.fused = FusedStack(stack, _few(stack, lambda stack=stack: PagedStack(stack), reasons))
+            stack.fused = FusedStack(stack, _built(stack, lambda stack=stack: PagedStack(stack), reasons))
     encoder, dit = model.feat_encoder.encoder, flow.estimator
     if encoder.fused is None and _fits(encoder):
-        encoder.fused = FusedStack(encoder, _few(encoder, lambda: LocalStack(encoder, 1 + patch_size), reasons))
-    length = 3 + 2 * patch_size
+        few = _built(encoder, lambda: LocalStack(encoder, 1 + patch_size), reasons)
+        encoder.fused = FusedStack(encoder, few, _patches(encoder, 1 + patch_size, reasons))
+    length = num_mu + dit.separate_time + 2 * patch_size
     if flow.fused is None and _fits(dit.decoder) and length <= MAX_LOCAL_LENGTH:
-        few = _few(dit.decoder, lambda: FlowStack(dit, num_mu, patch_size), reasons)
-        flow.fused = FusedFlow(flow, FusedStack(dit.decoder, many_rows=True), few)
+        loop = _built(dit.decoder, lambda: FlowStack(dit, num_mu, patch_size), reasons)
+        many = FusedStack(dit.decoder, patches=_patches(dit.decoder, length, reasons), many_rows=True)
+        flow.fused = FusedFlow(flow, many, loop)
     if model.vae.fused is None and can_fuse(model.vae):
         model.vae.fused = FusedDecoder(model.vae, model.config.patch_size)
     if reasons:
-        logger.info("a few streams run layer by layer, as many do: %s", "; ".join(sorted(reasons)))
+        logger.info("kernels from CUDA sources are not used: %s", "; ".join(sorted(reasons)))
 
 
-def _few(stack: MiniCPM, make: Callable[[], Few], reasons: set[str]) -> Few | None:
-    """What takes few rows through a stack at once, where that can be; else why not is among the reasons."""
+def _built(stack: MiniCPM, make: Callable[[], Built], reasons: set[str]) -> Built | None:
+    """A kernel from a source in CUDA for a stack, where that can be; else why not is among the reasons."""
     missing = what_is_missing(stack)
     if missing is None:
         try:
@@ -239,6 +259,12 @@ def _few(stack: MiniCPM, make: Callable[[], Few], reasons: set[str]) -> Few | No
             missing = str(error)
     reasons.add(missing)
     return None
+
+
+def _patches(stack: MiniCPM, length: int, reasons: set[str]) -> PatchAttention | None:
+    attention, device = stack.layers[0].self_attn, stack.norm.weight.device
+    heads, kv_heads = attention.num_heads, attention.num_kv_heads
+    return _built(stack, lambda: PatchAttention(length, heads, kv_heads, device), reasons)
 
 
 def _fits(stack: MiniCPM) -> bool:

@@ -136,3 +136,12 @@ def test_the_stacks_source_compiles_for_hopper(monkeypatch: pytest.MonkeyPatch, 
     assert build.binary("stack.cu", {**shape, "LENGTH": 0}, "sm_90a")[:4] == b"\x7fELF"
     with pytest.raises(build.CudaError, match="shape"):
         build.binary("stack.cu", {**shape, "LENGTH": 17}, "sm_90a")
+
+
+def test_the_patch_attentions_source_compiles_for_hopper(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc", reason="needs NVRTC")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    shape = {"HEADS": 8, "KV_HEADS": 2}
+    assert build.binary("patch_attention.cu", {**shape, "LENGTH": 11}, "sm_90a")[:4] == b"\x7fELF"
+    with pytest.raises(build.CudaError, match="shape"):
+        build.binary("patch_attention.cu", {**shape, "LENGTH": 17}, "sm_90a")

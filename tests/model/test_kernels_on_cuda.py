@@ -27,8 +27,10 @@ from realtime_tts.model.kernels.attention import head_reading, local_attention, 
 from realtime_tts.model.kernels.flow import flow_tokens, guided_euler_step
 from realtime_tts.model.kernels.gated import GatedProduct, has_gated_product
 from realtime_tts.model.kernels.noise import patch_noise
+from realtime_tts.model.kernels.patch_attention import PatchAttention
 from realtime_tts.model.kernels.products import Product, choosing
 from realtime_tts.model.kernels.rows import rms_norm, swiglu
+from realtime_tts.model.kernels.stack import missing_on
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda_context")]
 
@@ -118,6 +120,20 @@ def test_the_gated_product(rows: int, hidden: int, size: int) -> None:
     check(lambda: GatedProduct(weight)(x), F.silu(gate) * up, dtype)
 
 
+def local_expected(
+    qkv: Tensor, rope: tuple[Tensor, Tensor] | None, length: int, queries: int, heads: int, kv_heads: int
+) -> Tensor:
+    """Of each sequence's last positions, in float64."""
+    split = qkv.double().view(-1, length, heads + 2 * kv_heads, qkv.shape[1] // (heads + 2 * kv_heads)).transpose(1, 2)
+    qk, v = split.split((heads + kv_heads, kv_heads), dim=1)
+    if rope is not None:
+        qk = rotated(qk, rope[0][:, 0].double(), rope[1][:, 0].double())
+    q, k = qk.split((heads, kv_heads), dim=1)
+    k, v = (x.repeat_interleave(heads // kv_heads, 1) for x in (k, v))
+    weights = (q[:, :, -queries:] @ k.transpose(2, 3) / math.sqrt(q.shape[-1])).softmax(-1)
+    return (weights @ v).transpose(1, 2).reshape(split.shape[0] * queries, -1)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rotates", [True, False])
 @pytest.mark.parametrize(
@@ -135,17 +151,24 @@ def test_local_attention(
     dtype: torch.dtype,
 ) -> None:
     qkv = draw(sequences * length, (heads + 2 * kv_heads) * head_dim, dtype=dtype)
-    rope = rope_of(torch.arange(length, device="cuda"), head_dim)
-    split = qkv.double().view(sequences, length, -1, head_dim).transpose(1, 2)
-    qk, v = split.split((heads + kv_heads, kv_heads), dim=1)
-    if rotates:
-        qk = rotated(qk, rope[0][:, 0].double(), rope[1][:, 0].double())
-    q, k = qk.split((heads, kv_heads), dim=1)
-    k, v = (x.repeat_interleave(heads // kv_heads, 1) for x in (k, v))
-    weights = (q[:, :, -queries:] @ k.transpose(2, 3) / math.sqrt(head_dim)).softmax(-1)
-    expected = (weights @ v).transpose(1, 2).reshape(sequences * queries, -1)
-    given = rope if rotates else None
-    check(lambda: local_attention(qkv, given, length, queries, heads, kv_heads), expected, dtype)
+    rope = rope_of(torch.arange(length, device="cuda"), head_dim) if rotates else None
+    expected = local_expected(qkv, rope, length, queries, heads, kv_heads)
+    check(lambda: local_attention(qkv, rope, length, queries, heads, kv_heads), expected, dtype)
+
+
+@pytest.mark.skipif(missing_on(torch.device("cuda")) is not None, reason="needs a Hopper GPU")
+@pytest.mark.parametrize("rotates", [True, False])
+@pytest.mark.parametrize("sequences", [1, 3, 257])
+@pytest.mark.parametrize(
+    ("length", "queries", "heads", "kv_heads"),
+    [(11, 11, 16, 2), (11, 4, 16, 2), (5, 5, 6, 2), (16, 1, 3, 3), (16, 16, 18, 1)],
+)
+def test_patch_attention(sequences: int, length: int, queries: int, heads: int, kv_heads: int, rotates: bool) -> None:
+    attention = PatchAttention(length, heads, kv_heads, torch.device("cuda"))
+    qkv = draw(sequences * length, (heads + 2 * kv_heads) * 128, dtype=torch.bfloat16)
+    rope = rope_of(torch.arange(length, device="cuda"), 128) if rotates else None
+    expected = local_expected(qkv, rope, length, queries, heads, kv_heads)
+    check(lambda: attention(qkv, rope, queries), expected, torch.bfloat16)
 
 
 class Paged:

@@ -125,7 +125,7 @@ class _Stack:
             args.cos, args.sin = (table.data_ptr() for table in rope)
         args.num_layers, args.rows, args.eps, args.residual_scale = self._num_layers, rows, self._eps, self._scale
         count = next(count for count in self._tiles if 8 * count >= rows)
-        self._kernels[count].launch(self._blocks, args)
+        self._kernels[count].launch(self._blocks, args, together=True)
         return h
 
 

@@ -56,19 +56,18 @@ class Kernel:
         _checked(self._driver.cuMemcpyDtoH(ctypes.addressof(value), address, size))
         return value.value
 
-    def launch(self, num_blocks: int, args: ctypes.Structure) -> None:
-        """On torch's current stream, with all blocks on the device at the same time: they may wait for each other.
+    def launch(self, num_blocks: int, args: ctypes.Structure, *, together: bool = False) -> None:
+        """On torch's current stream.
 
-        args: the kernel's one parameter, copied here.
+        args: the kernel's one parameter, copied here. together: with all blocks on the device at the same time, so
+        that they may wait for each other.
         """
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(args))
-        stream = torch.cuda.current_stream().cuda_stream
-        _checked(
-            self._driver.cuLaunchCooperativeKernel(
-                self._function, num_blocks, 1, 1, self._threads, 1, 1, self._shared_bytes, stream,
-                ctypes.addressof(pointers),
-            )
-        )  # fmt: skip
+        shape = num_blocks, 1, 1, self._threads, 1, 1, self._shared_bytes, torch.cuda.current_stream().cuda_stream
+        if together:
+            _checked(self._driver.cuLaunchCooperativeKernel(self._function, *shape, ctypes.addressof(pointers)))
+        else:
+            _checked(self._driver.cuLaunchKernel(self._function, *shape, ctypes.addressof(pointers), 0))
 
 
 def load(source: str, name: str, defines: Mapping[str, int], device: torch.device) -> Kernel:
