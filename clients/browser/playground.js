@@ -38,6 +38,8 @@ let tts = null;
 let context = null;
 /** The one whose text is on stage, also when it is over. */
 let staged = null;
+/** In which its progress is shown next. */
+let frame = 0;
 let writing = new AbortController();
 /** Id of the voice whose preview was asked for last. @type {string | null} */
 let awaited = null;
@@ -247,7 +249,7 @@ function begin(next) {
   next.addEventListener('done', current(({ detail }) => (next.serverMs = detail.ttfaMs)));
   next.addEventListener('failed', current(({ detail }) => fail(next, detail)));
   next.addEventListener('finished', current(() => finish(next)));
-  requestAnimationFrame(showProgress);
+  keepShowing();
 }
 
 async function interrupt() {
@@ -297,11 +299,16 @@ function fail(target, error) {
 
 // ---- showing ------------------------------------------------------------------------------------------------------
 
+function keepShowing() {
+  cancelAnimationFrame(frame); // one speech may follow another within a frame
+  frame = requestAnimationFrame(showProgress);
+}
+
 function showProgress() {
   if (!context) return;
   showProgressOnce(context);
   if (context.state === 'open' && $('phase').textContent !== speakingWords()) setPhase('speaking', speakingWords());
-  requestAnimationFrame(showProgress);
+  keepShowing();
 }
 
 function showProgressOnce(target) {

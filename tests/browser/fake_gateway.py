@@ -30,6 +30,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
+from websockets.protocol import State
 
 PAGE = Path(__file__).parents[2] / "clients" / "browser"
 MS_PER_CHAR = 40
@@ -179,17 +180,27 @@ class FakeGateway:
 
     async def _run(self) -> None:
         self.loop, self.stopping = asyncio.get_running_loop(), asyncio.Event()
+        taken: list[ServerConnection] = []
+
+        class Taken(ServerConnection):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                super().connection_made(transport)
+                taken.append(self)
+
         async with serve(
             self._connection,
             "127.0.0.1",
             self.port,
             subprotocols=["realtime-tts.v1"],
             process_request=self._http,
-            open_timeout=3,  # a browser opens connections to have them; the end waits for those never used
+            create_connection=Taken,
         ) as server:
             self.port = server.sockets[0].getsockname()[1]
             self.ready.set()
             await self.stopping.wait()
+            for connection in taken:
+                if connection.state is State.CONNECTING:  # a browser opens some to have them; the end waits for them
+                    connection.transport.abort()
             for session in self.sessions.values():
                 for context in session.contexts.values():
                     if context.task is not None:

@@ -137,14 +137,15 @@ class PlaygroundPage:
         return self.driver.execute_script(code, *arguments)  # type: ignore[no-untyped-call]
 
     def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = 20) -> None:
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+        begun = time.monotonic()
+        while (waited := time.monotonic() - begun) < timeout_s:
             try:
                 if condition():
                     return
             except JavascriptException:
                 pass
-            time.sleep(0.02)
+            # Each look costs three processes some milliseconds: what takes long may be seen a little later.
+            time.sleep(min(0.1, 0.02 + waited / 10))
         raise AssertionError(
             f"not within {timeout_s} s: {what}; the page says {self.text_of('phase')!r}, {self.notice()!r}"
         )

@@ -190,8 +190,10 @@ def test_malformed_frames_are_reported_and_survived(page: PlaygroundPage) -> Non
 def test_running_dry_is_counted_and_nothing_is_lost(page: PlaygroundPage) -> None:
     number = page.speak(f"[stall] {TEXT}")
     finish(page)
-    assert page.text_of("m-underruns") == "1"
-    assert page.text_of("m-buffer") == "80 ms"
+    num_underruns = int(page.text_of("m-underruns"))
+    assert num_underruns == page.script("return __playground.session().player.underruns")
+    assert num_underruns >= 1, "a machine that is busy with other tests may run dry more often"
+    assert int(page.text_of("m-buffer").removesuffix(" ms")) >= 80, "larger from then on"
     assert page.num_played(number) == (len(TEXT) + 8) * MS_PER_CHAR * 48
 
 

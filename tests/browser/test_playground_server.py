@@ -118,15 +118,19 @@ def test_a_wrong_value_that_is_folded_away_is_shown(page: PlaygroundPage, gatewa
 
 
 def test_a_restarted_server_is_found_and_the_notice_goes(page: PlaygroundPage, gateway: FakeGateway) -> None:
-    page.speak("This is cut off in mid-sentence by a restart of the server, alas.")
+    text = "This is cut off in mid-sentence by a restart of the server, and it goes on when that is over, " * 2
+    page.speak(text)
     page.wait(lambda: page.heard_ms() > 100, "speaking")
     gateway.stop()
     page.wait(lambda: page.text_of("phase") == "Waiting for the server", "what had arrived is heard, then this is said")
     assert page.connection() == "reconnecting"
     gateway.start()
     page.wait(lambda: page.connection() == "open", "found again")
-    page.wait(lambda: page.phase() == "failed", "what was being said is lost")
+    page.wait(lambda: page.phase() == "finished", "what was being said goes on")
     assert page.notice() == ""
+    [rest] = gateway.messages("text")[1:]
+    assert text.endswith(rest["text"])
+    assert len(rest["text"]) < len(text)
     page.speak("Hello again.")
     page.wait(lambda: page.phase() == "finished", "heard to the end")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -48,6 +49,7 @@ def heard(chromium: Chrome, starter_voice_url: str, request: pytest.FixtureReque
         lit = []
         while page.phase() == "speaking":
             lit.append(len(page.lit_words()))
+            time.sleep(0.05)
         yield Heard(
             decoded=page.samples("decoded", number),
             played=page.samples("played", number),

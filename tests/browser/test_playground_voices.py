@@ -54,7 +54,18 @@ def test_the_default_voice_is_chosen_and_another_one_is_an_arrow_away(
     assert opened(gateway) == ["awb"]
 
 
+COUNT_FRAMES = """
+const request = window.requestAnimationFrame.bind(window);
+window.__shown = {};
+window.requestAnimationFrame = (show) => request((time) => {
+  __shown[time] = (__shown[time] ?? 0) + 1;
+  show(time);
+});
+"""
+
+
 def test_two_voices_are_compared_one_after_the_other(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    page.script(COUNT_FRAMES)
     page.choose("versus", "awb")
     page.speak(TEXT)
     assert page.text_of("phase") == "Speaking: US English, higher pitch"
@@ -62,6 +73,7 @@ def test_two_voices_are_compared_one_after_the_other(page: PlaygroundPage, gatew
     page.wait(lambda: page.phase() == "finished", "heard to the end")
     assert opened(gateway) == ["slt", "awb"]
     assert [message["text"] for message in gateway.messages("text")] == [TEXT, TEXT]
+    assert page.script("return Math.max(...Object.values(__shown))") == 1, "progress is shown once a frame, not twice"
 
     page.speak(TEXT * 4)
     page.press_escape()
