@@ -37,17 +37,19 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclasses.dataclass
 class Heard:
-    """One segment as the engine sent it. positions: [patches], each `lag_s` before the patch's end."""
+    """One segment as the engine sent it. positions: [patches], each the head's lag before the patch's end; ends_s:
+    [patches], which are shorter where silence in front of the speech was left out."""
 
     text: str
     positions: Array
+    ends_s: Array
     pcm: Array
 
 
-def word_starts_s(text: str, positions: Array, patch_s: float, lag_s: float) -> list[float]:
+def word_starts_s(text: str, positions: Array, ends_s: Array, lag_s: float) -> list[float]:
     """When each word begins: the moment at which the position reaches its first character, straight between patches."""
     path = np.concatenate(([0.0], positions))
-    times_s = np.concatenate(([0.0], patch_s * np.arange(1, len(path)) - lag_s))
+    times_s = np.concatenate(([0.0], ends_s - lag_s))
     starts = []
     for word in re.finditer(r"[a-z']+", text):
         at = int(np.searchsorted(path, word.start()))  # the first patch's end at or past it
@@ -66,7 +68,6 @@ class Speaker:
         self.loaded = loaded
         options = EngineOptions(max_streams=8)
         self.engine = Engine(loaded, choose_config(loaded, torch.device("cpu"), options), self._take)
-        self.patch_s = self.engine.config.patch_s
         self.done = tqdm(disable=True)
         self._audio: dict[str, list[frames.Audio]] = {}
 
@@ -96,7 +97,9 @@ class Speaker:
     def _heard(self, name: str, text: str) -> Heard:
         audio = self._audio[name]
         positions = np.array([np.nan if m.text_position is None else m.text_position for m in audio])
-        return Heard(text, positions, np.frombuffer(b"".join(message.payload for message in audio), "<f4"))
+        pcm = [np.frombuffer(message.payload, "<f4") for message in audio]
+        ends_s = np.cumsum([part.size for part in pcm]) / self.loaded.config.sample_rate
+        return Heard(text, positions, ends_s, np.concatenate(pcm))
 
     def add_voice(self, name: str, speech: Array, mode: str) -> None:
         pcm = (np.clip(speech, -1, 1) * 32767).astype("<i2").tobytes()
@@ -109,22 +112,22 @@ class Speaker:
         self.engine.post(frames.AddVoice(name, *counts, prompt_text=prompt_text, payload=encoded.payload))
 
 
-def spoken(loaded: LoadedModel, mode: str, voice: str, texts: list[str]) -> tuple[list[Heard], float]:
-    """The texts in one mode, and the seconds of a patch. Recordings are of the checkpoint's own voice."""
+def spoken(loaded: LoadedModel, mode: str, voice: str, texts: list[str]) -> list[Heard]:
+    """The texts in one mode. Recordings are of the checkpoint's own voice."""
     title = f"{mode} {voice}"
     if mode == "segments":
         policy = dataclasses.replace(loaded.policy, continuity="continuation")
         speaker = Speaker(dataclasses.replace(loaded, policy=policy))
-        return speaker.speak(texts, voice, per_context=SEGMENTS, title=title), speaker.patch_s
+        return speaker.speak(texts, voice, per_context=SEGMENTS, title=title)
     speaker = Speaker(loaded)
     if mode == "named":
-        return speaker.speak(texts, voice, title=title), speaker.patch_s
+        return speaker.speak(texts, voice, title=title)
     (sample,) = speaker.speak([SAMPLE_TEXT], voice)
     speaker.add_voice("recorded", sample.pcm, mode)
-    return speaker.speak(texts, "recorded", title=title), speaker.patch_s
+    return speaker.speak(texts, "recorded", title=title)
 
 
-def errors_s(heard: list[Heard], patch_s: float, loaded: LoadedModel, aligner: Aligner) -> tuple[list[float], int]:
+def errors_s(heard: list[Heard], loaded: LoadedModel, aligner: Aligner) -> tuple[list[float], int]:
     """Measured minus aligned word starts, and how many sentences could not be aligned."""
     head = loaded.policy.text_head
     if head is None:
@@ -136,7 +139,7 @@ def errors_s(heard: list[Heard], patch_s: float, loaded: LoadedModel, aligner: A
         if expected is None:
             num_lost += 1
             continue
-        measured = word_starts_s(segment.text, segment.positions, patch_s, head.lag_ms / 1000)
+        measured = word_starts_s(segment.text, segment.positions, segment.ends_s, head.lag_ms / 1000)
         found += [a - b for a, b in zip(measured, expected, strict=True)]
     return found, num_lost
 
@@ -145,8 +148,7 @@ def measure(loaded: LoadedModel, texts: list[str], modes: list[str]) -> list[dic
     aligner, rows = Aligner(), []
     for mode in modes:
         for voice in loaded.policy.voices:
-            heard, patch_s = spoken(loaded, mode, voice, texts)
-            errors, num_lost = errors_s(heard, patch_s, loaded, aligner)
+            errors, num_lost = errors_s(spoken(loaded, mode, voice, texts), loaded, aligner)
             away = np.abs(errors) * 1000
             rows.append(
                 {

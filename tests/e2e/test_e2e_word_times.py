@@ -17,9 +17,9 @@ NUM_SENTENCES = 20  # none of those by which a head or its lag was chosen
 
 
 def test_a_word_begins_where_the_line_between_two_positions_reaches_it() -> None:
-    positions = np.array([1.0, 6.0, 6.0, 11.0])  # at 0.06, 0.22, 0.38, 0.54 s
-    assert word_starts_s("ab cd ef gh", positions, 0.16, 0.1) == pytest.approx([0.0, 0.124, 0.22, 0.476])
-    assert word_starts_s("a and then b", np.array([2.0]), 0.16, 0.1) == pytest.approx([0.0, 0.06, 0.06, 0.06])
+    positions, ends_s = np.array([1.0, 6.0, 6.0, 11.0]), np.array([0.16, 0.32, 0.48, 0.64])
+    assert word_starts_s("ab cd ef gh", positions, ends_s, 0.1) == pytest.approx([0.0, 0.124, 0.22, 0.476])
+    assert word_starts_s("a and then b", positions[:1] + 1, ends_s[:1], 0.1) == pytest.approx([0.0, 0.06, 0.06, 0.06])
 
 
 def held_out() -> list[str]:
