@@ -32,7 +32,8 @@ from realtime_tts.server.ahead import load_ahead
 from realtime_tts.server.auth import Authenticator
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.catalogue import Catalogue
-from realtime_tts.server.host_messages import Charge, Holdings
+from realtime_tts.server.holdings import Holdings
+from realtime_tts.server.host_messages import Charge
 from realtime_tts.server.interpreter import keep_heap_small
 from realtime_tts.server.lateness import PROBE_EVERY_S, Lateness, Pace
 from realtime_tts.server.live_session import LiveSession, Outlet, Services
@@ -343,17 +344,19 @@ class Gateway:
         """
         if self.state is not GatewayState.DRAINING or not self.sessions:  # a lost one may be resumed meanwhile
             self.check_ready()
-        others = self.neighbours.others
-        self._quotas.check_token(caller, others.tokens[caller.token])
-        refusal = self._refusal(caller.tenant) or self._quotas.refusal(caller, time.monotonic())
-        place = self._places.take(caller, self._holders(), self._max_sessions, refusal, may_resume, others)
-        self._num_connections += 1
-        try:
-            with self._quotas.token_place(caller):
-                yield place
-        finally:
-            self._num_connections -= 1
-            self._places.give_back(place)
+        with contextlib.ExitStack() as held:
+            with self.neighbours.taking(lambda: self.holdings) as others:
+                self._quotas.check_token(caller, others.tokens[caller.token])
+                refusal = self._refusal(caller.tenant) or self._quotas.refusal(caller, time.monotonic())
+                place = self._places.take(caller, self._holders(), self._max_sessions, refusal, may_resume, others)
+                held.callback(self._places.give_back, place)
+                held.enter_context(self._quotas.token_place(caller))
+            self._num_connections += 1
+            held.callback(self._connection_ended)
+            yield place
+
+    def _connection_ended(self) -> None:
+        self._num_connections -= 1
 
     @contextlib.contextmanager
     def speech(self, caller: Caller, num_chars: int, holder: Holder) -> Iterator[None]:

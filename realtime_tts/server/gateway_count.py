@@ -7,7 +7,6 @@ import dataclasses
 import importlib.metadata
 import math
 import os
-import sys
 from pathlib import Path
 
 from realtime_tts.config import Settings
@@ -41,8 +40,6 @@ def choose(num_cores: int, num_gpus: int, max_streams: int = 0) -> GatewayCount:
     Args:
         max_streams: of each GPU; 0: as many as one carries.
     """
-    if sys.platform == "win32":
-        return GatewayCount(1, "connections cannot be handed over on this system")
     if num_gpus == 0:
         return GatewayCount(1, "on a CPU speech is made for fewer listeners than one process can feed")
     num_streams = num_gpus * (max_streams or GPU_STREAMS)

@@ -49,7 +49,7 @@ async def run(control: int, directory: str) -> None:
 
 async def _report(link: HostLink, server: GatewayServer) -> None:
     await server.takes_connections.wait()
-    await link.report(lambda: Report(server.gateway.holdings, [], server.num_given, server.num_open))
+    await link.report(lambda: Report([], server.num_given, server.num_open), lambda: server.gateway.holdings)
 
 
 def _host_is_gone(task: asyncio.Task[None]) -> None:

@@ -1,7 +1,7 @@
 """The host process: it owns the workers and the port, and keeps several gateway processes alive that serve clients.
 
 Each new connection is given to the gateway with the fewest; one that dies takes its own connections and no others. What
-each holds is told to all others, so that limits are the host's. Nothing of a client's speech passes through here.
+each has used is told to all others, so that limits are the host's. Nothing of a client's speech passes through here.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from realtime_tts.errors import EngineStartError, InternalError, RealtimeTTSErro
 from realtime_tts.server.acceptor import Acceptor, Doorman, max_connections
 from realtime_tts.server.auth import Authenticator
 from realtime_tts.server.handover import Outbox
-from realtime_tts.server.host_link import SIGN_OF_LIFE_S, door_path
+from realtime_tts.server.holdings import clear
+from realtime_tts.server.host_link import SIGN_OF_LIFE_S, door_path, holdings_path
 from realtime_tts.server.host_messages import (
     AdapterChanged,
     Begin,
     Charge,
     Decoder,
-    Holdings,
     Message,
     Others,
     Report,
@@ -80,7 +80,6 @@ class _Gateway:
     process: asyncio.subprocess.Process | None = None
     writer: asyncio.StreamWriter | None = None
     heard_at: float | None = None
-    holdings: Holdings = dataclasses.field(default_factory=Holdings)
     num_given: int = 0
     num_told: int = 0
     num_open: int = 0
@@ -99,7 +98,7 @@ class _Gateway:
     def forget(self) -> None:
         """It is gone, and all that it held with it."""
         self.process = self.writer = self.heard_at = None
-        self.holdings, self.untold = Holdings(), Counter()
+        self.untold = Counter()
         self.num_given = self.num_told = self.num_open = 0
         self.is_serving = False
 
@@ -211,6 +210,7 @@ class Host:
         """The settings with what one process keeps to itself in files that all gateways see."""
         server, path = settings.server, self._directory.path
         os.mkdir(os.path.join(path, "figures"))
+        os.mkdir(holdings_path(path))
         if not server.token_secret_file:
             secret = os.path.join(path, "token-secret")
             with open(secret, "w", encoding="ascii") as file:
@@ -266,8 +266,8 @@ class Host:
                 gateway.writer.transport.abort()
             await end_child(process)
             mark_process_dead(gateway.index, os.path.join(self._directory.path, "figures"))  # type: ignore[no-untyped-call]
+            clear(holdings_path(self._directory.path), gateway.index)
             gateway.forget()
-            self._tell_soon()
 
     async def _spawn(self, control: int) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -333,8 +333,7 @@ class Host:
         if isinstance(message, Report):
             gateway.heard_at = asyncio.get_running_loop().time()
             gateway.num_told, gateway.num_open = message.num_given, message.num_open
-            if message.holdings != gateway.holdings or message.charges:
-                gateway.holdings = message.holdings
+            if message.charges:
                 self._charge(gateway, message.charges)
                 self._tell_soon()
             self._open_doors()
@@ -375,11 +374,9 @@ class Host:
             self._tell(gateway)
 
     def _tell(self, gateway: _Gateway) -> None:
-        others = [other.holdings for other in self._gateways if other is not gateway]
         charges, gateway.untold = gateway.untold, Counter()
         gateway.send(
             Others(
-                functools.reduce(Holdings.__add__, others, Holdings()),
                 [Charge(*owner, num_chars) for owner, num_chars in charges.items()],
                 self.workers.num_restarts,
                 self.workers.totals,

@@ -8,16 +8,16 @@ import dataclasses
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from realtime_tts.errors import EngineLost, RealtimeTTSError
 from realtime_tts.server.handover import Outbox
+from realtime_tts.server.holdings import Board, Holdings
 from realtime_tts.server.host_messages import (
     AdapterChanged,
     Begin,
     Charge,
     Decoder,
-    Holdings,
     Message,
     Others,
     Report,
@@ -41,6 +41,11 @@ def door_path(directory: str, door: str, index: int) -> str:
     return os.path.join(directory, f"{door}-{index}.sock")
 
 
+def holdings_path(directory: str) -> str:
+    """Of the directory in which gateways tell each other what they hold."""
+    return os.path.join(directory, "holdings")
+
+
 class HostLink(Neighbours):
     """What `EngineClient` asks for its workers (`workers.pool.Workers`), and a gateway for its neighbours.
 
@@ -59,7 +64,7 @@ class HostLink(Neighbours):
     ) -> None:
         super().__init__()
         self.begin = begin
-        self.index, self.others = begin.index, Holdings()
+        self.index = begin.index
         self.names = begin.worker_names
         self.num_restarts, self.totals = 0, dict.fromkeys(COUNTED, 0)
         self.devices: list[DeviceReport] = []
@@ -69,6 +74,7 @@ class HostLink(Neighbours):
         self._reader, self._writer, self._directory = reader, writer, directory
         self._num_gateways = begin.num_gateways
         self._decoder = decoder
+        self._board = Board(holdings_path(directory), begin.index, begin.num_gateways)
         self._outbox = Outbox()
         self._paths: dict[str, str] = {}  # of the workers that are ready
         self._is_started = False
@@ -107,6 +113,15 @@ class HostLink(Neighbours):
 
     # ---- Neighbours ----------------------------------------------------------------------------------------------
 
+    @property
+    def others(self) -> Holdings:
+        return self._board.others
+
+    @contextlib.contextmanager
+    def taking(self, look: Callable[[], Holdings]) -> Iterator[Holdings]:
+        with self._board.taking(look) as others:
+            yield others
+
     def charge(self, charge: Charge) -> None:
         self._charges[charge.tenant, charge.token, charge.max_chars_per_minute] += charge.num_chars
 
@@ -141,11 +156,13 @@ class HostLink(Neighbours):
                 for message in self._decoder.feed(data):
                     self._take(message)
 
-    async def report(self, look: Callable[[], Report]) -> None:
-        """Tell the host what this gateway holds, for ever. `look` is told no charges; they are put in here."""
+    async def report(self, look: Callable[[], Report], hold: Callable[[], Holdings]) -> None:
+        """Tell the host of this gateway, and the others what it holds, for ever. `look` is told no charges; they are
+        put in here."""
         clock = asyncio.get_running_loop().time
         told, told_at = None, 0.0
         while True:
+            self._board.write(hold())
             charges, self._charges = self._charges, Counter()
             report = dataclasses.replace(
                 look(), charges=[Charge(*owner, num_chars) for owner, num_chars in charges.items()]
@@ -164,8 +181,8 @@ class HostLink(Neighbours):
             if self._paths.pop(message.name, None) is not None and self._is_started:
                 self.on_lost(message.name, None)
         elif isinstance(message, Others):
-            self.others, self.num_restarts = message.holdings, message.num_restarts
-            self.totals, self.devices = dict(message.totals), message.devices
+            self.num_restarts, self.totals = message.num_restarts, dict(message.totals)
+            self.devices = message.devices
             for charge in message.charges:
                 self.on_charge(charge)
         elif isinstance(message, VoicesChanged):

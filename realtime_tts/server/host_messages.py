@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from typing import Any
 
 import msgpack
@@ -12,26 +11,6 @@ from realtime_tts.errors import WireError
 from realtime_tts.workers.recovery import DeviceReport, DeviceState
 
 _MAX_BYTES = 16 * 1024 * 1024
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Holdings:
-    """What one gateway holds, or several together; each by the name of a key, `tokens` by a token's id.
-
-    Attributes:
-        sessions, waiting, lost: sessions; sockets that have none yet; sessions whose client is waited for.
-        speaking: contexts that have work at the engine.
-    """
-
-    sessions: Counter[str] = dataclasses.field(default_factory=Counter)
-    waiting: Counter[str] = dataclasses.field(default_factory=Counter)
-    lost: Counter[str] = dataclasses.field(default_factory=Counter)
-    speaking: Counter[str] = dataclasses.field(default_factory=Counter)
-    tokens: Counter[str] = dataclasses.field(default_factory=Counter)
-
-    def __add__(self, other: Holdings) -> Holdings:
-        names = [field.name for field in dataclasses.fields(self)]
-        return Holdings(*(getattr(self, name) + getattr(other, name) for name in names))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,10 +54,8 @@ class WorkerLost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Others:
-    """What all other gateways hold and have used, the engine's counters, and how the devices are; told when it
-    changes."""
+    """What all other gateways have used, told when it changes, the engine's counters, and how the devices are."""
 
-    holdings: Holdings
     charges: list[Charge]
     num_restarts: int
     totals: dict[str, int]
@@ -97,14 +74,13 @@ class Serving:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """What this gateway holds, told when it changes, and twice a second as a sign of life.
+    """What this gateway has been given and has used, told when it changes, and twice a second as a sign of life.
 
     Attributes:
         num_given: connections that it was given so far.
         num_open: those that are open now.
     """
 
-    holdings: Holdings
     charges: list[Charge]
     num_given: int
     num_open: int
@@ -163,10 +139,7 @@ class Decoder:
 
 
 def _message(name: str, fields: dict[str, Any]) -> Message:
-    if "holdings" in fields:
-        fields["holdings"] = Holdings(
-            *(Counter(fields["holdings"][field.name]) for field in dataclasses.fields(Holdings))
-        )
+    if "charges" in fields:
         fields["charges"] = [Charge(**charge) for charge in fields["charges"]]
     if "devices" in fields:
         fields["devices"] = [DeviceReport(**{**raw, "state": DeviceState(raw["state"])}) for raw in fields["devices"]]

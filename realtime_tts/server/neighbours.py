@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from realtime_tts.server.host_messages import Charge, Holdings
+from realtime_tts.server.holdings import Holdings
+from realtime_tts.server.host_messages import Charge
 
+_NOTHING = Holdings()
 _SESSION = re.compile(r"s(\d{1,4})_.+", re.DOTALL)
 
 
@@ -26,7 +29,6 @@ class Neighbours:
 
     Attributes:
         index: which of the host's gateways this one is.
-        others: what all others hold.
         on_charge: called with what another one has charged.
         on_voices_changed: called when another one has changed the directory of voices.
         on_adapter_changed: called with what another one has told by `adapter_changed`, unless this one has told
@@ -34,12 +36,21 @@ class Neighbours:
     """
 
     index = 0
-    others = Holdings()
 
     def __init__(self) -> None:
         self.on_charge: Callable[[Charge], None] = lambda charge: None
         self.on_voices_changed: Callable[[], None] = lambda: None
         self.on_adapter_changed: Callable[[str, str], None] = lambda name, directory: None
+
+    @property
+    def others(self) -> Holdings:
+        """What all others hold."""
+        return _NOTHING
+
+    @contextlib.contextmanager
+    def taking(self, look: Callable[[], Holdings]) -> Iterator[Holdings]:
+        """Gives what all others hold, who take nothing until it ends and then see what is held here by `look`."""
+        yield _NOTHING
 
     def charge(self, charge: Charge) -> None:
         """Tell the others what has been charged here."""

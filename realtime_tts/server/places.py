@@ -13,7 +13,7 @@ from typing import Protocol
 
 from realtime_tts.errors import Overloaded, RealtimeTTSError, TooManySessions
 from realtime_tts.server.caller import Caller
-from realtime_tts.server.host_messages import Holdings
+from realtime_tts.server.holdings import Holdings
 
 NOBODY = Holdings()
 

@@ -25,7 +25,7 @@ _PREFIX = "realtime-tts-"  # of directories whose owner holds the lock, or is go
 _NEW_PREFIX = ".realtime-tts-"  # not locked yet
 _SOCKET, _CLIENTS, _WORKER = "engine.sock", "clients.sock", "worker"
 _OURS = re.compile(r"(engine|clients|gateway-\d+|metrics-\d+)\.sock|worker|token-secret")
-_OUR_DIRECTORIES = ("figures", "voices")
+_OUR_DIRECTORIES = ("figures", "holdings", "voices")
 _MAX_NOTE_BYTES = 4096
 _KILLED_S = 5.0  # a killed process that is still there after it hangs in the kernel
 
