@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks.recognition import Recogniser, plain_words
-from benchmarks.speaking_rate import held_out, measure
+from benchmarks.speaking_rate import held_out, measure, speaking
+from benchmarks.spelt_out import heard_of
+from benchmarks.spelt_out import speaking as spelling
 from realtime_tts import TTS
 
 # A word that nobody knows, and in its place one that everybody does.
@@ -42,9 +44,18 @@ def test_a_pause_between_sentences_and_volume_are_exact(tts: TTS) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_speed_is_what_was_asked_for_and_can_be_understood() -> None:
-    found = measure(held_out(24), (0.7, 1.4), "slt")
+def test_speed_is_what_was_asked_for_and_can_be_understood(tts: TTS) -> None:
+    found = measure(held_out(24), (0.7, 1.4), speaking(tts, "slt"), tts.sample_rate, told_only=True)
     for speed in ("0.7", "1.4"):
         assert found[speed]["worst_length_error"] <= 0.03
-        # Two points are what it should be; of a hundred sentences it is ten and seven, see docs/benchmarks.md.
-        assert found[speed]["word_error_rate"] <= found["1"]["word_error_rate"] + 0.15
+        # Of a hundred sentences it is less than two points, see docs/benchmarks.md; of so few one word is half a point.
+        assert found[speed]["word_error_rate_told"] <= found["1"]["word_error_rate"] + 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", ["digits", "telephone"])
+def test_what_is_spelt_out_is_heard_sign_by_sign(tts: TTS, kind: str) -> None:
+    """By a recogniser that does not take a row of digits for a sentence. Of a hundred signs it mishears three."""
+    heard = heard_of(kind, 6, spelling(tts, kind), tts.sample_rate)
+    assert heard["grammar"] <= 8.0
