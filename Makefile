@@ -18,9 +18,10 @@ help: ## show this list
 serve: $(VENV)/.runtime ## start the server with the bundled starter voice; prints the playground's address
 	$(BIN)/realtime-tts serve $(ARGS)
 
-# A file is the unit: what its tests share (a server, a browser) is started once.
+# A file is the unit: what its tests share (a server, a browser) is started once. They are taken in order, the short last.
 test: $(VENV)/.dev ## all tests but the long ones, on all cores (Chromium ones run if Chromium is there; in CI it must be)
-	$(BIN)/python -m pytest -m "not slow and not gpu" --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not gpu" --numprocesses auto --maxprocesses 4 --dist loadfile \
+	  --no-loadscope-reorder $(ARGS)
 	cd clients/browser && node --test
 
 test-slow: $(VENV)/.dev ## the long ones: recognition over many sentences, soak
