@@ -12,7 +12,7 @@ from realtime_tts.model.minicpm import Rope
 
 HEAD_DIM = 128
 # With fewer its blocks, of all heads that share a KV head, are too few: `attention.local_attention` is faster.
-MIN_SEQUENCES = 32
+MIN_SEQUENCES = 64
 
 
 class _Args(ctypes.Structure):
