@@ -17,8 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_TYPES = {torch.float32: 0, torch.float16: 2, torch.bfloat16: 14}  # cudaDataType_t
+_TYPES = {torch.float32: 0, torch.float16: 2, torch.bfloat16: 14, torch.float8_e4m3fn: 28}  # cudaDataType_t
 _COMPUTE_FLOAT32, _TRANSPOSED, _TRANS_A = 68, 1, 3
+_SCALES, _FAST_SUMS, _SCALE_MODES, _BY_ROW = (17, 18), 25, (31, 32), 3
 _MAX_WORKSPACE, _MIN_ALIGNMENTS = 1, (5, 6, 7, 8)
 _WORKSPACE_BYTES, _ALIGNMENT = 32 << 20, 16
 _CANDIDATES, _ROUNDS = 8, 2
@@ -72,8 +73,9 @@ class Product:
 
     def __init__(self, weights: Sequence[Tensor]) -> None:
         self._weights = list(weights)
+        self._scales: list[Tensor] | None = None  # of weights in eight bits, by row
         self._size, self._depth = weights[0].shape
-        self._type = _TYPES[weights[0].dtype]
+        self._dtype = self._out_dtype = weights[0].dtype
         itemsize = weights[0].element_size()
         self._is_aligned = self._size * itemsize % _ALIGNMENT == 0 and self._depth * itemsize % _ALIGNMENT == 0
         self._plans: dict[tuple[int, bool], _Plan] = {}
@@ -83,18 +85,35 @@ class Product:
         if not self._is_aligned:
             weight = self._weights[layer]
             return F.linear(x, weight) if onto is None else torch.addmm(onto, x, weight.t(), alpha=scale)
+        return self._multiply(x, None, layer, onto, scale)
+
+    def _multiply(self, x: Tensor, x_scales: Tensor | None, layer: int, onto: Tensor | None, scale: float) -> Tensor:
+        """x_scales [M]: of rows in eight bits."""
         rows, adds = x.shape[0], onto is not None
         plan = self._plans.get((rows, adds))
         if plan is None or (_is_choosing and not plan.is_timed and rows <= _MOST_ROWS):
             plan = self._plans[rows, adds] = self._plan(rows, adds=adds)
-        out = torch.empty(rows, self._size, device=x.device, dtype=x.dtype)
-        self._run(plan, x, self._weights[layer], out if onto is None else onto, out, scale, adds=adds)
+        out = torch.empty(rows, self._size, device=x.device, dtype=self._out_dtype)
+        self._run(plan, x, x_scales, layer, out if onto is None else onto, out, scale, adds=adds)
         return out
 
     def _run(
-        self, plan: _Plan, x: Tensor, weight: Tensor, onto: Tensor, out: Tensor, scale: float, *, adds: bool
+        self,
+        plan: _Plan,
+        x: Tensor,
+        x_scales: Tensor | None,
+        layer: int,
+        onto: Tensor,
+        out: Tensor,
+        scale: float,
+        *,
+        adds: bool,
     ) -> None:
         library, handle = _library(x.device.index)
+        weight = self._weights[layer]
+        if self._scales is not None and x_scales is not None:
+            for name, scales in zip(_SCALES, (self._scales[layer], x_scales), strict=True):
+                _set(plan.operation, name, ctypes.c_void_p(scales.data_ptr()))
         alpha, beta = ctypes.c_float(scale), ctypes.c_float(adds)
         _check(
             library.cublasLtMatmul(
@@ -117,15 +136,15 @@ class Product:
             raise RuntimeError(f"cuBLASLt has no kernel for {rows} × {self._depth} by {self._depth} × {self._size}")
         if not _is_choosing or rows > _MOST_ROWS or torch.cuda.is_current_stream_capturing():
             return plans[0]
-        weights = self._weights[:_MAX_TIMED]
-        device, dtype = weights[0].device, weights[0].dtype
-        x = torch.randn(rows, self._depth, device=device).to(dtype)
-        out = torch.zeros(rows, self._size, device=device, dtype=dtype)
+        device = self._weights[0].device
+        x = torch.randn(rows, self._depth, device=device).to(self._dtype)
+        x_scales = torch.ones(rows, device=device) if self._scales is not None else None
+        out = torch.zeros(rows, self._size, device=device, dtype=self._out_dtype)
 
         def time_ms(plan: _Plan) -> float:
             def run() -> None:
-                for weight in weights:
-                    self._run(plan, x, weight, out, out, 1e-3, adds=adds)
+                for layer in range(min(_MAX_TIMED, len(self._weights))):
+                    self._run(plan, x, x_scales, layer, out, out, 1e-3, adds=adds)
 
             return _time_ms(run)
 
@@ -136,12 +155,15 @@ class Product:
         library, handle = _library(self._weights[0].device.index)
         operation, preference = ctypes.c_void_p(), ctypes.c_void_p()
         _check(library.cublasLtMatmulDescCreate(ctypes.byref(operation), _COMPUTE_FLOAT32, _TYPES[torch.float32]))
-        transposed = ctypes.c_int(_TRANSPOSED)
-        _check(
-            library.cublasLtMatmulDescSetAttribute(operation, _TRANS_A, ctypes.byref(transposed), _size_of(transposed))
-        )
-        weight, x = self._layout(self._depth, self._size), self._layout(self._depth, rows)
-        out = self._layout(self._size, rows)
+        _set(operation, _TRANS_A, ctypes.c_int(_TRANSPOSED))
+        if self._scales is not None:
+            _set(operation, _FAST_SUMS, ctypes.c_int8(1))
+            for mode, name in zip(_SCALE_MODES, _SCALES, strict=True):
+                _set(operation, mode, ctypes.c_int(_BY_ROW))
+                # No kernel is proposed while there is no address; `_run` has the right ones.
+                _set(operation, name, ctypes.c_void_p(self._scales[0].data_ptr()))
+        weight, x = self._layout(self._depth, self._size, self._dtype), self._layout(self._depth, rows, self._dtype)
+        out = self._layout(self._size, rows, self._out_dtype)
         _check(library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)))
         settings: list[tuple[int, Any]] = [(_MAX_WORKSPACE, ctypes.c_size_t(_WORKSPACE_BYTES))]
         settings += [(name, ctypes.c_uint32(_ALIGNMENT)) for name in _MIN_ALIGNMENTS]
@@ -156,11 +178,11 @@ class Product:
         _check(library.cublasLtMatmulPreferenceDestroy(preference))
         return [_Plan(operation, weight, x, out, choice) for choice in found[: count.value] if choice.status == 0]
 
-    def _layout(self, rows: int, columns: int) -> ctypes.c_void_p:
+    def _layout(self, rows: int, columns: int, dtype: torch.dtype) -> ctypes.c_void_p:
         library, _ = _library(self._weights[0].device.index)
         layout = ctypes.c_void_p()
         sizes = ctypes.c_uint64(rows), ctypes.c_uint64(columns), ctypes.c_int64(rows)
-        _check(library.cublasLtMatrixLayoutCreate(ctypes.byref(layout), self._type, *sizes))
+        _check(library.cublasLtMatrixLayoutCreate(ctypes.byref(layout), _TYPES[dtype], *sizes))
         return layout
 
 
@@ -198,6 +220,11 @@ def _library(device: int) -> tuple[Any, ctypes.c_void_p]:
 @functools.cache
 def _workspace(device: int) -> Tensor:
     return torch.empty(_WORKSPACE_BYTES, dtype=torch.uint8, device=torch.device("cuda", device))
+
+
+def _set(operation: ctypes.c_void_p, name: int, value: Any) -> None:
+    library, _ = _library(torch.cuda.current_device())
+    _check(library.cublasLtMatmulDescSetAttribute(operation, name, ctypes.byref(value), _size_of(value)))
 
 
 def _size_of(value: Any) -> ctypes.c_size_t:
