@@ -38,6 +38,7 @@ from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.adapter_file import Adapter
 from realtime_tts.model.attention import AttentionBackend
 from realtime_tts.model.checkpoint import LoadedModel
+from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes
 from realtime_tts.workers import frames
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class Engine:
         clock: seconds, monotonic.
         stages: is told where the steps' time goes.
         backend: None is plain torch's.
+        guided_times: of the flow, between which there is guidance.
         bank: the model's room for adapters; None: it has none.
     """
 
@@ -75,6 +77,7 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
         stages: StageClock | None = None,
         backend: AttentionBackend | None = None,
+        guided_times: GuidedTimes = ALWAYS_GUIDED,
         bank: AdapterBank | None = None,
     ) -> None:
         self.loaded, self.config = loaded, config
@@ -85,6 +88,7 @@ class Engine:
             backend,
             text_head=loaded.policy.text_head,
             stages=stages,
+            guided_times=guided_times,
             bank=bank,
         )
         self.scheduler = Scheduler(config, self._prepare)

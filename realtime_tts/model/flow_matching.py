@@ -7,7 +7,8 @@ captured into a CUDA graph. Noise is an input.
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
+import itertools
+from typing import Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +16,36 @@ from torch import Tensor, nn
 from realtime_tts.model.local_transformers import LocDiT
 
 
+class GuidedTimes(NamedTuple):
+    """Between which times of the loop, which goes from 1 (noise) to 0, there is guidance. Both belong to it."""
+
+    first: float = 1.0
+    last: float = 0.0
+
+    def include(self, time: float) -> bool:
+        return self.last <= time <= self.first
+
+
+ALWAYS_GUIDED: Final = GuidedTimes()
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class FlowSchedule:
-    """A step grid: one Euler step of size `deltas[i]` for each time embedding `embeddings[i]` ([num_evals, hidden])."""
+    """A step grid: one Euler step of size `deltas[i]` for each time `times[i]` with its embedding `embeddings[i]`
+    ([num_evals, hidden]). guided: else velocities are those with the condition, and nobody's `cfg` matters."""
 
+    times: tuple[float, ...]
     deltas: tuple[float, ...]
     embeddings: Tensor
+    guided: bool = True
+
+    def parts(self, guided_times: GuidedTimes) -> tuple[FlowSchedule, ...]:
+        """Schedules to be solved one after the other, with guidance at these times only."""
+        parts, first = [], 0
+        for guided, times in itertools.groupby(self.times, guided_times.include):
+            part = slice(first, first := first + len(list(times)))
+            parts.append(FlowSchedule(self.times[part], self.deltas[part], self.embeddings[part], guided))
+        return tuple(parts)
 
 
 def step_grid(num_steps: int) -> list[tuple[float, float]]:
@@ -62,14 +87,16 @@ class FlowMatching(nn.Module):
             raise ValueError("at least 2 flow steps are needed: the first one does not evaluate the model")
         steps = step_grid(num_steps)
         device = self.estimator.in_proj.weight.device
-        t, dt = (torch.tensor(column, device=device) for column in zip(*steps, strict=True))
+        times, deltas = zip(*steps, strict=True)
+        t, dt = (torch.tensor(column, device=device) for column in (times, deltas))
         embeddings = self.estimator.embed_time(t, dt if self.mean_mode else torch.zeros_like(dt))
-        return FlowSchedule(tuple(step[1] for step in steps), embeddings)
+        return FlowSchedule(times, deltas, embeddings)
 
     def forward(self, mu: Tensor, prefix: Tensor, noise: Tensor, schedule: FlowSchedule, cfg: Tensor) -> Tensor:
         """mu [S, num_mu, hidden], prefix and noise [S, patch_size, latent_dim], cfg [S] → patch like noise, float32.
 
-        The state stays float32 between steps, whatever the weights are.
+        The state stays float32 between steps, whatever the weights are: what comes of one part of a schedule is the
+        noise of the next.
         """
         if self.fused is not None:
             return self.fused.forward(mu, prefix, noise, schedule, cfg)
@@ -78,12 +105,15 @@ class FlowMatching(nn.Module):
         num_streams = noise.shape[0]
         x = noise.float()
         cfg = cfg.float()[:, None, None]
-        mu = torch.cat((mu, torch.zeros_like(mu)))
-        prefix = dit.cond_proj(prefix.to(dtype)).repeat(2, 1, 1)
+        copies = 2 if schedule.guided else 1  # with the condition, and without it
+        mu = torch.cat((mu, torch.zeros_like(mu))) if schedule.guided else mu
+        prefix = dit.cond_proj(prefix.to(dtype)).repeat(copies, 1, 1)
         for delta, time in zip(schedule.deltas, schedule.embeddings.split(1), strict=True):
-            tokens = dit.in_proj(x.to(dtype)).repeat(2, 1, 1)
+            tokens = dit.in_proj(x.to(dtype)).repeat(copies, 1, 1)
             velocity = dit.velocity(tokens, mu, time, prefix).float()
-            x = x - delta * _guide(velocity[:num_streams], velocity[num_streams:], cfg)
+            if schedule.guided:
+                velocity = _guide(velocity[:num_streams], velocity[num_streams:], cfg)
+            x = x - delta * velocity
         return x
 
 

@@ -15,10 +15,12 @@ from torch import Tensor
 from realtime_tts.model.adapted import adapted, is_adapting
 from realtime_tts.model.attention import AttentionMetadata, FullAttention, KVCache, PagedAttention
 from realtime_tts.model.flow_matching import FlowMatching, FlowSchedule
+from realtime_tts.model.fused_fp8 import MIN_ROWS as MIN_FP8_ROWS
+from realtime_tts.model.fused_fp8 import Fp8Layers
 from realtime_tts.model.fused_vae import FusedDecoder, can_fuse
 from realtime_tts.model.kernels.attention import MAX_LOCAL_LENGTH, head_reading, local_attention, paged_attention
 from realtime_tts.model.kernels.cuda.build import CudaError
-from realtime_tts.model.kernels.flow import flow_tokens, guided_euler_step
+from realtime_tts.model.kernels.flow import euler_step, flow_tokens
 from realtime_tts.model.kernels.gated import MIN_ROWS, GatedProduct, has_gated_product
 from realtime_tts.model.kernels.patch_attention import MIN_SEQUENCES, PatchAttention
 from realtime_tts.model.kernels.products import Product
@@ -60,6 +62,7 @@ class FusedStack:
     few: what takes a few rows through all layers at once.
     patches: what attends within many short sequences of its length better than what is for any.
     many_rows: it is worth having SwiGLU in the product before it, where that can be.
+    fp8: `tail` has products of eight bits for many rows. Raises ValueError then if there are none.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class FusedStack:
         patches: PatchAttention | None = None,
         *,
         many_rows: bool = False,
+        fp8: bool = False,
     ) -> None:
         layers: list[DecoderLayer] = list(stack.layers)  # type: ignore[arg-type]
         self._layers, self._norm, self._few, self._patches = layers, stack.norm, few, patches
@@ -79,6 +83,7 @@ class FusedStack:
         self._gated: list[GatedProduct] = []
         if many_rows and has_gated_product(layers[0].mlp.gate_up_proj.weight):
             self._gated = [GatedProduct(layer.mlp.gate_up_proj.weight) for layer in layers]
+        self.fp8 = Fp8Layers(layers) if fp8 else None
 
     def forward(self, x: Tensor, rope: Rope | None, attend: Any) -> Tensor:
         """As `MiniCPM.forward`."""
@@ -113,6 +118,12 @@ class FusedStack:
 
     def tail(self, rows: Tensor, rope: Rope | None, length: int, num_tail: int) -> Tensor:
         """As `MiniCPM.forward_tail`, flat: rows [N * length, hidden] → [N * num_tail, hidden]."""
+        if self.fp8 is not None and len(rows) >= MIN_FP8_ROWS and not self.is_adapting:
+
+            def attend(qkv: Tensor, num_queries: int) -> Tensor:
+                return self._attend_locally(qkv, rope, length, num_queries)
+
+            return self._normed(self._norm, self.fp8.tail(rows, length, num_tail, attend))
         for index in range(len(self._layers)):
             is_last = index == len(self._layers) - 1
             qkv = self._project(index, rows)
@@ -205,6 +216,11 @@ class FusedFlow:
     def __init__(self, flow: FlowMatching, stack: FusedStack, few: FlowStack | None = None) -> None:
         self._dit, self._stack, self._few = flow.estimator, stack, few
 
+    @property
+    def is_fp8(self) -> bool:
+        """Whether many streams have products of eight bits."""
+        return self._stack.fp8 is not None
+
     def forward(self, mu: Tensor, prefix: Tensor, noise: Tensor, schedule: FlowSchedule, cfg: Tensor) -> Tensor:
         """As `FlowMatching.forward`."""
         dit = self._dit
@@ -213,20 +229,29 @@ class FusedFlow:
         rope, cond = dit.decoder.first_rotary(length), dit.cond_proj(prefix.to(dtype))
         is_few = self._few is not None and self._few.takes(noise.shape[0], len(schedule.deltas))
         if self._few is not None and is_few and not self._stack.is_adapting:
-            return self._few.solve(mu, cond, noise, schedule, cfg, rope)
+            # Its kernel guides always; by 1 that is the velocity with the condition.
+            given = cfg if schedule.guided else torch.ones_like(cfg)
+            return self._few.solve(mu, cond, noise, schedule, given, rope)
         x, mu, cfg = noise.float().clone(), mu.contiguous(), cfg.float().contiguous()
-        weight = dit.in_proj.weight.contiguous()
+        weight, bias = dit.in_proj.weight.contiguous(), dit.in_proj.bias
+        how = {"separate_time": dit.separate_time, "guided": schedule.guided}
         for delta, time in zip(schedule.deltas, schedule.embeddings, strict=True):
-            rows = flow_tokens(x, mu, time, cond, weight, dit.in_proj.bias, separate_time=dit.separate_time)
+            rows = flow_tokens(x, mu, time, cond, weight, bias, **how)
             velocity = dit.out_proj(self._stack.tail(rows, rope, length, patch_size))
-            guided_euler_step(x, velocity, cfg, delta)
+            euler_step(x, velocity, cfg if schedule.guided else None, delta)
         return x
 
 
-def fuse(model: VoxCPM) -> None:
+def fuse(model: VoxCPM, *, fp8_flow: bool = False) -> None:
     """Let a model's stacks run through the kernels from now on. Where shapes do not fit them, modules stay plain.
 
     What is fused already is left as it is: captured graphs may point into it.
+
+    Args:
+        fp8_flow: the flow's products are of eight bits for many streams.
+
+    Raises:
+        ValueError: there are no such products for this model on this device.
     """
     patch_size, flow = model.config.patch_size, model.feat_decoder
     num_mu = 2 if model.config.concat_conditions else 1
@@ -239,9 +264,12 @@ def fuse(model: VoxCPM) -> None:
         few = _built(encoder, lambda: LocalStack(encoder, 1 + patch_size), reasons)
         encoder.fused = FusedStack(encoder, few, _patches(encoder, 1 + patch_size, reasons))
     length = num_mu + dit.separate_time + 2 * patch_size
-    if flow.fused is None and _fits(dit.decoder) and length <= MAX_LOCAL_LENGTH:
+    fits = _fits(dit.decoder) and length <= MAX_LOCAL_LENGTH
+    if fp8_flow and not fits:
+        raise ValueError("the model's flow does not run through fused kernels")
+    if fits and (not isinstance(flow.fused, FusedFlow) or flow.fused.is_fp8 != fp8_flow):
         loop = _built(dit.decoder, lambda: FlowStack(dit, num_mu, patch_size), reasons)
-        many = FusedStack(dit.decoder, patches=_patches(dit.decoder, length, reasons), many_rows=True)
+        many = FusedStack(dit.decoder, patches=_patches(dit.decoder, length, reasons), many_rows=True, fp8=fp8_flow)
         flow.fused = FusedFlow(flow, many, loop)
     if model.vae.fused is None and can_fuse(model.vae):
         model.vae.fused = FusedDecoder(model.vae, model.config.patch_size)

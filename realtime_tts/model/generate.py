@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from realtime_tts.model.attention import AttentionMetadata, AttentionProbe, KVCache, SDPABackend
+from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes
 from realtime_tts.model.sequence import Patches, Rows, Sequence
 from realtime_tts.model.voxcpm import VoxCPM
 
@@ -61,15 +62,23 @@ class OfflineRunner:
     """Advances streams over a KV pool of its own.
 
     Args:
-        steps: of the flow.
+        steps: of the flow. guided_times: between which there is guidance.
     """
 
-    def __init__(self, model: VoxCPM, num_blocks: int, *, steps: int, block_size: int = BLOCK_SIZE) -> None:
+    def __init__(
+        self,
+        model: VoxCPM,
+        num_blocks: int,
+        *,
+        steps: int,
+        guided_times: GuidedTimes = ALWAYS_GUIDED,
+        block_size: int = BLOCK_SIZE,
+    ) -> None:
         self.model = model
         self.device = model.stop_proj.weight.device
         self._kv = KVCache.allocate(model.config, num_blocks, block_size, self.device, model.dtype)
         self._backend = SDPABackend()
-        self._schedule = model.flow_schedule(steps)
+        self._schedules = model.flow_schedule(steps).parts(guided_times)
 
     @torch.inference_mode()
     def step(self, streams: AnySequence[Stream], probe: AttentionProbe | None = None) -> Step:
@@ -88,7 +97,9 @@ class OfflineRunner:
         lm_hidden, residual = model.lm_forward(embeddings, is_audio, meta, self._kv, self._backend, probe)
         noise = torch.stack([stream.noise(len(stream.patches)) for stream in streams]).to(device)
         cfg = torch.tensor([stream.cfg for stream in streams], device=device)
-        patches = model.flow(model.condition(lm_hidden, residual), previous, noise, self._schedule, cfg)
+        patches, mu = noise, model.condition(lm_hidden, residual)
+        for schedule in self._schedules:
+            patches = model.flow(mu, previous, patches, schedule, cfg)
         for stream, patch, end in zip(streams, patches, ends, strict=True):
             stream.patches.append(patch)
             stream.num_computed = end
@@ -120,6 +131,7 @@ def generate(
     *,
     steps: int,
     cfg: float,
+    guided_times: GuidedTimes = ALWAYS_GUIDED,
 ) -> list[Patches]:
     """Patches [n, patch_size, latent_dim] of each input, all in one batch; a prompt is not among them.
 
@@ -130,7 +142,7 @@ def generate(
     for source, noise, limit in zip(inputs, noises, max_patches, strict=True):
         first, num_blocks = num_blocks, num_blocks - (source.num_positions + limit) // -BLOCK_SIZE
         streams.append(Stream(source, noise, range(first, num_blocks), cfg))
-    runner = OfflineRunner(model, num_blocks, steps=steps)
+    runner = OfflineRunner(model, num_blocks, steps=steps, guided_times=guided_times)
     running = list(zip(streams, max_patches, strict=True))
     while running:
         stops = runner.step([stream for stream, _ in running]).stops.tolist()

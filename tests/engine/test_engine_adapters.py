@@ -15,6 +15,7 @@ from realtime_tts.engine import engine as engine_module
 from realtime_tts.model.adapted import AdapterBank, AdapterLimits
 from realtime_tts.model.adapter_file import Adapter, read_adapter
 from realtime_tts.model.checkpoint import LoadedModel
+from realtime_tts.model.flow_matching import GuidedTimes
 from realtime_tts.workers import frames
 
 LIMITS = AdapterLimits(max_adapters=2, max_rank=4)
@@ -84,6 +85,22 @@ def test_two_adapters_and_none_in_one_batch_equal_their_runs_alone_and_merged_we
         say_all_plainly(merged, number)
         assert_same(together.pcm(f"r{number}"), merged.pcm(f"r{number}"))
     together.assert_nothing_leaked()
+
+
+@pytest.mark.parametrize("is_captured", [False, True], ids=["by groups", "masked"])
+def test_an_adapter_changes_its_streams_where_there_is_no_guidance_too(
+    fine: LoadedModel, adapters: dict[str, Adapter], is_captured: bool
+) -> None:
+    """There the flow has half the rows."""
+    half = GuidedTimes(0.9, 0.6)
+    together = Adapted(fine, adapters["first"], adapters["second"], is_captured=is_captured, guided_times=half)
+    say_all(together)
+    for number in (1, 2, 3):  # an adapter, the other, and the first with fewer steps
+        model = copy.deepcopy(fine.model)
+        merge(model, adapter_tensors(fine.model, list(adapters).index(WHOSE[number])), SCALE)
+        merged = EngineHarness(dataclasses.replace(fine, model=model), guided_times=half)
+        say_all_plainly(merged, number)
+        assert_same(together.pcm(f"r{number}"), merged.pcm(f"r{number}"))
 
 
 def say_all_plainly(harness: EngineHarness, number: int) -> None:

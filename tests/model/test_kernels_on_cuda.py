@@ -24,7 +24,7 @@ if not torch.cuda.is_available():
 
 from realtime_tts.model.fused_vae import FusedDecoder
 from realtime_tts.model.kernels.attention import head_reading, local_attention, paged_attention
-from realtime_tts.model.kernels.flow import flow_tokens, guided_euler_step
+from realtime_tts.model.kernels.flow import euler_step, flow_tokens
 from realtime_tts.model.kernels.gated import GatedProduct, has_gated_product
 from realtime_tts.model.kernels.noise import patch_noise
 from realtime_tts.model.kernels.patch_attention import PatchAttention
@@ -302,12 +302,15 @@ def test_flow_tokens(
     head = (both, times) if separate_time else (both + times,)
     tokens = (x.to(dtype).double() @ weight.double().t() + bias.double()).repeat(2, 1, 1)
     expected = torch.cat((*head, prefix.double().repeat(2, 1, 1), tokens), dim=1).flatten(0, 1)
-    check(lambda: flow_tokens(x, mu, time, prefix, weight, bias, separate_time=separate_time), expected, dtype)
+    given = x, mu, time, prefix, weight, bias
+    check(lambda: flow_tokens(*given, separate_time=separate_time), expected, dtype)
+    with_condition = expected[: len(expected) // 2]
+    check(lambda: flow_tokens(*given, separate_time=separate_time, guided=False), with_condition, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("streams", "patch_size", "latent"), [(1, 4, 64), (7, 2, 48)])
-def test_guided_euler_step(streams: int, patch_size: int, latent: int, dtype: torch.dtype) -> None:
+def test_euler_step(streams: int, patch_size: int, latent: int, dtype: torch.dtype) -> None:
     x, velocity = draw(streams, patch_size, latent), draw(2 * streams * patch_size, latent, dtype=dtype)
     cfg = 1 + 2 * torch.rand(streams, device="cuda")
     positive, negative = velocity.double().view(2, streams, patch_size, latent)
@@ -315,12 +318,13 @@ def test_guided_euler_step(streams: int, patch_size: int, latent: int, dtype: to
     scaled = negative * share[:, None, None]
     expected = x.double() - 0.3 * (scaled + cfg.double()[:, None, None] * (positive - scaled))
 
-    def run() -> Tensor:
+    def run(cfg: Tensor | None = cfg) -> Tensor:
         moved = x.clone()
-        guided_euler_step(moved, velocity, cfg, 0.3)
+        euler_step(moved, velocity, cfg, 0.3)
         return moved
 
     check(run, expected, torch.float32)
+    check(lambda: run(None), x.double() - 0.3 * positive, torch.float32)
 
 
 @pytest.mark.parametrize(("patch_size", "latent"), [(4, 64), (3, 7)])

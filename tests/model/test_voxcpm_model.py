@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from random_checkpoints import CONFIGS
@@ -7,7 +9,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
 from realtime_tts.model.config_file import parse_config
-from realtime_tts.model.flow_matching import FlowSchedule
 from realtime_tts.model.generate import OfflineRunner, Stream
 from realtime_tts.model.sequence import build_sequence
 from realtime_tts.model.voxcpm import ScalarQuantizer, VoxCPM
@@ -108,7 +109,7 @@ def test_a_decode_step_never_waits_for_the_device(model):
     with FakeTensorMode(), torch.inference_mode():
         fake = VoxCPM(model.config)
         kv = KVCache.allocate(model.config, 8, 4, "cpu", torch.float32)
-        schedule = FlowSchedule(real.deltas, torch.empty(real.embeddings.shape))
+        schedule = dataclasses.replace(real, embeddings=torch.empty(real.embeddings.shape))
         state = fake.vae.new_state(4, "cpu")
         patches = random_patches(fake, 2)
         embeddings, is_audio = fake.embed(torch.zeros(2, dtype=torch.int64), patches, torch.arange(2))

@@ -22,6 +22,7 @@ from realtime_tts.engine.utterance import Utterance
 from realtime_tts.errors import EngineOutOfMemory
 from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.attention import AttentionBackend, SDPABackend, host_lens
+from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes
 from realtime_tts.model.kernels.products import choosing
 from realtime_tts.model.voxcpm import VoxCPM
 from realtime_tts.workers.policy import TextHead
@@ -64,6 +65,7 @@ class ModelRunner:
         stages: is told of each step's stages, as they are given to the device.
         advances: whether a step goes on with LocEnc and LMs for the next one, while its audio is decoded and sent.
             None: on CUDA, where both go on at a time; elsewhere a stream that stops would pay for nothing.
+        guided_times: of the flow, between which there is guidance.
         bank: the model's adapters. Steps in which nobody has one are as without.
     """
 
@@ -76,6 +78,7 @@ class ModelRunner:
         text_head: TextHead | None = None,
         stages: StageClock | None = None,
         advances: bool | None = None,
+        guided_times: GuidedTimes = ALWAYS_GUIDED,
         bank: AdapterBank | None = None,
     ) -> None:
         config = model.config
@@ -100,7 +103,7 @@ class ModelRunner:
         patch_shape = (config.patch_size, config.latent_dim)
         self.inputs = StepInputs(num_rows, num_streams, num_patches, patch_shape, num_slots, self.device)
         self.outputs = StepOutputs(num_rows, num_streams, patch_shape, config.patch_samples, self.device)
-        parts = (model, self.state, self.inputs, self.outputs, self.backend, text_head, usual_steps)
+        parts = (model, self.state, self.inputs, self.outputs, self.backend, text_head, usual_steps, guided_times)
         self.programs = self._adapted_programs = StepPrograms(*parts)
         if bank is not None:
             self._adapted_programs = StepPrograms(*parts, bank)

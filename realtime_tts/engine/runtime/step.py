@@ -14,7 +14,7 @@ from realtime_tts.engine.runtime.program import Program, sizes_up_to
 from realtime_tts.engine.runtime.state import DeviceState
 from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.attention import AttentionBackend, AttentionMetadata
-from realtime_tts.model.flow_matching import FlowSchedule
+from realtime_tts.model.flow_matching import ALWAYS_GUIDED, FlowSchedule, GuidedTimes
 from realtime_tts.model.text_head import HeadProbe, SpokenText
 from realtime_tts.model.voxcpm import VoxCPM
 from realtime_tts.workers.policy import TextHead
@@ -32,6 +32,7 @@ class StepPrograms:
     LMs, to the hidden states of the next step, which then has no rows of these streams. prime(n), before all that:
     the decoder gets what streams continue that begin.
 
+    guided_times: of the flow, between which there is guidance.
     bank: rows have adapters, as the inputs say; None: none has.
     lens, next_lens: what a backend that is not static must know of the rows, and of those of `advance`, set before.
     """
@@ -45,6 +46,7 @@ class StepPrograms:
         backend: AttentionBackend,
         text_head: TextHead | None,
         usual_steps: int,
+        guided_times: GuidedTimes = ALWAYS_GUIDED,
         bank: AdapterBank | None = None,
     ) -> None:
         self.model, self.state, self.inputs, self.outputs = model, state, inputs, outputs
@@ -67,7 +69,8 @@ class StepPrograms:
         num_frames = model.config.num_context_patches * model.config.patch_size
         self._primed = torch.zeros(_MAX_PRIMED, num_frames, model.config.latent_dim, device=device)
         self._primed_slots = torch.full((_MAX_PRIMED,), state.scratch_slot, device=device)
-        self._schedules: dict[int, FlowSchedule] = {}
+        self._guided_times = guided_times
+        self._schedules: dict[int, tuple[FlowSchedule, ...]] = {}
         self._schedule(usual_steps)
         self.prime = Program(self._prime)
         self.encode = Program(self._encode)
@@ -153,8 +156,10 @@ class StepPrograms:
         previous, adapters = state.last_patch.index_select(0, slots), inputs.speech_adapters[rows]
         with self._adapted(adapters):
             mu = model.condition(lm_hidden, residual)
-        with self._adapted(adapters, copies=2):  # with guidance and without
-            patches = model.flow(mu, previous, noise, self._schedule(steps), inputs.cfg[rows])
+        patches = noise
+        for schedule in self._schedule(steps):
+            with self._adapted(adapters, copies=2 if schedule.guided else 1):  # with the condition and without
+                patches = model.flow(mu, previous, patches, schedule, inputs.cfg[rows])
         state.last_patch.index_copy_(0, slots, patches)
         self.outputs.patches[rows] = patches
 
@@ -206,9 +211,9 @@ class StepPrograms:
         longest = max([lens[1], *(context for _, context in lens[0])])
         return self.state.block_tables[:, : -(-longest // self.state.kv.block_size)]
 
-    def _schedule(self, steps: int) -> FlowSchedule:
+    def _schedule(self, steps: int) -> tuple[FlowSchedule, ...]:
         if steps not in self._schedules:
-            self._schedules[steps] = self.model.flow_schedule(steps)
+            self._schedules[steps] = self.model.flow_schedule(steps).parts(self._guided_times)
         return self._schedules[steps]
 
 

@@ -1,0 +1,50 @@
+"""The flow's layers with products in eight bits, for many rows: see `fused`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from realtime_tts.model.kernels.fp8_products import Fp8Product, what_is_missing
+from realtime_tts.model.kernels.fp8_rows import rms_norm_fp8, swiglu_fp8
+from realtime_tts.model.kernels.products import Product
+from realtime_tts.model.minicpm import DecoderLayer
+
+MIN_ROWS = 700  # with fewer, bfloat16 is as fast
+
+
+class Fp8Layers:
+    """Of these layers all products but that behind the attention, whose kernel has no whole row at hand to scale.
+
+    Raises:
+        ValueError: there are no such products for these weights on their device.
+    """
+
+    def __init__(self, layers: Sequence[DecoderLayer]) -> None:
+        qkv, o, gate_up, down = (
+            [layer.get_submodule(name).weight for layer in layers]
+            for name in ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")
+        )
+        missing = what_is_missing([*qkv, *gate_up, *down])  # type: ignore[list-item]
+        if missing:
+            raise ValueError(missing)
+        self._layers = layers
+        self._qkv, self._gate_up, self._down = (Fp8Product(weights) for weights in (qkv, gate_up, down))  # type: ignore[arg-type]
+        self._o = Product(o)  # type: ignore[arg-type]
+
+    def tail(self, rows: Tensor, length: int, num_tail: int, attend: Callable[[Tensor, int], Tensor]) -> Tensor:
+        """Bidirectional sequences [N * length, hidden] → [N * num_tail, hidden], not normed.
+
+        attend: from packed queries, keys and values, to what so many last positions of each sequence see.
+        """
+        for index, layer in enumerate(self._layers):
+            norm, behind, scale = layer.input_layernorm, layer.post_attention_layernorm, layer.residual_scale
+            num_queries = num_tail if index == len(self._layers) - 1 else length
+            heads = attend(self._qkv.of(rms_norm_fp8(rows, norm.weight, norm.eps), index), num_queries)
+            if num_queries < length:
+                rows = rows.view(-1, length, rows.shape[1])[:, -num_tail:].reshape(-1, rows.shape[1])
+            rows = self._o(heads, index, rows, scale)
+            wide = self._gate_up.of(rms_norm_fp8(rows, behind.weight, behind.eps), index)
+            rows = self._down.of(swiglu_fp8(wide), index, rows, scale)
+        return rows
