@@ -46,7 +46,14 @@ def held_out(count: int) -> list[str]:
 
 def speak(arguments: argparse.Namespace) -> None:
     """Every sentence by every voice; of each voice a file of 16-bit samples, one array for each sentence."""
-    options = EngineOptions(model=arguments.model, device=arguments.device, dtype=arguments.dtype)
+    options = EngineOptions(
+        model=arguments.model,
+        device=arguments.device,
+        dtype=arguments.dtype,
+        fp8=arguments.fp8,
+        steps=arguments.steps,
+        guidance_to=arguments.guidance_to,
+    )
     loaded, device = load_checkpoint(options)
     spoken: dict[str, list[bytes]] = defaultdict(list)
 
@@ -153,6 +160,9 @@ def main() -> None:
     speaker.add_argument("--model", default="starter-voice")
     speaker.add_argument("--device", default="auto")
     speaker.add_argument("--dtype", help="as the worker's")
+    speaker.add_argument("--fp8", default="off", help="as the worker's; so are the next two")
+    speaker.add_argument("--steps", type=int)
+    speaker.add_argument("--guidance-to", type=float, default=0.0)
     speaker.add_argument("--sentences", type=int, default=80, help="of the held-out ones (default 80)")
     speaker.set_defaults(run=speak)
     listener = commands.add_parser("compare", help="listen to what two devices made")
