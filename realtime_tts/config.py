@@ -52,6 +52,20 @@ class EngineConfig:
         "Kernels: sdpa is plain torch, triton fused kernels on CUDA; auto: triton where it can be.",
         choices=("auto", "sdpa", "triton"),
     )
+    fp8: str = setting(
+        "off",
+        "Products in eight bits, on Hopper GPUs from 32 streams on. flow: those of the flow, most of a step's work.",
+        choices=("off", "flow"),
+    )
+    steps: int = setting(
+        0, "Flow steps of whoever does not ask for a number; 0: as many as the model wants.", minimum=0, maximum=64
+    )
+    guidance_from: float = setting(
+        1.0, "Time of the flow, from 1 (noise) to 0 (speech), at which guidance begins.", minimum=0, maximum=1
+    )
+    guidance_to: float = setting(
+        0.0, "Time of the flow at which guidance ends: a step without it is half the work.", minimum=0, maximum=1
+    )
     eager: bool = setting(False, "Replay no CUDA graphs: slower, but errors show where they are made.")
     max_streams: int = setting(0, "Streams one worker advances at once; 0: chosen from the device.", minimum=0)
     num_blocks: int = setting(

@@ -50,6 +50,21 @@ def _model_options(bench: Command) -> Command:
     return _output_options(bench)
 
 
+def _engine_options(bench: Command) -> Command:
+    """What a bench with an engine of its own takes. A server has the rest by --server-option."""
+    time_of_flow = click.FloatRange(0, 1)
+    options = (
+        click.option(
+            "--fp8", type=click.Choice(("off", "flow")), default="off", show_default=True, help="As `serve`'s."
+        ),
+        click.option("--guidance-from", type=time_of_flow, default=1.0, show_default=True, help="As `serve`'s."),
+        click.option("--guidance-to", type=time_of_flow, default=0.0, show_default=True, help="As `serve`'s."),
+    )
+    for option in reversed(options):
+        bench = option(bench)
+    return _model_options(bench)
+
+
 def _output_options(bench: Command) -> Command:
     path = click.Path(dir_okay=False, path_type=Path)
     bench = click.option("--plot", type=path, help="Draw the result: a .png or .svg file. Needs matplotlib.")(bench)
@@ -108,7 +123,7 @@ def checkpoint(directory: Path, shape: str, dtype: str | None, device: str, seed
 @click.option("--num-steps", type=click.IntRange(1), help="Steps measured in each run.  [default: 30; on a GPU 60]")
 @click.option("--runs", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--split/--no-split", default=True, help="Also measure the stages of a step, in a run of its own.")
-@_model_options
+@_engine_options
 def engine(
     batches: tuple[int, ...] | None,
     num_steps: int | None,
@@ -125,7 +140,7 @@ def engine(
     from realtime_tts.bench.engine_steps import StepPlan, default_batches, measure_steps, num_parts
     from realtime_tts.bench.views import engine_table
 
-    subject = _load(options, batches)
+    subject = _load({**options, "steps": steps}, batches)
     is_cpu = subject.device.type == "cpu"
     plan = StepPlan(
         batches or default_batches(subject.device),
@@ -147,7 +162,7 @@ def engine(
 @click.option("--num-streams", type=click.IntRange(1), help="Judged in each run.  [default: 4; on a GPU 20]")
 @click.option("--patches", type=click.IntRange(1), help="Length of a stream.  [default: 12; on a GPU 40]")
 @click.option("--runs", type=click.IntRange(1), default=3, show_default=True)
-@_model_options
+@_engine_options
 def latency(
     callers: tuple[int, ...] | None,
     num_streams: int | None,
@@ -164,7 +179,7 @@ def latency(
     from realtime_tts.bench.latency import LatencyPlan, default_callers, measure_latency
     from realtime_tts.bench.views import latency_table
 
-    subject = _load(options, callers)
+    subject = _load({**options, "steps": steps}, callers)
     is_cpu = subject.device.type == "cpu"
     plan = LatencyPlan(
         callers or default_callers(subject.device),
@@ -206,7 +221,7 @@ def _capacity_options(bench: Command) -> Command:
 @click.option("--patches", type=click.IntRange(1), help="Length of a stream.  [default: 12; on a GPU 40]")
 @click.option("--max-streams", type=click.IntRange(1), help="Slots of the engine.  [default: 16; on a GPU 1024]")
 @_capacity_options
-@_model_options
+@_engine_options
 def capacity(
     patches: int | None,
     max_streams: int | None,
@@ -229,7 +244,7 @@ def capacity(
 
     is_cpu = choose_device(options["device"]).type == "cpu"
     plan = _capacity_plan(options, is_cpu)
-    subject = _load(options, (max_streams or (16 if is_cpu else 1024),))
+    subject = _load({**options, "steps": steps}, (max_streams or (16 if is_cpu else 1024),))
     with _Bar(None) as bar:
         bar.next("warming up")
         driver = InProcess(subject, patches or (12 if is_cpu else 40), steps, cfg)

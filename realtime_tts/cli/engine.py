@@ -16,6 +16,10 @@ def worker_specs(config: EngineConfig, *, quiet: bool = False) -> list[WorkerSpe
     extra: tuple[str, ...] = ("--max-load", str(config.max_load)) if config.max_load else ()
     extra += ("--attention", config.attention) if config.attention != "auto" else ()
     extra += ("--eager",) if config.eager else ()
+    extra += ("--fp8", config.fp8) if config.fp8 != "off" else ()
+    extra += ("--steps", str(config.steps)) if config.steps else ()
+    extra += ("--guidance-from", str(config.guidance_from)) if config.guidance_from != 1.0 else ()
+    extra += ("--guidance-to", str(config.guidance_to)) if config.guidance_to != 0.0 else ()
     if quiet:
         extra += ("--log-level", "critical")
     return [

@@ -21,9 +21,11 @@ from realtime_tts.errors import ConfigError, EngineStartError
 from realtime_tts.model.adapted import AdapterBank, AdapterLimits
 from realtime_tts.model.attention import AttentionBackend
 from realtime_tts.model.checkpoint import LoadedModel
+from realtime_tts.model.flow_matching import GuidedTimes
 from realtime_tts.workers import frames
 from realtime_tts.workers.cores import usable_cores
 from realtime_tts.workers.location import STARTER_VOICE
+from realtime_tts.workers.policy import MAX_STEPS, MIN_STEPS, ServingPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +50,32 @@ class EngineOptions:
     max_load: float | None = None
     attention: str = "auto"
     eager: bool = False
+    fp8: str = "off"
+    steps: int | None = None
+    guidance_from: float = 1.0
+    guidance_to: float = 0.0
     max_adapters: int = 0
     max_adapter_rank: int = 32
     adapter_mlp: bool = False
+
+    def policy(self, own: ServingPolicy) -> ServingPolicy:
+        """A checkpoint's `own` with what is chosen here in place of its defaults.
+
+        Raises:
+            ConfigError: a number of steps out of bounds.
+        """
+        if self.steps is None:
+            return own
+        if not MIN_STEPS <= self.steps <= MAX_STEPS:
+            raise ConfigError(f"steps must be {MIN_STEPS} to {MAX_STEPS}", field="steps")
+        return dataclasses.replace(own, default_steps=self.steps)
+
+    @property
+    def guided_times(self) -> GuidedTimes:
+        """Raises ConfigError: no time is between them."""
+        if not 0.0 <= self.guidance_to < self.guidance_from <= 1.0:
+            raise ConfigError("guidance must go from a time to a lower one, both 0 to 1", field="guidance_from")
+        return GuidedTimes(self.guidance_from, self.guidance_to)
 
     @property
     def adapter_limits(self) -> AdapterLimits:
@@ -131,9 +156,9 @@ def make_engine(
         limits: fields of `SchedulerConfig` to be other than chosen here.
     """
     bank = AdapterBank.install(loaded.model, options.adapter_limits) if options.max_adapters else None
-    backend = choose_backend(options.attention, loaded.model)
+    backend = choose_backend(options.attention, loaded.model, fp8=options.fp8)
     config = dataclasses.replace(choose_config(loaded, device, options, choose_block_size(backend)), **limits)
-    engine = Engine(loaded, config, emit, stages=stages, backend=backend, bank=bank)
+    engine = Engine(loaded, config, emit, stages=stages, backend=backend, guided_times=options.guided_times, bank=bank)
     if not options.eager:
         capture(engine)
     warm_up(engine)
@@ -181,7 +206,9 @@ def warm_up(engine: Engine) -> None:
     engine.num_steps = 0
 
 
-def ready_message(engine: Engine, device: torch.device, load_s: float, warmup_s: float) -> frames.Ready:
+def ready_message(
+    engine: Engine, device: torch.device, options: EngineOptions, load_s: float, warmup_s: float
+) -> frames.Ready:
     """What the gateway must know of this worker."""
     loaded, config = engine.loaded, engine.config
     head = loaded.policy.text_head
@@ -203,6 +230,9 @@ def ready_message(engine: Engine, device: torch.device, load_s: float, warmup_s:
         text_timing="measured" if head else "estimated",
         takes_instructions=loaded.supports_instructions,
         text_lag_ms=head.lag_ms if head else 0.0,
+        fp8=options.fp8,
+        guidance_from=options.guidance_from,
+        guidance_to=options.guidance_to,
         load_s=load_s,
         warmup_s=warmup_s,
     )

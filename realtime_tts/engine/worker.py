@@ -250,9 +250,9 @@ def load_checkpoint(options: EngineOptions) -> tuple[LoadedModel, torch.device]:
     """The model on its device, and torch set up for it."""
     torch.set_num_threads(choose_threads(options.threads))
     device = choose_device(options.device)
-    return with_text_head(
-        load_model(str(local_directory(options.model) or options.model), device, options.dtype)
-    ), device
+    loaded = load_model(str(local_directory(options.model) or options.model), device, options.dtype)
+    loaded = dataclasses.replace(loaded, policy=options.policy(loaded.policy))
+    return with_text_head(loaded), device
 
 
 def load(options: EngineOptions) -> tuple[Engine, frames.Ready]:
@@ -261,7 +261,7 @@ def load(options: EngineOptions) -> tuple[Engine, frames.Ready]:
     loaded, device = load_checkpoint(options)
     loaded_s = time.monotonic()
     engine = make_engine(loaded, device, options)
-    ready = ready_message(engine, device, loaded_s - started_s, time.monotonic() - loaded_s)
+    ready = ready_message(engine, device, options, loaded_s - started_s, time.monotonic() - loaded_s)
     # Torch and the model are 300,000 objects: a full collection over them would hold a step up for longer than a patch.
     gc.collect()
     gc.freeze()
@@ -318,6 +318,12 @@ def main() -> None:
     parser.add_argument("--max-load", type=float, help="refuse new contexts above this share of real time")
     parser.add_argument("--attention", default="auto", help="auto, sdpa (plain torch) or triton (fused kernels, CUDA)")
     parser.add_argument("--eager", action="store_true", help="replay no CUDA graphs")
+    parser.add_argument(
+        "--fp8", default="off", help="off, or flow: its products in eight bits for many streams (Hopper)"
+    )
+    parser.add_argument("--steps", type=int, help="flow steps of who does not ask for a number (default: the model's)")
+    parser.add_argument("--guidance-from", type=float, default=1.0, help="time of the flow at which guidance begins")
+    parser.add_argument("--guidance-to", type=float, default=0.0, help="time of the flow at which it ends")
     parser.add_argument("--max-adapters", type=int, default=0, help="LoRA adapters loaded at a time")
     parser.add_argument("--max-adapter-rank", type=int, default=32, help="the largest rank of one")
     parser.add_argument("--adapter-mlp", action="store_true", help="they may change the MLPs too")

@@ -53,6 +53,9 @@ class Catalogue:
                     "device": ready.device,
                     "dtype": ready.dtype,
                     "attention_backend": ready.backend,
+                    "fp8": ready.fp8,
+                    "guidance_from": ready.guidance_from,
+                    "guidance_to": ready.guidance_to,
                     "word_timing": ready.text_timing,
                 }
             ],

@@ -104,6 +104,9 @@ class Model(_Body):
     device: str
     dtype: str
     attention_backend: str
+    fp8: Literal["off", "flow"] = Field(description="what has products of eight bits")
+    guidance_from: float = Field(description="time of the flow, from 1 (noise) to 0, at which `cfg` begins to matter")
+    guidance_to: float = Field(description="time at which it ends to")
     word_timing: Literal["measured", "estimated"]
 
 

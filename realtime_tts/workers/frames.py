@@ -186,6 +186,9 @@ class Ready(Message):
     text_timing: str = "estimated"  # "measured": Audio has text positions
     text_lag_ms: float = 0.0
     takes_instructions: bool = False  # voice design, in words
+    fp8: str = "off"  # what has products of eight bits: off or flow
+    guidance_from: float = 1.0  # times of the flow, from 1 (noise) to 0, between which there is guidance
+    guidance_to: float = 0.0
     load_s: float = 0.0
     warmup_s: float = 0.0
 

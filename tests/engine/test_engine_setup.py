@@ -64,9 +64,38 @@ def test_warming_up_leaves_no_trace_but_knowledge_of_the_cost(tiny: LoadedModel)
     assert (pool.num_available, pool.num_cached) == (pool.num_blocks, 0)
     assert (engine.scheduler.num_contexts, engine.num_steps, len(engine.continuity)) == (0, 0, 0)
     assert engine.scheduler.cost.step_s(1, 0) != before_s
-    ready = ready_message(engine, CPU, 1.0, 2.0)
+    ready = ready_message(engine, CPU, EngineOptions(), 1.0, 2.0)
     assert dataclasses.asdict(ready)["policy"] == tiny.policy.to_map()
     assert frames.Decoder().feed(frames.encode(ready)) == [ready]
+
+
+def test_modes_are_told_and_wrong_ones_refused(tiny: LoadedModel) -> None:
+    options = EngineOptions(max_streams=2, guidance_from=0.9, guidance_to=0.5)
+    engine = make_engine(tiny, CPU, options)
+    ready = ready_message(engine, CPU, options, 1.0, 2.0)
+    assert (ready.fp8, ready.guidance_from, ready.guidance_to) == ("off", 0.9, 0.5)
+    assert engine.runner.programs.flow.sizes == ()
+    for wrong, problem, field in (
+        ({"fp8": "flow"}, "fused kernels: the device is cpu", "fp8"),
+        ({"fp8": "flow", "attention": "sdpa"}, "fused kernels", "fp8"),
+        ({"fp8": "all"}, "off, flow", "fp8"),
+        ({"guidance_from": 0.5, "guidance_to": 0.5}, "to a lower one", "guidance_from"),
+        ({"guidance_to": -0.1}, "0 to 1", "guidance_from"),
+        ({"guidance_from": float("nan")}, "0 to 1", "guidance_from"),
+    ):
+        with pytest.raises(ConfigError, match=problem) as caught:
+            make_engine(tiny, CPU, EngineOptions(**wrong))
+        assert caught.value.field == field
+
+
+def test_another_number_of_steps_becomes_the_policys(tiny: LoadedModel) -> None:
+    assert EngineOptions().policy(tiny.policy) is tiny.policy
+    chosen = EngineOptions(steps=5).policy(tiny.policy)
+    assert chosen == dataclasses.replace(tiny.policy, default_steps=5)
+    for steps in (1, 65):
+        with pytest.raises(ConfigError, match="2 to 64") as caught:
+            EngineOptions(steps=steps).policy(tiny.policy)
+        assert caught.value.field == "steps"
 
 
 def test_the_attention_is_chosen_by_what_there_is(tiny: LoadedModel) -> None:
@@ -110,10 +139,14 @@ def test_what_stacks_run_through_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     cuda, packages = torch.device("cuda"), {"triton": 1, "cuda": 1, "cuda.bindings": 1}
     monkeypatch.setattr("importlib.util.find_spec", packages.get)
     monkeypatch.setenv("CC", "/opt/bin/cc")
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr("realtime_tts.model.kernels.fp8_products._missing_in_the_library", lambda device: None)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
+    assert "--fp8 flow" in describe_kernels(cuda)["fp8"]
     assert "whole stacks" in describe_kernels(cuda)["one or few streams"]
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (8, 0))
     assert "Hopper" in describe_kernels(cuda)["one or few streams"]
+    assert "Hopper GPUs, not for a GPU" in describe_kernels(cuda)["fp8"]
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
     packages.pop("cuda.bindings")
     assert "cuda-bindings" in describe_kernels(cuda)["one or few streams"]

@@ -15,7 +15,7 @@ from engine_harness import EngineHarness
 from torch import Tensor
 
 from realtime_tts.engine.runtime.runner import TextReading
-from realtime_tts.engine.setup import ready_message
+from realtime_tts.engine.setup import EngineOptions, ready_message
 from realtime_tts.engine.utterance import Utterance
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.errors import CheckpointError
@@ -228,9 +228,9 @@ def test_a_reading_that_is_no_number_is_none_and_speech_goes_on(
 
 
 def test_the_worker_says_whether_positions_are_measured(tiny: LoadedModel) -> None:
-    ready = ready_message(Watched(tiny).harness.engine, torch.device("cpu"), 0.0, 0.0)
+    ready = ready_message(Watched(tiny).harness.engine, torch.device("cpu"), EngineOptions(), 0.0, 0.0)
     assert (ready.text_timing, ready.text_lag_ms) == ("measured", 40.0)
-    ready = ready_message(EngineHarness(tiny).engine, torch.device("cpu"), 0.0, 0.0)
+    ready = ready_message(EngineHarness(tiny).engine, torch.device("cpu"), EngineOptions(), 0.0, 0.0)
     assert (ready.text_timing, ready.text_lag_ms) == ("estimated", 0.0)
 
 

@@ -21,6 +21,8 @@ import pytest_asyncio
 from processes import supervisors, worker_pids
 from random_adapters import adapter_tensors, write_adapter
 
+from realtime_tts.cli.engine import worker_specs
+from realtime_tts.config import EngineConfig
 from realtime_tts.engine.worker import Worker
 from realtime_tts.errors import AdapterError, AudioDecodeError, CheckpointError, ConfigError, EngineError, EngineLost
 from realtime_tts.model.checkpoint import load_model
@@ -501,6 +503,23 @@ async def test_a_worker_whose_gateway_goes_away_while_it_loads_exits(tmp_path: P
             process.kill()
             await process.wait()
         server.close()
+
+
+async def test_the_modes_of_the_settings_reach_the_worker_and_come_back() -> None:
+    chosen = EngineConfig(devices=("cpu",), threads=1, max_streams=2, steps=5, guidance_from=0.9, guidance_to=0.3)
+    client = EngineClient(worker_specs(chosen, quiet=True), CONFIG)
+    await client.start()
+    try:
+        ready = client.ready
+        assert (ready.fp8, ready.guidance_from, ready.guidance_to) == ("off", 0.9, 0.3)
+        assert ready.policy["default_steps"] == 5
+        pcm, end = await collect(speak(client, "yes."))
+        assert pcm.size
+        assert isinstance(end, frames.Done)
+    finally:
+        await client.close()
+    with pytest.raises(ConfigError, match="fp8 needs fused kernels"):
+        await EngineClient(worker_specs(dataclasses.replace(chosen, fp8="flow"), quiet=True), CONFIG).start()
 
 
 async def test_a_model_or_device_that_cannot_be_used_says_why() -> None:

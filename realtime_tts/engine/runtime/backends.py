@@ -17,12 +17,14 @@ from realtime_tts.model.voxcpm import VoxCPM
 logger = logging.getLogger(__name__)
 
 BACKENDS: Final = ("auto", "sdpa", "triton")
+FP8: Final = ("off", "flow")
 
 
-def choose_backend(name: str, model: VoxCPM) -> AttentionBackend:
+def choose_backend(name: str, model: VoxCPM, *, fp8: str = "off") -> AttentionBackend:
     """The attention backend, and with it how the model's stacks run from now on.
 
     sdpa: plain torch, on any device. triton: fused kernels, on CUDA. auto: triton where it can be.
+    fp8: what has products of eight bits, off or flow.
 
     Raises:
         ConfigError: it cannot be used here.
@@ -33,7 +35,11 @@ def choose_backend(name: str, model: VoxCPM) -> AttentionBackend:
         name = "sdpa" if missing else "triton"
         if missing and device.type == "cuda":
             logger.warning("no fused kernels, steps take several times as long: %s", missing)
+    if fp8 not in FP8:
+        raise ConfigError(f"fp8 must be one of {', '.join(FP8)}", field="fp8")
     if name == "sdpa":
+        if fp8 != "off":
+            raise ConfigError(f"fp8 needs fused kernels: {missing or 'attention is sdpa'}", field="fp8")
         model.unfuse()
         return SDPABackend()
     if name != "triton":
@@ -42,7 +48,10 @@ def choose_backend(name: str, model: VoxCPM) -> AttentionBackend:
         raise ConfigError(f"attention triton cannot be used: {missing}", field="attention")
     from realtime_tts.model.fused import TritonBackend, fuse
 
-    fuse(model)
+    try:
+        fuse(model, fp8_flow=fp8 == "flow")
+    except ValueError as error:
+        raise ConfigError(f"fp8 cannot be used: {error}", field="fp8") from error
     return TritonBackend()
 
 
@@ -64,8 +73,13 @@ def describe_kernels(device: torch.device) -> dict[str, str]:
     missing = what_is_missing(device, head_dim=128)
     if missing:
         return {"kernels": f"plain torch: {missing}" if device.type == "cuda" else "plain torch"}
+    from realtime_tts.model.kernels.fp8_products import missing_on as fp8_missing_on
     from realtime_tts.model.kernels.stack import missing_on
 
-    few = missing_on(device)
+    few, fp8 = missing_on(device), fp8_missing_on(device)
     shapes = "whole stacks in one kernel each, if the model has VoxCPM2's sizes in bfloat16"
-    return {"kernels": "fused, by Triton", "one or few streams": f"layer by layer: {few}" if few else shapes}
+    return {
+        "kernels": "fused, by Triton",
+        "one or few streams": f"layer by layer: {few}" if few else shapes,
+        "fp8": f"cannot be used: {fp8}" if fp8 else "--fp8 flow, if the model is in bfloat16",
+    }
