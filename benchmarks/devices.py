@@ -43,6 +43,7 @@ STEP = 1.25  # from one load to the next, until one does not hold
 AIM = 0.95  # what a device is to carry beside others, against what it carries alone; tried first
 NUM_ALONE = 12
 _WORKERS = re.compile(r"^realtime_tts_engine_workers_ready ([0-9.]+)$", re.M)
+_COST = re.compile(r'^realtime_tts_engine_step_cost_ms{part="(\w+)",worker="([\w-]+)"} ([0-9.e+-]+)$', re.M)
 _COMPLAINT = re.compile(r"^.*(?:warning|error).*$", re.M | re.I)
 _RUN_OUT_S = 5.0  # a load's connections, and the ends of its last streams
 
@@ -60,6 +61,7 @@ class Candidate:
     ready_s: float = 0.0
     alone_ms: list[float] = dataclasses.field(default_factory=list)
     trials: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    costs: list[str] = dataclasses.field(default_factory=list)  # of a step, as each worker has learned
 
     @property
     def num_devices(self) -> int:
@@ -135,7 +137,15 @@ def measure(candidate: Candidate, start: float, given: argparse.Namespace, end_s
             candidate.trials.append(trial)
             tqdm.write(f"{candidate.devices}: {row(trial)}")
             search.tell(trial["held"])
+    candidate.costs = [": ".join((worker, f"{part} {ms} ms")) for part, worker, ms in _COST.findall(metrics(running))]
     return search
+
+
+def metrics(running: RunningServer) -> str:
+    try:
+        return running.get("/metrics")
+    except OSError:
+        return ""
 
 
 def holds(trial: dict[str, Any]) -> bool:
@@ -240,6 +250,7 @@ def main() -> None:
             for candidate in candidates:
                 for line in _COMPLAINT.findall(candidate.log.read_text(errors="replace"))[-20:]:
                     print(f"log of {candidate.devices}: {line}")
+                print(f"a step over {candidate.devices}: {', '.join(candidate.costs) or 'unknown'}")
             if given.json:
                 told = {each.devices: {"alone_ms": each.alone_ms, "trials": each.trials} for each in candidates}
                 given.json.write_text(json.dumps(told))

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 MAX_UNSENT_BYTES = 64 * 1024 * 1024  # a client reads all the time; one that does not was stopped
 _READ_BYTES = 256 * 1024
 _GOODBYE_S = 2.0  # for clients to take what is left
-_TELL_LOAD_AFTER_S = 0.01  # what changes meanwhile is told together
+_TELL_LOAD_AFTER_S = 0.02  # what changes meanwhile is told together
 
 
 @dataclasses.dataclass(eq=False, slots=True)
