@@ -31,7 +31,7 @@ class Options:
 
     rate_hz: turns a second; None: from the measured capacity.
     fault_every_s: None: as many as fit, at most one a minute.
-    faults: instead of those drawn.
+    faults: instead of those drawn; all of them, however late a slow machine comes to the last.
     """
 
     minutes: float = 30.0
@@ -137,7 +137,7 @@ class Campaign:
         recovered_s = begun
         for fault in faults:
             await asyncio.sleep(max(begun + fault.at_s, recovered_s) - self.clock())  # not at all if it is late
-            if self.clock() > begun + self._options.duration_s:
+            if self._options.faults is None and self.clock() > begun + self._options.duration_s:
                 return
             outage = Outage(fault.kind, self.clock())
             self.result.history.outages.append(outage)
