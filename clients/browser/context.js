@@ -1,6 +1,7 @@
 /** One utterance: text goes in piece by piece, audio comes out, the listener hears it or interrupts. */
 
 import { ConnectionLost, ServerError } from './errors.js';
+import { isSSML, openTags } from './markup.js';
 import * as protocol from './protocol.js';
 import { SourceText } from './source-text.js';
 
@@ -43,8 +44,9 @@ export class SpeechContext extends EventTarget {
     this.source = new SourceText();
     /** @type {Word[]} */
     this.words = [];
-    /** What earlier sessions have made of it; this one's account begins there: UTF-16 offset, flushes, time. */
-    this.base = { chars: 0, flushes: 0, ms: 0 };
+    /** What earlier sessions have made of it; this one's account begins there: UTF-16 offset, flushes, time; and the
+     * markup that this one's text begins with, since it was open there. */
+    this.base = { chars: 0, flushes: 0, ms: 0, reopened: '' };
     /** The voice and the seed that the server speaks it with. @type {{voice?: string, seed?: number}} */
     this.chosen = {};
     /** `performance.now()` of the first text sent, first sample decoded, first audible sample heard */
@@ -173,12 +175,15 @@ export class SpeechContext extends EventTarget {
    * The session is gone with all it knew: have another one go on, in the same voice, with the word that was being heard
    * when it broke off. That one is heard twice if its end had come, and none is left out: words come before their audio.
    * @param {number} receivedMs how much of its audio has come
+   * @param {'auto' | 'text' | 'ssml'} [textType] the session's
    */
-  beginAgain(receivedMs) {
+  beginAgain(receivedMs, textType = 'auto') {
     if (this.number !== null) {
       this.words = this.words.filter((word) => word.startMs < receivedMs);
       const chars = Math.max(this.base.chars, this.words.at(-1)?.start ?? 0);
-      this.base = { chars, flushes: this.flushes.filter((position) => position <= chars).length, ms: receivedMs };
+      const flushes = this.flushes.filter((position) => position <= chars).length;
+      const isMarkup = isSSML(this.text, this.settings.params?.text_type ?? textType);
+      this.base = { chars, flushes, ms: receivedMs, reopened: isMarkup ? openTags(this.text.slice(0, chars)) : '' };
       [this.number, this.lastSequence] = [null, -1];
       this.#emit('restarted', { ms: receivedMs });
     }
@@ -190,19 +195,21 @@ export class SpeechContext extends EventTarget {
    * @param {{received_chars: number, num_flushes: number, ended: boolean}} known
    */
   resend(known) {
-    let offset = this.#toUtf16(known.received_chars);
+    const { chars, reopened } = this.base;
+    const text = reopened + this.text.slice(chars); // this session's
+    let offset = [...text].slice(0, known.received_chars).join('').length;
     let settings = known.received_chars === 0 ? this.#opening() : undefined;
     const sendUpTo = (end) => {
       if (end <= offset) return;
-      this.#sendText(this.text.slice(offset, end), settings);
+      this.#sendText(text.slice(offset, end), settings);
       settings = undefined;
       offset = end;
     };
     for (const position of this.flushes.slice(this.base.flushes + known.num_flushes)) {
-      sendUpTo(position);
+      sendUpTo(position - chars + reopened.length);
       this.session.send(protocol.flush(this.contextId));
     }
-    sendUpTo(this.text.length);
+    sendUpTo(text.length);
     if (this.cancelWaiters.length > 0) this.session.send(protocol.cancel(this.contextId));
     else if (this.ended && !known.ended) this.session.send(protocol.end(this.contextId));
   }
@@ -239,7 +246,8 @@ export class SpeechContext extends EventTarget {
 
   /** @param {number} codePoints an offset as this session's server counts @returns {number} offset into `text` */
   #toUtf16(codePoints) {
-    return this.source.toUtf16(this.source.toCodePoints(this.base.chars) + codePoints);
+    const { chars, reopened } = this.base;
+    return Math.max(chars, this.source.toUtf16(this.source.toCodePoints(chars) - [...reopened].length + codePoints));
   }
 
   #words({ words, timing }) {
@@ -281,9 +289,10 @@ export class SpeechContext extends EventTarget {
   #spoken(message) {
     if (message.state === 'unknown' || typeof message.spoken_text !== 'string') return this.spokenByClock();
     if (this.heardMs < this.base.ms) return this.spokenByClock(); // of what an earlier session said, this one knows nothing
-    const spokenText = this.text.slice(0, this.base.chars) + message.spoken_text;
+    const spokenChars = this.#toUtf16(message.spoken_chars ?? 0);
+    const spokenText = this.base.chars ? this.text.slice(0, spokenChars) : message.spoken_text;
     const playedMs = message.played_ms === undefined ? this.heardMs : this.base.ms + message.played_ms;
-    return { playedMs, spokenText, spokenChars: this.#toUtf16(message.spoken_chars ?? 0) };
+    return { playedMs, spokenText, spokenChars };
   }
 
   #resolveCancel(spoken) {

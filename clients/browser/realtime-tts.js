@@ -287,7 +287,7 @@ export class RealtimeTTS extends EventTarget {
     const error = new ConnectionLost('The session was lost before it could answer');
     if (context.state !== 'open') context.fail(error); // it is done; a cancel of it may wait for an answer
     else if (context.silenced) this.#failed(context, error);
-    else context.beginAgain(this.path.receivedMs(context));
+    else context.beginAgain(this.path.receivedMs(context), this.options.params?.text_type);
   }
 
   #sessionLost(error) {

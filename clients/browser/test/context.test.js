@@ -265,3 +265,25 @@ test('one that had not begun is opened in another session as it would have been'
   context.beginAgain(0);
   assert.deepEqual(sent, [{ type: 'text', context_id: 'c', text: 'Hi.', voice: 'slt' }]);
 });
+
+test('SSML goes on with what was open', () => {
+  const { context, sent, receive } = make();
+  context.send('<speak>😀 Hello <prosody rate="80%">there');
+  context.flush();
+  context.send(' you</prosody></speak>');
+  context.end();
+  receive('context.started', { number: 3, voice: 'awb', seed: 5 });
+  const [hello, there] = [{ ...HELLO, start: 9, end: 14 }, { ...THERE, start: 35, end: 40 }];
+  receive('words', { words: [hello, there] });
+  sent.length = 0;
+  context.beginAgain(500);
+  const opened = '<speak><prosody rate="80%">';
+  assert.deepEqual(sent.map(({ type, text }) => text ?? type), [`${opened}there`, 'flush', ' you</prosody></speak>', 'end']);
+  sent.length = 0;
+  context.resend({ received_chars: 10, num_flushes: 0, ended: false });
+  assert.equal(sent[0].text, `${opened}there`.slice(10));
+  receive('context.started', { number: 1, voice: 'awb', seed: 5 });
+  receive('words', { words: [{ ...THERE, start: opened.length, end: opened.length + 5, start_ms: 0 }] });
+  const word = context.words.at(-1);
+  assert.equal(context.text.slice(word.start, word.end), 'there');
+});

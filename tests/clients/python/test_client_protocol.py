@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from realtime_tts_client import events
 from realtime_tts_client.errors import ConnectionLost, ContextClosed, Overloaded, ProtocolError, RateLimited, ResumeGap
+from realtime_tts_client.markup import is_ssml, open_tags
 from realtime_tts_client.protocol import ClientProtocol, State
 from realtime_tts_client.wire import AUDIO_HEADER
 
@@ -189,6 +190,61 @@ def test_a_forgotten_session_is_begun_anew(protocol: ClientProtocol) -> None:
     assert [m["type"] for m in said(protocol)] == ["session.start"]
     started(protocol)
     assert {(m["type"], m["context_id"]) for m in said(protocol)} == {("text", "spoken"), ("text", "unheard")}
+
+
+@pytest.mark.parametrize("text_type", [None, "ssml"])
+def test_ssml_goes_on_in_a_new_session_with_what_was_open(protocol: ClientProtocol, text_type: str | None) -> None:
+    outer = "" if text_type else "<speak>"
+    protocol.open("c", {"params": {"text_type": text_type}} if text_type else {})
+    text = f'{outer}One <prosody rate="80%">two three'
+    protocol.send_text("c", text)
+    protocol.flush("c")
+    protocol.send_text("c", "</prosody>.")
+    protocol.end("c")
+    accepted(protocol)
+    one, two = len(outer), text.index("two")
+    words = [_word("One", one, one + 3, 0, 300), _word("two", two, two + 3, 300, 600)]
+    hear(protocol, "words", context_id="c", sequence=1, timing="measured", words=words)
+    for index in range(20):
+        protocol.receive(audio(index + 2, index * 960))
+    reconnect(protocol)
+    hear(protocol, "error", code="session_not_found", message="gone", retryable=False)
+    said(protocol)
+    started(protocol)
+    opened = f'{outer}<prosody rate="80%">'
+    again = said(protocol)
+    assert [m.get("text", m["type"]) for m in again] == [f"{opened}two three", "flush", "</prosody>.", "end"]
+    accepted(protocol)
+    words = [_word("two", len(opened), len(opened) + 3, 0, 300)]
+    (event,) = hear(protocol, "words", context_id="c", sequence=1, timing="measured", words=words)
+    assert (event.words[0].start, event.words[0].end) == (two, two + 3)
+    reconnect(protocol)
+    resumed(protocol, c={"state": "open", "received_chars": 5, "num_flushes": 0, "ended": False})
+    assert said(protocol)[0]["text"] == f"{opened}two three"[5:]
+    facts = {"played_ms": 0, "spoken_text": opened[:2], "spoken_chars": 2}
+    protocol.played("c", 500.0)
+    protocol.cancel("c", 500.0)
+    (event,) = hear(protocol, "context.cancelled", context_id="c", sequence=2, **facts)
+    assert (event.spoken.text, event.spoken.chars) == (text[:two], two)
+
+
+@pytest.mark.parametrize(
+    ("text", "opened"),
+    [
+        ("plain <b>text", "<b>"),
+        ('<?xml version="1.0"?><!DOCTYPE speak><speak a="x > y"><break/>', '<speak a="x > y">'),
+        ("<speak><!-- <p> --><![CDATA[<s>]]><p><s>one</s>", "<speak><p>"),
+        ("<speak>a</speak> <speak>b", "<speak>"),
+        ("<speak>2 < 3 </other>", "<speak>"),
+    ],
+)
+def test_open_tags(text: str, opened: str) -> None:
+    assert open_tags(text) == opened
+
+
+def test_what_is_ssml() -> None:
+    assert [is_ssml(" <speak>a", kind) for kind in ("auto", "text", "ssml")] == [True, False, True]
+    assert [is_ssml("a <b>c", kind) for kind in ("auto", "text", "ssml")] == [False, False, True]
 
 
 def test_what_was_heard_in_part_goes_on_in_a_new_session_from_the_word_that_was_begun(

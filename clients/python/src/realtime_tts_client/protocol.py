@@ -259,7 +259,7 @@ class ClientProtocol:
         ttfa_ms = fields.optional_number("ttfa_ms")
         audio_ms, num_chars = (
             record.base_ms + fields.number("audio_ms"),
-            record.base_chars + fields.integer("characters"),
+            record.shift + fields.integer("characters"),
         )
         done = Done(audio_ms, num_chars, ttfa_ms)
         self._events.append(ContextDone(context_id, done))
@@ -307,7 +307,7 @@ class ClientProtocol:
         if fields.text("code") == "unspeakable_text":
             context_id = fields.text("context_id")
             record = self._contexts.get(context_id)
-            base = record.base_chars if record is not None else 0
+            base = record.shift if record is not None else 0
             spans = tuple((start + base, end + base) for start, end in fields.spans("spans"))
             self._events.append(TextSkipped(context_id, spans))
 
@@ -321,7 +321,7 @@ class ClientProtocol:
             if record.over or record.cancelled:
                 self._fail(context_id, ConnectionLost("the session could not be resumed"))
             else:
-                record.begin_again()
+                record.begin_again((self._start.get("params") or {}).get("text_type") or "auto")
                 if record.told:
                     self._events.append(ContextRestarted(context_id, record.base_ms))
         self._outgoing.append((None, render("session.start", **self._start)))
@@ -364,14 +364,15 @@ def _spoken(fields: Fields, duration_name: str, record: ContextRecord) -> Spoken
     duration_ms = fields.number(duration_name)
     if record.base_samples and duration_name == "played_ms" and record.played_ms < record.base_ms:
         return record.spoken_by_clock()
-    before = "".join(record.pieces)[: record.base_chars]
-    num_chars = record.base_chars + fields.integer("spoken_chars")
-    return Spoken(record.base_ms + duration_ms, before + fields.text("spoken_text"), num_chars)
+    if not record.base_chars:
+        return Spoken(record.base_ms + duration_ms, fields.text("spoken_text"), fields.integer("spoken_chars"))
+    num_chars = max(record.base_chars, record.shift + fields.integer("spoken_chars"))
+    return Spoken(record.base_ms + duration_ms, record.text[:num_chars], num_chars)
 
 
 def _moved(word: Word, record: ContextRecord) -> Word:
     """In the whole context's time and text."""
-    chars, time_ms = record.base_chars, record.base_ms
+    chars, time_ms = record.shift, record.base_ms
     return Word(word.text, word.start + chars, word.end + chars, word.start_ms + time_ms, word.end_ms + time_ms)
 
 

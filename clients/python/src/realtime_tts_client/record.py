@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from realtime_tts_client.errors import ProtocolError
+from realtime_tts_client.markup import is_ssml, open_tags
 from realtime_tts_client.types import AudioFormat, Spoken, Word
 from realtime_tts_client.wire import render
 
@@ -29,6 +30,7 @@ class ContextRecord:
         played_ms: as the program said last.
         base_chars, base_flushes, base_samples: what an earlier session has made of it. The server's figures begin
             there.
+        reopened: markup that this session's text begins with, since it was open there.
     """
 
     context_id: str
@@ -52,12 +54,22 @@ class ContextRecord:
     base_chars: int = 0
     base_flushes: int = 0
     base_samples: int = 0
+    reopened: str = ""
 
     @property
     def base_ms(self) -> float:
         return self.base_samples * 1000 / self.audio.sample_rate if self.audio is not None else 0.0
 
-    def begin_again(self) -> None:
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    @property
+    def shift(self) -> int:
+        """From an offset in this session's text to one in the whole."""
+        return self.base_chars - len(self.reopened)
+
+    def begin_again(self, session_text_type: str = "auto") -> None:
         """The session is gone with all it knew: go on in another one, in the same voice, from the word that was being
         heard. It is heard twice if its end had come, and none is left out: a word is told of before its audio."""
         if self.audio is not None:
@@ -67,6 +79,8 @@ class ContextRecord:
             self.base_flushes = sum(offset <= self.base_chars for offset, _ in self.flushes)
             self.base_samples = self.num_samples
             params = {**self.opening.get("params", {}), "seed": self.seed}
+            is_markup = is_ssml(self.text, params.get("text_type") or session_text_type)
+            self.reopened = open_tags(self.text[: self.base_chars]) if is_markup else ""
             self.opening = {**self.opening, "voice": self.voice, "params": params}
             self.words = [word for word in self.words if word.start < self.base_chars]
         self.number, self.last_sequence, self.opened = None, -1, False
@@ -74,7 +88,7 @@ class ContextRecord:
     def spoken_by_clock(self) -> Spoken:
         """What the listener has heard, by what came and what the program said."""
         chars = max((word.end for word in self.words if word.end_ms <= self.played_ms), default=0)
-        return Spoken(self.played_ms, "".join(self.pieces)[:chars], chars)
+        return Spoken(self.played_ms, self.text[:chars], chars)
 
     @property
     def takes_text(self) -> bool:
@@ -96,12 +110,12 @@ class ContextRecord:
     def missing_frames(self, num_chars: int, num_flushes: int, ended: bool) -> list[str]:
         """Messages that a server has not got which knows so much, counted from the base on."""
         self.opened = self.last_sequence >= 0 or num_chars > 0 or num_flushes > 0 or ended
-        num_chars, num_flushes = num_chars + self.base_chars, num_flushes + self.base_flushes
-        text, position, frames = "".join(self.pieces), num_chars, []
-        for offset, flush_id in self.flushes[num_flushes:]:
-            frames += self.text_frames(text[position:offset])
+        text, position, frames = self.reopened + self.text[self.base_chars :], num_chars, []
+        for offset, flush_id in self.flushes[num_flushes + self.base_flushes :]:
+            end = offset - self.shift
+            frames += self.text_frames(text[position:end])
             frames.append(self.frame("flush", flush_id=flush_id))
-            position = max(position, offset)
+            position = max(position, end)
         to_end = self.ended and not ended
         if position < len(text) or to_end:
             frames += self.text_frames(text[position:])
