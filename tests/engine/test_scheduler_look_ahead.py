@@ -93,18 +93,37 @@ def test_a_stream_that_the_step_has_newcomer_for_is_not_passed_over_twice() -> N
     assert not scheduler.following(StepPlan((), plan.decode[:1]), 0.0)
 
 
+def leads_by(scheduler: Scheduler, name: str, lead_s: float) -> None:
+    """Its listener says how far it is; behind its beginning, if there must be more in front of it than was made."""
+    produced_s = scheduler._contexts[name].lead.produced_s
+    scheduler.playback(name, produced_s - lead_s, False, 0.0)
+
+
 def test_listeners_may_be_a_patch_beyond_their_marks_and_no_more() -> None:
     scheduler, plan = speaking(paced=True)
     config = scheduler.config
-    lead = scheduler._contexts["a"].lead
-    for produced_s, follows in (
-        (config.park_high_s + 0.9 * PATCH_S, True),
-        (config.park_high_s + 1.1 * PATCH_S, False),
-    ):
-        lead.produced_s = lead.played_s + produced_s
-        assert bool(scheduler.following(plan, 0.0)) is follows
-    scheduler._contexts["a"].parked = True
-    alone = StepPlan((), plan.decode[1:])
     for num_patches, follows in ((0.9, True), (1.1, False)):
-        lead.produced_s = lead.played_s + config.park_low_s - num_patches * PATCH_S
+        leads_by(scheduler, "a", config.park_high_s + num_patches * PATCH_S)
+        assert bool(scheduler.following(plan, 0.0)) is follows
+    finish(scheduler, plan, 0.0)
+    alone = scheduler.schedule(0.0)
+    assert [item.request_id for item in alone.decode] == ["b"]
+    assert scheduler.num_parked == 1
+    for num_patches, follows in ((0.9, True), (1.1, False)):
+        leads_by(scheduler, "a", config.park_low_s - num_patches * PATCH_S)
         assert bool(scheduler.following(alone, 0.0)) is follows
+
+
+def test_a_parked_listener_who_comes_near_is_not_passed_over() -> None:
+    scheduler, plan = speaking(paced=True)
+    config = scheduler.config
+    leads_by(scheduler, "a", config.park_high_s + 2 * PATCH_S)
+    finish(scheduler, plan, 0.0)
+    alone = scheduler.schedule(0.0)
+    lead_s = scheduler._contexts["a"].lead.ahead_s(0.0)
+    resumes_s = lead_s - config.park_low_s
+    assert scheduler.following(alone, resumes_s + 0.9 * PATCH_S)
+    assert not scheduler.following(alone, resumes_s + 1.1 * PATCH_S)
+    finish(scheduler, alone, resumes_s)
+    names = {item.request_id for item in scheduler.schedule(resumes_s + 1e-6).decode}
+    assert names == {"a", "b"}

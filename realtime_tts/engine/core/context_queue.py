@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 
 from realtime_tts.engine.core.request import Request
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
@@ -50,12 +51,14 @@ class ListenerLead:
 
     def ahead_s(self, now: float) -> float:
         """Seconds of audio made and not heard yet."""
-        self.advance(now)
-        return self.produced_s - self.played_s
+        return self.produced_s - self.played_s if self.paused else max(0.0, self.runs_dry_s - now)
 
 
 class ContextQueue:
-    """`requests[0]` is the request that may run; the others wait for it. `priority` overrides that of its requests."""
+    """`requests[0]` is the request that may run; the others wait for it. `priority` overrides that of its requests.
+
+    dry_s, resumes_at_s: `Roster`'s notes on a parked one.
+    """
 
     def __init__(self, config: SchedulerConfig) -> None:
         self.requests: collections.deque[Request] = collections.deque()
@@ -63,7 +66,13 @@ class ContextQueue:
         self.parked = False
         self.resume_s = config.park_low_s  # the lead at which a parked context goes on
         self.priority: int | None = None
+        self.dry_s = math.inf
+        self.resumes_at_s = math.nan
         self._config = config
+
+    def holds_back(self, request: Request) -> bool:
+        """Whether a request of it is passed over, as its listener has enough."""
+        return request.paced and self.parked
 
     def update_parking(self, now: float, turn_s: float) -> None:
         """Park when far ahead of the listener; go on when the lead has shrunk to the low mark.
@@ -98,4 +107,4 @@ class ContextQueue:
         if lead.paused and request.paced:
             due_s = max(due_s, now + config.paused_slack_s)
         priority = request.priority if self.priority is None else self.priority
-        return due_s + max(-8, min(8, priority)) * config.priority_step_s
+        return due_s + max(-8, min(8, priority)) * config.priority_step_s if priority else due_s

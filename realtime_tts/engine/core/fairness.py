@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from realtime_tts.engine.core.request import Request
 
@@ -13,10 +13,10 @@ def in_turn(waiting: Iterable[Request], active: Iterable[Request], deadlines: Ma
 
     However many one tenant has waiting, another one's first request is behind none of them.
     """
-    num_held = Counter(request.tenant for request in active)
     queues: dict[str, deque[Request]] = defaultdict(deque)
     for request in sorted(waiting, key=lambda request: deadlines[request.request_id]):
         queues[request.tenant].append(request)
+    num_held = Counter(request.tenant for request in active) if len(queues) > 1 else Counter()
     while queues:
         tenant = min(queues, key=lambda tenant: (num_held[tenant], deadlines[queues[tenant][0].request_id]))
         yield queues[tenant].popleft()
@@ -31,12 +31,14 @@ def is_below_share(tenant: str, holders: Iterable[str], num_places: int) -> bool
     return held[tenant] < num_places // len(held.keys() | {tenant})
 
 
-def beyond_share(running: Iterable[Request], capacity: int) -> set[str]:
+def beyond_share(running: Sequence[Request], capacity: int) -> set[str]:
     """Ids of the requests, of those that run, that the device cannot carry if tenants share it equally.
 
     Tenants take places of `capacity` in turn, one each, their oldest requests first, so that none is denied for one
     of a tenant that has as many already. A tenant that is alone shares with nobody.
     """
+    if len(running) <= capacity:
+        return set()
     by_tenant: dict[str, list[Request]] = defaultdict(list)
     for request in sorted(running, key=lambda request: (request.started_s or 0.0, request.request_id)):
         by_tenant[request.tenant].append(request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from realtime_tts.engine.core.text_supply import TextSupply
 
@@ -84,8 +85,7 @@ class Request:
         return self.supply.may_stop and self.num_patches > min_patches
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PrefillItem:
+class PrefillItem(NamedTuple):
     """Compute positions [start, start + num_positions) of a request's input; with `is_last` also a patch, number
     `patch_index`: its first, unless the input holds patches made so far and was made anew for more text."""
 
@@ -98,8 +98,7 @@ class PrefillItem:
     patch_index: int = 0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DecodeItem:
+class DecodeItem(NamedTuple):
     """Feed the last patch at `position`, then make patch number `patch_index` (≥ 1)."""
 
     request_id: str
@@ -137,8 +136,7 @@ class StepPlan:
         return [item.request_id for item in self.prefill if item.is_last] + [item.request_id for item in self.decode]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StepFlags:
+class StepFlags(NamedTuple):
     """What a step says of one request: the stop head's choice, whether its numbers are finite, and how much of its
     patch is not sent."""
 

@@ -13,8 +13,6 @@ prefilled like that of a new request.
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Callable, Iterable, Mapping
 
 from realtime_tts.engine.core.block_pool import BlockPool
@@ -30,6 +28,7 @@ from realtime_tts.engine.core.request import (
     StepFlags,
     StepPlan,
 )
+from realtime_tts.engine.core.roster import Roster
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.engine.core.step_draft import StepDraft
@@ -58,6 +57,7 @@ class Scheduler:
         self._contexts: dict[str, ContextQueue] = {}
         self._requests: dict[str, Request] = {}
         self._active: dict[str, Request] = {}  # those with blocks and a slot
+        self._roster = Roster()
         self._free_slots = list(range(config.max_streams - 1, -1, -1))
         self.num_extensions = 0
         self.num_extended_positions = 0
@@ -83,7 +83,10 @@ class Scheduler:
         request.arrived_s = now
         request.max_positions = min(max(positions, request.max_positions), room)
         self._requests[request.request_id] = request
-        self._contexts.setdefault(request.context_id, ContextQueue(self.config)).requests.append(request)
+        context = self._contexts.setdefault(request.context_id, ContextQueue(self.config))
+        context.requests.append(request)
+        if len(context.requests) == 1:
+            self._roster.place(context)
 
     def has_context(self, context_id: str) -> bool:
         """Whether a request of it was ever taken and it has not been closed."""
@@ -111,6 +114,7 @@ class Scheduler:
         positions = _check_size(min_prefill, max_patches, request.max_positions)
         request.min_prefill, request.max_patches = min_prefill, max_patches
         request.supply.known, request.supply.is_final = known, is_final
+        self._roster.touch(self._contexts[request.context_id])
         if is_final:
             request.max_positions = positions
             if request.supply.may_stop and request.blocks:
@@ -143,60 +147,74 @@ class Scheduler:
         """Take over how much of a context has been heard."""
         if context := self._contexts.get(context_id):
             context.lead.report(played_s, paused, now)
+            self._roster.touch(context)
 
     def set_priority(self, context_id: str, priority: int) -> None:
         """Move a context's deadlines; clamped to −8 … 8, so that nobody waits for ever."""
         if context := self._contexts.get(context_id):
             context.priority = priority
+            self._roster.touch(context)
 
     # ---- steps ---------------------------------------------------------------------------------------------------
 
     def schedule(self, now: float) -> StepPlan:
         """The next step; empty if nobody has anything to do yet."""
-        turn_s = self._turn_s()
-        for context in self._contexts.values():
-            context.update_parking(now, turn_s)
+        self._roster.look(now, self._turn_s())
         self._admit(now)
-        parked = [request for request in self._active.values() if self._is_parked(request)]
-        ready = [request for request in self._active.values() if not self._is_parked(request)]
-        ready = [request for request in ready if self._has_text(request, now)]
+        running = [context.requests[0] for context in self._roster.running]
+        ready = [request for request in running if self._has_text(request, now)]
         for request in ready:
-            if request.supply.must_be_read(request.num_patches, self.config):
+            if not request.supply.is_read and request.supply.must_be_read(request.num_patches, self.config):
                 self._read_anew(request)
         one_s, all_s = self.cost.step_s(1, 0), self.cost.step_s(min(len(ready), self.config.full_streams), 0)
-        deadlines = {request.request_id: self._deadline_s(request, now) for request in (*ready, *parked)}
-        for request_id in beyond_share(ready, self.cost.affordable_streams(self.config.patch_s)):
-            deadlines[request_id] += self.config.excess_slack_s
-        on_time = [request for request in ready if request.has_spoken and now + one_s <= deadlines[request.request_id]]
-        tight = {request.request_id for request in on_time if deadlines[request.request_id] < now + 2 * all_s}
-        can_wait = [request for request in (*on_time, *parked) if request.request_id not in tight]
-        first_dry_s = min(
-            (deadlines[request.request_id] for request in can_wait if request.status is Status.DECODE), default=math.inf
-        )
+        excess = beyond_share(ready, self.cost.affordable_streams(self.config.patch_s))
+        first_dry_s = self._roster.first_dry_s
+        offers: list[tuple[bool, float, int, Request, bool]] = []
+        contexts, tight_s = self._contexts, now + 2 * all_s
+        for number, request in enumerate(ready):
+            deadline_s = contexts[request.context_id].deadline_s(request, now)
+            if excess and request.request_id in excess:
+                deadline_s += self.config.excess_slack_s
+            is_on_time = request.num_patches > 0 and now + one_s <= deadline_s
+            is_tight = is_on_time and deadline_s < tight_s
+            can_wait = is_on_time and not is_tight
+            if can_wait and deadline_s < first_dry_s and request.status is Status.DECODE:
+                first_dry_s = deadline_s
+            offers.append((not is_tight, deadline_s, number, request, can_wait))
+        offers.sort()
         draft = StepDraft(self.config, self.cost, now, prefill_reach_s=first_dry_s - all_s)
-        ready.sort(key=lambda request: (request.request_id not in tight, deadlines[request.request_id]))
-        patient = {request.request_id for request in can_wait}
-        offers = ((request, deadlines[request.request_id], request.request_id in patient) for request in ready)
-        refused = [request for request, deadline_s, waits in offers if not draft.offer(request, deadline_s, waits)]
-        if refused and not draft.plan():
+        for _, deadline_s, _, request, can_wait in offers:
+            draft.offer(request, deadline_s, can_wait)
+        plan = draft.plan()
+        if ready and not plan:
             raise AssertionError("a step without progress")
-        return draft.plan()
+        return plan
 
     def following(self, plan: StepPlan, now: float) -> StepPlan:
         """The step behind one that is being computed, if everybody in it goes on and nobody else has a part in it.
 
-        Empty where `schedule` may find more to do. Who turns out to have ended is in it in vain.
+        Empty where `schedule` may find more to do: somebody waits to be taken in, or a lead is beyond its marks by more
+        than a patch. Who turns out to have ended is in it in vain.
         """
-        requests = [self._active.get(item.request_id) for item in plan.decode]
-        if plan.prefill or len(requests) + self.num_parked < len(self._active):
+        if plan.prefill or len(plan.decode) + self.num_parked < len(self._active):
             return StepPlan()
-        if any(context.requests and self._is_news(context, now) for context in self._contexts.values()):
+        patch_s = self.config.patch_s
+        waiting = self._roster.waiting
+        if any(not context.holds_back(context.requests[0]) for context in waiting):
+            return StepPlan()
+        if self._roster.has_resumed(now, patch_s):
             return StepPlan()
         items = []
-        for item, request in zip(plan.decode, requests, strict=True):
-            if request is None or not request.supply.is_final or item.patch_index + 1 >= request.max_patches:
+        for name, slot, blocks, position, patch_index in plan.decode:
+            request = self._active.get(name)
+            if request is None or not request.supply.is_final or patch_index + 1 >= request.max_patches:
                 return StepPlan()
-            items.append(dataclasses.replace(item, position=item.position + 1, patch_index=item.patch_index + 1))
+            if (
+                request.paced
+                and self._contexts[request.context_id].lead.ahead_s(now) > self.config.park_high_s + patch_s
+            ):
+                return StepPlan()
+            items.append(DecodeItem(name, slot, blocks, position + 1, patch_index + 1))
         return StepPlan((), tuple(items))
 
     def _turn_s(self) -> float:
@@ -206,21 +224,12 @@ class Scheduler:
         """
         return 2 * min(self.cost.cautious_s(len(self._active), 0), self.config.patch_s)
 
-    def _is_news(self, context: ContextQueue, now: float) -> bool:
-        """Whether the head of a context waits to be taken in, or its lead is beyond its marks by more than a patch."""
-        head, patch_s = context.requests[0], self.config.patch_s
-        if head.status is Status.WAITING:
-            return not self._is_parked(head)
-        lead_s = context.lead.ahead_s(now)
-        if self._is_parked(head):
-            return lead_s < context.resume_s - patch_s
-        return head.paced and lead_s > self.config.park_high_s + patch_s
-
     def _admit(self, now: float) -> None:
         """Give blocks and slots to the heads of contexts, in turn; the first that does not fit keeps its place."""
-        heads = [context.requests[0] for context in self._contexts.values() if context.requests]
-        waiting = [head for head in heads if head.status is Status.WAITING and not self._is_parked(head)]
-        waiting = [head for head in waiting if self._has_text(head, now)]
+        heads = ((context, context.requests[0]) for context in self._roster.waiting)
+        waiting = [head for context, head in heads if not context.holds_back(head) and self._has_text(head, now)]
+        if not waiting:
+            return
         deadlines = {request.request_id: self._deadline_s(request, now) for request in waiting}
         for request in in_turn(waiting, list(self._active.values()), deadlines):
             if not self._free_slots or not self._allocate(request):
@@ -229,6 +238,7 @@ class Scheduler:
             request.status = Status.PREFILL
             request.started_s = now
             self._active[request.request_id] = request
+            self._roster.place(self._contexts[request.context_id])
 
     def _allocate(self, request: Request) -> bool:
         if request.num_prefill == 0 or not request.supply.is_read:
@@ -245,6 +255,8 @@ class Scheduler:
 
     def _has_text(self, request: Request, now: float) -> bool:
         """Whether enough is written for the next patch; notes when a wait for it begins and ends."""
+        if request.supply.is_final and request.waits_since_s is None:
+            return True
         if self._awaits_text(request):
             if request.waits_since_s is None:
                 request.waits_since_s = now
@@ -336,7 +348,9 @@ class Scheduler:
         if request.first_audio_s is None:
             request.first_audio_s = now
         heard_s = (self.config.patch_s - flags.left_out_s) / request.speed
-        self._contexts[request.context_id].lead.produce(heard_s, now)
+        context = self._contexts[request.context_id]
+        context.lead.produce(heard_s, now)
+        self._roster.touch(context)
         if flags.stop and may_stop:
             return FinishReason.STOP
         return FinishReason.LENGTH if request.num_patches >= request.max_patches else None
@@ -347,11 +361,15 @@ class Scheduler:
 
     def _finish(self, request: Request, reason: FinishReason, code: str = "", message: str = "") -> Finished:
         del self._requests[request.request_id]
-        self._contexts[request.context_id].requests.remove(request)
+        context = self._contexts[request.context_id]
+        is_first = context.requests[0] is request
+        context.requests.remove(request)
         if self._active.pop(request.request_id, None):
             self.pool.release(request.blocks)
             self._free_slots.append(request.slot)
         request.status = Status.FINISHED
+        if is_first:
+            self._roster.place(context)
         return Finished(request, reason, code, message)
 
     # ---- urgency -------------------------------------------------------------------------------------------------
@@ -360,14 +378,14 @@ class Scheduler:
         return self._contexts[request.context_id].deadline_s(request, now)
 
     def _is_parked(self, request: Request) -> bool:
-        return request.paced and self._contexts[request.context_id].parked
+        return self._contexts[request.context_id].holds_back(request)
 
     def next_wakeup_s(self, now: float) -> float | None:
         """Seconds until the first parked context wants to go on; None if only a new message can change anything."""
         leads = [
             context.lead.ahead_s(now) - context.resume_s
-            for context in self._contexts.values()
-            if context.requests and self._is_parked(context.requests[0]) and not context.lead.paused
+            for context in (*self._roster.parked, *self._roster.waiting)
+            if context.holds_back(context.requests[0]) and not context.lead.paused
         ]
         return max(0.0, min(leads)) if leads else None
 
@@ -381,7 +399,7 @@ class Scheduler:
     @property
     def num_parked(self) -> int:
         """Requests with blocks and a slot that wait for their listener."""
-        return sum(self._is_parked(request) for request in list(self._active.values()))
+        return len(self._roster.parked)
 
     @property
     def num_awaiting_text(self) -> int:

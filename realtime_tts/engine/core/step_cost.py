@@ -20,6 +20,17 @@ class StepCost:
         self._weights = [fixed_s, per_stream_s, per_position_s]
         self._stray = 0.0  # mean error of the estimate, a share of it
 
+    @property
+    def weights(self) -> tuple[float, float, float]:
+        """fixed, per_stream, per_position."""
+        fixed_s, per_stream_s, per_position_s = self._weights
+        return fixed_s, per_stream_s, per_position_s
+
+    @property
+    def caution(self) -> float:
+        """So many times its estimate a step will hardly take longer than."""
+        return 1 + _CAUTION * self._stray
+
     def step_s(self, num_streams: int, num_positions: int) -> float:
         """The estimate for a step."""
         fixed_s, per_stream_s, per_position_s = self._weights
@@ -33,7 +44,7 @@ class StepCost:
 
     def cautious_s(self, num_streams: int, num_positions: int) -> float:
         """What a step will hardly take longer than."""
-        return self.step_s(num_streams, num_positions) * (1 + _CAUTION * self._stray)
+        return self.step_s(num_streams, num_positions) * self.caution
 
     def affordable_streams(self, time_s: float) -> int:
         """How many streams a step without prefill can advance within `time_s`."""

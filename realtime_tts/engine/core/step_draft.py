@@ -23,6 +23,8 @@ class StepDraft:
         self._decode: list[DecodeItem] = []
         self._num_positions = 0
         self._reach_s = math.inf
+        self._fixed_s, self._per_stream_s, self._per_position_s = cost.weights
+        self._caution = cost.caution
 
     def plan(self) -> StepPlan:
         """What was chosen."""
@@ -34,20 +36,18 @@ class StepDraft:
         Those later than `max_late_s` are always chosen, so that nobody starves. Who can wait joins where even a slow
         step is over in time.
         """
-        if self._num_streams >= self._config.max_step_streams:
+        num_streams, now = self._num_streams, self._now
+        if num_streams >= self._config.max_step_streams:
             return False
-        must = self._num_streams == 0 or self._now - deadline_s > self._config.max_late_s
-        slack_s = self._reach_s - self._now
         if request.status is Status.DECODE:
-            if can_wait and self._num_streams >= self._config.full_streams:
+            if can_wait and num_streams >= self._config.full_streams:
                 return False
-            step_s = self._cost.cautious_s if can_wait else self._cost.step_s
-            if not must and step_s(self._num_streams + 1, self._num_positions) > slack_s:
+            step_s = self._step_s(num_streams + 1) * (self._caution if can_wait else 1.0)
+            if step_s > self._reach_s - now and num_streams and now - deadline_s <= self._config.max_late_s:
                 return False
-            item = DecodeItem(
-                request.request_id, request.slot, request.blocks, request.num_computed, request.num_patches
+            self._decode.append(
+                DecodeItem(request.request_id, request.slot, request.blocks, request.num_computed, request.num_patches)
             )
-            self._decode.append(item)
         else:
             chunk = self._chunk(request, deadline_s)
             if chunk == 0:
@@ -57,9 +57,13 @@ class StepDraft:
             item_of = request.request_id, request.slot, request.blocks
             self._prefill.append(PrefillItem(*item_of, start, chunk, is_last, request.num_patches))
             self._num_positions += chunk
-        if self._now + self._cost.step_s(self._num_streams, self._num_positions) <= deadline_s:
-            self._reach_s = min(self._reach_s, deadline_s)
+        if deadline_s < self._reach_s and now + self._step_s(num_streams + 1) <= deadline_s:
+            self._reach_s = deadline_s
         return True
+
+    def _step_s(self, num_streams: int) -> float:
+        """As the cost estimates it, which has no news while a step is filled; asked for each stream."""
+        return self._fixed_s + self._per_stream_s * num_streams + self._per_position_s * self._num_positions
 
     def _chunk(self, request: Request, deadline_s: float) -> int:
         """How many positions of a prefill this step can hold: the rest of it, or whole blocks; one if there is nothing
