@@ -348,22 +348,22 @@ class Engine:
     def _send_audio(self, result: StepResult, utterances: Mapping[str, Utterance]) -> dict[str, StepFlags]:
         """→ the step's flags, each stop as the place in the text makes it. utterances: those of the step, of which some
         may have ended since."""
-        flags = dict(result.flags)
+        flags, present = dict(result.flags), self._utterances
+        onset_db, sample_rate = self.loaded.policy.onset_db, self.loaded.config.sample_rate
         for name, pcm in result.pcm.items():
-            utterance = self._utterances.get(name)
-            if utterance is None or utterance is not utterances[name] or not flags[name].finite:
+            utterance, flag = present.get(name), flags[name]
+            if utterance is None or utterance is not utterances[name] or not flag.finite:
                 continue
             position, mass = self._text_position(utterance, result.text.get(name))
             if position is not None and mass is not None:
-                stop = self._ends(utterance, mass, result.power[name], flags[name].stop)
-                if stop is not flags[name].stop:
-                    flags[name] = dataclasses.replace(flags[name], stop=stop)
+                stop = self._ends(utterance, mass, result.power[name], flag.stop)
+                if stop is not flag.stop:
+                    flags[name] = flag = flag._replace(stop=stop)
                 if utterance.opinion.is_cut:
-                    pcm = faded_out(pcm, self.loaded.config.sample_rate)
-            if (onset_db := self.loaded.policy.onset_db) is not None and utterance.begins_context:
-                num_made, pcm = pcm.size, from_onset(pcm, self.loaded.config.sample_rate, onset_db)
-                left_out_s = (num_made - pcm.size) / self.loaded.config.sample_rate
-                flags[name] = dataclasses.replace(flags[name], left_out_s=left_out_s)
+                    pcm = faded_out(pcm, sample_rate)
+            if onset_db is not None and utterance.begins_context:
+                num_made, pcm = pcm.size, from_onset(pcm, sample_rate, onset_db)
+                flags[name] = flag._replace(left_out_s=(num_made - pcm.size) / sample_rate)
             payload = encode_pcm(pcm)
             self.emit(frames.Audio(name, len(utterance.patches), position, mass, payload=payload))
             utterance.patches.append(result.patches[name].copy())  # of one step's buffer, which it would keep alive

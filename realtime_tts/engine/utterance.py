@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from realtime_tts.engine.adapters import AdapterStore, LoadedAdapter
 from realtime_tts.engine.continuity import Continuity, Surroundings
 from realtime_tts.engine.core.request import Request
 from realtime_tts.engine.core.text_supply import TextSupply
+from realtime_tts.engine.runtime.noise import noise_key
 from realtime_tts.engine.second_opinion import SecondOpinion
 from realtime_tts.engine.text_track import TextTrack
 from realtime_tts.engine.voices import Voice, VoiceStore
@@ -46,6 +48,7 @@ class Utterance:
     instructions: str
     cfg: float
     steps: int
+    noise_key: int
     opinion: SecondOpinion
     adapter: LoadedAdapter | None = None
     around: Surroundings | None = None
@@ -144,6 +147,7 @@ def make_utterance(
         instructions,
         cfg=loaded.policy.default_cfg if message.cfg is None else message.cfg,
         steps=loaded.policy.default_steps if message.steps is None else message.steps,
+        noise_key=noise_key(message.seed, message.segment),
         opinion=SecondOpinion(loaded.policy.text_head.reach if loaded.policy.text_head else 1.0, patch_s),
         adapter=adapter,
     )
@@ -209,4 +213,6 @@ def from_onset(
 
 def encode_pcm(pcm: np.ndarray[Any, np.dtype[Any]]) -> bytes:
     """[samples] int16, or float32 in −1…1 → little-endian bytes."""
-    return bytes(pcm.astype(pcm.dtype.newbyteorder("<"), copy=False).tobytes())
+    if sys.byteorder == "big":
+        pcm = pcm.astype(pcm.dtype.newbyteorder("<"))
+    return pcm.tobytes()

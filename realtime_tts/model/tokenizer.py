@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from tokenizers import Tokenizer
 from realtime_tts.errors import CheckpointError
 
 _WORD_MARK = "▁"
+_NUM_KEPT = 1024  # texts: a segment's is wanted at its arrival and again at its turn, twice each
 
 
 class Token(NamedTuple):
@@ -29,6 +31,7 @@ class TextTokenizer:
         self._tokenizer = tokenizer
         self._unknown_id = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
         self._splits = _chinese_splits(tokenizer)
+        self._encode = functools.lru_cache(_NUM_KEPT)(self._encode_anew)
 
     @classmethod
     def from_file(cls, path: str | Path) -> TextTokenizer:
@@ -44,13 +47,13 @@ class TextTokenizer:
 
     def encode_located(self, text: str) -> list[Token]:
         """`encode`, and where in the text each token is. Several may share a character: its bytes."""
-        return self._encode(text, specials_as_text=True)
+        return list(self._encode(text, True))
 
     def encode_trusted(self, text: str) -> list[int]:
         """The same for text of ours, e.g. a voice's prefix "<slt>": special tokens keep their meaning."""
-        return [token.id for token in self._encode(text, specials_as_text=False)]
+        return [token.id for token in self._encode(text, False)]
 
-    def _encode(self, text: str, *, specials_as_text: bool) -> list[Token]:
+    def _encode_anew(self, text: str, specials_as_text: bool) -> tuple[Token, ...]:
         # A property of the shared object, so it is set before each call; encoding is single-threaded per worker.
         self._tokenizer.encode_special_tokens = specials_as_text
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
@@ -63,7 +66,7 @@ class TextTokenizer:
                 tokens += [Token(i, start + n, start + n + 1) for n, part in enumerate(parts) for i in part]
             elif token_id != self._unknown_id:
                 tokens.append(Token(token_id, start, end))
-        return tokens
+        return tuple(tokens)
 
 
 def _chinese_splits(tokenizer: Tokenizer) -> dict[int, list[list[int]]]:

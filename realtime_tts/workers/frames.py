@@ -352,12 +352,18 @@ def prefix_keys(request: Generate) -> tuple[bytes, ...]:
 
 M = TypeVar("M", bound=Message)
 _TYPES: dict[str, type[Message]] = {cls.type: cls for cls in Message.__subclasses__()}
+_HEADERS = {
+    cls: tuple(field.name for field in dataclasses.fields(cls) if field.name != "payload") for cls in _TYPES.values()
+}
+_PACKER = msgpack.Packer()
 
 
-def encode(message: Message) -> bytes:
-    """One message as one frame."""
-    header = {f.name: getattr(message, f.name) for f in dataclasses.fields(message) if f.name != "payload"}
-    packed: bytes = msgpack.packb({"type": message.type, **header})
+def encode(message: Message, **instead: Any) -> bytes:
+    """One message as one frame; `instead` of some of its fields' values others."""
+    header = {"type": message.type}
+    for name in _HEADERS[type(message)]:
+        header[name] = getattr(message, name)
+    packed: bytes = _PACKER.pack(header | instead if instead else header)
     return _LENGTHS.pack(4 + len(packed) + len(message.payload), len(packed)) + packed + message.payload
 
 

@@ -109,6 +109,11 @@ class Reception:
         """Give each message to whom it concerns; of those who have left nobody wants to know."""
         concerned: set[_Client] = set()
         for message in messages:
+            if isinstance(message, frames.Audio):  # by far the most
+                if (request := self._requests.get(message.request_id)) is not None:
+                    request.client.unsent.append(frames.encode(message, request_id=request.own_id))
+                    concerned.add(request.client)
+                continue
             for client, own in self._addressed(message):
                 client.unsent.append(frames.encode(own))
                 concerned.add(client)
@@ -139,9 +144,6 @@ class Reception:
         return all(client.num_unsent_bytes <= MAX_UNSENT_BYTES // 2 for client in self._clients)
 
     def _addressed(self, message: frames.Message) -> list[tuple[_Client, frames.Message]]:
-        if isinstance(message, frames.Audio):
-            request = self._requests.get(message.request_id)
-            return [] if request is None else [_to_owner(request, message)]
         if isinstance(message, frames.Done | frames.Failed):
             request = self._end_request(message.request_id)
             return [] if request is None else [_to_owner(request, message)]
@@ -329,5 +331,5 @@ class Reception:
             self._release_adapter(client, name)
 
 
-def _to_owner(request: _Request, message: frames.Audio | frames.Done | frames.Failed) -> tuple[_Client, frames.Message]:
+def _to_owner(request: _Request, message: frames.Done | frames.Failed) -> tuple[_Client, frames.Message]:
     return request.client, dataclasses.replace(message, request_id=request.own_id)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from realtime_tts.engine.core.request import DecodeItem, PrefillItem, StepPlan
-from realtime_tts.engine.runtime.noise import noise_key
 from realtime_tts.engine.utterance import Utterance
 from realtime_tts.model.adapted import NO_ADAPTER
 from realtime_tts.model.sequence import Patches, Rows
@@ -88,7 +87,8 @@ def lay_out(
 
     speaking = [item for item in items if isinstance(item, DecodeItem) or item.is_last]
     steps = {item.request_id: utterances[item.request_id].steps for item in speaking}
-    speaking.sort(key=lambda item: (steps[item.request_id] != rules.usual_steps, steps[item.request_id]))
+    if any(value != rules.usual_steps for value in steps.values()):
+        speaking.sort(key=lambda item: (steps[item.request_id] != rules.usual_steps, steps[item.request_id]))
     flow_groups, speech = _flow_groups([steps[item.request_id] for item in speaking], rules)
     starting = [item for item in speaking if isinstance(item, PrefillItem) and item.patch_index == 0]
     starting.sort(key=lambda item: len(utterances[item.request_id].input.context))
@@ -171,7 +171,7 @@ def _speech(
     has_next = [position is not None for position in following]
     return {
         "speech_slots": spread(slots, padding=scratch_slot),
-        "noise_keys": spread([noise_key(u.message.seed, u.message.segment) for u in spoken]),
+        "noise_keys": spread([u.noise_key for u in spoken]),
         "patch_index": spread([item.patch_index for item in speaking]),
         "cfg": spread([u.cfg for u in spoken]),
         "next_positions": spread([position or 0 for position in following]),
@@ -185,7 +185,9 @@ def _speech(
 
 def _spread(values: Sequence[Any], places: Sequence[int], padding: Any = 0) -> list[Any]:
     """Each value in its place, with `padding` in the gaps."""
-    spread_out = [padding] * (places[-1] + 1 if places else 0)
+    if not places or len(places) == places[-1] + 1:
+        return list(values)
+    spread_out = [padding] * (places[-1] + 1)
     for place, value in zip(places, values, strict=True):
         spread_out[place] = value
     return spread_out
