@@ -139,9 +139,18 @@ _TINY: dict[str, Any] = {
     "dtype": "float32",
 }
 
+# VoxCPM2's patches and sound from models of hardly any size: to see what the host does for them.
+_HOLLOW: dict[str, Any] = {
+    **_TINY,
+    "feat_dim": _VOXCPM2["feat_dim"],
+    "audio_vae_config": {**_VOXCPM2["audio_vae_config"], "encoder_dim": 4, "decoder_dim": 64},
+    "max_length": _VOXCPM2["max_length"],
+}
+
 SHAPES: dict[str, dict[str, Any]] = {
     "voxcpm2": _VOXCPM2,
     "voxcpm1.5": _VOXCPM15,
     "voxcpm-0.5b": _VOXCPM05,
     "tiny": _TINY,
+    "hollow": _HOLLOW,
 }
