@@ -101,7 +101,7 @@ def read(
     def made_up(*step: Any) -> Any:
         result = result_of(*step)
         text = {name: track(len(harness.engine._utterances[name].patches)) for name in result.pcm}
-        flags = {name: dataclasses.replace(flag, stop=stops) for name, flag in result.flags.items()}
+        flags = {name: flag._replace(stop=stops) for name, flag in result.flags.items()}
         return dataclasses.replace(result, flags=flags, text=text)
 
     monkeypatch.setattr(runner, "result", made_up)

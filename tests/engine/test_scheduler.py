@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from realtime_tts.engine.core.block_pool import chain_hashes, prefix_root
+from realtime_tts.engine.core.context_queue import ContextQueue
 from realtime_tts.engine.core.request import (
     DecodeItem,
     Finished,
@@ -500,6 +501,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.scheduler = make(
             num_blocks=14, max_streams=3, max_positions=96, max_prefill_positions=32, max_waiting=6, full_streams=1
         )
+        self.scheduler._roster.spare_times = 0
         self.now = 0.0
         self.count = 0
         self.accepted: set[str] = set()
@@ -602,6 +604,27 @@ class SchedulerMachine(RuleBasedStateMachine):
         for item in (*plan.prefill, *plan.decode):
             self.write(item, self.scheduler._requests[item.request_id])
         self.plan = plan
+        self.everybody_is_where_a_look_at_all_would_put_him()
+
+    def everybody_is_where_a_look_at_all_would_put_him(self) -> None:
+        scheduler, roster = self.scheduler, self.scheduler._roster
+        for context in scheduler._contexts.values():
+            groups = [group for group in (roster.waiting, roster.running, roster.parked) if context in group]
+            if not context.requests:
+                assert groups == []
+                continue
+            head, ahead_s = context.requests[0], context.lead.ahead_s(self.now)
+            limit_s = context.resume_s
+            if head.supply.is_final:
+                limit_s = scheduler.config.park_low_s if context.parked else scheduler.config.park_high_s
+            assert abs(ahead_s - limit_s) < 1e-9 or context.parked is (ahead_s > limit_s)
+            if head.status is Status.WAITING:
+                assert groups == [roster.waiting]
+            else:
+                assert groups == [roster.parked if context.parked and head.paced else roster.running]
+        alive = set(scheduler._contexts.values())
+        assert {*roster.waiting, *roster.running, *roster.parked} <= alive
+        assert len(roster._resumes) <= 2 * len(alive) + roster.spare_times + 1
 
     @precondition(lambda self: self.plan is not None)
     @rule(data=st.data(), elapsed=st.floats(0, 0.3))
@@ -679,6 +702,49 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 TestSchedulerMachine = SchedulerMachine.TestCase
 TestSchedulerMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_those_to_whom_nothing_happens_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hundred listeners with all the audio that they may have cost a step nothing."""
+    scheduler = make(StepCost(0.001, 0.00001, 0.0), num_blocks=2000, max_streams=256, max_prefill_positions=100_000)
+    for number in range(200):
+        add(scheduler, f"r{number}")
+    while scheduler.num_parked < 200:
+        run(scheduler, 0.0)
+    add(scheduler, "late")
+    looked_at: list[ContextQueue] = []
+    look = ContextQueue.update_parking
+    monkeypatch.setattr(
+        ContextQueue,
+        "update_parking",
+        lambda context, now, turn_s: (looked_at.append(context), look(context, now, turn_s))[1],
+    )
+    for number in range(10):
+        plan = scheduler.schedule(0.01 * number)
+        assert plan.request_ids == ["late"]
+        finish(scheduler, plan, 0.01 * number)
+    assert set(looked_at) - {scheduler._contexts["late"]} <= set(looked_at[:201])  # what was new at first
+    assert len(looked_at) < 201 + 20
+    assert len(scheduler.schedule(1.2).decode) == 201  # their leads have shrunk
+
+
+def test_the_times_at_which_parked_contexts_go_on_are_not_kept_for_ever() -> None:
+    """A listener of whom nothing more is heard, and who needs nothing for years, may say so again and again."""
+    scheduler = make()
+    add(scheduler, "a")
+    run(scheduler, 0.0)
+    for number in range(1000):
+        scheduler.playback("a", -1e9 - number, False, 0.0)
+        assert not scheduler.schedule(0.0)
+    assert scheduler.num_parked == 1
+    assert len(scheduler._roster._resumes) < 100
+    scheduler.close_context("a")
+    for number in range(200):
+        add(scheduler, f"r{number}", context="b")
+        scheduler.playback("b", -1e9 - number, False, 0.0)
+        scheduler.schedule(0.0)
+        scheduler.close_context("b")
+    assert len(scheduler._roster._resumes) < 100
 
 
 def test_what_it_can_carry_in_real_time_is_told() -> None:

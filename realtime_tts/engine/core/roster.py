@@ -16,8 +16,6 @@ import math
 from realtime_tts.engine.core.context_queue import ContextQueue
 from realtime_tts.engine.core.request import Status
 
-_SPARE_TIMES = 64
-
 
 class Roster:
     """waiting: contexts whose first request has no blocks and no slot. running: it has, and takes part in steps.
@@ -26,6 +24,7 @@ class Roster:
     """
 
     def __init__(self) -> None:
+        self.spare_times = 64  # that are kept although they count no more, beside as many as there are contexts
         self.waiting: dict[ContextQueue, None] = {}
         self.running: dict[ContextQueue, None] = {}
         self.parked: dict[ContextQueue, None] = {}
@@ -45,6 +44,12 @@ class Roster:
         if context.requests:
             self._group(context)[context] = None
         self._touched[context] = None
+
+    def forget(self, context: ContextQueue) -> None:
+        """It is closed."""
+        self.place(context)
+        self._touched.pop(context)
+        context.resumes_at_s = math.nan
 
     def look(self, now: float, turn_s: float) -> None:
         """Park those whose listeners have enough, and let go on those whose listeners do not.
@@ -90,7 +95,7 @@ class Roster:
         if context.resumes_at_s != resumes_at_s:
             context.resumes_at_s = resumes_at_s
             heapq.heappush(self._resumes, (resumes_at_s, next(self._numbers), context))
-            if len(self._resumes) > 2 * (len(self.parked) + len(self.waiting)) + _SPARE_TIMES:
+            if len(self._resumes) > 2 * (len(self.parked) + len(self.waiting)) + self.spare_times:
                 self._resumes = [entry for entry in self._resumes if _counts(entry)]
                 heapq.heapify(self._resumes)
 
@@ -110,4 +115,4 @@ class Roster:
 
 def _counts(entry: tuple[float, int, ContextQueue]) -> bool:
     at_s, _, context = entry
-    return context.resumes_at_s == at_s and context.parked and bool(context.requests)
+    return context.resumes_at_s == at_s and context.parked

@@ -140,7 +140,7 @@ class Scheduler:
         if context is None:
             return []
         finished = [self._finish(request, FinishReason.CANCELLED) for request in list(context.requests)]
-        del self._contexts[context_id]
+        self._roster.forget(self._contexts.pop(context_id))
         return finished
 
     def playback(self, context_id: str, played_s: float, paused: bool, now: float) -> None:
