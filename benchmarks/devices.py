@@ -137,7 +137,7 @@ def measure(candidate: Candidate, start: float, given: argparse.Namespace, end_s
             candidate.trials.append(trial)
             tqdm.write(f"{candidate.devices}: {row(trial)}")
             search.tell(trial["held"])
-    candidate.costs = [": ".join((worker, f"{part} {ms} ms")) for part, worker, ms in _COST.findall(metrics(running))]
+    candidate.costs = [f"{worker} {part} {float(ms):.3f} ms" for part, worker, ms in _COST.findall(metrics(running))]
     return search
 
 

@@ -6,7 +6,8 @@ it; one with fewer listeners makes a step sooner. Both are time until the first 
     WAIT_STEPS × step(contexts at work + 1)  +  time of a position × positions of the prefix that are not there
 
 by what each worker has learned of its steps (`engine/core/step_cost.py`): a new context waits for half of the step that
-is being computed, on average, and then for its own. So a prefix is worth
+is being computed, on average, and then for its own. A position's time is the mean of what the workers say: it is
+learned from few steps, and strays. So a prefix is worth
 
     positions × time of a position / (WAIT_STEPS × time of a stream)
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import statistics
 from collections.abc import Sequence
 
 WAIT_STEPS = 1.5
@@ -55,10 +57,10 @@ class Candidate:
         """By which share of what it can carry in real time one more would be too many."""
         return max(0, self.num_working + 1 - self.num_streams) / max(1, self.num_streams)
 
-    def first_packet_s(self, num_prefix: int) -> float:
+    def first_packet_s(self, num_prefix: int, position_s: float) -> float:
         """Until a context with a prefix of so many positions is heard; what all would need is left out."""
         step_s = self.fixed_s + self.stream_s * (self.num_working + 1)
-        return WAIT_STEPS * step_s + self.position_s * (num_prefix - self.num_held)
+        return WAIT_STEPS * step_s + position_s * (num_prefix - self.num_held)
 
 
 def place(candidates: Sequence[Candidate], prefix: bytes) -> Candidate:
@@ -68,12 +70,13 @@ def place(candidates: Sequence[Candidate], prefix: bytes) -> Candidate:
         prefix: a name of what its input begins with, the same for all that begin with that.
     """
     num_prefix = max(candidate.num_held for candidate in candidates)
+    position_s = statistics.fmean(candidate.position_s for candidate in candidates)
     return min(
         candidates,
         key=lambda candidate: (
             candidate.is_suspect,
             candidate.excess,
-            candidate.first_packet_s(num_prefix),
+            candidate.first_packet_s(num_prefix, position_s),
             candidate.num_working,
             candidate.num_contexts,
             _rank(candidate.name, prefix),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import statistics
 
 import pytest
 from hypothesis import example, given
@@ -56,6 +57,11 @@ def test_a_prefix_is_worth_nothing_at_a_worker_that_has_all_it_can_carry() -> No
     assert place(both_full, b"v") == holder
 
 
+def test_a_worker_that_has_learned_nothing_of_positions_does_not_get_all_voices() -> None:
+    strays = dataclasses.replace(OTHER, position_s=1e-7)
+    assert place([dataclasses.replace(IDLE, num_held=64, num_working=3), strays], b"v").name == "worker-0"
+
+
 def test_of_two_that_have_it_the_less_busy_one() -> None:
     holders = [dataclasses.replace(IDLE, num_held=64, num_working=1), dataclasses.replace(OTHER, num_held=64)]
     assert place(holders, b"v").name == "worker-1"
@@ -78,11 +84,12 @@ def test_every_gateway_decides_the_same(offered: list[Candidate], prefix: bytes,
 @example([Candidate("worker-0", num_streams=0), Candidate("worker-1", num_streams=0, is_suspect=True)])
 def test_the_choice_is_never_worse_than_another(offered: list[Candidate]) -> None:
     chosen, num_prefix = place(offered, b"v"), max(candidate.num_held for candidate in offered)
+    position_s = statistics.fmean(candidate.position_s for candidate in offered)
     for other in offered:
         if other.is_suspect == chosen.is_suspect:
             assert chosen.excess <= other.excess
             if chosen.excess == other.excess:
-                assert chosen.first_packet_s(num_prefix) <= other.first_packet_s(num_prefix)
+                assert chosen.first_packet_s(num_prefix, position_s) <= other.first_packet_s(num_prefix, position_s)
         else:
             assert other.is_suspect
 
