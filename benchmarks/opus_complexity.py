@@ -1,35 +1,45 @@
-"""What libopus' complexity costs and gives at the default bit rate: processor time, distance to the original, words
-that a recogniser gets wrong, bytes.
+"""What libopus' complexity costs and gives, at the bit rates that clients ask for: processor time, distance to the
+original, words that a recogniser gets wrong, bytes; and a sheet to listen to.
 
-    python -m benchmarks.opus_complexity --runs 5
+    python -m benchmarks.opus_complexity --runs 5 --sheet opus-sheet
 
-Material: sentences by the bundled voice at 48 kHz, the same with the upper octaves of a wide-band voice put on (the
-hiss of its consonants mirrored above 8 kHz), a glide of harmonics, and noise. Distance: root mean square of the
-differences of log spectra, dB, 20 ms windows, wherever the original is within 50 dB of its loudest, without the codec's
-delay.
-Processor time: of the thread that encodes, complexities in turn, the least of `--runs`.
+Material: sentences by the bundled voice at 48 kHz, and the same with the upper octaves of a wide-band voice put on (the
+hiss of its consonants mirrored above 8 kHz). Distance: root mean square of the differences of log spectra, dB, 20 ms
+windows, wherever the original is within 50 dB of its loudest, without the codec's delay. Processor time: of the thread
+that encodes, complexities in turn, the least of `--runs`.
+
+The sheet is a directory with a page: a picture of the table, and one sentence in every complexity and bit rate.
 """
 
 from __future__ import annotations
 
 import argparse
+import html
+import json
 import time
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import jiwer
+import matplotlib
 import numpy as np
 import soxr
 from tqdm import tqdm
 
 from benchmarks.recognition import Recogniser
 from realtime_tts.api.tts import TTS
-from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.audio.codecs import OPUS_COMPLEXITY, AudioFormat
+from realtime_tts.audio.containers import write_wav
 from realtime_tts.audio.opus import OpusDecoder, OpusEncoder
 
 RATE_HZ, FRAME_SAMPLES = 48_000, 960
 VOICE_RATE_HZ = 16_000
-COMPLEXITIES = (0, 2, 4, 5, 7, 10)  # those between them are hardly told apart
+COMPLEXITIES = range(11)
+BITRATES = (16_000, 24_000, 32_000, 64_000)
+RECOGNISED_BITRATES = (16_000, 32_000)  # a minute for each row
+HEARD = 2  # the sentence on the sheet
 WINDOW = 960
 FLOOR_DB = 50.0
 SENTENCES = (
@@ -59,25 +69,15 @@ def widened(speech: Samples) -> Samples:
     return np.fft.irfft(spectrum, len(speech)).astype(np.float32)
 
 
-def glide(seconds: float) -> Samples:
-    t = np.arange(round(seconds * RATE_HZ)) / RATE_HZ
-    phase = 2 * np.pi * (150 * t + 12 * np.sin(2 * np.pi * t))
-    return sum(0.2 * np.sin(k * phase) / k for k in range(1, 20)).astype(np.float32)
-
-
-def noise(seconds: float) -> Samples:
-    return np.random.default_rng(0).normal(0, 0.05, round(seconds * RATE_HZ)).astype(np.float32)
-
-
 def frames_of(samples: Samples) -> list[bytes]:
-    pcm = (np.clip(samples, -1, 1) * 32_767).astype("<i2")
+    pcm = np.frombuffer(_s16(samples), "<i2")
     pcm = np.concatenate([pcm, np.zeros(FRAME_SAMPLES + -len(pcm) % FRAME_SAMPLES, "<i2")])
     return [pcm[start : start + FRAME_SAMPLES].tobytes() for start in range(0, len(pcm), FRAME_SAMPLES)]
 
 
-def encode(frames: Sequence[bytes], complexity: int) -> tuple[list[bytes], int, float]:
+def encode(frames: Sequence[bytes], complexity: int, bitrate: int) -> tuple[list[bytes], int, float]:
     """Packets, the codec's delay in samples, and seconds of processor time."""
-    encoder = OpusEncoder(AudioFormat(), complexity)
+    encoder = OpusEncoder(AudioFormat(bitrate=bitrate), complexity)
     packets = encoder.encode(frames[:1])  # which sets libav up
     begun = time.thread_time()
     for start in range(1, len(frames), 8):
@@ -101,40 +101,137 @@ def distance_db(original: Samples, decoded: Samples) -> float:
     return float(np.sqrt(np.mean((spectra[0] - spectra[1])[loud] ** 2)))
 
 
+def through(samples: Samples, complexity: int, bitrate: int) -> tuple[Samples, float]:
+    """What a listener gets of it, and mean bytes of a packet."""
+    packets, delay_samples, _ = encode(frames_of(samples), complexity, bitrate)
+    return decode(packets, delay_samples, len(samples)), float(np.mean([len(packet) for packet in packets]))
+
+
+@dataclass
+class Row:
+    """One complexity at one bit rate."""
+
+    bitrate: int
+    complexity: int
+    ms_per_s: float
+    bytes: float
+    voice_db: float
+    wide_db: float
+    words_wrong: float  # %; nan: not asked for
+
+
+def costs(speech: Samples, num_runs: int) -> dict[tuple[int, int], float]:
+    """Milliseconds of processor time a second, by bit rate and complexity."""
+    frames = frames_of(speech)
+    cost = {(bitrate, complexity): float("inf") for bitrate in BITRATES for complexity in COMPLEXITIES}
+    for _ in tqdm(range(num_runs), desc="processor time"):
+        for bitrate, complexity in cost:
+            spent_s = encode(frames, complexity, bitrate)[2]
+            cost[bitrate, complexity] = min(cost[bitrate, complexity], 1000 * spent_s * RATE_HZ / len(speech))
+    return cost
+
+
+def measure(spoken: Sequence[Samples], cost: dict[tuple[int, int], float], recogniser: Recogniser) -> list[Row]:
+    speech = np.concatenate(spoken)
+    wide = widened(speech)
+    rows = []
+    for bitrate, complexity in tqdm(cost, desc="quality"):
+        decoded, num_bytes = through(speech, complexity, bitrate)
+        wide_db = distance_db(wide, through(wide, complexity, bitrate)[0])
+        wrong = float("nan")
+        if bitrate in RECOGNISED_BITRATES:
+            heard = [recogniser.transcribe(through(one, complexity, bitrate)[0], RATE_HZ) for one in spoken]
+            wrong = 100 * jiwer.wer(list(SENTENCES), heard)
+        spent_ms, voice_db = cost[bitrate, complexity], distance_db(speech, decoded)
+        rows.append(Row(bitrate, complexity, spent_ms, num_bytes, voice_db, wide_db, wrong))
+    return rows
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Cost and distance by complexity, a line for each bit rate."""
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 4, figsize=(15, 3.8))
+    shown = {"ms_per_s": "ms of a processor a second", "voice_db": "dB, voice", "wide_db": "dB, wide-band voice"}
+    for one, (name, label) in zip(axes, {**shown, "words_wrong": "words wrong, %"}.items(), strict=True):
+        for bitrate in BITRATES:
+            own = [row for row in rows if row.bitrate == bitrate]
+            values = [getattr(row, name) for row in own]
+            one.plot(
+                [row.complexity for row in own], values, marker="o", markersize=3, label=f"{bitrate // 1000} kbit/s"
+            )
+        one.axvline(OPUS_COMPLEXITY, color="grey", linestyle=":", linewidth=1)
+        one.set(xlabel="complexity", ylabel=label, ylim=(0, None))
+    axes[0].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def write_sheet(rows: Sequence[Row], sentence: Samples, directory: Path) -> None:
+    """A page with the figures, and the sentence (made wide-band) as every encoder leaves it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    draw(rows, directory / "figures.png")
+    (directory / "figures.json").write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    wide = widened(sentence)
+    write_wav(directory / "original.wav", _s16(wide), RATE_HZ)
+    cells = []
+    for row in rows:
+        name = f"{row.bitrate // 1000}k-{row.complexity}.wav"
+        write_wav(directory / name, _s16(through(wide, row.complexity, row.bitrate)[0]), RATE_HZ)
+        figures = (row.ms_per_s, row.bytes, row.voice_db, row.wide_db, row.words_wrong)
+        values = "".join(f"<td>{value:.1f}</td>" for value in figures)
+        cells.append(
+            f"<tr><td>{row.bitrate // 1000}</td><td>{row.complexity}</td>{values}"
+            f'<td><audio controls preload="none" src="{name}"></audio></td></tr>'
+        )
+    names = (
+        "kbit/s",
+        "complexity",
+        "ms/s",
+        "bytes",
+        "dB, voice",
+        "dB, wide",
+        "words wrong, %",
+        html.escape(SENTENCES[HEARD]),
+    )
+    head = "".join(f"<th>{name}</th>" for name in names)
+    page = (
+        '<!doctype html><meta charset="utf-8"><title>Opus by complexity</title>'
+        "<style>body{font:14px sans-serif}td,th{padding:2px 10px;text-align:right}</style>"
+        f'<p>Original: <audio controls src="original.wav"></audio><p><img src="figures.png" alt="">'
+        f"<table><tr>{head}</tr>{''.join(cells)}</table>"
+    )
+    (directory / "index.html").write_text(page)
+
+
+def _s16(samples: Samples) -> bytes:
+    return (np.clip(samples, -1, 1) * 32_767).astype("<i2").tobytes()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--sheet", type=Path, help="where the listening sheet goes")
     given = parser.parse_args()
     tts = TTS()
     try:
         spoken = [speak(tts, text) for text in SENTENCES]
     finally:
         tts.close()
-    speech = np.concatenate(spoken)
-    material = {"voice": speech, "wide": widened(speech), "glide": glide(20.0), "noise": noise(20.0)}
-    framed = {name: frames_of(samples) for name, samples in material.items()}
-    cost = {(name, complexity): float("inf") for name in material for complexity in COMPLEXITIES}
-    for _ in tqdm(range(given.runs)):
-        for name, complexity in cost:
-            elapsed_s = encode(framed[name], complexity)[2]
-            cost[name, complexity] = min(cost[name, complexity], elapsed_s * RATE_HZ / len(material[name]))
     recogniser = Recogniser()
     plain = [recogniser.transcribe(samples, RATE_HZ) for samples in spoken]
     print(f"words wrong without a codec: {100 * jiwer.wer(list(SENTENCES), plain):.1f} %")
-    print("complexity | " + " | ".join(f"{name}: ms/s, dB, bytes" for name in material) + " | words wrong, %")
-    for complexity in COMPLEXITIES:
-        cells = []
-        for name, samples in material.items():
-            packets, delay_samples, _ = encode(framed[name], complexity)
-            decoded = decode(packets, delay_samples, len(samples))
-            mean_bytes = np.mean([len(packet) for packet in packets])
-            spent = 1000 * cost[name, complexity]
-            cells.append(f"{spent:.2f}, {distance_db(samples, decoded):.2f}, {mean_bytes:.0f}")
-        heard = []
-        for samples in spoken:
-            packets, delay_samples, _ = encode(frames_of(samples), complexity)
-            heard.append(recogniser.transcribe(decode(packets, delay_samples, len(samples)), RATE_HZ))
-        print(f"{complexity} | " + " | ".join(cells) + f" | {100 * jiwer.wer(list(SENTENCES), heard):.1f}", flush=True)
+    rows = measure(spoken, costs(np.concatenate(spoken), given.runs), recogniser)
+    print("kbit/s | complexity | ms/s | bytes | voice, dB | wide, dB | words wrong, %")
+    for row in rows:
+        figures = (
+            f"{row.ms_per_s:.2f} | {row.bytes:.0f} | {row.voice_db:.2f} | {row.wide_db:.2f} | {row.words_wrong:.1f}"
+        )
+        print(f"{row.bitrate // 1000} | {row.complexity} | {figures}")
+    if given.sheet is not None:
+        write_sheet(rows, spoken[HEARD], given.sheet)
 
 
 if __name__ == "__main__":

@@ -31,23 +31,21 @@ class Packetizer:
         self._frame_samples = frame_samples
         self._lookahead_samples = lookahead_samples
         self._fade_samples = max(1, sample_rate * FADE_MS // 1000)
-        self._buffer = bytearray()
+        self._rest = b""  # less than a packet
         self._next_pts = 0
-        self._last_sample = 0
+        self._last_sample = b"\0\0"
         self._finished = False
 
     @property
     def num_buffered_samples(self) -> int:
         """Whole samples that wait for their frame to fill."""
-        return len(self._buffer) // BYTES_PER_SAMPLE
+        return len(self._rest) // BYTES_PER_SAMPLE
 
     def push(self, pcm: bytes) -> Packets:
         """Adds samples (a chunk may end within one) and returns the packets that became full."""
         if self._finished:
             raise ValueError("push after finish")
-        self._buffer += pcm
-        self._remember_last_sample()
-        return self._full_packets()
+        return self._cut(self._rest + pcm if self._rest else pcm)
 
     def finish(self) -> Packets:
         """The remaining samples, padded to whole frames; nothing if nothing was pushed.
@@ -56,31 +54,28 @@ class Packetizer:
             ValueError: the PCM ended within a sample.
         """
         if self._finished:
-            return self._full_packets()
-        if len(self._buffer) % BYTES_PER_SAMPLE:
+            return self._cut(b"")
+        if len(self._rest) % BYTES_PER_SAMPLE:
             raise ValueError("the PCM ended within a sample")
         self._finished = True
-        if not self._next_pts and not self._buffer:
-            return self._full_packets()
-        loud = abs(self._last_sample) > QUIET_LEVEL
+        if not self._next_pts and not self._rest:
+            return self._cut(b"")
+        last_sample = int.from_bytes(self._last_sample, "little", signed=True)
+        loud = abs(last_sample) > QUIET_LEVEL
         tail_samples = max(self._lookahead_samples, self._fade_samples if loud else 0)
         num_samples = self.num_buffered_samples + tail_samples
         num_padding = tail_samples + -num_samples % self._frame_samples
-        fade = _decay(self._last_sample, self._fade_samples)[: num_padding * BYTES_PER_SAMPLE]
-        self._buffer += fade + bytes(num_padding * BYTES_PER_SAMPLE - len(fade))
-        return self._full_packets()
+        fade = _decay(last_sample, self._fade_samples)[: num_padding * BYTES_PER_SAMPLE]
+        return self._cut(self._rest + fade + bytes(num_padding * BYTES_PER_SAMPLE - len(fade)))
 
-    def _remember_last_sample(self) -> None:
-        end = len(self._buffer) & ~1
-        if end:
-            self._last_sample = struct.unpack_from("<h", self._buffer, end - BYTES_PER_SAMPLE)[0]
-
-    def _full_packets(self) -> Packets:
+    def _cut(self, pcm: bytes) -> Packets:
+        """All full packets of it; the rest is kept."""
         frame_bytes = self._frame_samples * BYTES_PER_SAMPLE
-        num_bytes = len(self._buffer) // frame_bytes * frame_bytes
-        full = bytes(self._buffer[:num_bytes])
-        del self._buffer[:num_bytes]
-        payloads = tuple([full[start : start + frame_bytes] for start in range(0, num_bytes, frame_bytes)])
+        num_bytes = len(pcm) // frame_bytes * frame_bytes
+        whole = len(pcm) & ~1
+        self._last_sample = pcm[whole - BYTES_PER_SAMPLE : whole] or self._last_sample
+        payloads = tuple([pcm[start : start + frame_bytes] for start in range(0, num_bytes, frame_bytes)])
+        self._rest = pcm[num_bytes:]
         packets = Packets(payloads, self._next_pts, self._frame_samples)
         self._next_pts = packets.end_samples
         return packets

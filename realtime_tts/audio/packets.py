@@ -47,10 +47,6 @@ class Packets:
         """Those of the packets, by their place among them."""
         return Packets(self.payloads[start:end], self.pts_samples + start * self.packet_samples, self.packet_samples)
 
-    def is_followed_by(self, other: Packets) -> bool:
-        """Whether both are packets of one length, without a gap between them."""
-        return self.packet_samples == other.packet_samples and self.end_samples == other.pts_samples
-
     def __add__(self, other: Packets) -> Packets:
-        """Both, where the one is followed by the other."""
+        """Both, where the other's are of one length with these and follow on them."""
         return Packets(self.payloads + other.payloads, self.pts_samples, self.packet_samples)

@@ -22,6 +22,7 @@ from realtime_tts.session.messages import (
 
 OBJECT_BYTES = 250  # of a message beyond what it carries, and of its place in a queue
 ITEM_BYTES = 250  # of a word, a span, a resumed context in it
+RETAINED_BYTES = 150  # of keeping a message for a resume, or one of the packets in it, beyond its own
 ID_BYTES = 150  # of an entry in a table beyond the id
 
 
@@ -41,6 +42,13 @@ def message_bytes(message: ServerMessage) -> int:
     if isinstance(message, Words):
         return OBJECT_BYTES + ITEM_BYTES * len(message.words)
     return OBJECT_BYTES + _carried_bytes(message)
+
+
+def kept_bytes(message: ServerMessage) -> int:
+    """By how much at most more is held once the message has been sent; audio was held before it was."""
+    if isinstance(message, AudioPackets):
+        return RETAINED_BYTES * len(message.packets)
+    return 2 * message_bytes(message) + RETAINED_BYTES
 
 
 def _carried_bytes(message: ServerMessage) -> int:

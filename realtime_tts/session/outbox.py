@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from realtime_tts.audio.packets import Packets
@@ -42,6 +42,9 @@ class _DoneMark:
     text_at: float | None  # when the first text came
 
 
+_Waiting = Packets | _FlushMark | _DoneMark
+
+
 class OutflowCrash(Exception):
     """What a context has to say could not be made ready; the cause tells why."""
 
@@ -70,7 +73,7 @@ class Outflow:
         self._number = started.number
         self._rate_hz = started.audio.sample_rate
         self._ready: deque[ContextMessage] = deque()
-        self._queue: deque[Packets | _FlushMark | _DoneMark] = deque()
+        self._queue: deque[_Waiting] = deque()
         self._next_sequence = started.sequence + 1
         self._next_pts = 0
         self._add_ready(started)
@@ -142,10 +145,11 @@ class Outflow:
             return None
         head = self._queue[0]
         if isinstance(head, Packets):
-            packets = self._leaving(now, max_lead_ms, max_bytes)
-            if not packets:
+            num_leaving = self._num_leaving(self._queue, now, max_lead_ms, max_bytes)
+            if not num_leaving:
                 return None
-            return self._words_until(self._ms(packets.end_samples)) or self._pull_packets(packets, now)
+            end_ms = self._ms(head.pts_samples + num_leaving * head.packet_samples)
+            return self._words_until(end_ms) or self._pull_packets(num_leaving, now)
         if isinstance(head, _FlushMark):
             self._queue.popleft()
             self.queued_bytes -= _mark_bytes(head)
@@ -177,7 +181,7 @@ class Outflow:
     def _pull_ready(self, now: float, max_lead_ms: float, max_bytes: float) -> ContextMessage | None:
         message = self._ready.popleft()
         if isinstance(message, AudioPackets):
-            num_leaving = self._num_leaving(message.packets, now, max_lead_ms, max_bytes)
+            num_leaving = self._num_leaving((message.packets,), now, max_lead_ms, max_bytes)
             if num_leaving < len(message.packets):
                 self._ready.appendleft(message.between(num_leaving))
             if not num_leaving:
@@ -188,14 +192,16 @@ class Outflow:
             self._count(0, -message_bytes(message))
         return message
 
-    def _pull_packets(self, packets: Packets, now: float) -> AudioPackets:
-        num_left = len(packets)
-        while num_left:
-            first = self._queue.popleft()
-            assert isinstance(first, Packets), "packets leave before all else that waits"
-            if num_left < len(first):
-                self._queue.appendleft(first.between(num_left))
-            num_left -= min(num_left, len(first))
+    def _pull_packets(self, num_packets: int, now: float) -> AudioPackets:
+        packets: Packets | None = None
+        while packets is None or len(packets) < num_packets:
+            next_packets = self._queue.popleft()
+            assert isinstance(next_packets, Packets), "packets leave before all else that waits"
+            num_wanted = num_packets - (0 if packets is None else len(packets))
+            if num_wanted < len(next_packets):
+                self._queue.appendleft(next_packets.between(num_wanted))
+                next_packets = next_packets.between(0, num_wanted)
+            packets = next_packets if packets is None else packets + next_packets
         message = AudioPackets(self.context_id, self._next_sequence, self._number, packets)
         self._next_sequence += len(packets)
         self._send(message, now)
@@ -211,33 +217,27 @@ class Outflow:
         words = self.aligner.commit_until(end_ms)
         return Words(self.context_id, self.take_number(), tuple(words)) if words else None
 
-    def _leaving(self, now: float, max_lead_ms: float, max_bytes: float) -> Packets | None:
-        """The packets before all else that waits, as many as may leave."""
-        leaving: Packets | None = None
-        for packets in self._queue:
-            if not isinstance(packets, Packets) or (leaving is not None and not leaving.is_followed_by(packets)):
+    def _num_leaving(self, waiting: Iterable[_Waiting], now: float, max_lead_ms: float, max_bytes: float) -> int:
+        """How many packets may leave that are before all else that waits, and of one length; of bytes, those that end
+        soon after `max_bytes`."""
+        end_samples, first, num_leaving = 0.0, None, 0
+        for packets in waiting:
+            if not isinstance(packets, Packets):
                 break
-            num_leaving = self._num_leaving(packets, now, max_lead_ms, max_bytes)
-            whole = packets if num_leaving == len(packets) else packets.between(0, num_leaving)
-            leaving = whole if leaving is None else leaving + whole
-            max_bytes -= packets_bytes(whole)
-            if num_leaving < len(packets) or max_bytes <= 0:
+            if first is None:
+                first = packets
+                lead_ms = max(max_lead_ms, self._ms(packets.packet_samples))  # a packet longer than it is not stuck
+                end_samples = (self.clock.position_ms(now) + lead_ms + _EPSILON_MS) * self._rate_hz / 1000
+            elif packets.packet_samples != first.packet_samples:
                 break
-        return leaving
-
-    def _num_leaving(self, packets: Packets, now: float, max_lead_ms: float, max_bytes: float) -> int:
-        """How many of the packets that come next may leave; of bytes, those that end soon after `max_bytes`."""
-        lead_ms = max(max_lead_ms, self._ms(packets.packet_samples))  # a packet longer than the lead is not stuck
-        end_ms = self.clock.position_ms(now) + lead_ms + _EPSILON_MS
-        num_due = packets.num_until(end_ms * self._rate_hz / 1000)
-        if packets_bytes(packets) <= max_bytes:
-            return num_due
-        num_bytes = 0
-        for place in range(num_due):
-            if num_bytes >= max_bytes:
-                return place
-            num_bytes += OBJECT_BYTES + len(packets.payloads[place])
-        return num_due
+            num_due = packets.num_until(end_samples)
+            max_bytes -= packets_bytes(packets)
+            if max_bytes < 0:
+                return num_leaving + _num_within(packets, num_due, max_bytes + packets_bytes(packets))
+            num_leaving += num_due
+            if num_due < len(packets.payloads) or max_bytes == 0:
+                break
+        return num_leaving
 
     def _send(self, message: AudioPackets, now: float) -> None:
         self._count(-message.packets.num_samples, -message_bytes(message))
@@ -258,6 +258,16 @@ class Outflow:
 
     def _ms(self, num_samples: int) -> float:
         return num_samples * 1000 / self._rate_hz
+
+
+def _num_within(packets: Packets, num_packets: int, max_bytes: float) -> int:
+    """Of the first so many, those that begin before `max_bytes`."""
+    num_bytes = 0
+    for place in range(num_packets):
+        if num_bytes >= max_bytes:
+            return place
+        num_bytes += OBJECT_BYTES + len(packets.payloads[place])
+    return num_packets
 
 
 def _num_samples(message: ContextMessage) -> int:

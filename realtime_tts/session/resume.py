@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from realtime_tts.session.memory import message_bytes
+from realtime_tts.session.memory import RETAINED_BYTES, message_bytes
 from realtime_tts.session.messages import (
     AudioPackets,
     ContextCancelled,
@@ -15,8 +15,6 @@ from realtime_tts.session.messages import (
     ContextMessage,
     ContextStarted,
 )
-
-_RETAINED_BYTES = 150  # of keeping a message, or one of the packets in it, beyond its own
 
 
 def without_speech(messages: Iterable[ContextMessage], sequence: int) -> list[ContextMessage]:
@@ -48,7 +46,7 @@ class Missing:
 
 def _retained_bytes(message: ContextMessage) -> int:
     num_messages = len(message.packets) if isinstance(message, AudioPackets) else 1
-    return num_messages * _RETAINED_BYTES + message_bytes(message)
+    return num_messages * RETAINED_BYTES + message_bytes(message)
 
 
 def _after(message: ContextMessage, sequence: int) -> ContextMessage | None:

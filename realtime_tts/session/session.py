@@ -26,6 +26,7 @@ from realtime_tts.errors import (
     TooManyErrors,
 )
 from realtime_tts.session.context import Context, ContextState, ContextTable
+from realtime_tts.session.memory import kept_bytes, packets_bytes
 from realtime_tts.session.messages import (
     AudioPackets,
     Cancel,
@@ -120,6 +121,7 @@ class Session:
         self._contexts = ContextTable()
         self._outbox = Outbox(config)
         self._events: list[SessionEvent] = []
+        self._room_bytes = 0.0  # that may come to be held before memory has to be looked at
 
     # ---- from the peer -------------------------------------------------------------------------------------------
 
@@ -128,6 +130,7 @@ class Session:
         if self._advance(now) is not SessionState.CONNECTED:
             return
         self._liveness.active(self._now)
+        self._room_bytes = 0.0
         try:
             self._act(message)
             self._num_bad = 0
@@ -141,6 +144,7 @@ class Session:
         """A frame that could not be parsed, or a message that has to wait."""
         if self._advance(now) is SessionState.CONNECTED:
             self._liveness.active(self._now)
+            self._room_bytes = 0.0
             self._refuse(error, self._named(error if message is None else message))
             self._relieve()
 
@@ -182,12 +186,18 @@ class Session:
 
     def _relieve(self) -> None:
         """Keep to the memory of one client: forget what may be forgotten, and if that is not enough, close."""
+        if self._room_bytes > 0:
+            return
+        self._make_room()
+        self._room_bytes = self.config.max_session_bytes - self.held_bytes
+
+    def _make_room(self) -> None:
         excess = self.held_bytes - self.config.max_session_bytes
         if excess <= 0:
             return
         retained = self._outbox.retained
         # A little more than must be: what is sent next should find room, and not be the reason to do this again.
-        retained.shrink(max(0, retained.num_bytes - excess - self.config.max_session_bytes // 16))
+        retained.shrink(max(0, retained.num_bytes - excess - self.config.max_session_bytes // 8))
         if self.held_bytes > self.config.max_session_bytes:
             for dropped in self._contexts.drop_finished(0):
                 self._outbox.retained.forget(dropped)
@@ -369,6 +379,7 @@ class Session:
         """
         if (context := self._live(context_id, now)) is not None:
             context.outflow.add_packets(packets)
+            self._room_bytes -= packets_bytes(packets)
             if context.outflow.queued_ms > self.config.max_queued_s * 1000:
                 self._fail(context, InternalError(f"more than {self.config.max_queued_s:g} s of audio wait to be sent"))
 
@@ -483,6 +494,7 @@ class Session:
         return sent
 
     def _sent(self, message: ServerMessage) -> None:
+        self._room_bytes -= kept_bytes(message)
         if not isinstance(message, AudioPackets | ContextDone):
             return
         context = self._contexts.get(message.context_id)
@@ -580,6 +592,7 @@ class Session:
         found = [self._resume_context(context_id, last) for context_id, last in message.contexts.items()]
         self._outbox.reconnect(SessionResumed(self.session_id, tuple(found)))
         self._report_all()
+        self._room_bytes = 0.0
         self._relieve()
 
     def _resume_context(self, context_id: str, last_sequence: int) -> ResumedContext:
@@ -645,6 +658,7 @@ class Session:
         """
         if self._waits(context):
             return 0
+        self._room_bytes = 0.0
         try:
             was_planned, num_known = context.is_planned, context.num_segments
             segments, num_chars = context.plan(max_chars, self._now)
@@ -696,6 +710,7 @@ class Session:
         self._retire(context)
 
     def _retire(self, context: Context) -> None:
+        self._room_bytes = 0.0
         for dropped in self._contexts.retire(context):
             self._outbox.retained.forget(dropped)
         self._rerank()
