@@ -47,6 +47,7 @@ SUBPROTOCOL = "realtime-tts.v1"
 AUDIO_HEADER = struct.Struct(">BBHIIQ")  # version, kind, flags, context number, sequence, pts in samples
 VERSION = 1
 KIND_AUDIO = 1
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _MAX_IDS = 1024  # of a resume
 _MAX_ID_CHARS = 128
 
@@ -81,7 +82,7 @@ class NativeDialect:
                 for place, payload in enumerate(packets.payloads)
             ]
         name, render = _RENDERERS[type(message)]
-        return (json.dumps({"type": name, **render(message)}, separators=(",", ":"), allow_nan=False),)
+        return (_encode({"type": name, **render(message)}),)
 
 
 # ---- client messages ---------------------------------------------------------------------------------------------

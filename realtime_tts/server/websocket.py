@@ -256,7 +256,7 @@ class Connection:
     def _render(self, live: LiveSession, taken: list[messages.ServerMessage]) -> Iterator[str | bytes]:
         crashed: set[str] = set()  # contexts that this batch says no more of
         for message in taken:
-            if isinstance(message, messages.ContextMessage) and message.context_id in crashed:
+            if crashed and isinstance(message, messages.ContextMessage) and message.context_id in crashed:
                 continue
             try:
                 yield from self._dialect.serialize(message)

@@ -42,8 +42,9 @@ class PlaybackClock:
 
     def send(self, end_ms: float, now: float) -> bool:
         """A packet leaves whose audio ends at `end_ms`. True if playback (re)starts with it."""
-        dry = self.started_at is None or self.position_ms(now) >= self.sent_ms - _EPSILON_MS
-        self._settle(now)
+        position_ms = self.position_ms(now)
+        dry = self.started_at is None or position_ms >= self.sent_ms - _EPSILON_MS
+        self._base_ms, self._base_at = position_ms, max(now, self._base_at)
         if self.started_at is None:
             self.started_at = now
         if dry:
@@ -100,7 +101,7 @@ class PlaybackClock:
 
     @property
     def _ceiling_ms(self) -> float:
-        return min(self.sent_ms, self._trusted_ms)
+        return self.sent_ms if self._acked_ms is None else min(self.sent_ms, self._trusted_ms)
 
     def _settle(self, now: float) -> None:
         self._base_ms, self._base_at = self.position_ms(now), max(now, self._base_at)

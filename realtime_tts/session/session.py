@@ -495,19 +495,23 @@ class Session:
 
     def _sent(self, message: ServerMessage) -> None:
         self._room_bytes -= kept_bytes(message)
-        if not isinstance(message, AudioPackets | ContextDone):
-            return
-        context = self._contexts.get(message.context_id)
-        if context is None:
-            raise AssertionError("a context with something to send is kept")
         if isinstance(message, AudioPackets):
+            context = self._kept(message.context_id)
             self._liveness.active(self._now)
             context.begin_speaking()
             if context.outflow.take_restart():
                 self._report_playback(context)
-        elif context.state is not ContextState.DONE:
-            context.finish()
-            self._retire(context)
+        elif isinstance(message, ContextDone):
+            context = self._kept(message.context_id)
+            if context.state is not ContextState.DONE:
+                context.finish()
+                self._retire(context)
+
+    def _kept(self, context_id: str) -> Context:
+        context = self._contexts.get(context_id)
+        if context is None:
+            raise AssertionError("a context with something to send is kept")
+        return context
 
     def unsendable(self, message: ServerMessage, error: Exception, now: float) -> None:
         """A message that was given could not be put on the wire, and nothing was of its context after it."""

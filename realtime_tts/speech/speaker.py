@@ -208,27 +208,26 @@ class Speaker:
             if isinstance(message, frames.Failed) and not self._closed:
                 raise error_from_code(message.code, message.message)
             self._segment_is_over = isinstance(message, frames.Done)
-            pcm = self._at_volume(await self._at_speed(message.payload))
+            segment = self._submitted[0][0]
+            speed, pcm = self._speed_of(segment), message.payload
+            self._num_made += len(pcm) // SAMPLE_BYTES[self._encoding]
+            if speed != 1.0 and not segment.silence_ms:
+                pcm = await self._at_speed(pcm, speed)
+            pcm = self._at_volume(pcm)
             if self._closed:
                 break
             if isinstance(message, frames.Audio) and message.text_position is not None:
                 made_ms = 1000 * self._num_made / self.sample_rate_hz
-                speed = self._speed_of(self._submitted[0][0])
                 self._reached = (made_ms - self._text_lag_ms) / speed, message.text_position
             if pcm := self._cut(pcm):
                 return self._piece(pcm, done=False)
         raise StopAsyncIteration
 
-    async def _at_speed(self, pcm: bytes) -> bytes:
+    async def _at_speed(self, pcm: bytes, speed: float) -> bytes:
         """The next samples of a segment at the speed that is wanted; at its end, those that were held back.
 
         Each segment for itself: its last word is whole before the next one has been written.
         """
-        self._num_made += len(pcm) // SAMPLE_BYTES[self._encoding]
-        segment = self._submitted[0][0]
-        speed = self._speed_of(segment)
-        if speed == 1.0 or segment.silence_ms:
-            return pcm
         if self._tempo is None:
             from realtime_tts.audio.tempo import StreamTempo  # PyAV is loaded where it is needed
 
