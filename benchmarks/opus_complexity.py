@@ -38,7 +38,6 @@ RATE_HZ, FRAME_SAMPLES = 48_000, 960
 VOICE_RATE_HZ = 16_000
 COMPLEXITIES = range(11)
 BITRATES = (16_000, 24_000, 32_000, 64_000)
-RECOGNISED_BITRATES = (16_000, 32_000)  # a minute for each row
 HEARD = 2  # the sentence on the sheet
 WINDOW = 960
 FLOOR_DB = 50.0
@@ -131,7 +130,9 @@ def costs(speech: Samples, num_runs: int) -> dict[tuple[int, int], float]:
     return cost
 
 
-def measure(spoken: Sequence[Samples], cost: dict[tuple[int, int], float], recogniser: Recogniser) -> list[Row]:
+def measure(
+    spoken: Sequence[Samples], cost: dict[tuple[int, int], float], recogniser: Recogniser, recognised: Sequence[int]
+) -> list[Row]:
     speech = np.concatenate(spoken)
     wide = widened(speech)
     rows = []
@@ -139,7 +140,7 @@ def measure(spoken: Sequence[Samples], cost: dict[tuple[int, int], float], recog
         decoded, num_bytes = through(speech, complexity, bitrate)
         wide_db = distance_db(wide, through(wide, complexity, bitrate)[0])
         wrong = float("nan")
-        if bitrate in RECOGNISED_BITRATES:
+        if bitrate in recognised:
             heard = [recogniser.transcribe(through(one, complexity, bitrate)[0], RATE_HZ) for one in spoken]
             wrong = 100 * jiwer.wer(list(SENTENCES), heard)
         spent_ms, voice_db = cost[bitrate, complexity], distance_db(speech, decoded)
@@ -214,6 +215,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--sheet", type=Path, help="where the listening sheet goes")
+    parser.add_argument(
+        "--recognise",
+        type=int,
+        nargs="*",
+        default=BITRATES,
+        help="bit rates that words are counted at: most of the time",
+    )
     given = parser.parse_args()
     tts = TTS()
     try:
@@ -223,7 +231,7 @@ def main() -> None:
     recogniser = Recogniser()
     plain = [recogniser.transcribe(samples, RATE_HZ) for samples in spoken]
     print(f"words wrong without a codec: {100 * jiwer.wer(list(SENTENCES), plain):.1f} %")
-    rows = measure(spoken, costs(np.concatenate(spoken), given.runs), recogniser)
+    rows = measure(spoken, costs(np.concatenate(spoken), given.runs), recogniser, given.recognise)
     print("kbit/s | complexity | ms/s | bytes | voice, dB | wide, dB | words wrong, %")
     for row in rows:
         figures = (
