@@ -151,7 +151,7 @@ class Gateway:
     report_s: how often a listener's position is told.
     """
 
-    def __init__(self, engine: Engine, device: Device, seed: int, report_s: float) -> None:
+    def __init__(self, engine: Engine, device: Device, subject: Subject, seed: int, report_s: float) -> None:
         self._engine, self._device, self._report_s = engine, device, report_s
         self._draw = random.Random(seed)
         self._num_contexts = 0
@@ -161,7 +161,7 @@ class Gateway:
         self._due: list[tuple[float, str]] = []
         self._outbox: list[frames.Message] = []
         self.num_written = 0
-        self.reception = Reception(ready_message(engine, torch.device("cpu"), 0.0, 0.0), engine.post)
+        self.reception = Reception(ready_message(engine, subject.device, subject.options, 0.0, 0.0), engine.post)
         self._client = _Client(1, self)  # type: ignore[arg-type]
         engine.emit = self._outbox.append
 
@@ -219,7 +219,7 @@ def measure(subject: Subject, arguments: argparse.Namespace) -> dict[str, list[f
     """Of each step that counts: its parts, ms, and how many streams it had."""
     engine = subject.engine(lambda message: None)
     device = Device(engine, arguments.fixed_ms / 1000, arguments.per_stream_ms / 1000)
-    gateway = Gateway(engine, device, arguments.seed, arguments.report_s)
+    gateway = Gateway(engine, device, subject, arguments.seed, arguments.report_s)
     clock = Clock()
     runner, scheduler = engine.runner, engine.scheduler
     for owner, method, name in (
