@@ -1,4 +1,4 @@
-"""The bench of the host's work: everybody is spoken to, in real time by its clock, and every part of a step is timed."""
+"""The bench of the host's work: all are spoken to, in real time by its clock, and every part of a step is timed."""
 
 from __future__ import annotations
 
