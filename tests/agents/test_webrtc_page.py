@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import sys
 import threading
 import time
@@ -16,11 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 from aiohttp import web
+from chromium import running_chromium
 from realtime_tts_client import synthesize
 from selenium import webdriver
 from selenium.common.exceptions import JavascriptException
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 from server_environment import ROOT
 
 sys.path.insert(0, str(ROOT / "agents"))
@@ -37,20 +34,9 @@ LONG = (
     "matter of the lamp, and then there is the matter of the door, and after that a third one, which is the longest."
 )
 FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-proxy-server",
-    "--host-resolver-rules=MAP lan.test 127.0.0.1",  # no secure context over http, as a LAN address
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
     "--allow-loopback-in-peer-connection",
-    "--disable-features=WebRtcHideLocalIpsWithMdns",
 )
 
 
@@ -71,23 +57,10 @@ def recording(speech_url: str, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def chromium(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    binary = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver_binary = shutil.which("chromedriver")
-    if binary is None or driver_binary is None:
-        reason = "needs Chromium and its driver: apt-get install chromium chromium-driver"
-        if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
-    options = Options()
-    options.binary_location = binary
+    microphone = f"--use-file-for-fake-audio-capture={recording}"
     profile = tmp_path_factory.mktemp("profile")
-    for flag in (*FLAGS, f"--use-file-for-fake-audio-capture={recording}", f"--user-data-dir={profile}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(driver_binary))
-    driver.set_script_timeout(30)
-    yield driver
-    driver.quit()
+    with running_chromium(profile, *FLAGS, microphone, without=("WebRtcHideLocalIpsWithMdns",)) as driver:
+        yield driver
 
 
 class RunningBot:

@@ -2,73 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from chromium import running_chromium
 from fake_gateway import FakeGateway
 from fake_microphone import microphone_recording
 from playground_page import PlaygroundPage
 from selenium import webdriver
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 
 from realtime_tts.bench.server_process import running_server
 
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    # One process for all pages and none in reserve: else each test starts two, at 0.2 s of processor time.
-    "--renderer-process-limit=1",
-    "--disable-site-isolation-trials",
-    "--disable-features=SpareRendererForSitePerProcess",
-    "--no-proxy-server",
-    "--host-resolver-rules=MAP lan.test 127.0.0.1",  # a name that is no secure context over http, as a LAN address
-    "--autoplay-policy=no-user-gesture-required",
-)
-
-
-def _programs() -> tuple[str, str]:
-    """Paths of Chromium and its driver. Where CI promises them, their absence is a failure, not a skip."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        reason = "needs Chromium and its driver: apt-get install chromium chromium-driver"
-        if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
-    return chromium, driver
-
-
-@contextlib.contextmanager
-def running_chromium(profile: Path, *flags: str) -> Iterator[webdriver.Chrome]:
-    """With flags beyond those that all tests need."""
-    binary, driver_binary = _programs()
-    options = Options()
-    options.binary_location = binary
-    for flag in (*FLAGS, *flags, f"--user-data-dir={profile}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(driver_binary))
-    try:
-        driver.set_script_timeout(30)
-        yield driver
-    finally:
-        driver.quit()
+AUTOPLAY = "--autoplay-policy=no-user-gesture-required"
 
 
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    with running_chromium(tmp_path_factory.mktemp("profile")) as driver:
+    with running_chromium(tmp_path_factory.mktemp("profile"), AUTOPLAY) as driver:
         yield driver
 
 
@@ -78,6 +28,7 @@ def listening_chromium(starter_voice_url: str, tmp_path_factory: pytest.TempPath
     directory = tmp_path_factory.mktemp("microphone")
     recording = microphone_recording(directory / "recording.wav", starter_voice_url)
     microphone = (
+        AUTOPLAY,
         "--window-size=1280,960",  # on a small one the buttons at the bottom cover what must be scrolled to
         "--use-fake-device-for-media-stream",
         "--use-fake-ui-for-media-stream",
