@@ -143,7 +143,10 @@ class Engine:
             self._fail_step(flight.plan, error)
             return True
         now = self._clock()
-        if layout is not None and not self._take_messages():
+        if layout is not None and self._take_messages():
+            following = self.scheduler.following(flight.plan, now, is_computed=True)
+            layout = self._prepared(following) if following else None
+        if layout is not None:
             self._flight = self._launch(following, layout)
         self._count_step(flight.plan, now - flight.started_s)
         flags = self._send_audio(result, flight.utterances)

@@ -507,6 +507,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.accepted: set[str] = set()
         self.ended: set[str] = set()
         self.plan: StepPlan | None = None
+        self.next: StepPlan | None = None  # behind it, planned before it was accounted for
         self.cells: dict[tuple[int, int], bytes] = {}  # what lies at (block, offset)
 
     def end(self, ends: list[Finished]) -> None:
@@ -626,6 +627,18 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert {*roster.waiting, *roster.running, *roster.parked} <= alive
         assert len(roster._resumes) <= 2 * len(alive) + roster.spare_times + 1
 
+    @precondition(lambda self: self.plan is not None and self.next is None)
+    @rule(is_computed=st.booleans())
+    def look_ahead(self, is_computed: bool) -> None:
+        assert self.plan is not None
+        following = self.scheduler.following(self.plan, self.now, is_computed=is_computed)
+        if not following or set(following.request_ids) & set(self.plan.request_ids):
+            return  # one in which all go on is a test of its own
+        assert len(following.request_ids) <= 2
+        for item in (*following.prefill, *following.decode):
+            self.write(item, self.scheduler._requests[item.request_id])
+        self.next = following
+
     @precondition(lambda self: self.plan is not None)
     @rule(data=st.data(), elapsed=st.floats(0, 0.3))
     def finish(self, data: st.DataObject, elapsed: float) -> None:
@@ -639,7 +652,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             if active is not None:
                 assert active.num_patches < active.max_patches
         self.end(self.scheduler.finish_step(self.plan, flags, self.now, elapsed))
-        self.plan = None
+        self.plan, self.next = self.next, None
 
     @precondition(lambda self: self.accepted)
     @rule(data=st.data())

@@ -9,6 +9,7 @@ from test_scheduler import PATCH_S, add, finish, make
 
 from realtime_tts.engine.core.request import StepPlan
 from realtime_tts.engine.core.scheduler import Scheduler
+from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.engine.core.text_supply import TextSupply
 
 
@@ -127,3 +128,48 @@ def test_a_parked_listener_who_comes_near_is_not_passed_over() -> None:
     finish(scheduler, alone, resumes_s)
     names = {item.request_id for item in scheduler.schedule(resumes_s + 1e-6).decode}
     assert names == {"a", "b"}
+
+
+def many(**fields: object) -> tuple[Scheduler, StepPlan]:
+    """Nine streams with leads, three of which fill a step, and a step over three of them."""
+    scheduler = make(StepCost(0.005, 0.0002, 0.0), max_streams=12, full_streams=3, num_blocks=200)
+    for number in range(9):
+        add(scheduler, f"r{number}", **fields)
+    for _ in range(4):
+        plan = scheduler.schedule(0.0)
+        finish(scheduler, plan, 0.0)
+    plan = scheduler.schedule(0.0)
+    assert len(plan.decode) == 3
+    return scheduler, plan
+
+
+def test_where_others_fill_a_step_it_does_not_wait_for_what_became_of_the_one_before() -> None:
+    scheduler, plan = many(max_patches=40)
+    seen = set(plan.request_ids)
+    for _ in range(2):  # whoever ends in the first
+        following = scheduler.following(plan, 0.0)
+        assert len(following.decode) == 3
+        assert not seen & set(following.request_ids)
+        seen |= set(following.request_ids)
+        finish(scheduler, plan, 0.0, stop=tuple(plan.request_ids[:1]))
+        plan = following
+
+
+def test_who_comes_while_a_step_is_computed_is_in_the_next_one() -> None:
+    scheduler, plan = many(max_patches=40)
+    assert scheduler.following(plan, 0.0)
+    add(scheduler, "new")
+    following = scheduler.following(plan, 0.0, is_computed=True)
+    assert following.prefill[0].request_id == "new"
+    assert len(following.request_ids) == 3
+
+
+def test_a_step_behind_one_that_is_still_computed_begins_later() -> None:
+    """So that who cannot wait for the step after it is in it, too."""
+    scheduler, plan = many(max_patches=40)
+    step_s = scheduler.cost.step_s(3, 0)
+    idle = [name for name in (f"r{number}" for number in range(9)) if name not in plan.request_ids]
+    for name in idle:
+        leads_by(scheduler, name, 2.5 * step_s)
+    for is_computed, size in ((True, 3), (False, 6)):
+        assert len(scheduler.following(plan, 0.0, is_computed=is_computed).decode) == size

@@ -21,9 +21,11 @@ TEXTS = ["hello", "theweatherisnicetoday", "yes", "abcdefghij" * 5, "quick", "br
 HEAD = {"text_head": TextHead(1, 2, 40.0)}
 
 
-def speak(loaded: LoadedModel, padding: int, advances: bool = False, looks_ahead: bool = False) -> EngineHarness:
+def speak(
+    loaded: LoadedModel, padding: int, advances: bool = False, looks_ahead: bool = False, **limits: int
+) -> EngineHarness:
     """Streams that join and leave, prefills in parts, two numbers of flow steps, a cached prefix, readings."""
-    harness = EngineHarness(loaded, HEAD, max_prefill_positions=16, max_streams=5)
+    harness = EngineHarness(loaded, HEAD, max_prefill_positions=16, max_streams=5, **limits)
     programs = harness.engine.runner.programs
     harness.engine.runner.advances, harness.engine.runner.works_alone = advances, looks_ahead
     for program in (value for value in vars(programs).values() if isinstance(value, Program)):
@@ -49,9 +51,11 @@ def test_padded_rows_change_nothing_nor_does_advancing(tiny: LoadedModel, paddin
     assert any(positions[0])
 
 
+@pytest.mark.parametrize("limits", [{}, {"full_streams": 1}, {"full_streams": 2}])
 @pytest.mark.parametrize("advances", [False, True])
-def test_looking_ahead_changes_nothing(tiny: LoadedModel, advances: bool) -> None:
-    plain, ahead = speak(tiny, 0), speak(tiny, 0, advances, looks_ahead=True)
+def test_looking_ahead_changes_nothing(tiny: LoadedModel, advances: bool, limits: dict[str, int]) -> None:
+    """Nor does who shares a step with whom."""
+    plain, ahead = speak(tiny, 0), speak(tiny, 0, advances, looks_ahead=True, **limits)
     for number in range(len(TEXTS) + 1):
         expected = plain.pcm(f"r{number}")
         np.testing.assert_allclose(ahead.pcm(f"r{number}"), expected, atol=1e-4 * np.abs(expected).max())

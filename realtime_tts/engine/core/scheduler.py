@@ -159,10 +159,47 @@ class Scheduler:
 
     def schedule(self, now: float) -> StepPlan:
         """The next step; empty if nobody has anything to do yet."""
+        return self._fill_step(now)
+
+    def following(self, plan: StepPlan, now: float, *, is_computed: bool = False) -> StepPlan:
+        """The step behind one that is being computed, or was and is not accounted for yet: one over others, if they
+        are enough to fill it; else one in which everybody goes on, if nobody else has a part in it.
+
+        Empty where `schedule` may find more to do: somebody waits to be taken in, or a lead is beyond its marks by more
+        than a patch. Who turns out to have ended is in it in vain.
+        """
+        if len(self._roster.running) - len(plan.request_ids) >= self.config.full_streams:
+            left_s = 0.0 if is_computed else self.cost.step_s(len(plan.request_ids), plan.num_prefill_positions)
+            return self._fill_step(now, left_s, frozenset(plan.request_ids))
+        if plan.prefill or len(plan.decode) + self.num_parked < len(self._active):
+            return StepPlan()
+        patch_s = self.config.patch_s
+        waiting = self._roster.waiting
+        if any(not context.holds_back(context.requests[0]) for context in waiting):
+            return StepPlan()
+        if self._roster.has_resumed(now, patch_s):
+            return StepPlan()
+        items = []
+        for name, slot, blocks, position, patch_index in plan.decode:
+            request = self._active.get(name)
+            if request is None or not request.supply.is_final or patch_index + 1 >= request.max_patches:
+                return StepPlan()
+            if (
+                request.paced
+                and self._contexts[request.context_id].lead.ahead_s(now) > self.config.park_high_s + patch_s
+            ):
+                return StepPlan()
+            items.append(DecodeItem(name, slot, blocks, position + 1, patch_index + 1))
+        return StepPlan((), tuple(items))
+
+    def _fill_step(self, now: float, begins_in_s: float = 0.0, busy: frozenset[str] = frozenset()) -> StepPlan:
+        """A step in which nobody has a part who is busy in the one before it."""
         self._roster.look(now, self._turn_s())
         self._admit(now)
+        now += begins_in_s
         running = [context.requests[0] for context in self._roster.running]
-        ready = [request for request in running if self._has_text(request, now)]
+        idle = [request for request in running if request.request_id not in busy] if busy else running
+        ready = [request for request in idle if self._has_text(request, now)]
         for request in ready:
             if not request.supply.is_read and request.supply.must_be_read(request.num_patches, self.config):
                 self._read_anew(request)
@@ -189,33 +226,6 @@ class Scheduler:
         if ready and not plan:
             raise AssertionError("a step without progress")
         return plan
-
-    def following(self, plan: StepPlan, now: float) -> StepPlan:
-        """The step behind one that is being computed, if everybody in it goes on and nobody else has a part in it.
-
-        Empty where `schedule` may find more to do: somebody waits to be taken in, or a lead is beyond its marks by more
-        than a patch. Who turns out to have ended is in it in vain.
-        """
-        if plan.prefill or len(plan.decode) + self.num_parked < len(self._active):
-            return StepPlan()
-        patch_s = self.config.patch_s
-        waiting = self._roster.waiting
-        if any(not context.holds_back(context.requests[0]) for context in waiting):
-            return StepPlan()
-        if self._roster.has_resumed(now, patch_s):
-            return StepPlan()
-        items = []
-        for name, slot, blocks, position, patch_index in plan.decode:
-            request = self._active.get(name)
-            if request is None or not request.supply.is_final or patch_index + 1 >= request.max_patches:
-                return StepPlan()
-            if (
-                request.paced
-                and self._contexts[request.context_id].lead.ahead_s(now) > self.config.park_high_s + patch_s
-            ):
-                return StepPlan()
-            items.append(DecodeItem(name, slot, blocks, position + 1, patch_index + 1))
-        return StepPlan((), tuple(items))
 
     def _turn_s(self) -> float:
         """How long a stream may wait for its patch: a step that has just begun without it, and its own.
