@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import html
 import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -153,9 +154,11 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, 4, figsize=(15, 3.8))
     shown = {"ms_per_s": "ms of a processor a second", "voice_db": "dB, voice", "wide_db": "dB, wide-band voice"}
-    for one, (name, label) in zip(axes, {**shown, "words_wrong": "words wrong, %"}.items(), strict=True):
+    if not all(math.isnan(row.words_wrong) for row in rows):
+        shown["words_wrong"] = "words wrong, %"
+    figure, axes = pyplot.subplots(1, len(shown), figsize=(3.8 * len(shown), 3.8))
+    for one, (name, label) in zip(axes, shown.items(), strict=True):
         for bitrate in BITRATES:
             own = [row for row in rows if row.bitrate == bitrate]
             values = [getattr(row, name) for row in own]

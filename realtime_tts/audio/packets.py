@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,11 +13,16 @@ class Packets:
         payloads: encoded, one for each packet.
         pts_samples: where the first packet begins, at the output rate; contiguous within a context.
         packet_samples: the length of each; 0 where a stream's encoder brings out what it held back.
+        num_bytes: of all payloads, which is asked for again and again.
     """
 
     payloads: tuple[bytes, ...]
     pts_samples: int
     packet_samples: int
+    num_bytes: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_bytes", sum(map(len, self.payloads)))
 
     def __len__(self) -> int:
         return len(self.payloads)
@@ -30,11 +35,6 @@ class Packets:
     @property
     def num_samples(self) -> int:
         return len(self.payloads) * self.packet_samples
-
-    @property
-    def num_bytes(self) -> int:
-        """Of all payloads."""
-        return sum(map(len, self.payloads))
 
     def num_until(self, end_samples: float) -> int:
         """How many end at this sample or before it."""

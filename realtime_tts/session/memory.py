@@ -32,7 +32,7 @@ def text_bytes(text: str | None) -> int:
 
 
 def packets_bytes(packets: Packets) -> int:
-    return OBJECT_BYTES * len(packets) + packets.num_bytes
+    return OBJECT_BYTES * len(packets.payloads) + packets.num_bytes
 
 
 def message_bytes(message: ServerMessage) -> int:
