@@ -43,8 +43,10 @@ class Recogniser:
         pcm = speech if rate_hz == RECOGNISER_RATE_HZ else soxr.resample(speech, rate_hz, RECOGNISER_RATE_HZ)
         self._decoder.reinit_feat()
         self._decoder.start_utt()
-        self._decoder.process_raw(np.concatenate([_PADDING, pcm, _PADDING]).tobytes(), full_utt=True)
-        self._decoder.end_utt()
+        try:
+            self._decoder.process_raw(np.concatenate([_PADDING, pcm, _PADDING]).tobytes(), full_utt=True)
+        finally:  # also where a test's time is over: no other utterance could be begun
+            self._decoder.end_utt()
         hypothesis = self._decoder.hyp()
         return "" if hypothesis is None else str(hypothesis.hypstr)
 
