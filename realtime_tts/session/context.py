@@ -342,6 +342,11 @@ class ContextTable:
         """Of memory, roughly."""
         return self._ended_bytes + sum(c.num_bytes for c in (*self.open.values(), *self.finished.values()))
 
+    @property
+    def has_late(self) -> bool:
+        """Whether one that is over still has something to send."""
+        return any(context.outflow.has_ready for context in self.finished.values())
+
     def sending(self) -> list[Outflow]:
         """Of those that may have something to send, the newest first."""
         sending = [context.outflow for context in reversed(self.open.values())]

@@ -634,7 +634,10 @@ class Session:
         self._close(code, reason, error)
 
     def _close_if_done(self) -> None:
-        if self._closes_as is not None and not self._contexts.open and not self._outbox.has_waiting:
+        if self._closes_as is None or self._contexts.open or self._outbox.has_waiting:
+            return
+        # A client that has come back may still lack the end of what is over.
+        if self.state is not SessionState.CONNECTED or not self._contexts.has_late:
             self._close(*self._closes_as)
 
     def _close_slow(self) -> None:

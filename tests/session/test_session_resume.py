@@ -23,6 +23,7 @@ from realtime_tts.session.messages import (
     Flush,
     Flushed,
     KeepAlive,
+    Leave,
     Playback,
     PlaybackChanged,
     Resume,
@@ -94,6 +95,23 @@ def test_messages_sent_again_are_paced_like_any_others(driver: Driver) -> None:
     assert resent_ms == 3000
     driver.wait(1)
     assert driver.sent_ms("c") - 11_000 - 3000 == pytest.approx(1000, abs=101)
+
+
+def test_a_client_that_came_back_and_leaves_gets_the_end_of_what_had_failed_first(driver: Driver) -> None:
+    driver.say("c", "One two three. ")
+    driver.speak("c", 0, 20_000)
+    driver.wait(8)
+    driver.session.failed("c", EngineLost("gone"), driver.now)
+    assert len(driver.drain()) == 1
+    driver.session.connection_lost(driver.now)
+    found, again = resume(driver, c=51)
+    assert found["c"].state == "finished"
+    assert not any(isinstance(message, ContextFailed) for message in again)  # it follows the audio, which is paced
+    driver.receive(Leave())
+    assert driver.done(CloseSession) == []
+    driver.wait(12)
+    assert [type(message) for message in driver.sent[-2:]] == [AudioPackets, ContextFailed]
+    assert driver.done(CloseSession) == [CloseSession(1000, "client_left")]
 
 
 def test_the_engine_is_parked_while_nobody_listens(driver: Driver) -> None:
