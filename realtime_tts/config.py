@@ -54,7 +54,7 @@ class EngineConfig:
     )
     fp8: str = setting(
         "off",
-        "Products in eight bits, on Hopper GPUs from 32 streams on. flow: those of the flow, most of a step's work.",
+        "Products in eight bits, on Hopper GPUs from 46 streams on. flow: those of the flow, most of a step's work.",
         choices=("off", "flow"),
     )
     steps: int = setting(
