@@ -26,7 +26,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.intelligibility import held_out
-from benchmarks.recognition import count_errors, transcribe_all
 from realtime_tts.engine.runtime.noise import noise_key, patch_noise
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.model.flow_matching import ALWAYS_GUIDED, FlowMatching, FlowSchedule, GuidedTimes
@@ -210,6 +209,8 @@ def measure(
     loaded: LoadedModel, texts: Sequence[str], chosen: Sequence[Mode], cfg: float, *, listens: bool = True
 ) -> list[dict[str, Any]]:
     """A row of each mode. Texts as the model speaks them: lower case, no digits. listens: else patch by patch alone."""
+    from benchmarks.recognition import count_errors, transcribe_all
+
     speaker = Speaker(loaded, texts, cfg)
     apart = [{"patch_error": 0.0, "spectrum_db": 0.0}]
     with _told("patch by patch"):
