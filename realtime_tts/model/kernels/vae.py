@@ -14,6 +14,7 @@ from torch import Tensor
 _VALUES, _TILE = 1024, 128  # of a program at a time; channels of one where it need not have all
 _FILLED = 600  # programs that keep the device busy: with fewer frames each has fewer to go along
 _LONGEST_RUN = 16
+_THREAD_VALUES = 8
 # Slots are read one at a time, and may begin anywhere: no kernel must be built anew for where, in the middle of speech.
 _ANYWHERE = ["slots"]
 
@@ -126,13 +127,18 @@ def _unit(
     s3 = _snake(_input(own, old, p, frame - 3 * dilation, channel, length, context, channels), a, inverse)
     s4 = _snake(_input(own, old, p, frame - 2 * dilation, channel, length, context, channels), a, inverse)
     s5 = _snake(_input(own, old, p, frame - dilation, channel, length, context, channels), a, inverse)
+    # Four frames are on their way while one is computed: a processor has room for few such rows.
+    step: tl.constexpr = dilation * channels
     place = frame[:, None] * channels + channel[None, :]
-    raw = tl.load(own + place, mask=(frame < length)[:, None], other=0.0)
+    r0 = tl.load(own + place, mask=(frame < length)[:, None], other=0.0)
+    r1 = tl.load(own + place + step, mask=(frame + dilation < length)[:, None], other=0.0)
+    r2 = tl.load(own + place + 2 * step, mask=(frame + 2 * dilation < length)[:, None], other=0.0)
+    r3 = tl.load(own + place + 3 * step, mask=(frame + 3 * dilation < length)[:, None], other=0.0)
     for _ in range(run):
         is_frame = (frame < length)[:, None]
-        value = raw.to(tl.float32) + p
-        following = place + dilation * channels
-        raw = tl.load(own + following, mask=(frame + dilation < length)[:, None], other=0.0)  # while this is computed
+        value = r0.to(tl.float32) + p
+        r0, r1, r2 = r1, r2, r3
+        r3 = tl.load(own + place + 4 * step, mask=(frame + 4 * dilation < length)[:, None], other=0.0)
         s6 = _snake(value, a, inverse)
         result = b + s0 * w0 + s1 * w1 + s2 * w2 + s3 * w3 + s4 * w4 + s5 * w5 + s6 * w6
         result = _snake(result, a_out, inverse_out)
@@ -143,7 +149,7 @@ def _unit(
         is_kept = (frame >= length - context)[:, None] & is_frame
         tl.store(after + place - (length - context) * channels, value.to(new.dtype.element_ty), mask=is_kept)
         s0, s1, s2, s3, s4, s5 = s1, s2, s3, s4, s5, s6
-        frame, place = frame + dilation, following
+        frame, place = frame + dilation, place + step
     if length < context and tl.program_id(1) == 0:  # what a short patch has not pushed out of the old context
         for start in range(0, context - length, rows):
             entry = start + tl.arange(0, rows)
@@ -176,10 +182,15 @@ def _last(
     s3 = _snake(_input(own, old, 0.0, frame - 3, channel, length, 6, channels), a, inverse)
     s4 = _snake(_input(own, old, 0.0, frame - 2, channel, length, 6, channels), a, inverse)
     s5 = _snake(_input(own, old, 0.0, frame - 1, channel, length, 6, channels), a, inverse)
+    place = frame[:, None] * channels + channel[None, :]
+    r0 = tl.load(own + place, mask=(frame < length)[:, None], other=0.0)
+    r1 = tl.load(own + place + channels, mask=(frame + 1 < length)[:, None], other=0.0)
+    r2 = tl.load(own + place + 2 * channels, mask=(frame + 2 < length)[:, None], other=0.0)
     for _ in range(run):
         is_frame = frame < length
-        place = frame[:, None] * channels + channel[None, :]
-        value = tl.load(own + place, mask=is_frame[:, None], other=0.0).to(tl.float32)
+        value = r0.to(tl.float32)
+        r0, r1 = r1, r2
+        r2 = tl.load(own + place + 3 * channels, mask=(frame + 3 < length)[:, None], other=0.0)
         s6 = _snake(value, a, inverse)
         result = tl.sum(s0 * w0 + s1 * w1 + s2 * w2 + s3 * w3 + s4 * w4 + s5 * w5 + s6 * w6, 1) + b
         fade = tl.exp(-2.0 * tl.abs(result))
@@ -188,7 +199,7 @@ def _last(
         kept = new + stream * total + offset + place - (length - 6) * channels
         tl.store(kept, value.to(new.dtype.element_ty), mask=((frame >= length - 6) & is_frame)[:, None])
         s0, s1, s2, s3, s4, s5 = s1, s2, s3, s4, s5, s6
-        frame += 1
+        frame, place = frame + 1, place + channels
 
 
 @triton.jit(do_not_specialize_on_alignment=_ANYWHERE)
@@ -250,7 +261,8 @@ class StreamRows:
         num_rows = triton.cdiv(length, run * dilation) * dilation
         _unit[(num_streams, triton.cdiv(num_rows, rows), channels // tile)](
             x, pending, self.state, self.slots, self.new, *parts, out, self.total, offset, run, length, dilation,
-            channels, tile, rows, whole, "ieee" if x.dtype == torch.float32 else "tf32", num_warps=rows * tile // 256,
+            channels, tile, rows, whole, "ieee" if x.dtype == torch.float32 else "tf32",
+            num_warps=rows * tile // (32 * _THREAD_VALUES),
         )  # fmt: skip
         return out
 
@@ -261,7 +273,7 @@ class StreamRows:
         rows, run = _VALUES // channels, _run(num_streams * length * channels)
         _last[(num_streams, triton.cdiv(length, rows * run))](
             x, self.state, self.slots, self.new, alpha, weight, bias, out, self.total, offset, run, length, channels,
-            rows, num_warps=rows * channels // 256,
+            rows, num_warps=rows * channels // (32 * _THREAD_VALUES),
         )  # fmt: skip
         return out
 
