@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_EVALUATIONS, _MAX_LAYERS = 64, 64
 _HEAD_DIM, _CHUNK = 128, 1024
+# Processors that are left to the decoder, which runs beside the LMs of so few streams and would wait for them.
+_SPARE_BLOCKS, _SPARED_STREAMS = 4, 2
 
 _Pointer, _Int, _Float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 
@@ -112,7 +114,7 @@ class _Stack:
     def max_rows(self) -> int:
         return 8 * self._tiles[-1]
 
-    def _launch(self, args: _Args, rows: int, x: Tensor | None, rope: Rope | None) -> Tensor:
+    def _launch(self, args: _Args, rows: int, num_streams: int, x: Tensor | None, rope: Rope | None) -> Tensor:
         """Fill in what all uses share, and go. Returns h [rows, hidden]."""
         h, qkv, heads, inner = (
             torch.empty(rows, size, device=self.device, dtype=torch.bfloat16)
@@ -125,7 +127,8 @@ class _Stack:
             args.cos, args.sin = (table.data_ptr() for table in rope)
         args.num_layers, args.rows, args.eps, args.residual_scale = self._num_layers, rows, self._eps, self._scale
         count = next(count for count in self._tiles if 8 * count >= rows)
-        self._kernels[count].launch(self._blocks, args, together=True)
+        num_blocks = self._blocks - _SPARE_BLOCKS * (num_streams <= _SPARED_STREAMS)
+        self._kernels[count].launch(num_blocks, args, together=True)
         return h
 
 
@@ -138,7 +141,7 @@ class LocalStack(_Stack):
 
     def forward(self, x: Tensor, rope: Rope | None) -> Tensor:
         """x [N * length, hidden], at most `max_rows`; rope: of `length` positions → the same shape, not normed."""
-        return self._launch(_Args(), x.shape[0], x.contiguous(), rope)
+        return self._launch(_Args(), x.shape[0], x.shape[0] // self.length, x.contiguous(), rope)
 
 
 class PagedStack(_Stack):
@@ -164,7 +167,7 @@ class PagedStack(_Stack):
         if probed is not None:
             queries = torch.empty(x.shape[0], self.heads * _HEAD_DIM, device=self.device, dtype=x.dtype)
             args.probed, args.probed_layer = queries.data_ptr(), probed
-        return self._launch(args, x.shape[0], x, rope), queries
+        return self._launch(args, x.shape[0], x.shape[0], x, rope), queries
 
 
 class FlowStack(_Stack):
@@ -199,5 +202,5 @@ class FlowStack(_Stack):
         for name, tensor in given.items():
             setattr(args, name, tensor.data_ptr())
         args.deltas[: len(schedule.deltas)] = schedule.deltas
-        self._launch(args, 2 * num_streams * self._length, None, rope)
+        self._launch(args, 2 * num_streams * self._length, num_streams, None, rope)
         return out

@@ -14,6 +14,7 @@ from torch import Tensor
 _VALUES, _TILE = 1024, 128  # of a program at a time; channels of one where it need not have all
 _FILLED = 600  # programs that keep the device busy: with fewer frames each has fewer to go along
 _LONGEST_RUN = 16
+_FEW_STREAMS, _RUN_OF_FEW = 2, 4  # their decoder runs beside kernels that leave it few processors
 _THREAD_VALUES = 8
 # Slots are read one at a time, and may begin anywhere: no kernel must be built anew for where, in the middle of speech.
 _ANYWHERE = ["slots"]
@@ -210,9 +211,10 @@ def _commit(new, state, slots, total, tile: tl.constexpr):
     tl.store(state + tl.load(slots + stream) * total + index, value, mask=index < total)
 
 
-def _run(num_values: int) -> int:
+def _run(num_streams: int, num_values: int) -> int:
     """How many frames a row goes along: each run begins with six that it must load, and their snakes."""
-    return max(1, min(_LONGEST_RUN, num_values // (_VALUES * _FILLED)))
+    least = _RUN_OF_FEW if num_streams <= _FEW_STREAMS else 1
+    return max(least, min(_LONGEST_RUN, num_streams * num_values // (_VALUES * _FILLED)))
 
 
 class StreamRows:
@@ -257,7 +259,7 @@ class StreamRows:
         out = torch.empty_like(x)
         # A matrix product takes sixteen rows at least.
         tile, rows = (channels, max(16, _VALUES // channels)) if whole else (_TILE, _VALUES // _TILE)
-        run = _run(num_streams * length * channels)
+        run = _run(num_streams, length * channels)
         num_rows = triton.cdiv(length, run * dilation) * dilation
         _unit[(num_streams, triton.cdiv(num_rows, rows), channels // tile)](
             x, pending, self.state, self.slots, self.new, *parts, out, self.total, offset, run, length, dilation,
@@ -270,7 +272,7 @@ class StreamRows:
         """x [S * length, channels], weight [7, channels], bias [1] → [S, length] float32."""
         num_streams, channels = x.shape[0] // length, x.shape[1]
         out = torch.empty(num_streams, length, device=x.device)
-        rows, run = _VALUES // channels, _run(num_streams * length * channels)
+        rows, run = _VALUES // channels, _run(num_streams, length * channels)
         _last[(num_streams, triton.cdiv(length, rows * run))](
             x, self.state, self.slots, self.new, alpha, weight, bias, out, self.total, offset, run, length, channels,
             rows, num_warps=rows * channels // (32 * _THREAD_VALUES),
