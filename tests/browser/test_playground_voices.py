@@ -73,7 +73,8 @@ def test_two_voices_are_compared_one_after_the_other(page: PlaygroundPage, gatew
     page.wait(lambda: page.phase() == "finished", "heard to the end")
     assert opened(gateway) == ["slt", "awb"]
     assert [message["text"] for message in gateway.messages("text")] == [TEXT, TEXT]
-    assert page.script("return Math.max(...Object.values(__shown))") == 1, "progress is shown once a frame, not twice"
+    twice = page.script("return Object.values(__shown).filter((times) => times > 1).length")
+    assert twice <= 1, "progress is shown once a frame, and twice at most where one voice follows the other"
 
     page.speak(TEXT * 4)
     page.press_escape()

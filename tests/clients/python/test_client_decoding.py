@@ -35,7 +35,7 @@ def test_pcm_is_exact(codec: str) -> None:
     pipeline = AudioPipeline(16_000, codecs.AudioFormat(codec=codec, sample_rate=16_000))
     packets = pipeline.push(ALL.tobytes())
     decoder = Decoder(AudioFormat(codec, sample_rate=16_000))
-    samples = np.concatenate([decoder.decode(packet.payload) for packet in packets])
+    samples = np.concatenate([decoder.decode(payload) for payload in packets.payloads])
     assert np.array_equal(to_int16(samples), ALL[: len(samples)])
 
 
@@ -43,9 +43,9 @@ def test_pcm_is_exact(codec: str) -> None:
 def test_opus_is_decoded_in_step_with_the_original(rate: int) -> None:
     tone = 0.3 * np.sin(2 * np.pi * 300 * np.arange(rate) / rate)
     pipeline = AudioPipeline(rate, codecs.AudioFormat(sample_rate=rate, bitrate=96_000))
-    packets = [*pipeline.push(np.rint(tone * 32_767).astype("<i2").tobytes()), *pipeline.finish()]
+    packets = pipeline.push(np.rint(tone * 32_767).astype("<i2").tobytes()), pipeline.finish()
     decoder = Decoder(AudioFormat("opus", sample_rate=rate))
-    samples = np.concatenate([decoder.decode(packet.payload) for packet in packets])
+    samples = np.concatenate([decoder.decode(payload) for some in packets for payload in some.payloads])
     assert decoder.sample_rate == output_rate_hz(AudioFormat()) == 48_000
     assert 48_000 <= len(samples) < 48_000 + 960
     expected = 0.3 * np.sin(2 * np.pi * 300 * np.arange(48_000) / 48_000)
