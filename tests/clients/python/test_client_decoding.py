@@ -43,7 +43,7 @@ def test_pcm_is_exact(codec: str) -> None:
 def test_opus_is_decoded_in_step_with_the_original(rate: int) -> None:
     tone = 0.3 * np.sin(2 * np.pi * 300 * np.arange(rate) / rate)
     pipeline = AudioPipeline(rate, codecs.AudioFormat(sample_rate=rate, bitrate=96_000))
-    packets = pipeline.push(np.rint(tone * 32_767).astype("<i2").tobytes()), pipeline.finish()
+    packets = [pipeline.push(np.rint(tone * 32_767).astype("<i2").tobytes()), *pipeline.finish()]
     decoder = Decoder(AudioFormat("opus", sample_rate=rate))
     samples = np.concatenate([decoder.decode(payload) for some in packets for payload in some.payloads])
     assert decoder.sample_rate == output_rate_hz(AudioFormat()) == 48_000
