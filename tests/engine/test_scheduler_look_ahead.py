@@ -173,3 +173,14 @@ def test_a_step_behind_one_that_is_still_computed_begins_later() -> None:
         leads_by(scheduler, name, 2.5 * step_s)
     for is_computed, size in ((True, 3), (False, 6)):
         assert len(scheduler.following(plan, 0.0, is_computed=is_computed).decode) == size
+
+
+def test_a_step_counts_for_nobody_who_has_taken_a_name_of_it() -> None:
+    scheduler, plan = many(max_patches=40)
+    name = plan.request_ids[0]
+    scheduler.close_context(name)
+    again = add(scheduler, name)
+    assert name not in scheduler.following(plan, 0.0, is_computed=True).request_ids
+    finish(scheduler, plan, 0.0)
+    assert (again.num_patches, again.num_computed) == (0, 0)
+    assert name in scheduler.schedule(0.0).request_ids

@@ -195,7 +195,7 @@ class Scheduler:
     def _fill_step(self, now: float, begins_in_s: float = 0.0, busy: frozenset[str] = frozenset()) -> StepPlan:
         """A step in which nobody has a part who is busy in the one before it."""
         self._roster.look(now, self._turn_s())
-        self._admit(now)
+        self._admit(now, busy)
         now += begins_in_s
         running = [context.requests[0] for context in self._roster.running]
         idle = [request for request in running if request.request_id not in busy] if busy else running
@@ -234,10 +234,13 @@ class Scheduler:
         """
         return 2 * min(self.cost.cautious_s(len(self._active), 0), self.config.patch_s)
 
-    def _admit(self, now: float) -> None:
-        """Give blocks and slots to the heads of contexts, in turn; the first that does not fit keeps its place."""
-        heads = ((context, context.requests[0]) for context in self._roster.waiting)
-        waiting = [head for context, head in heads if not context.holds_back(head) and self._has_text(head, now)]
+    def _admit(self, now: float, busy: frozenset[str]) -> None:
+        """Give blocks and slots to the heads of contexts, in turn; the first that does not fit keeps its place. Who has
+        the name of one that is busy, and was cancelled, waits until that step is accounted for: it is not his.
+        """
+        heads_of = ((context, context.requests[0]) for context in self._roster.waiting)
+        heads = (head for context, head in heads_of if not context.holds_back(head) and head.request_id not in busy)
+        waiting = [head for head in heads if self._has_text(head, now)]
         if not waiting:
             return
         deadlines = {request.request_id: self._deadline_s(request, now) for request in waiting}
