@@ -451,6 +451,52 @@ async def test_a_draining_server_is_followed_by_a_new_session() -> None:
         assert connections[1].received[0]["type"] == "session.start"
 
 
+async def test_a_server_that_only_ever_lets_in_is_not_stormed_and_given_up() -> None:
+    async def drop(connection: Connection) -> None:
+        await connection.read()
+        await connection.started()
+        await connection.cut()
+
+    async def first(connection: Connection) -> None:
+        await connection.begin()
+        await connection.read("text")
+        await connection.cut()
+
+    async with scripted(first, drop) as (url, connections), open_session(url) as session:
+        context = session.speak("Hello.", context_id="c1")
+        with pytest.raises(client.ConnectionLost):
+            await asyncio.wait_for(samples_of(context), 20)
+        assert 2 <= len(connections) <= 8  # within the server's window of a second, at 0, 0.1, 0.3, 0.7 s or so
+
+
+async def test_each_loss_has_a_window_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("realtime_tts_client.link.LASTING_S", 0.1)
+    voice = Voice(num_frames=2)
+    async with scripted(voice) as (url, connections), open_session(url) as session:
+        await connections[0].cut()
+        await until(lambda: len(connections) == 2)
+        await asyncio.sleep(1.1)  # the server's window; nothing is said meanwhile
+        await connections[1].cut()
+        assert len(await asyncio.wait_for(samples_of(session.speak("Hello.")), 20)) == 320
+        assert len(connections) == 3
+
+
+async def test_a_server_that_is_silent_when_the_connection_is_back_is_not_waited_for() -> None:
+    async def first(connection: Connection) -> None:
+        await connection.begin()
+        await connection.read("text")
+        await connection.cut()
+
+    async def silent(connection: Connection) -> None:
+        await connection.read("session.resume")
+
+    voice = Voice(num_frames=2)
+    async with scripted(first, silent, voice) as (url, connections):
+        async with open_session(url, open_timeout_s=0.2) as session:
+            assert len(await asyncio.wait_for(samples_of(session.speak("Hello.")), 20)) == 320
+        assert len(connections) == 3
+
+
 # ---- errors ----------------------------------------------------------------------------------------------------------
 
 
@@ -506,6 +552,84 @@ async def test_a_refused_piece_is_raised_by_the_next_call_and_the_context_goes_o
             await context.send("more")
         await context.end()
         assert len(await samples_of(context)) == 160
+
+
+async def test_a_text_longer_than_the_server_allows_is_told_at_once_and_not_sent() -> None:
+    voice = Voice(num_frames=1)
+    async with scripted(voice) as (url, connections), open_session(url) as session:
+        session.limits["max_text_chars"] = 10
+        with pytest.raises(client.TextTooLong, match="up to 10 characters"):
+            session.speak("far too long a text")
+        context = session.speak(context_id="c1")
+        await context.send("it fits")
+        with pytest.raises(client.TextTooLong):
+            await context.send("no more")
+        await context.end()
+        assert len(await samples_of(context)) == 160
+        assert [m["text"] for m in connections[0].received if m["type"] == "text"] == ["it fits"]
+
+
+async def test_a_source_that_is_too_long_is_spoken_as_far_as_it_was_taken() -> None:
+    def pieces():
+        while True:
+            yield "four"
+
+    voice = Voice(num_frames=1)
+    async with scripted(voice) as (url, _), open_session(url) as session:
+        session.limits["max_text_chars"] = 10
+        context = session.speak(pieces(), context_id="c1")
+        received = aiter(context)
+        assert len((await asyncio.wait_for(anext(received), 20)).payload) == 320
+        with pytest.raises(client.TextTooLong):
+            await asyncio.wait_for(anext(received), 20)
+        assert voice.texts == {"c1": "fourfour"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"params": {"cfg": float("nan")}}, {"params": {"steps": np.int64(4)}}, {"voice": "\ud800"}],
+    ids=["nan", "numpy", "surrogate"],
+)
+async def test_what_json_cannot_carry_is_refused_where_it_is_given(options: dict) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        connect("ws://127.0.0.1:9", **options)
+    async with scripted(Voice(num_frames=1)) as (url, connections), open_session(url) as session:
+        with pytest.raises(ValueError, match="JSON"):
+            session.speak("Hello.", **options)
+        with pytest.raises(ValueError, match="context_id"):
+            session.speak("Hello.", context_id="\ud800")
+        assert len(await samples_of(session.speak("Hello."))) == 160
+        assert len(connections) == 1
+
+
+async def test_a_fault_of_the_client_itself_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted(Voice()) as (url, _), open_session(url) as session:
+
+        def broken(*_: object) -> None:
+            raise LookupError("a fault")
+
+        monkeypatch.setattr(session, "_on_context_event", broken)
+        with pytest.raises(client.RealtimeTTSError, match="a fault"):
+            await asyncio.wait_for(samples_of(session.speak("Hello.")), 20)
+        assert session.closed
+
+
+@pytest.mark.parametrize("fault", ["surrogate", "lookup"])
+async def test_what_cannot_be_written_leaves_nobody_waiting(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted(Voice()) as (url, connections), open_session(url) as session:
+        take = session._protocol.take_outgoing
+
+        def broken() -> str | None:
+            if take() is None:
+                return None
+            if fault == "lookup":
+                raise LookupError("a fault")
+            return "\ud800"
+
+        monkeypatch.setattr(session._protocol, "take_outgoing", broken)
+        with pytest.raises(client.RealtimeTTSError):
+            await asyncio.wait_for(samples_of(session.speak("Hello.")), 20)
+        assert len(connections) <= 8
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_websocket
-from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.http11 import Response
 from websockets.typing import Subprotocol
 
@@ -56,7 +56,13 @@ class Endpoint:
             )
         except InvalidStatus as error:
             raise refusal(error.response) from error
-        except (OSError, asyncio.TimeoutError, InvalidHandshake, InvalidURI, EOFError) as error:
+        except (
+            OSError,
+            asyncio.TimeoutError,
+            WebSocketException,
+            EOFError,
+            ImportError,
+        ) as error:  # that: a SOCKS proxy
             raise ConnectionFailed(f"no connection to {self.url}: {error or type(error).__name__}") from error
 
 

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 RESUME_WINDOW_S = 10.0  # where the server has not told its own
 FIRST_DELAY_S, MAX_DELAY_S = 0.1, 2.0
+# A connection that does not last so long has healed nothing: delays go on growing, and the time runs on.
+LASTING_S = 1.0
 HIGH_MARK_FRAMES, LOW_MARK_FRAMES = 64, 16
 _CLEAN_CODES = (1000, 1001)
 _FATAL_CODES = (1002, 1003, 1007, 1008, 1009)
@@ -87,11 +89,19 @@ class Link:
 
     async def _serve(self, websocket: ClientConnection) -> tuple[int, str]:
         """Until the connection ends: its close code and reason."""
-        writer = asyncio.get_running_loop().create_task(self._write(websocket))
+        loop = asyncio.get_running_loop()
+        writer = loop.create_task(self._write(websocket))
+        writer.add_done_callback(lambda task: task.cancelled() or (task.exception() and websocket.transport.abort()))
+        unanswered: asyncio.TimerHandle | None = None
+        if self.established:  # the first time, whoever opens the session watches
+            unanswered = loop.call_later(self._endpoint.open_timeout_s, websocket.transport.abort)
+        made_at, is_answered = time.monotonic(), False
         self.wake()
         try:
             async for frame in websocket:
-                self._lost_at, self._num_attempts = None, 0
+                is_answered = True
+                if unanswered is not None:
+                    unanswered.cancel()
                 for event in self._protocol.receive(frame):
                     await self._handle(event)
                 self.wake()
@@ -101,12 +111,19 @@ class Link:
             await websocket.close(1002, "malformed frame")
             raise
         finally:
+            if unanswered is not None:
+                unanswered.cancel()
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
             await websocket.close()
+        if is_answered and time.monotonic() - made_at >= LASTING_S:
+            self._lost_at, self._num_attempts = None, 0
+        if not writer.cancelled():
+            writer.result()  # it raises what could not be sent
         return websocket.close_code or 1006, websocket.close_reason or ""
 
     async def _write(self, websocket: ClientConnection) -> None:
+        """Until the connection ends, or for good if something cannot be written."""
         while True:
             await self._has_outgoing.wait()
             frame = self._protocol.take_outgoing()

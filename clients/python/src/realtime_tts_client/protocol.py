@@ -12,7 +12,14 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from realtime_tts_client.errors import ConnectionLost, ContextClosed, ProtocolError, ResumeGap, error_from_code
+from realtime_tts_client.errors import (
+    ConnectionLost,
+    ContextClosed,
+    ProtocolError,
+    ResumeGap,
+    TextTooLong,
+    error_from_code,
+)
 from realtime_tts_client.events import (
     ContextCancelled,
     ContextDone,
@@ -111,6 +118,7 @@ class ClientProtocol:
 
         Raises:
             ContextClosed: after `end`.
+            TextTooLong: with it the context would be longer than the server allows; nothing of it is sent.
         """
         record = self._contexts.get(context_id)
         if record is not None and record.ended and not record.over and not record.cancelled:
@@ -118,10 +126,19 @@ class ClientProtocol:
         if record is None or not record.takes_text:
             return
         text = clean_text(text)
+        self.check_length(record.num_chars + len(text))
         record.pieces.append(text)
         record.num_chars += len(text)
         if self.state is State.READY:
             self._write(record, *record.text_frames(text))
+
+    def check_length(self, num_chars: int) -> None:
+        """Raises:
+        TextTooLong: no context may have so many characters.
+        """
+        limit = self.limits.get("max_text_chars")
+        if isinstance(limit, int) and num_chars > limit:
+            raise TextTooLong(f"a context may have up to {limit} characters: this would make {num_chars}", field="text")
 
     def flush(self, context_id: str, flush_id: str | None = None) -> None:
         record = self._contexts.get(context_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import time
 import uuid
@@ -138,16 +139,21 @@ class Session:
 
         Raises:
             SessionClosed, ConnectionLost: there is no session any more.
+            TextTooLong: `text` is longer than the server allows (`limits["max_text_chars"]`).
+            ValueError: `context_id` was used before, or something has no JSON.
         """
         if self._error is not None:
             raise self._error
         context_id = uuid.uuid4().hex if context_id is None else context_id
-        if context_id in self._contexts:
-            raise ValueError("this context_id was used before")
+        if context_id in self._contexts or not 0 < len(context_id) <= 128 or clean_text(context_id) != context_id:
+            raise ValueError("context_id was used before, or is not one of 1 to 128 characters")
+        opening = opening_fields(voice, audio, params)
+        if isinstance(text, str):
+            self._protocol.check_length(len(clean_text(text)))
         context = Context(self, context_id, playback or self._playback)
         self._contexts[context_id] = context
         self._live.add(context)
-        self._protocol.open(context_id, opening_fields(voice, audio, params))
+        self._protocol.open(context_id, opening)
         if isinstance(text, str):
             self._send_text(context, text)
             self._end(context)
@@ -172,6 +178,7 @@ class Session:
                     await context.send(delta)
             await context.end()
         except RealtimeTTSError as error:
+            self._end(context)  # what was taken is spoken, and then this is raised
             context._refuse(error)
         except Exception as error:
             context._source_failed(error)
@@ -249,6 +256,9 @@ class Session:
             await self._link.run(websocket)
         except RealtimeTTSError as error:
             self._shut(error)
+        except Exception as error:  # a fault of this package; nobody is to wait for ever because of it
+            logger.exception("the connection ended with a fault")
+            self._shut(RealtimeTTSError(f"the connection ended with a fault: {error!r}"))
 
     async def _report_regularly(self) -> None:
         """Playback while there is some, and a sign of life now and then so that the session is not taken for idle."""
@@ -340,10 +350,19 @@ class Session:
 
 
 def opening_fields(voice: str | None, audio: AudioFormat | None, params: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Fields of `session.start`, or of a context's first message."""
-    fields = {
+    """Fields of `session.start`, or of a context's first message.
+
+    Raises:
+        ValueError: one of them has no JSON (a number of numpy's, NaN, half a surrogate pair).
+    """
+    given = {
         "voice": voice,
         "audio": audio.to_map() if audio is not None else None,
         "params": dict(params) if params else None,
     }
-    return {name: value for name, value in fields.items() if value is not None}
+    fields = {name: value for name, value in given.items() if value is not None}
+    try:
+        json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"voice and params must be what JSON can carry: {error}") from error
+    return fields
