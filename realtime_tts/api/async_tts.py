@@ -20,6 +20,7 @@ from realtime_tts.api.timed import Chunk, TimedChunk, samples_of, with_words
 from realtime_tts.errors import Draining, EngineClosed, EngineLost, EngineStartError, InvalidRequest
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.adapters import AdapterRegistry
+from realtime_tts.speech.ahead import load_reader
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.speech.recordings import RecordingLike, VoiceRecordings
@@ -96,7 +97,7 @@ class AsyncTTS:
             EngineClosed: it was closed before.
         """
         self._check_open()
-        await self._client.start()
+        await asyncio.gather(self._client.start(), asyncio.to_thread(load_reader))
         await self._adapters.load_all({name: str(path) for name, path in self._adapters_wanted.items()})
 
     async def close(self) -> None:

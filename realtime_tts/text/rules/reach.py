@@ -31,6 +31,10 @@ class ReachingPattern:
     def reaches_end(self, text: str, index: int) -> bool:
         return self._to_end.match(text, index) is not None
 
+    def compile(self) -> None:
+        """What `reaches_end` needs, now rather than when it is first asked."""
+        _ = self._to_end
+
     @cached_property
     def _to_end(self) -> re.Pattern[str]:
         return re.compile(reaching(self._source))

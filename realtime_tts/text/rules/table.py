@@ -20,7 +20,7 @@ from realtime_tts.text.rules import (
     web,
     words,
 )
-from realtime_tts.text.rules.base import RuleList, Scan, Token
+from realtime_tts.text.rules.base import REACHING, RuleList, Scan, Token
 from realtime_tts.text.rules.pauses import pause_token
 from realtime_tts.text.rules.reach import ReachingPattern
 from realtime_tts.text.rules.verbalize import foreign_number
@@ -67,6 +67,12 @@ SYMBOL_RULES = RuleList(
 
 # Numbers in text of another script stay as they are, for a model that reads that language.
 _VERBATIM = ReachingPattern(r"[$€£¥+-]?\d(?:[\d.,:/-]{0,38}\d)?[%‰°]?")
+
+
+def compile_rules() -> None:
+    """All that `find_token` would compile when it is first needed: 60 ms, at once."""
+    for each in (DIGIT_RULES, LETTER_RULES, SYMBOL_RULES, _VERBATIM, *REACHING):
+        each.compile()
 
 
 def find_token(scan: Scan, index: int) -> Token:
