@@ -11,7 +11,7 @@ from realtime_tts.audio.codecs import OPUS_RATES_HZ
 from realtime_tts.audio.containers import EncodedStream, wav_header
 from realtime_tts.audio.provenance import Provenance
 from realtime_tts.audio.samples import PLAIN_ENCODERS
-from realtime_tts.audio.stream_format import StreamFormat
+from realtime_tts.audio.stream_format import CODECS_OF, StreamFormat
 
 if TYPE_CHECKING:
     from realtime_tts.audio.resample import StreamResampler
@@ -60,6 +60,14 @@ class SpeechStream:
         self._finished = True
         rest = self._encoder.push(self._resampler.finish()) if self._resampler else b""
         return rest + self._encoder.finish()
+
+
+def warm_up() -> None:
+    """Has libav make each kind of stream once: of some it builds tables, and of the first it loads modules."""
+    for container, codecs in CODECS_OF.items():
+        stream = SpeechStream(16_000, StreamFormat(container, codecs[0], 48_000))
+        stream.push(bytes(2 * 1600))
+        stream.finish()
 
 
 def _resampler(input_rate_hz: int, output_rate_hz: int) -> StreamResampler | None:

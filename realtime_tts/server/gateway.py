@@ -34,7 +34,7 @@ from realtime_tts.server.caller import Caller
 from realtime_tts.server.catalogue import Catalogue
 from realtime_tts.server.holdings import Holdings
 from realtime_tts.server.host_messages import Charge
-from realtime_tts.server.interpreter import keep_heap_small
+from realtime_tts.server.interpreter import keep_heap_small, settle_heap, unsettle_heap
 from realtime_tts.server.lateness import PROBE_EVERY_S, Lateness, Pace
 from realtime_tts.server.live_session import LiveSession, Outlet, Services
 from realtime_tts.server.logs import Throttle, log_crash, log_event
@@ -173,6 +173,7 @@ class Gateway:
         except Exception as error:
             log_crash(logger, "start_crashed", error)
             self.start_error = EngineStartError(f"starting failed: {type(error).__name__}")
+        settle_heap()  # holds up everybody, who is not there yet
         if self.state is GatewayState.STARTING:
             self.state = GatewayState.FAILED if self.start_error else GatewayState.RUNNING
         self.started.set()
@@ -205,6 +206,7 @@ class Gateway:
     async def close(self) -> None:
         """End the engine and all that runs. Idempotent."""
         self.state = GatewayState.CLOSED
+        unsettle_heap()
         for holder in self._holders():
             holder.close(GOING_AWAY, "draining")
         tasks = [*self._upkeep, *([self._start_task] if self._start_task is not None else [])]

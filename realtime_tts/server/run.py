@@ -18,7 +18,7 @@ from realtime_tts.errors import ConfigError, InternalError
 from realtime_tts.server.acceptor import Acceptor, Door, Doorman, max_connections
 from realtime_tts.server.app import create_app, create_metrics_app, metrics_on_main_port
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.interpreter import limit_arenas, settle_heap, switch_quickly, unsettle_heap
+from realtime_tts.server.interpreter import limit_arenas, switch_quickly
 from realtime_tts.server.socket_protocol import protocol_classes
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.watch import watch
@@ -151,7 +151,6 @@ async def serve_at(
     finally:
         watcher.cancel()
         await asyncio.wait([watcher])
-        unsettle_heap()
         if server.started:
             await server.lifespan.shutdown()  # a forced exit skips it, and a worker must not outlive us
         await gateway.close()
@@ -234,7 +233,6 @@ async def _watch_start(gateway: Gateway, server: GatewayServer, on_ready: Callab
         if gateway.start_error is not None:
             server.should_exit = True
         else:
-            settle_heap()
             on_ready(server, server.address.url)
     except BaseException:
         server.should_exit = True  # nobody would wait for what it raises while the server runs

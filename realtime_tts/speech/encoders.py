@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from realtime_tts.audio import pipeline
+from realtime_tts.audio import pipeline, speech_stream
 from realtime_tts.audio.codecs import OPUS_COMPLEXITY
 from realtime_tts.workers.cores import usable_cores
 
@@ -46,6 +46,7 @@ class Encoders:
     async def warm_up(self) -> None:
         """Load the codec libraries before the first listener waits for them."""
         await self.run(pipeline.warm_up)
+        await self.run(speech_stream.warm_up)
 
     def run(self, job: Callable[[], T]) -> asyncio.Future[T]:
         """What the job returns or raises. Cancelled before its turn has come, it is not begun."""

@@ -2,12 +2,14 @@
 environment than the server's.
 
 Arguments: settings as JSON, and the worker's options as JSON if it is to have some; `num_workers` for more than one.
-With TELL_IMPORTS in the environment, what modules the event loop loads once the server is ready is told on stderr.
+With TELL_FIRSTS in the environment, what modules it loads and what patterns it compiles once it is ready is told on
+stderr.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import sys
@@ -29,15 +31,30 @@ class ImportTeller:
     """A finder that finds nothing."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if threading.current_thread() is threading.main_thread():
-            sys.stderr.write(f"loading {name}\n")
+        tell(f"loading {name}")
+
+
+def tell(what: str) -> None:
+    sys.stderr.write(f"{what}, thread {threading.current_thread().name}\n")
+
+
+def tell_firsts() -> None:
+    sys.meta_path.insert(0, ImportTeller())
+    compiler = importlib.import_module("re._compiler" if sys.version_info >= (3, 11) else "sre_compile")
+    compile_pattern = compiler.compile
+
+    def telling(pattern: object, flags: int = 0) -> object:
+        tell(f"compiling {pattern!r:.80}")
+        return compile_pattern(pattern, flags)
+
+    compiler.compile = telling
 
 
 def announce(url: str, workers: list[int], gateways: list[int]) -> None:
     sys.stdout.write(json.dumps({"url": url, "workers": workers, "gateways": gateways}) + "\n")
     sys.stdout.flush()
-    if "TELL_IMPORTS" in os.environ:
-        sys.meta_path.insert(0, ImportTeller())
+    if "TELL_FIRSTS" in os.environ:
+        tell_firsts()
 
 
 async def run(settings: Settings, workers: WorkerPool) -> None:
