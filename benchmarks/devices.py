@@ -6,8 +6,8 @@
 All servers are started at once, and idle but for the one that is being measured. Each gets loads like those of `bench
 load`, rising from `--start` a device until one does not hold (p95 of the first packet ≤ 100 ms, 99.9 % never dry, none
 refused), then between the two. `--budget-s` is the time for all of it, start-up included: no load is begun that would
-end later. Gateways and generator processes are chosen from the processors that each set of devices has a share of.
-What is not known here is passed on to `realtime-tts serve`.
+end later; each is heard to its end. Gateways and generator processes are chosen from the processors that each set of
+devices has a share of. What is not known here is passed on to `realtime-tts serve`.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ AIM = 0.95  # what a device is to carry beside others, against what it carries a
 NUM_ALONE = 12
 _WORKERS = re.compile(r"^realtime_tts_engine_workers_ready ([0-9.]+)$", re.M)
 _COST = re.compile(r'^realtime_tts_engine_step_cost_ms{part="(\w+)",worker="([\w-]+)"} ([0-9.e+-]+)$', re.M)
+_ENGINE = re.compile(r"^realtime_tts_engine_(\S+) ([0-9.e+-]+)$", re.M)
 _COMPLAINT = re.compile(r"^.*(?:warning|error).*$", re.M | re.I)
 _RUN_OUT_S = 5.0  # a load's connections, and the ends of its last streams
 
@@ -114,9 +115,15 @@ def wait_for_all(candidates: list[Candidate], timeout_s: float) -> None:
 def measure(candidate: Candidate, start: float, given: argparse.Namespace, end_s: float) -> CapacitySearch:
     """Loads until `end_s`, rising and falling; all that is found out of one is printed when it is over."""
     running = candidate.running
+    seen: list[str] = []  # /metrics, when a load's judged time began and when it was over
+
+    def watch(path: str) -> str:
+        seen.append(running.get(path))
+        return seen[-1]
+
     target = Target(
         running.stream_url,
-        running.watched,
+        dataclasses.replace(running.watched, get=watch),
         candidate.num_clients,
         given.words,
         {"audio": {"codec": given.codec}},
@@ -130,9 +137,10 @@ def measure(candidate: Candidate, start: float, given: argparse.Namespace, end_s
             load = OpenLoad.steady(streams / driver.turn_s, driver.turn_s, given.window_s, even=True)
             if time.monotonic() + load.end_s + driver.turn_s + _RUN_OUT_S > end_s:
                 break
-            heard = driver.open_loop(load.arrivals(given.seed), BAR, load.expected)
+            heard = driver.open_loop(load.arrivals(given.seed))
             assert driver.account is not None
             trial = {"offered": streams, **load_summary(heard, load, driver.account)}
+            trial["engine"] = [{name: float(value) for name, value in _ENGINE.findall(text)} for text in seen[-2:]]
             trial["held"] = holds(trial)
             candidate.trials.append(trial)
             tqdm.write(f"{candidate.devices}: {row(trial)}")
@@ -171,6 +179,7 @@ def row(trial: dict[str, Any]) -> str:
         f"busiest {number(usage['event_loop'], 2)}",
         f"worker {number(usage['worker_cores'], 1)} cores",
         f"engine {number(usage['engine'], 2)}",
+        f"step {number(trial['engine'][-1].get('step_ms') if trial['engine'] else None, 1)} ms",
         f"machine {number(usage['machine'], 2)}",
         f"generator {trial['latest_p99_ms']:.0f} ms late",
         "held" if trial["held"] else f"not held ({trial['void'] or trial['limit']})",

@@ -11,12 +11,22 @@ _FULL = 0.9  # of what a part can do: more is not had without waiting
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ProcessUsage:
+    """cores: processor time a second, of all its threads; main_thread: of that one."""
+
+    pid: int
+    is_worker: bool
+    cores: float
+    main_thread: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Usage:
     """How busy each part was over a time, as a share of what it can be; None: nobody knows.
 
     event_loop: the gateway's main thread; of several gateways the busiest one. gateway_cores, worker_cores,
     client_cores: processor time a second, of all their threads. busiest_client: the busiest measuring process. engine:
-    the share of time that steps take, of the workers' mean. machine: all processors.
+    the share of time that steps take, of the workers' mean. machine: all processors. processes: those of the server.
     """
 
     event_loop: float | None = None
@@ -26,6 +36,7 @@ class Usage:
     busiest_client: float | None = None
     engine: float | None = None
     machine: float | None = None
+    processes: tuple[ProcessUsage, ...] = ()
 
 
 def name_limit(usage: Usage, errors: Mapping[str, int]) -> str:

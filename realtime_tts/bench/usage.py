@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from realtime_tts.bench.limits import Usage
+from realtime_tts.bench.limits import ProcessUsage, Usage
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _BUSY = re.compile(r"^realtime_tts_engine_busy_ms ([0-9.e+]+)$", re.M)
@@ -86,19 +86,24 @@ def usage_between(before: Sample | None, after: Sample | None) -> Usage:
     if before is None or after is None or after.at_s <= before.at_s:
         return Usage()
     time_s = after.at_s - before.at_s
-    both = [(before.processes[pid], spent) for pid, spent in after.processes.items() if pid in before.processes]
-    gateways = [(early, late) for early, late in both if not late.is_worker]
-    workers = [(early, late) for early, late in both if late.is_worker]
+    processes = tuple(
+        ProcessUsage(pid, late.is_worker, (late.all_s - early.all_s) / time_s, (late.loop_s - early.loop_s) / time_s)
+        for pid, late in after.processes.items()
+        if (early := before.processes.get(pid)) is not None
+    )
+    gateways = [process for process in processes if not process.is_worker]
+    workers = [process for process in processes if process.is_worker]
     engine = None
     if before.engine_busy_s is not None and after.engine_busy_s is not None:
         engine = max(0.0, after.engine_busy_s - before.engine_busy_s) / time_s / max(1, after.num_workers)
     machine_s = after.machine_s - before.machine_s
     return Usage(
-        event_loop=max(((late.loop_s - early.loop_s) / time_s for early, late in gateways), default=None),
-        gateway_cores=sum(late.all_s - early.all_s for early, late in gateways) / time_s if gateways else None,
-        worker_cores=sum(late.all_s - early.all_s for early, late in workers) / time_s if workers else None,
+        event_loop=max((process.main_thread for process in gateways), default=None),
+        gateway_cores=sum(process.cores for process in gateways) if gateways else None,
+        worker_cores=sum(process.cores for process in workers) if workers else None,
         engine=engine,
         machine=(after.machine_busy_s - before.machine_busy_s) / machine_s if machine_s else None,
+        processes=processes,
     )
 
 

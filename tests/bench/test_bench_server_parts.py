@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from realtime_tts.bench.limits import Usage, name_limit, why_void
+from realtime_tts.bench.limits import ProcessUsage, Usage, name_limit, why_void
 from realtime_tts.bench.streams import Bar, Heard, Watch
 from realtime_tts.bench.usage import Sample, Spent, Watched, descendants, take_sample, usage_between
 
@@ -36,7 +36,15 @@ def test_usage_is_time_over_time() -> None:
     late = {1: Spent(False, 1.6, 1.0), 2: Spent(False, 1.4, 1.2), 3: Spent(True, 3.0, 2.0), 5: Spent(False, 9.0, 9.0)}
     before = Sample(10.0, early, 0.0, 2, 0.0, 4.0)
     usage = usage_between(before, Sample(12.0, late, 2.0, 2, 6.0, 12.0))
-    assert usage == Usage(event_loop=0.5, gateway_cores=pytest.approx(1.0), worker_cores=1.5, engine=0.5, machine=0.75)
+    seen = (ProcessUsage(1, False, 0.8, 0.5), ProcessUsage(2, False, pytest.approx(0.2), pytest.approx(0.1)))
+    assert usage == Usage(
+        event_loop=0.5,
+        gateway_cores=pytest.approx(1.0),
+        worker_cores=1.5,
+        engine=0.5,
+        machine=0.75,
+        processes=(*seen, ProcessUsage(3, True, 1.5, 1.0)),
+    )
     assert usage_between(None, before) == Usage()
 
 
