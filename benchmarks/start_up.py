@@ -1,11 +1,14 @@
-"""From the start of a worker to its steady state: how long until it is ready, whether the first request pays for what
+"""From the start of a worker to its steady state: how long until it is ready, whether the first requests pay for what
 comes later for nothing, and whether requests of any shape leave memory, graphs and kernels as they were.
 
     realtime-tts bench checkpoint random-voxcpm2 --shape voxcpm2
     python -m benchmarks.start_up --model random-voxcpm2
+    python -m benchmarks.start_up --model random-voxcpm2 --through server --gateways 2 --requests 0
 
 The worker is started twice: the first start fills what is kept of kernels, if nobody did before, the second finds it.
-Then an engine in this process serves requests of random shapes. The exit status is 1 if a bar is missed.
+Through the server it is the whole of it that is started, and asked over a WebSocket for Opus, each time on a new
+connection; each of its gateways has first requests of its own. Then an engine in this process serves requests of random
+shapes. The exit status is 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ import torch
 from tqdm import tqdm
 
 from realtime_tts.bench.figures import percentile
+from realtime_tts.bench.native_stream import open_stream, speak
 from realtime_tts.bench.report import document, figure, table, write_json
+from realtime_tts.bench.server_process import running_server
 from realtime_tts.bench.subject import Subject
 from realtime_tts.bench.texts import turn
 from realtime_tts.engine.engine import Engine
@@ -36,34 +41,72 @@ from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import WorkerSpec, worker_command
 
 READY_S, FIRST_RATIO = 60.0, 1.5
+_NUM_FIRST = 3  # requests that are judged against those after them
 _NUM_PATCHES = 4
 _MAX_AT_ONCE = 48
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Start:
-    """ready_s: from the start of the process. first_ms, steady_ms: from a request to its first audio, of the first one
-    and of those after it."""
+    """ready_s: from the start of the process. asked_ms: from each request to its first audio, one after the other.
+    num_gateways: that take turns to answer them. connected_ms: until there was a session to ask in, if there is one."""
 
     ready_s: float
-    first_ms: float
-    steady_ms: list[float]
+    asked_ms: list[float]
+    num_gateways: int = 1
+    connected_ms: list[float] = dataclasses.field(default_factory=list)
+
+    def nth_ms(self, number: int) -> float:
+        """The slowest of the gateways' first, second, third … requests (1, 2, 3 …)."""
+        return max(self.asked_ms[self.num_gateways * (number - 1) : self.num_gateways * number])
+
+    @property
+    def steady_ms(self) -> list[float]:
+        return self.asked_ms[self.num_gateways * _NUM_FIRST :]
 
     @property
     def ratio(self) -> float:
-        return self.first_ms / percentile(self.steady_ms, 50)
+        """Of the slowest of the first requests to the steady ones' median."""
+        return max(map(self.nth_ms, range(1, _NUM_FIRST + 1))) / percentile(self.steady_ms, 50)
 
 
-async def start(model: str, device: str, max_streams: int | None, num_requests: int) -> Start:
+async def start_worker(model: str, device: str, max_streams: int | None, num_steady: int) -> Start:
     """Start a worker as a server does, ask it, end it."""
     begun_s = time.perf_counter()
     command = worker_command(model, device, max_streams=max_streams)
     client = EngineClient([WorkerSpec(command)])
     await client.start()
     ready_s = time.perf_counter() - begun_s
-    firsts_ms = [await _first_audio_ms(client, number) for number in range(1 + num_requests)]
+    asked_ms = [await _first_audio_ms(client, number) for number in range(_NUM_FIRST + num_steady)]
     await client.close()
-    return Start(ready_s, firsts_ms[0], firsts_ms[1:])
+    return Start(ready_s, asked_ms)
+
+
+def start_server(model: str, device: str, max_streams: int | None, num_steady: int, num_gateways: int) -> Start:
+    """Start a server, ask it, end it."""
+    options = ["--model", model, "--devices", device, "--gateways", str(num_gateways)]
+    if max_streams is not None:
+        options += ["--max-streams", str(max_streams)]
+    num_calls = num_gateways * (_NUM_FIRST + num_steady)
+    with running_server(*options) as server:
+        asked = asyncio.run(_first_packets_ms(server.stream_url, num_calls))
+    connected_ms, asked_ms = map(list, zip(*asked, strict=True))
+    return Start(server.ready_s, asked_ms, num_gateways, connected_ms)
+
+
+async def _first_packets_ms(url: str, num_calls: int) -> list[tuple[float, float]]:
+    """Of each call, with a connection of its own: until it had a session, and from its text to its first packet."""
+    times_ms = []
+    for number in range(num_calls):
+        begun_s = time.perf_counter()
+        socket = await open_stream(url)
+        connected_s = time.perf_counter() - begun_s
+        spoken = await speak(socket, "start-up", turn(None, number), cancel_after_s=0.0)
+        await socket.close()
+        if spoken.error:
+            raise RuntimeError(f"the server does not speak: {spoken.error}")
+        times_ms.append((1000 * connected_s, 1000 * spoken.first_s))
+    return times_ms
 
 
 async def _first_audio_ms(client: EngineClient, number: int) -> float:
@@ -183,52 +226,70 @@ def main() -> None:
     parser.add_argument("--model", default="starter-voice", help="a checkpoint directory, or starter-voice")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--max-streams", type=int, help="streams at once (default: the worker's own)")
-    parser.add_argument("--starts", type=int, default=2, help="of the worker; the last one is judged (default 2)")
-    parser.add_argument("--steady", type=int, default=20, help="requests after the first one (default 20)")
-    parser.add_argument("--requests", type=int, default=500, help="of random shapes (default 500)")
+    parser.add_argument("--through", choices=("worker", "server"), default="worker", help="what is started and asked")
+    parser.add_argument("--gateways", type=int, default=1, help="of a server (default 1)")
+    parser.add_argument("--starts", type=int, default=2, help="of it; the last one is judged (default 2)")
+    parser.add_argument("--steady", type=int, default=20, help="requests after the first three (default 20)")
+    parser.add_argument("--requests", type=int, default=500, help="of random shapes; 0: none (default 500)")
     parser.add_argument("--json", type=Path, help="write the raw figures here")
     arguments = parser.parse_args()
-    bar = tqdm(total=arguments.starts + 1, disable=not sys.stderr.isatty())
+    bar = tqdm(total=arguments.starts + (arguments.requests > 0), disable=not sys.stderr.isatty())
     starts = []
     for _ in range(arguments.starts):
-        starts.append(asyncio.run(start(arguments.model, arguments.device, arguments.max_streams, arguments.steady)))
+        how = arguments.model, arguments.device, arguments.max_streams, arguments.steady
+        if arguments.through == "server":
+            starts.append(start_server(*how, arguments.gateways))
+        else:
+            starts.append(asyncio.run(start_worker(*how)))
         bar.update()
-    subject = Subject.load(
-        EngineOptions(model=arguments.model, device=arguments.device, max_streams=arguments.max_streams)
-    )
-    memory = grown(subject, arguments.requests)
+    memory: dict[str, tuple[Held, Held]] = {}
+    about: dict[str, Any] = {"model": arguments.model, "device": arguments.device}
+    if arguments.requests:
+        subject = Subject.load(
+            EngineOptions(model=arguments.model, device=arguments.device, max_streams=arguments.max_streams)
+        )
+        memory, about = grown(subject, arguments.requests), subject.describe()
     bar.close()
-    header = ["start", "ready s", "first audio of the first ms", "steady p50 ms", "p95", "first ÷ steady"]
-    lines = []
-    for number, one in enumerate(starts, 1):
-        steady = [percentile(one.steady_ms, percent) for percent in (50, 95)]
-        lines.append([str(number), *map(figure, (one.ready_s, one.first_ms, *steady, one.ratio))])
-    print(table(header, lines))
-    header = [
-        f"held, before → after {arguments.requests} requests",
-        *(field.name for field in dataclasses.fields(Held)),
-    ]
-    lines = []
-    for name, held in memory.items():
-        before, after = (dataclasses.astuple(side) for side in held)
-        lines.append([name, *(f"{old:,} → {new:,}" for old, new in zip(before, after, strict=True))])
-    print(table(header, lines))
+    print(table(_START_HEADER, [_start_line(number, one) for number, one in enumerate(starts, 1)]))
+    if memory:
+        names = [field.name for field in dataclasses.fields(Held)]
+        lines = []
+        for name, held in memory.items():
+            before, after = (dataclasses.astuple(side) for side in held)
+            lines.append([name, *(f"{old:,} → {new:,}" for old, new in zip(before, after, strict=True))])
+        print(table([f"held, before → after {arguments.requests} requests", *names], lines))
     if arguments.json:
         results: dict[str, Any] = {"starts": [dataclasses.asdict(one) for one in starts]}
         results["held"] = {name: [dataclasses.asdict(side) for side in held] for name, held in memory.items()}
         settings = {name: value for name, value in vars(arguments).items() if name != "json"}
-        write_json(arguments.json, document("start-up", settings, subject.describe(), results))
-    if missed := _missed(starts[-1], memory["usual steps"]):
+        write_json(arguments.json, document("start-up", settings, about, results))
+    if missed := _missed(starts[-1], memory.get("usual steps")):
         sys.exit("missed: " + "; ".join(missed))
 
 
-def _missed(last: Start, held: tuple[Held, Held]) -> list[str]:
-    before, after = (dataclasses.asdict(side) for side in held)
+_START_HEADER = [
+    *("start", "ready s", "first audio of the first ms", "second", "third", "steady p50 ms", "p95", "worst ÷ steady"),
+    *("connected: first ms", "steady p50 ms"),
+]
+
+
+def _start_line(number: int, start: Start) -> list[str]:
+    steady = [percentile(start.steady_ms, percent) for percent in (50, 95)]
+    firsts = [start.nth_ms(number) for number in range(1, _NUM_FIRST + 1)]
+    connected = ["–", "–"]
+    if start.connected_ms:
+        connected = [figure(start.connected_ms[0]), figure(percentile(start.connected_ms[1:], 50))]
+    return [str(number), *map(figure, (start.ready_s, *firsts, *steady, start.ratio)), *connected]
+
+
+def _missed(last: Start, held: tuple[Held, Held] | None) -> list[str]:
     bars = {
         f"ready within {READY_S:.0f} s": last.ready_s <= READY_S,
-        f"first request within {FIRST_RATIO} × of the steady ones": last.ratio <= FIRST_RATIO,
-        **{f"{name} as before": after[name] <= before[name] for name in before},
+        f"first requests within {FIRST_RATIO} × of the steady ones": last.ratio <= FIRST_RATIO,
     }
+    if held is not None:
+        before, after = map(dataclasses.asdict, held)
+        bars |= {f"{name} as before": after[name] <= before[name] for name in before}
     return [bar for bar, holds in bars.items() if not holds]
 
 
