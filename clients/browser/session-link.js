@@ -8,6 +8,7 @@ import { ServerHttp } from './server-http.js';
 const POLICY_VIOLATION = 1008; // slow consumer, too many errors, not allowed: trying again would not help
 const [FIRST_RETRY_MS, MAX_RETRY_MS] = [200, 1_500]; // a server that is back is found within 3 s
 const RESUME_WINDOW_S = 10; // where the server does not say
+const LASTING_MS = 1_000; // connections that do not last so long have healed nothing: the third is not tried at once
 
 /** @typedef {'connecting' | 'open' | 'reconnecting' | 'closed'} LinkState */
 /**
@@ -33,6 +34,8 @@ export class SessionLink {
     /** @type {LinkState} */
     this.state = 'connecting';
     this.session = null;
+    this.numShort = 0; // connections in a row that did not last
+    this.openedAt = 0;
     this.connection = new Connection(url, apiKey, {
       frame: (frame) => handlers.frame(frame),
       lost: (code, reason) => this.#connectionLost(code, reason),
@@ -66,6 +69,8 @@ export class SessionLink {
   #connectionLost(code, reason) {
     if (code === POLICY_VIOLATION) this.close(new ConnectionLost('The server closed the session', code, reason || undefined));
     else {
+      const lasted = performance.now() - this.openedAt >= LASTING_MS;
+      this.numShort = lasted ? 0 : this.numShort + 1;
       this.#setState('reconnecting');
       this.#reconnect(performance.now());
     }
@@ -73,8 +78,9 @@ export class SessionLink {
 
   async #reconnect(lostAt) {
     const windowMs = (this.session.limits?.resume_window_s ?? RESUME_WINDOW_S) * 1000;
-    let [resumable, inTime, worthTrying] = [true, true, true];
-    for (let delay = FIRST_RETRY_MS; this.state === 'reconnecting'; delay = Math.min(2 * delay, MAX_RETRY_MS)) {
+    let [resumable, inTime, worthTrying] = [true, true, this.numShort < 2];
+    let delay = Math.min(FIRST_RETRY_MS * 2 ** Math.max(0, this.numShort - 2), MAX_RETRY_MS);
+    for (; this.state === 'reconnecting'; delay = Math.min(2 * delay, MAX_RETRY_MS)) {
       if (inTime && performance.now() - lostAt > windowMs) {
         resumable = inTime = false;
         this.handlers.lost(new ConnectionLost('The connection was lost for too long to go on with what was being said'));
@@ -124,6 +130,7 @@ export class SessionLink {
 
   #setState(state) {
     if (this.state === state) return;
+    if (state === 'open') this.openedAt = performance.now();
     this.state = state;
     this.handlers.state(state);
   }

@@ -117,6 +117,23 @@ test('a session that the server no longer has is followed by another at once; gi
   assert.deepEqual(seen.lost, ['connection_lost'], 'once');
 });
 
+test('a server that lets in and closes again is not stormed', async () => {
+  const { made } = await link();
+  const clock = mock.method(performance, 'now', () => 5_000); // no connection lasts
+  const receive = network.receive.bind(network);
+  network.receive = (socket, frame) => {
+    receive(socket, frame);
+    setImmediate(() => socket.onclose?.({ code: 1011, reason: 'internal_error' }));
+  };
+  const before = network.sockets;
+  network.socket.onclose({ code: 1006, reason: '' });
+  await pass(6_000);
+  clock.mock.restore();
+  made.close(new Error('over'));
+  const tried = network.sockets - before;
+  assert.ok(tried >= 3 && tried <= 10, `${tried} sockets in 6 s`);
+});
+
 test('a server that is away is asked over HTTP, not with sockets, which browsers hold back when they keep failing', async () => {
   const { made } = await link();
   const [sockets, knocks] = [network.sockets, network.knocks];
