@@ -14,6 +14,7 @@ from benchmarks.peers.__main__ import lay_out, measure, missing, report
 from benchmarks.peers.measure import burst
 from benchmarks.peers.parity import Ours, distances, further
 from benchmarks.peers.parity import report as parity_report
+from benchmarks.peers.plot import draw, gather
 from realtime_tts.model.checkpoint import load_model
 
 
@@ -61,6 +62,18 @@ def test_ratios_are_to_ours_and_what_failed_says_why() -> None:
     assert peer.split()[-2:] == ["3.00", "2.50"]
     assert "2.00" in peer  # times real time
     assert failed == "another: no memory"
+
+
+def test_an_engine_is_drawn_as_it_did_last_and_ours_first(tmp_path: Path) -> None:
+    earlier = {"results": {"a peer": rows(12.0, 25.0), "another": rows(20.0, 30.0), "failed": {"failed": "no memory"}}}
+    engines = gather([earlier, {"results": {"a peer": rows(11.0, 24.0), "ours": rows(4.0, 10.0)}}])
+    assert [(name, found[0]["step_ms"]) for name, found in engines.items()] == [
+        ("ours", 4.0),
+        ("a peer", 11.0),
+        ("another", 20.0),
+    ]
+    draw(engines, [{"streams": 2, "step_ms": {"p50": 5.0}}], tmp_path / "peers.png")
+    assert (tmp_path / "peers.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_only_what_is_not_there_is_missing() -> None:
