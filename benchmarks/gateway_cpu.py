@@ -92,10 +92,15 @@ def listen(url: str, codec: str, num_streams: int, seconds: float, num_packets: 
     asyncio.run(everybody())
 
 
-def cpu_s(pid: int) -> float:
-    """Processor time of a process with all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def cpu_s(pid: int) -> dict[str, float]:
+    """Processor time of a process with all its threads, of it that of the event loop's thread, and of it all in the
+    kernel."""
+    tick_s = 1 / os.sysconf("SC_CLK_TCK")
+    process, loop = (
+        [int(field) for field in Path(path).read_text().rpartition(")")[2].split()[11:13]]
+        for path in (f"/proc/{pid}/stat", f"/proc/{pid}/task/{pid}/stat")
+    )
+    return {"ms_per_s": sum(process) * tick_s, "loop": sum(loop) * tick_s, "kernel": process[1] * tick_s}
 
 
 async def turn(socket: ClientConnection, name: str, codec: str) -> tuple[float, float]:
@@ -142,7 +147,8 @@ async def measure(server: ServerUnderTest, codec: str, given: argparse.Namespace
             if not listeners.is_alive():
                 raise RuntimeError("the listeners have ended")
             audio_s = FRAME_S * (after[1] - before[1])
-            found = {"audio_s": audio_s, "ms_per_s": 1000 * (after[0] - before[0]) / audio_s}
+            found = {"audio_s": audio_s}
+            found |= {name: 1000 * (after[0][name] - before[0][name]) / audio_s for name in before[0]}
         if given.turns:
             turns = (await take_turns(server.stream_url, codec, given.turns + 3))[3:]
             for name, times in zip(("first_packet_ms", "cancel_ms"), zip(*turns, strict=True), strict=True):
