@@ -21,8 +21,9 @@ from realtime_tts.session.messages import (
 )
 
 OBJECT_BYTES = 250  # of a message beyond what it carries, and of its place in a queue
+PACKET_BYTES = 50  # of a packet beyond its bytes: their object, rounded up, and its place among those that go with it
 ITEM_BYTES = 250  # of a word, a span, a resumed context in it
-RETAINED_BYTES = 150  # of keeping a message for a resume, or one of the packets in it, beyond its own
+RETAINED_BYTES = 150  # of keeping a message for a resume, beyond its own
 ID_BYTES = 150  # of an entry in a table beyond the id
 
 
@@ -32,7 +33,7 @@ def text_bytes(text: str | None) -> int:
 
 
 def packets_bytes(packets: Packets) -> int:
-    return OBJECT_BYTES * len(packets.payloads) + packets.num_bytes
+    return OBJECT_BYTES + PACKET_BYTES * len(packets.payloads) + packets.num_bytes
 
 
 def message_bytes(message: ServerMessage) -> int:
@@ -47,7 +48,7 @@ def message_bytes(message: ServerMessage) -> int:
 def kept_bytes(message: ServerMessage) -> int:
     """By how much at most more is held once the message has been sent; audio was held before it was."""
     if isinstance(message, AudioPackets):
-        return RETAINED_BYTES * len(message.packets)
+        return RETAINED_BYTES + OBJECT_BYTES  # it may be part of what waited as one
     return 2 * message_bytes(message) + RETAINED_BYTES
 
 

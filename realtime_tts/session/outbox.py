@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from realtime_tts.audio.packets import Packets
 from realtime_tts.session.alignment import WordAligner
-from realtime_tts.session.memory import OBJECT_BYTES, message_bytes, packets_bytes, text_bytes
+from realtime_tts.session.memory import OBJECT_BYTES, PACKET_BYTES, message_bytes, packets_bytes, text_bytes
 from realtime_tts.session.messages import (
     AudioPackets,
     ContextDone,
@@ -89,7 +89,7 @@ class Outflow:
         if packets.pts_samples != self._next_pts:
             raise ValueError(f"packets at {packets.pts_samples} samples, expected {self._next_pts}")
         self._queue.append(packets)
-        self._count(packets.num_samples, packets_bytes(packets))
+        self._count(packets)
         self._next_pts = packets.end_samples
 
     def add_flushed(self, flush_id: str | None) -> None:
@@ -112,7 +112,7 @@ class Outflow:
         """The listener lacks these, which were sent last; playback is taken back to before them."""
         self._ready.extendleft(reversed(messages))
         for message in messages:
-            self._count(_num_samples(message), message_bytes(message))
+            self._count_ready(message)
         first = next((m for m in self._ready if isinstance(m, AudioPackets)), None)
         if first is not None:
             self.clock.rewind(self._ms(first.packets.pts_samples), now)
@@ -179,17 +179,20 @@ class Outflow:
         return self.clock.reaches_at(self.clock.sent_ms + min(0.0, wanted_ms - max_lead_ms))
 
     def _pull_ready(self, now: float, max_lead_ms: float, max_bytes: float) -> ContextMessage | None:
-        message = self._ready.popleft()
+        message = self._ready[0]
+        num_leaving = 1
         if isinstance(message, AudioPackets):
             num_leaving = self._num_leaving((message.packets,), now, max_lead_ms, max_bytes)
+        if not num_leaving:
+            return None
+        self._ready.popleft()
+        self._count_ready(message, -1)
+        if isinstance(message, AudioPackets):
             if num_leaving < len(message.packets):
                 self._ready.appendleft(message.between(num_leaving))
-            if not num_leaving:
-                return None
-            message = message.between(0, num_leaving)
+                self._count_ready(self._ready[0])
+                message = message.between(0, num_leaving)
             self._send(message, now)
-        else:
-            self._count(0, -message_bytes(message))
         return message
 
     def _pull_packets(self, num_packets: int, now: float) -> AudioPackets:
@@ -197,9 +200,12 @@ class Outflow:
         while packets is None or len(packets) < num_packets:
             next_packets = self._queue.popleft()
             assert isinstance(next_packets, Packets), "packets leave before all else that waits"
+            self._count(next_packets, -1)
             num_wanted = num_packets - (0 if packets is None else len(packets))
             if num_wanted < len(next_packets):
-                self._queue.appendleft(next_packets.between(num_wanted))
+                rest = next_packets.between(num_wanted)
+                self._queue.appendleft(rest)
+                self._count(rest)
                 next_packets = next_packets.between(0, num_wanted)
             packets = next_packets if packets is None else packets + next_packets
         message = AudioPackets(self.context_id, self._next_sequence, self._number, packets)
@@ -240,7 +246,6 @@ class Outflow:
         return num_leaving
 
     def _send(self, message: AudioPackets, now: float) -> None:
-        self._count(-message.packets.num_samples, -message_bytes(message))
         self._restarted = self.clock.send(self._ms(message.packets.end_samples), now) or self._restarted
 
     def take_number(self) -> int:
@@ -252,9 +257,16 @@ class Outflow:
         self._ready.append(message)
         self.queued_bytes += message_bytes(message)
 
-    def _count(self, num_samples: int, num_bytes: int) -> None:
-        self.queued_ms += self._ms(num_samples)
-        self.queued_bytes += num_bytes
+    def _count(self, packets: Packets, sign: int = 1) -> None:
+        """Packets begin to wait, or -1: wait no longer."""
+        self.queued_ms += sign * self._ms(packets.num_samples)
+        self.queued_bytes += sign * packets_bytes(packets)
+
+    def _count_ready(self, message: ContextMessage, sign: int = 1) -> None:
+        if isinstance(message, AudioPackets):
+            self._count(message.packets, sign)
+        else:
+            self.queued_bytes += sign * message_bytes(message)
 
     def _ms(self, num_samples: int) -> float:
         return num_samples * 1000 / self._rate_hz
@@ -266,12 +278,8 @@ def _num_within(packets: Packets, num_packets: int, max_bytes: float) -> int:
     for place in range(num_packets):
         if num_bytes >= max_bytes:
             return place
-        num_bytes += OBJECT_BYTES + len(packets.payloads[place])
+        num_bytes += PACKET_BYTES + len(packets.payloads[place])
     return num_packets
-
-
-def _num_samples(message: ContextMessage) -> int:
-    return message.packets.num_samples if isinstance(message, AudioPackets) else 0
 
 
 def _mark_bytes(mark: _FlushMark) -> int:

@@ -45,8 +45,7 @@ class Missing:
 
 
 def _retained_bytes(message: ContextMessage) -> int:
-    num_messages = len(message.packets) if isinstance(message, AudioPackets) else 1
-    return num_messages * RETAINED_BYTES + message_bytes(message)
+    return RETAINED_BYTES + message_bytes(message)
 
 
 def _after(message: ContextMessage, sequence: int) -> ContextMessage | None:

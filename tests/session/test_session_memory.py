@@ -28,6 +28,7 @@ from realtime_tts.session.messages import (
     Resume,
     Text,
 )
+from realtime_tts.session.resume import ResumeBuffer
 from realtime_tts.session.session import SessionState
 from realtime_tts.session.settings import SpeechParams
 
@@ -175,6 +176,44 @@ def test_what_loud_audio_has_under_way_is_held_for_a_resume(make_driver: Callabl
     driver.session.resume(Resume("s1", {"c": sent[-151].sequence}), driver.now)
     again = [message for message in driver.drain() + driver.wait(5) if isinstance(message, AudioPackets)]
     assert again == sent[-150:]
+
+
+def test_thirty_seconds_of_opus_at_the_default_bit_rate_are_held_for_a_resume(
+    make_driver: Callable[..., Driver],
+) -> None:
+    driver = make_driver(idle_timeout_s=1e9)
+    driver.receive(Text("c", "One two three. "))
+    patches, packet_bytes, lead = 250, 32_000 // 8 // 50, 13  # in patches
+    for number in range(patches):
+        packets = Packets(tuple(bytes(packet_bytes) for _ in range(8)), 8 * 960 * number, 960)
+        driver.session.audio("c", packets, driver.now)
+        driver.session.segment_progress("c", 0, 160.0 * (number + 1), False, driver.now)
+        driver.drain()
+        if number >= lead:
+            driver.wait(0.16)
+    sent = driver.of(AudioPackets)
+    driver.session.connection_lost(driver.now)
+    last = sent[-1].sequence + len(sent[-1].packets) - 1
+    driver.session.resume(Resume("s1", {"c": last - 30 * 50}), driver.now)
+    again = [message for message in driver.drain() + driver.wait(60) if isinstance(message, AudioPackets)]
+    assert sum(len(message.packets) for message in again) >= 30 * 50
+
+
+@pytest.mark.parametrize("num_packets", [1, 2, 8, 16])
+@pytest.mark.parametrize("packet_bytes", [3, 80, 1920])
+def test_what_is_kept_of_packets_counts_as_what_it_takes(num_packets: int, packet_bytes: int) -> None:
+    buffer = ResumeBuffer(retain_s=1e9)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(200):
+            payloads = tuple([bytes([number]) * packet_bytes for _ in range(num_packets)])
+            packets = Packets(payloads, 100_000 + number * num_packets * 960, 960)
+            buffer.add(AudioPackets("c", 1_000 + number * num_packets, 1, packets), 1e3 + number)
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown <= buffer.num_bytes < 1.5 * grown  # what is asked for; the allocator rounds it up
 
 
 def test_a_session_may_have_all_of_its_text(make_driver: Callable[..., Driver]) -> None:

@@ -8,6 +8,7 @@ import pytest
 from session_driver import Driver, numbered_packets
 
 from realtime_tts.audio.packets import Packets
+from realtime_tts.session.memory import OBJECT_BYTES, PACKET_BYTES, RETAINED_BYTES
 from realtime_tts.session.messages import (
     AudioPackets,
     Cancel,
@@ -138,12 +139,12 @@ def test_an_acknowledgement_and_a_shortage_drop_packets_not_patches() -> None:
     for patch in range(3):
         packets = Packets((bytes(100),) * 8, 960 * 8 * patch, 960)
         buffer.add(AudioPackets("c", 1 + 8 * patch, 1, packets), 0.0)
-    full = buffer.num_bytes
-    assert full == 24 * (100 + 250 + 150)
+    message, packet = OBJECT_BYTES + RETAINED_BYTES, PACKET_BYTES + 100
+    assert buffer.num_bytes == 3 * message + 24 * packet
     buffer.acknowledge("c", 960 * 11.5)
-    assert buffer.num_bytes == 13 * 500
-    buffer.shrink(11 * 500 - 1)
-    assert buffer.num_bytes == 10 * 500
+    assert buffer.num_bytes == 2 * message + 13 * packet
+    buffer.shrink(2 * message + 11 * packet - 1)
+    assert buffer.num_bytes == 2 * message + 10 * packet
     missing = buffer.take_missing("c", 16, 25)
     assert not missing.has_gap
     assert runs(missing.messages) == [(17, 8)]

@@ -9,6 +9,7 @@ from session_driver import Driver
 
 from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import EngineLost, SessionNotFound
+from realtime_tts.session.memory import PACKET_BYTES
 from realtime_tts.session.messages import (
     AudioPackets,
     Cancel,
@@ -278,7 +279,7 @@ def test_a_context_cancelled_before_it_was_announced_survives_the_loss(driver: D
 
 
 def test_a_gap_fails_an_open_context(make_driver: Callable[..., Driver]) -> None:
-    driver = make_driver(max_session_bytes=24_000)
+    driver = make_driver(max_session_bytes=11_500)
     speaking(driver)
     driver.session.connection_lost(driver.now)
     found, again = resume(driver, c=10)
@@ -290,7 +291,7 @@ def test_a_gap_fails_an_open_context(make_driver: Callable[..., Driver]) -> None
 
 
 def test_a_gap_in_a_finished_context_leaves_its_terminal_message(make_driver: Callable[..., Driver]) -> None:
-    driver = make_driver(max_session_bytes=24_000)
+    driver = make_driver(max_session_bytes=11_500)
     speaking(driver)
     driver.receive(End("c"))
     driver.finish("c")
@@ -301,7 +302,7 @@ def test_a_gap_in_a_finished_context_leaves_its_terminal_message(make_driver: Ca
 
 
 def test_a_gap_in_a_cancelled_context_does_not_matter(make_driver: Callable[..., Driver]) -> None:
-    driver = make_driver(max_session_bytes=24_000)
+    driver = make_driver(max_session_bytes=11_500)
     speaking(driver)
     driver.receive(Cancel("c"))
     driver.session.connection_lost(driver.now)
@@ -336,7 +337,7 @@ def test_what_was_heard_need_not_be_kept(driver: Driver) -> None:
     speaking(driver)
     before = driver.session.held_bytes
     driver.receive(Playback("c", 510))
-    assert driver.session.held_bytes < before - 25 * 400
+    assert driver.session.held_bytes < before - 25 * PACKET_BYTES
     driver.session.connection_lost(driver.now)
     _, again = resume(driver, c=26)
     assert [m.sequence for m in again] == list(range(27, 53))
