@@ -9,7 +9,6 @@ not: 6.5 ms of near silence are only a little latency.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -18,14 +17,10 @@ import numpy as np
 from av.audio.codeccontext import AudioCodecContext
 from av.codec import CodecContext
 
-from realtime_tts.audio.av_threads import one_processor
 from realtime_tts.audio.codecs import OPUS_COMPLEXITY, AudioFormat
 from realtime_tts.audio.dtx import SilenceGate
 
 DECODER_RATE_HZ = 48_000
-_FRAMES_AT_ONCE = (
-    8  # a patch of the model in frames of 20 ms; libav keeps buffers of the largest piece that it has seen
-)
 EXPECTED_LOSS_PERCENT = 10  # how much a FEC encoder protects itself against
 _OPUS_HEAD_PRE_SKIP = slice(10, 12)
 
@@ -43,11 +38,14 @@ class OpusEncoder:
         if audio_format.codec != "opus":
             raise ValueError(f"not an Opus format: {audio_format.codec}")
         self._format = audio_format
-        self._time_base = Fraction(1, audio_format.sample_rate)
         self._pts_samples = 0
         self._gate = SilenceGate(audio_format.frame_ms) if audio_format.dtx else None
-        self._has_encoded = False
         self._context = _open_encoder(audio_format, complexity)
+        # One frame for all: libopus has read it when its packet is there.
+        self._frame = av.AudioFrame(format="s16", layout="mono", samples=audio_format.frame_samples)
+        self._frame.sample_rate = audio_format.sample_rate
+        self._frame.time_base = Fraction(1, audio_format.sample_rate)
+        self._samples = self._frame.planes[0]
         pre_skip = int.from_bytes((self._context.extradata or b"")[_OPUS_HEAD_PRE_SKIP], "little")
         self._delay_samples = pre_skip * audio_format.sample_rate // DECODER_RATE_HZ
 
@@ -61,24 +59,19 @@ class OpusEncoder:
         num_bytes = 2 * self._format.frame_samples
         if any(len(frame) != num_bytes for frame in frames):
             raise ValueError(f"a frame has {num_bytes} bytes")
-        starts = range(0, len(frames), _FRAMES_AT_ONCE)
-        return [packet for start in starts for packet in self._encode(frames[start : start + _FRAMES_AT_ONCE])]
-
-    def _encode(self, frames: Sequence[bytes]) -> list[bytes]:
-        """libav cuts what it is given into frames of the encoder's length, which costs less than one call for each."""
-        num_samples = self._format.frame_samples * len(frames)
-        stretch = av.AudioFrame(format="s16", layout="mono", samples=num_samples)
-        stretch.planes[0].update(b"".join(frames))
-        stretch.sample_rate = self._format.sample_rate
-        stretch.time_base = self._time_base
-        stretch.pts = self._pts_samples
-        self._pts_samples += num_samples
-        with contextlib.nullcontext() if self._has_encoded else one_processor():
-            packets = [bytes(packet) for packet in self._context.encode(stretch)]
-        self._has_encoded = True
-        if len(packets) != len(frames):
-            raise AssertionError(f"libopus made {len(packets)} packets of {len(frames)} frames")
+        packets = [self._encode(frame) for frame in frames]
         return list(map(self._gate.filter, frames, packets)) if self._gate else packets
+
+    def _encode(self, frame: bytes) -> bytes:
+        """One frame → its packet, by what lies under `encode` of PyAV: that one cuts what it is given into frames, with
+        a filter graph for each encoder, and ours are cut already."""
+        self._samples.update(frame)
+        self._frame.pts = self._pts_samples
+        self._pts_samples += self._format.frame_samples
+        packets = [bytes(packet) for packet in self._context._send_frame_and_recv(self._frame)]  # type: ignore[attr-defined]
+        if len(packets) != 1:
+            raise AssertionError(f"libopus made {len(packets)} packets of a frame")
+        return packets[0]
 
 
 def _open_encoder(audio_format: AudioFormat, complexity: int) -> AudioCodecContext:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import av
 import numpy as np
 import pytest
 
-from realtime_tts.audio.codecs import FRAMES_MS, OPUS_RATES_HZ, AudioFormat
+from realtime_tts.audio.codecs import FRAMES_MS, OPUS_COMPLEXITY, OPUS_RATES_HZ, AudioFormat
 from realtime_tts.audio.dtx import header_only
-from realtime_tts.audio.opus import OpusDecoder, OpusEncoder
+from realtime_tts.audio.opus import OpusDecoder, OpusEncoder, _open_encoder
 from realtime_tts.audio.pipeline import AudioPipeline
 from tests.support.single_packets import single_packets
 
@@ -50,6 +51,27 @@ def test_the_decoded_signal_lags_by_exactly_the_declared_delay(frame_ms: int) ->
     lags = range(700)
     scores = [float(np.dot(decoded[lag : lag + len(original)], original[: len(decoded) - lag])) for lag in lags]
     assert lags[int(np.argmax(scores))] == pipeline.delay_samples == 312
+
+
+@pytest.mark.parametrize(("rate", "frame_ms"), [(48_000, 20), (16_000, 10), (24_000, 60)])
+def test_packets_are_those_that_pyav_makes_by_its_own_way(rate: int, frame_ms: int) -> None:
+    """`OpusEncoder` goes below PyAV's `encode`; whatever that is in another version, packets are the same, each at once
+    and of its own frame."""
+    fmt = AudioFormat(sample_rate=rate, frame_ms=frame_ms)
+    pcm, num_bytes = s16(voice(rate, 1.2)), 2 * fmt.frame_samples
+    frames = [pcm[start : start + num_bytes] for start in range(0, len(pcm) - num_bytes + 1, num_bytes)]
+    reference, expected = _open_encoder(fmt, OPUS_COMPLEXITY), []
+    for number, frame in enumerate(frames):
+        samples = av.AudioFrame(format="s16", layout="mono", samples=fmt.frame_samples)
+        samples.planes[0].update(frame)
+        samples.sample_rate, samples.pts = rate, number * fmt.frame_samples
+        expected += [bytes(packet) for packet in reference.encode(samples)]
+    made, others = OpusEncoder(fmt), OpusEncoder(fmt)
+    packets = []
+    for frame in frames:
+        packets += made.encode([frame])
+        others.encode([bytes(num_bytes)])
+    assert packets == expected
 
 
 def test_a_transparent_bitrate_has_a_high_signal_to_noise_ratio() -> None:
