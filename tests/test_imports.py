@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
         "workers.policy",
         "workers.reception",
         "workers.socket_directory",
+        "workers.threads",
         "workers.watch",
     },
     "dialects": {"session", "audio"},

@@ -44,6 +44,7 @@ from realtime_tts.workers.heap import GIVE_BACK_EVERY_S, HeapKeeper, resident_by
 from realtime_tts.workers.location import local_directory
 from realtime_tts.workers.reception import Reception
 from realtime_tts.workers.socket_directory import clients_path
+from realtime_tts.workers.threads import switch_quickly
 from realtime_tts.workers.watch import watch
 
 logger = logging.getLogger("realtime_tts.engine.worker")
@@ -331,6 +332,7 @@ def main() -> None:
     arguments = vars(parser.parse_args())
     socket_path, log_level = arguments.pop("socket"), arguments.pop("log_level")
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    switch_quickly()
     status = asyncio.run(serve(EngineOptions(**arguments), socket_path))
     sys.stdout.flush()
     os._exit(status)  # a thread that hangs in the device driver must not keep the process

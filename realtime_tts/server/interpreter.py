@@ -13,7 +13,6 @@ from realtime_tts.workers.heap import give_back, resident_bytes
 
 _M_ARENA_MAX = -8  # of glibc's malloc.h
 _MAX_ARENAS = 2
-_SWITCH_INTERVAL_S = 0.0005
 _TRIM_EVERY_S, _TRIM_EVERY_AT_MOST_S = 10.0, 80.0  # the longer, the more often there was nothing to be had
 _WORTH_BYTES = 8 * 1024 * 1024
 
@@ -49,14 +48,6 @@ def _trim() -> None:
     """Takes 10 to 30 ms, in which other threads may have to wait for memory: nothing to do often."""
     gc.collect()  # sessions that are over may hold each other
     give_back()
-
-
-def switch_quickly() -> None:
-    """Have threads hand the interpreter over after half a millisecond, not after five.
-
-    The loop gives it away with every write to a socket, and would wait so long for each thread that encodes.
-    """
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
 
 
 def settle_heap() -> None:

@@ -18,9 +18,10 @@ from realtime_tts.errors import ConfigError, InternalError
 from realtime_tts.server.acceptor import Acceptor, Door, Doorman, max_connections
 from realtime_tts.server.app import create_app, create_metrics_app, metrics_on_main_port
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.interpreter import limit_arenas, switch_quickly
+from realtime_tts.server.interpreter import limit_arenas
 from realtime_tts.server.socket_protocol import protocol_classes
 from realtime_tts.workers.client import EngineClient
+from realtime_tts.workers.threads import switch_quickly
 from realtime_tts.workers.watch import watch
 
 _CLOSE_CONNECTIONS_S = 3
