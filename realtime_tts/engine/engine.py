@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import logging
 import queue
@@ -44,6 +45,8 @@ from realtime_tts.workers import frames
 logger = logging.getLogger(__name__)
 
 _OOM_LIMIT, _OOM_WINDOW_S = 3, 60.0
+_NAP_S = 0.001  # between two looks at whether a step is over
+_LEAD_RATE = 0.05  # with which a lead is given up that was not needed
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ class Engine:
         self.num_steps = 0
         self.busy_s = 0.0  # of all steps together
         self.extension_s = 0.0  # of that, what went into reading texts anew
+        self.gap_s = 0.0  # between steps, while streams waited: the device had nothing to do
         # As in `Done`, of all requests.
         self.num_ends_cut = self.num_ends_continued = self.num_babbles = self.num_skips = self.num_repeats = 0
         self.is_draining = False
@@ -106,6 +110,8 @@ class Engine:
         self._inbox: queue.SimpleQueue[frames.Message | Adapter] = queue.SimpleQueue()
         self._utterances: dict[str, Utterance] = {}
         self._flight: _Flight | None = None  # a step that was launched before the one in front of it was accounted for
+        self._over_s: float | None = None  # when the last step was, if streams have waited for the next one since then
+        self._lead_s = 0.0  # how long it takes to lay out and launch a step
         self._step_times_s: collections.deque[float] = collections.deque(maxlen=256)
         self._out_of_memory_s: collections.deque[float] = collections.deque(maxlen=_OOM_LIMIT)
 
@@ -130,29 +136,68 @@ class Engine:
         if flight is None:
             plan = self.scheduler.schedule(self._clock())
             if not plan:
+                self._over_s = None
                 return False
             flight = self._launch(plan, self._prepared(plan))
-        if flight is None:
-            return True
-        # While the device works: the step behind this one, as far as it can be known.
-        following = self.scheduler.following(flight.plan, self._clock()) if self.runner.works_alone else StepPlan()
-        layout = self._prepared(following) if following else None
+        if flight is not None:
+            self._complete(flight)
+        return True
+
+    def _complete(self, flight: _Flight) -> None:
+        """Wait for a step and account for it; the one behind it is launched before that, if it can be known."""
+        following, layout = StepPlan(), None
+        over_s = None
+        if self.runner.works_alone:
+            if self.scheduler.others_fill_a_step(flight.plan):
+                over_s = self._launch_behind(flight)
+            elif following := self.scheduler.following(flight.plan, self._clock()):
+                layout = self._prepared(following)
         try:
             result = self.runner.result(flight.layout, flight.sent)
         except EngineOutOfMemory as error:
             self._fail_step(flight.plan, error)
-            return True
+            return
         now = self._clock()
+        over_s = now if over_s is None else over_s
+        elapsed_s = over_s - self._began_s(flight)
+        if self._over_s is not None:
+            self.gap_s += max(0.0, flight.started_s - self._over_s) if result.gap_s is None else result.gap_s
+        self._over_s = over_s
         if layout is not None and self._take_messages():
-            following = self.scheduler.following(flight.plan, now, is_computed=True)
+            following = self.scheduler.following(flight.plan, now)
             layout = self._prepared(following) if following else None
         if layout is not None:
             self._flight = self._launch(following, layout)
-        self._count_step(flight.plan, now - flight.started_s)
+        self._count_step(flight.plan, elapsed_s)
         flags = self._send_audio(result, flight.utterances)
-        for finished in self.scheduler.finish_step(flight.plan, flags, now, now - flight.started_s):
+        for finished in self.scheduler.finish_step(flight.plan, flags, now, elapsed_s):
             self._end(finished)
-        return True
+
+    def _launch_behind(self, flight: _Flight) -> float | None:
+        """Give the device a step over others while it computes one, so that it never stands still: as late as that can
+        be done, since who comes after it waits for two steps.
+
+        Returns None; or, if the first was over before the second was launched, when that was at the earliest: to take
+        it for longer would have the next one launched late, too.
+        """
+        plan, cost, inbox = flight.plan, self.scheduler.cost, self._inbox
+        size = len(plan.request_ids), plan.num_prefill_positions
+        began_s = self._began_s(flight)
+        due_s = began_s + cost.hasty_s(*size) - self._lead_s
+        while (left_s := due_s - self._clock()) > 0 and not flight.sent.is_here:
+            with contextlib.suppress(queue.Empty):
+                self._take(inbox.get(timeout=min(left_s, _NAP_S)))
+        now = self._clock()
+        ahead = self.scheduler.over_others(plan, now, max(0.0, began_s + cost.step_s(*size) - now))
+        if ahead:
+            self._flight = self._launch(ahead, self._prepared(ahead))
+            took_s = self._clock() - now
+            self._lead_s = max(took_s, self._lead_s + _LEAD_RATE * (took_s - self._lead_s))
+        return now if flight.sent.is_here else None
+
+    def _began_s(self, flight: _Flight) -> float:
+        """When the device began with it, which had perhaps another step to do first."""
+        return flight.started_s if self._over_s is None else max(flight.started_s, self._over_s)
 
     def _prepared(self, plan: StepPlan) -> StepLayout:
         return self.runner.prepare(plan, self._utterances)
@@ -466,6 +511,7 @@ class Engine:
             awaiting_text=num_awaiting,
             step_ms=1000 * sum(times_s) / len(times_s) if times_s else 0.0,
             busy_ms=1000 * self.busy_s,
+            gap_ms=1000 * self.gap_s,
             fixed_ms=1000 * fixed_s,
             stream_ms=1000 * stream_s,
             position_ms=1000 * position_s,

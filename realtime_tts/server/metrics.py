@@ -38,6 +38,7 @@ _ENGINE_GAUGES = (
     "cached_blocks",
     "free_slots",
     "busy_ms",
+    "gap_ms",
     "rss_bytes",
     "kept_bytes",
 )

@@ -302,6 +302,7 @@ class Stats(Message):
     awaiting_text: int = 0  # neither running nor parked: their text is not there yet
     step_ms: float = 0.0  # the mean of the latest steps
     busy_ms: float = 0.0  # all steps together
+    gap_ms: float = 0.0  # all times together in which the device waited for the next step, and streams for the device
     extensions: int = 0  # as in `Done`, of all requests ever
     extended_positions: int = 0
     extension_ms: float = 0.0  # of `busy_ms`, as estimated by positions

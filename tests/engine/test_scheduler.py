@@ -628,12 +628,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert len(roster._resumes) <= 2 * len(alive) + roster.spare_times + 1
 
     @precondition(lambda self: self.plan is not None and self.next is None)
-    @rule(is_computed=st.booleans())
-    def look_ahead(self, is_computed: bool) -> None:
+    @rule(left=st.floats(0, 0.3))
+    def look_ahead(self, left: float) -> None:
         assert self.plan is not None
-        following = self.scheduler.following(self.plan, self.now, is_computed=is_computed)
-        if not following or set(following.request_ids) & set(self.plan.request_ids):
+        if not self.scheduler.others_fill_a_step(self.plan):
             return  # one in which all go on is a test of its own
+        following = self.scheduler.over_others(self.plan, self.now, left)
+        assert not set(following.request_ids) & set(self.plan.request_ids)
         assert len(following.request_ids) <= 2
         for item in (*following.prefill, *following.decode):
             self.write(item, self.scheduler._requests[item.request_id])

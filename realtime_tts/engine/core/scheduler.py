@@ -161,16 +161,25 @@ class Scheduler:
         """The next step; empty if nobody has anything to do yet."""
         return self._fill_step(now)
 
-    def following(self, plan: StepPlan, now: float, *, is_computed: bool = False) -> StepPlan:
-        """The step behind one that is being computed, or was and is not accounted for yet: one over others, if they
-        are enough to fill it; else one in which everybody goes on, if nobody else has a part in it.
+    def others_fill_a_step(self, plan: StepPlan) -> bool:
+        """Whether those that run and are not in a step that is being computed are enough for a full one."""
+        return len(self._roster.running) - len(plan.request_ids) >= self.config.full_streams
+
+    def over_others(self, plan: StepPlan, now: float, left_s: float) -> StepPlan:
+        """The step behind one that is being computed, in which nobody has a part who is in that one: what comes of it
+        changes nothing.
+
+        left_s: how long until it is over.
+        """
+        return self._fill_step(now, left_s, frozenset(plan.request_ids))
+
+    def following(self, plan: StepPlan, now: float) -> StepPlan:
+        """The step behind one that is being computed, or was and is not accounted for yet, in which everybody goes on,
+        if nobody else has a part in it.
 
         Empty where `schedule` may find more to do: somebody waits to be taken in, or a lead is beyond its marks by more
         than a patch. Who turns out to have ended is in it in vain.
         """
-        if len(self._roster.running) - len(plan.request_ids) >= self.config.full_streams:
-            left_s = 0.0 if is_computed else self.cost.step_s(len(plan.request_ids), plan.num_prefill_positions)
-            return self._fill_step(now, left_s, frozenset(plan.request_ids))
         if plan.prefill or len(plan.decode) + self.num_parked < len(self._active):
             return StepPlan()
         patch_s = self.config.patch_s

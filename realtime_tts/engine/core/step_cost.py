@@ -11,6 +11,7 @@ _RATE = 0.1  # of each error that is corrected
 _MAX_ERROR = 1.0  # times the estimate; a page fault or a collection must not teach more than that
 _STRAY_RATE = 1 / 32
 _CAUTION = 4.0  # mean errors that are allowed for, as by the timers of TCP
+_HASTE = 2.0  # mean errors by which a step may be shorter
 
 
 class StepCost:
@@ -45,6 +46,10 @@ class StepCost:
     def cautious_s(self, num_streams: int, num_positions: int) -> float:
         """What a step will hardly take longer than."""
         return self.step_s(num_streams, num_positions) * self.caution
+
+    def hasty_s(self, num_streams: int, num_positions: int) -> float:
+        """What a step will hardly take less than."""
+        return self.step_s(num_streams, num_positions) * max(0.0, 1 - _HASTE * self._stray)
 
     def affordable_streams(self, time_s: float) -> int:
         """How many streams a step without prefill can advance within `time_s`."""

@@ -45,7 +45,7 @@ class StepOutputs:
         total = sum(int(np.prod(shape)) for shape in shapes.values())
         self._device = torch.zeros(total, device=device)
         is_cpu = device.type == "cpu"
-        # Two in turn: the next step may be given to the device before this one's results are read.
+        # Two in turn: the next step is given to the device before this one's results are read.
         self._hosts = [torch.zeros(total, pin_memory=not is_cpu) for _ in range(2)]
         self._sent = [SentOutputs({}, None if is_cpu else torch.cuda.Event()) for _ in self._hosts]  # type: ignore[no-untyped-call]
         start = 0
@@ -61,7 +61,8 @@ class StepOutputs:
             start += size
 
     def send(self, num_streams: int, *, with_pcm: bool) -> SentOutputs:
-        """Begin to copy everything of a step with so many streams. Valid until the step after the next is sent."""
+        """Begin to copy everything of a step with so many streams. Valid until the step after the next is sent: a step
+        may be given to the device while the one before it is computed, once the one before that was read."""
         self._hosts.append(host := self._hosts.pop(0))
         self._sent.append(sent := self._sent.pop(0))
         used = self._head + num_streams * self._row
@@ -75,12 +76,34 @@ class StepOutputs:
         return sent
 
 
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StepMarks:
+    """When the device began with a step, and had done all of it."""
+
+    begun: torch.cuda.Event = dataclasses.field(default_factory=_event)
+    ended: torch.cuda.Event = dataclasses.field(default_factory=_event)
+
+    def gap_s(self, following: StepMarks) -> float:
+        """How long it had nothing to do until it began with the one behind, which it has."""
+        return float(self.ended.elapsed_time(following.begun)) / 1000
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class SentOutputs:
     """One step's results by field, once they have been waited for."""
 
     host: dict[str, Array]
     copied: torch.cuda.Event | None  # None: a copy is over when it was made
+    marks: StepMarks | None = None  # None: nobody measures it
+
+    @property
+    def is_here(self) -> bool:
+        """Whether nobody has to wait for them."""
+        return self.copied is None or bool(self.copied.query())  # type: ignore[no-untyped-call]
 
     def wait(self) -> None:
         if self.copied is not None:

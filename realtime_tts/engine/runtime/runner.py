@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from realtime_tts.engine.core.request import StepFlags, StepPlan
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.runtime.inputs import StepInputs
 from realtime_tts.engine.runtime.layout import LayoutRules, StepLayout, lay_out
-from realtime_tts.engine.runtime.outputs import SentOutputs, StepOutputs
+from realtime_tts.engine.runtime.outputs import SentOutputs, StepMarks, StepOutputs
 from realtime_tts.engine.runtime.stages import BASE, FLOW, LOC_ENC, RESIDUAL, REST, VAE, NoClock, StageClock
 from realtime_tts.engine.runtime.state import DeviceState
 from realtime_tts.engine.runtime.step import StepPrograms, primed_sizes, stream_sizes
@@ -45,7 +46,8 @@ class StepResult:
     what the step after the next will write over.
 
     pcm: [patch_samples] int16, or float32 in −1…1 for whom wants that. power: its mean square. patches: [patch_size,
-    latent_dim], what continuity is made from. text: what the text head read; empty without one.
+    latent_dim], what continuity is made from. text: what the text head read; empty without one. gap_s: how long the
+    device had nothing to do, between the step before it and this one; None: nobody can tell.
     """
 
     flags: dict[str, StepFlags]
@@ -53,6 +55,7 @@ class StepResult:
     power: dict[str, float]
     patches: dict[str, Array]
     text: dict[str, TextReading]
+    gap_s: float | None = None
 
 
 class ModelRunner:
@@ -92,6 +95,9 @@ class ModelRunner:
         # Beside the rest of a step; a clock that measures its parts wants them one after the other.
         is_beside = self.device.type == "cuda" and stages is None
         self._beside = torch.cuda.Stream(self.device) if is_beside else None  # type: ignore[no-untyped-call]
+        # One step is computed, one waits for the device, one was the last that was over.
+        self._marks = collections.deque(StepMarks() for _ in range(3 if self.device.type == "cuda" else 0))
+        self._last_marks: StepMarks | None = None
         num_slots, max_blocks = limits.max_streams, -(-limits.max_request_positions // limits.block_size)
         self.state = DeviceState(
             model, limits.num_blocks, limits.block_size, num_slots, max_blocks, self.device, model.dtype
@@ -101,7 +107,7 @@ class ModelRunner:
         num_rows, num_streams = limits.max_prefill_positions + self._step_streams, 2 * self._step_streams
         num_patches = num_rows + self._step_streams * (1 + config.num_context_patches)
         patch_shape = (config.patch_size, config.latent_dim)
-        self.inputs = StepInputs(num_rows, num_streams, num_patches, patch_shape, num_slots, self.device)
+        self.inputs = StepInputs(num_rows, num_streams, num_patches, patch_shape, num_slots, self.device, max_blocks)
         self.outputs = StepOutputs(num_rows, num_streams, patch_shape, config.patch_samples, self.device)
         parts = (model, self.state, self.inputs, self.outputs, self.backend, text_head, usual_steps, guided_times)
         self.programs = self._adapted_programs = StepPrograms(*parts)
@@ -143,19 +149,29 @@ class ModelRunner:
 
     @torch.inference_mode()
     def launch(self, layout: StepLayout) -> SentOutputs:
-        """Advance everybody in a step. On CUDA this returns while the device works.
+        """Advance everybody in a step. On CUDA this returns while the device works, and nothing in it waits for the
+        device: it may have one step more to do already, whose results are not known.
 
         Raises:
             EngineOutOfMemory: nothing of the step counts; the requests in it must end.
         """
         with self._typed_errors(), self._on_device():
-            return self._step(layout)
+            if not self._marks:
+                return self._step(layout)
+            marks = self._marks[0]
+            self._marks.rotate()
+            marks.begun.record()
+            sent = self._step(layout)
+            marks.ended.record()
+            return dataclasses.replace(sent, marks=marks)
 
     def result(self, layout: StepLayout, sent: SentOutputs) -> StepResult:
         """Wait for a step that was launched. Raises as `launch`."""
         with self._typed_errors():
             sent.wait()
-        return self._unpack(layout, sent.host)
+        before, self._last_marks = self._last_marks, sent.marks
+        gap_s = before.gap_s(sent.marks) if before is not None and sent.marks is not None else None
+        return self._unpack(layout, sent.host, gap_s)
 
     def _on_device(self) -> contextlib.AbstractContextManager[Any]:
         """Kernels that are not torch's run on the thread's device, whatever their tensors are on."""
@@ -168,6 +184,7 @@ class ModelRunner:
         except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError, the CPU's has no class
             if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and "can't allocate" not in str(error):
                 raise
+            self._last_marks = None
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
             raise EngineOutOfMemory("the device had no memory for a step") from error
@@ -183,8 +200,7 @@ class ModelRunner:
         for slot, _ in layout.tables:
             self._ahead.pop(slot, None)
         self.inputs.put(**layout.values)
-        self.inputs.send(layout.patches)
-        self.state.set_blocks(layout.tables)
+        self.state.set_blocks(*self.inputs.send(layout.patches, self.state.news_of(layout.tables)))
         self._start_streams(layout)
         if layout.num_rows:
             programs.lens = host_lens(layout.query_lens, layout.context_lens)
@@ -203,6 +219,8 @@ class ModelRunner:
                     programs.solve(steps, first, count)
         sent = self._finish(layout, programs)
         stages.end()
+        if self._beside is not None:  # the next step may be given to the device before this one is over
+            torch.cuda.current_stream(self.device).wait_stream(self._beside)
         return sent
 
     def _finish(self, layout: StepLayout, programs: StepPrograms) -> SentOutputs:
@@ -250,7 +268,7 @@ class ModelRunner:
                     self.programs.prime_decoder(context.view(shape), own_slots)
         self.stages.mark(LOC_ENC)
 
-    def _unpack(self, layout: StepLayout, host: dict[str, Array]) -> StepResult:
+    def _unpack(self, layout: StepLayout, host: dict[str, Array], gap_s: float | None = None) -> StepResult:
         rows = layout.speech
         finite_rows = host["finite_rows"].tolist()
         flags = {name: StepFlags(finite=bool(finite_rows[row])) for name, row in layout.last_rows.items()}
@@ -269,6 +287,7 @@ class ModelRunner:
             {name: power[row] for name, row in zip(layout.speaking, rows, strict=True)},
             {name: host["patches"][row] for name, row in zip(layout.speaking, rows, strict=True)},
             text,
+            gap_s,
         )
 
     @torch.inference_mode()

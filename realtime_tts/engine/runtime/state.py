@@ -44,15 +44,17 @@ class DeviceState:
         self.vae = model.vae.new_state(num_slots + 1, device)
         self._tables: dict[int, tuple[int, ...]] = {}  # what the device holds, by slot
 
-    def set_blocks(self, tables: Sequence[tuple[int, tuple[int, ...]]]) -> None:
-        """Tell the device each slot's blocks; those that it knows cost nothing."""
+    def news_of(self, tables: Sequence[tuple[int, tuple[int, ...]]]) -> list[tuple[int, list[int]]]:
+        """Of these slots and their blocks those that the device does not know, as rows of `block_tables`."""
         new = {slot: blocks for slot, blocks in tables if self._tables.get(slot) != blocks}
-        if new:
-            self._tables |= new
-            width = self.block_tables.shape[1]
-            rows = torch.tensor([[*blocks, *[blocks[0]] * (width - len(blocks))] for blocks in new.values()])
-            device = self.block_tables.device
-            self.block_tables.index_copy_(0, torch.tensor(list(new), device=device), rows.to(device))
+        self._tables |= new
+        width = self.block_tables.shape[1]
+        return [(slot, [*blocks, *[blocks[0]] * (width - len(blocks))]) for slot, blocks in new.items()]
+
+    def set_blocks(self, slots: Tensor, rows: Tensor) -> None:
+        """Take over slots' blocks: slots [n], rows [n, max_blocks] int64."""
+        if len(slots):
+            self.block_tables.index_copy_(0, slots, rows)
 
     def slot_mapping(self, positions: Tensor, slots: Tensor) -> Tensor:
         """positions, slots [T] → where in the KV pool each position lies, [T]."""
