@@ -37,7 +37,7 @@ from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.layout import StepLayout
 from realtime_tts.engine.runtime.outputs import SentOutputs, StepOutputs
 from realtime_tts.engine.runtime.program import Program
-from realtime_tts.engine.runtime.runner import StepResult
+from realtime_tts.engine.runtime.runner import ModelRunner, StepResult
 from realtime_tts.engine.setup import EngineOptions, ready_message
 from realtime_tts.workers import frames
 from realtime_tts.workers.reception import Reception, _Client
@@ -109,12 +109,7 @@ class Device:
         runner = engine.runner
         self._unpack: Callable[[StepLayout, dict[str, Any]], StepResult] = runner._unpack
         self._step = runner._step
-        runner.advances = runner.works_alone = True
-        for program in vars(runner.programs).values():
-            if isinstance(program, Program):
-                program._body = lambda size: None
-        _leave_nothing_to_copy(runner.outputs)
-        runner.model.vae.decode_stream = lambda frames, state, slots: None  # type: ignore[method-assign, assignment]
+        leave_nothing_to_compute(runner)
         runner.launch, runner.result = self.launch, self.result  # type: ignore[method-assign]
         engine._clock = lambda: self.now_s
 
@@ -128,6 +123,16 @@ class Device:
     def result(self, layout: StepLayout, sent: SentOutputs) -> StepResult:
         self.now_s = max(self.now_s, self._done_s.pop(id(layout)))
         return self._unpack(layout, sent.host)
+
+
+def leave_nothing_to_compute(runner: ModelRunner) -> None:
+    """The host's side is as on a device that works by itself; of every step the numbers are sound and nobody stops."""
+    runner.advances = runner.works_alone = True
+    for program in vars(runner.programs).values():
+        if isinstance(program, Program):
+            program._body = lambda size: None
+    _leave_nothing_to_copy(runner.outputs)
+    runner.model.vae.decode_stream = lambda frames, state, slots: None  # type: ignore[method-assign, assignment]
 
 
 def _leave_nothing_to_copy(outputs: StepOutputs) -> None:
@@ -226,9 +231,11 @@ def measure(subject: Subject, arguments: argparse.Namespace) -> dict[str, list[f
         (engine, "_take_messages", "messages"),
         (scheduler, "schedule", "schedule"),
         (scheduler, "following", "look ahead"),
+        (scheduler, "over_others", "look ahead"),
         (runner, "prepare", "lay out"),
         (runner.inputs, "put", "pack"),
         (runner.inputs, "send", "pack"),
+        (runner.state, "news_of", "pack"),
         (runner.state, "set_blocks", "pack"),
         (runner, "launch", "launch"),
         (runner, "result", "unpack"),
