@@ -81,8 +81,10 @@ def server_table(result: Row) -> str:
     lines = [f"One caller, first packet p50 / p95 / p99 ms: {firsts}", "", capacity_table(result)]
     held = [trial for trial in result["trials"] if trial["held"] and trial["offered"] == result["streams"]]
     if held:
-        shares = {name.replace("_", " "): share for name, share in held[-1]["usage"].items() if share is not None}
-        lines.append("Busy then: " + ", ".join(f"{name} {percent(share)}" for name, share in shares.items()))
+        shares = {name: share for name, share in held[-1]["usage"].items() if isinstance(share, float)}
+        lines.append(
+            "Busy then: " + ", ".join(f"{name.replace('_', ' ')} {percent(part)}" for name, part in shares.items())
+        )
     if result["limit"]:
         lines.append(f"The limit above that: {result['limit']}.")
     return "\n".join(lines)
