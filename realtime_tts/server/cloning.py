@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from realtime_tts.audio.decode import DecodeLimits, Recording, decode_recording
 from realtime_tts.audio.recording_report import check, report_on
 from realtime_tts.dialects.voice_wish import VoiceWish
-from realtime_tts.errors import AudioDecodeError, InvalidRequest, TooManyVoices
+from realtime_tts.errors import AudioDecodeError, InvalidRequest
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.logs import log_event
@@ -49,7 +49,7 @@ async def make_voice(gateway: Gateway, caller: Caller, wish: VoiceWish) -> MadeV
     gateway.check_ready()
     labels = _labels(wish)
     async with gateway.voice_making.turn(caller.tenant):
-        _check_room(gateway, caller, is_kept=labels is not None)
+        gateway.voices.check_room(caller.tenant, _limit(gateway), wish.ttl_s is not None)
         if wish.has_recordings:
             made = await _clone(gateway, caller, wish, labels)
         else:
@@ -69,12 +69,8 @@ def _labels(wish: VoiceWish) -> VoiceLabels | None:
     return None
 
 
-def _check_room(gateway: Gateway, caller: Caller, is_kept: bool) -> None:
-    limit = gateway.settings.server.max_voices_per_key
-    if is_kept and len(gateway.voices.added(caller.tenant)) >= limit:
-        raise TooManyVoices(f"this key may have {limit} voices; delete one first")
-    if not is_kept and gateway.voices.num_for_a_while(caller.tenant) >= limit:
-        raise TooManyVoices(f"this key may have {limit} voices for a while; they go by themselves, or are deleted")
+def _limit(gateway: Gateway) -> int:
+    return gateway.settings.server.max_voices_per_key
 
 
 async def _clone(gateway: Gateway, caller: Caller, wish: VoiceWish, labels: VoiceLabels | None) -> MadeVoice:
@@ -88,7 +84,9 @@ async def _clone(gateway: Gateway, caller: Caller, wish: VoiceWish, labels: Voic
         recordings, remarks = found
     else:
         recordings, remarks = await _check_recordings(wish)
-    record = await gateway.voices.add(labels, recordings, caller.tenant, consent=consent, ttl_s=wish.ttl_s)
+    record = await gateway.voices.add(
+        labels, recordings, caller.tenant, consent=consent, ttl_s=wish.ttl_s, limit=_limit(gateway)
+    )
     gateway.voice_making.remember(content, record.voice_id, remarks)
     return MadeVoice(record, remarks)
 
@@ -161,9 +159,10 @@ async def _design(gateway: Gateway, caller: Caller, wish: VoiceWish, labels: Voi
     settings = defaults.resolve(Choices(), Choices(ZERO_SHOT_VOICE, params=params), tenant=caller.tenant)
     pcm, rate_hz = await speak_sentence(gateway, settings, caller)
     recordings = VoiceRecordings(reference=(np.frombuffer(pcm, "<i2"), rate_hz))
-    return MadeVoice(
-        await gateway.voices.add(labels, recordings, caller.tenant, instructions=wish.instructions, ttl_s=wish.ttl_s)
+    record = await gateway.voices.add(
+        labels, recordings, caller.tenant, instructions=wish.instructions, ttl_s=wish.ttl_s, limit=_limit(gateway)
     )
+    return MadeVoice(record)
 
 
 async def speak_sentence(gateway: Gateway, settings: ContextSettings, caller: Caller) -> tuple[bytes, int]:

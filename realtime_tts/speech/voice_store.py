@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from realtime_tts.errors import ConfigError, InternalError, VoiceExists, VoiceNotFound
+from realtime_tts.errors import ConfigError, InternalError, TooManyVoices, VoiceExists, VoiceNotFound
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +126,19 @@ class VoiceRecord:
     expires_at: float | None = None
 
 
+def check_room(num: int, limit: int | None, for_a_while: bool) -> None:
+    """Whether a key that has so many voices may have one more; those for a while are counted apart.
+
+    Raises:
+        TooManyVoices: no.
+    """
+    if limit is None or num < limit:
+        return
+    if for_a_while:
+        raise TooManyVoices(f"this key may have {limit} voices for a while; they go by themselves, or are deleted")
+    raise TooManyVoices(f"this key may have {limit} voices; delete one first")
+
+
 class VoiceStore:
     """A directory of voices.
 
@@ -230,11 +243,16 @@ class VoiceStore:
 
     # ---- writing -------------------------------------------------------------------------------------------------
 
-    def add(self, voice: VoiceRecord) -> None:
+    def add(self, voice: VoiceRecord, limit: int | None = None) -> None:
         """Keep a voice; when this returns, it survives a crash.
 
+        Args:
+            limit: as many voices of its kind, see `check_room`, may its key have of its model, this one included,
+                whichever process adds them; None: any number.
+
         Raises:
-            VoiceExists: the key has another voice of this name. InternalError: the disk is full or broken.
+            VoiceExists: the key has another voice of this name. TooManyVoices: it has as many as it may have.
+            InternalError: the disk is full or broken.
         """
         latents, consent = voice.latents, voice.consent
         with self._lock, _writing():
@@ -263,10 +281,20 @@ class VoiceStore:
             )
             try:
                 with self._transaction():
+                    check_room(self._num_like(voice), limit, voice.ttl_s is not None)
                     self._db.execute(f"INSERT INTO voices VALUES ({', '.join('?' * len(row))})", row)
+            except TooManyVoices:
+                self._remove_unused(digest)
+                raise
             except sqlite3.IntegrityError:
                 self._remove_unused(digest)
                 raise VoiceExists(f"there is a voice {voice.name!r} already", field="name") from None
+
+    def _num_like(self, voice: VoiceRecord) -> int:
+        """How many of its kind its key has."""
+        of_kind = "SELECT count(*) FROM voices WHERE tenant = ? AND model = ? AND (ttl_s IS NULL) = ?"
+        num: int = self._db.execute(of_kind, (voice.tenant, voice.model, voice.ttl_s is None)).fetchone()[0]
+        return num
 
     def describe(self, voice_id: str, *, name: str, description: str, language: str) -> None:
         """Change what is said of a voice.

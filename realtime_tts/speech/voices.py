@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from realtime_tts.errors import EngineStartError, InternalError, InvalidRequest, VoiceExists, VoiceNotFound
 from realtime_tts.speech.recordings import VoiceRecordings, encoding_request
-from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord, VoiceStore
+from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord, VoiceStore, check_room
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.policy import ZERO_SHOT_VOICE
@@ -105,6 +105,14 @@ class VoiceRegistry:
         """A tenant's voices that go by themselves."""
         return sum(record.tenant == tenant and record.ttl_s is not None for record in self._records.values())
 
+    def check_room(self, tenant: str, limit: int | None, for_a_while: bool) -> None:
+        """Before the work of making a voice: `add` asks again, as another one may be faster.
+
+        Raises:
+            TooManyVoices: the tenant has as many of this kind as it may have.
+        """
+        check_room(self.num_for_a_while(tenant) if for_a_while else len(self.added(tenant)), limit, for_a_while)
+
     def get(self, name: str, tenant: str = "") -> VoiceRecord:
         """An added voice by its id or its name.
 
@@ -152,6 +160,7 @@ class VoiceRegistry:
         instructions: str | None = None,
         consent: Consent | None = None,
         ttl_s: float | None = None,
+        limit: int | None = None,
     ) -> VoiceRecord:
         """Make a voice of recordings and keep it until it is removed. Cancelled, it leaves nothing behind.
 
@@ -160,9 +169,11 @@ class VoiceRegistry:
             recordings: or what the model has made of them already.
             instructions: what the recordings were designed by.
             ttl_s: of a voice for a while: it goes so long after its last use, see `expire`.
+            limit: how many of this kind the tenant may have with it, in all processes that share the store.
 
         Raises:
             VoiceExists: the name is taken by a voice of the model or of this tenant, if only by one being added.
+            TooManyVoices: the tenant has as many as it may have.
             InvalidRequest: recordings that this model cannot use.
             AudioDecodeError: a recording that cannot be read. VoiceNotFound: removed before it was made.
             EngineLost, Draining: no worker could encode it. InternalError: it could not be stored.
@@ -191,7 +202,8 @@ class VoiceRegistry:
             )
             async with self._storing:
                 self._check_wanted(key, voice_id)
-                await self._keep(record)
+                self.check_room(tenant, limit, ttl_s is not None)
+                await self._keep(record, limit)
                 if self._adding.get(key) != voice_id:
                     await self._on_disk(lambda store: store.remove(voice_id))
                 self._check_wanted(key, voice_id)
@@ -319,9 +331,9 @@ class VoiceRegistry:
         self._engine.remove_voice(voice_id)
         self.on_removed(voice_id)
 
-    async def _keep(self, record: VoiceRecord) -> None:
+    async def _keep(self, record: VoiceRecord, limit: int | None) -> None:
         """Cancelled, it undoes what its thread has done."""
-        keeping = asyncio.ensure_future(self._on_disk(lambda store: store.add(record)))
+        keeping = asyncio.ensure_future(self._on_disk(lambda store: store.add(record, limit)))
         try:
             await asyncio.shield(keeping)
         except asyncio.CancelledError:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from client_harness import Journal, MakeClient, collect, speak, until
 
-from realtime_tts.errors import InternalError, VoiceExists, VoiceNotFound
+from realtime_tts.errors import InternalError, TooManyVoices, VoiceExists, VoiceNotFound
 from realtime_tts.speech.recordings import VoiceRecordings
 from realtime_tts.speech.voice_store import Consent, VoiceStore
 from realtime_tts.speech.voices import VoiceLabels, VoiceRegistry
@@ -111,6 +111,26 @@ async def test_a_name_taken_by_another_process_meanwhile_is_refused_when_it_is_k
     assert await two.relabel(other.voice_id, VoiceLabels("other", "unchanged name")) in two.added()
 
 
+async def test_of_voices_added_at_once_a_tenant_gets_as_many_as_it_may_have(
+    make_client: MakeClient, open_registry: MakeRegistry
+) -> None:
+    """By one process that keeps nothing, and by two that share a directory and have not heard of each other."""
+    client = await make_client()
+    for registries in ([VoiceRegistry(client)] * 2, [open_registry(client), open_registry(client)]):
+        adding = (
+            registry.add(VoiceLabels(f"{index}-{number}"), REFERENCE, "t", limit=3)
+            for index, registry in enumerate(registries)
+            for number in range(3)
+        )
+        results = await asyncio.gather(*adding, return_exceptions=True)
+        assert sorted(type(result).__name__ for result in results) == ["TooManyVoices"] * 3 + ["VoiceRecord"] * 3
+        await registries[0].refresh()
+        assert len(registries[0].added("t")) == 3
+        with pytest.raises(TooManyVoices):
+            registries[0].check_room("t", 3, for_a_while=False)
+        registries[0].check_room("t", 3, for_a_while=True)
+
+
 async def test_a_deleted_voice_is_gone_everywhere(
     make_client: MakeClient, open_registry: MakeRegistry, journal: Journal
 ) -> None:
@@ -155,8 +175,8 @@ async def test_a_voice_removed_while_it_is_kept_is_not_kept(
     registry = open_registry(client)
     keep = VoiceStore.add
 
-    def keep_and_remove(store: VoiceStore, record: object) -> None:
-        keep(store, record)  # type: ignore[arg-type]
+    def keep_and_remove(store: VoiceStore, *added: object) -> None:
+        keep(store, *added)  # type: ignore[arg-type]
         loop.call_soon_threadsafe(registry.remove, "mine")
 
     loop = asyncio.get_running_loop()

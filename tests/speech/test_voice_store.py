@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from realtime_tts.errors import ConfigError, InternalError, VoiceExists, VoiceNotFound
+from realtime_tts.errors import ConfigError, InternalError, TooManyVoices, VoiceExists, VoiceNotFound
 from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord, VoiceStore
 
 LATENTS = Latents(3, 2, 4, 8, bytes(range(256)) * 2 + b"secret latents!!" * 8, "What is said in the prompt.")
@@ -72,6 +72,26 @@ def test_a_name_belongs_to_one_voice_of_a_key(store: VoiceStore) -> None:
         ("key-a", "Bert"),
     ]
     assert len(files(store)) == 1  # all of one recording, and nothing of the one that was refused
+
+
+def test_a_key_gets_no_voice_too_many_whichever_process_adds_it(store: VoiceStore) -> None:
+    another = VoiceStore(store.directory)
+    loan = {"ttl_s": 60.0, "expires_at": time.time() + 60}
+    other_recording = dataclasses.replace(LATENTS, payload=b"others")
+    store.add(VOICE, limit=2)
+    another.add(named(VOICE, "voice-2"), limit=2)
+    for process in (store, another):
+        with pytest.raises(TooManyVoices, match="2 voices; delete"):
+            process.add(named(VOICE, "voice-3", latents=other_recording), limit=2)
+    assert len(files(store)) == 1
+    # Counted apart: other keys' voices, other models', and those for a while.
+    for number, other in enumerate(({"tenant": "key-b"}, {"model": "voxcpm1"}, loan)):
+        another.add(named(VOICE, f"other-{number}", **other), limit=1)
+    with pytest.raises(TooManyVoices, match="for a while"):
+        store.add(named(VOICE, "loan-2", **loan), limit=1)
+    store.remove("voice-2")
+    another.add(named(VOICE, "voice-3"), limit=2)
+    another.close()
 
 
 def test_what_is_said_of_a_voice_can_change(store: VoiceStore) -> None:
