@@ -9,7 +9,7 @@ import logging
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +54,20 @@ def secret_file(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.fixture(scope="module")
+def gateway_with_keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayHarness]:
+    path = tmp_path_factory.mktemp("tokens") / "secret"
+    path.write_bytes(SECRET + b"\n")
+    with GatewayHarness(api_key_hashes=(KEY_HASH,), token_secret_file=str(path)) as harness:
+        yield harness
+
+
 @pytest.fixture
-def gateway(make_gateway: MakeGateway, secret_file: str) -> GatewayHarness:
-    return make_gateway(api_key_hashes=(KEY_HASH,), token_secret_file=secret_file)
+def gateway(gateway_with_keys: GatewayHarness) -> Iterator[GatewayHarness]:
+    """A gateway with a key and a secret; nothing of a test may stay in it."""
+    baseline = gateway_with_keys.usage()
+    yield gateway_with_keys
+    assert gateway_with_keys.settle(baseline) == baseline
 
 
 async def issue(gateway: GatewayHarness, status: int = 201, credential: str = KEY, **body: Any) -> dict[str, Any]:
