@@ -42,7 +42,7 @@ class GatewayHarness:
         self,
         worker: dict[str, object] | None = None,
         num_workers: int = 1,
-        hang_s: float = 5.0,
+        hang_s: float = 30.0,  # on a busy machine a worker may be silent for seconds
         engine: dict[str, Any] | None = None,
         **server: Any,
     ) -> None:
