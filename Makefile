@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 VENDORS := tests/clients/vendors
 ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Else each server that a test starts compiles itself anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help environments serve test test-slow test-agents test-livekit-suite test-clients test-ray lint lint-agents format bench lock \
   lock-clients clean
