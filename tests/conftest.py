@@ -17,6 +17,8 @@ import pytest
 import pytest_asyncio
 from hypothesis import settings
 
+from realtime_tts.workers.cores import usable_cores
+
 # Elsewhere every run draws new examples; one that gates a change must not fail for what was there before.
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
@@ -42,6 +44,12 @@ def pytest_configure(config: pytest.Config) -> None:
     directory = tempfile.mkdtemp(prefix="tests-")  # short: unix sockets lie in it, and their paths are limited
     os.environ["TMPDIR"] = tempfile.tempdir = directory
     config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores: tests often wait, for clocks and other processes."""
+    return usable_cores() + 1
 
 
 @pytest.hookimpl(wrapper=True)
