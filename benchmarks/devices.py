@@ -45,6 +45,7 @@ NUM_ALONE = 12
 _WORKERS = re.compile(r"^realtime_tts_engine_workers_ready ([0-9.]+)$", re.M)
 _COST = re.compile(r'^realtime_tts_engine_step_cost_ms{part="(\w+)",worker="([\w-]+)"} ([0-9.e+-]+)$', re.M)
 _ENGINE = re.compile(r"^realtime_tts_engine_(\S+) ([0-9.e+-]+)$", re.M)
+_TIMES = ("gap_ms", "busy_ms")
 _COMPLAINT = re.compile(r"^.*(?:warning|error).*$", re.M | re.I)
 _RUN_OUT_S = 5.0  # a load's connections, and the ends of its last streams
 
@@ -180,11 +181,20 @@ def row(trial: dict[str, Any]) -> str:
         f"worker {number(usage['worker_cores'], 1)} cores",
         f"engine {number(usage['engine'], 2)}",
         f"step {number(trial['engine'][-1].get('step_ms') if trial['engine'] else None, 1)} ms",
+        f"between steps {number(gap_share(trial), 3)}",
         f"machine {number(usage['machine'], 2)}",
         f"generator {trial['latest_p99_ms']:.0f} ms late",
         "held" if trial["held"] else f"not held ({trial['void'] or trial['limit']})",
     ]
     return ", ".join(shown)
+
+
+def gap_share(trial: dict[str, Any]) -> float | None:
+    """Of the time, as `engine` is: the device had nothing to do, and streams waited for it."""
+    if len(trial["engine"]) < 2 or trial["usage"]["engine"] is None:
+        return None
+    gap_ms, busy_ms = (trial["engine"][1].get(name, 0.0) - trial["engine"][0].get(name, 0.0) for name in _TIMES)
+    return float(trial["usage"]["engine"] * gap_ms / busy_ms) if busy_ms > 0 else None
 
 
 def number(value: float | None, digits: int) -> str:

@@ -222,7 +222,7 @@ class Gateway:
 
 def measure(subject: Subject, arguments: argparse.Namespace) -> dict[str, list[float]]:
     """Of each step that counts: its parts, ms, and how many streams it had."""
-    engine = subject.engine(lambda message: None)
+    engine = subject.engine(lambda message: None, full_streams=arguments.full_streams)
     device = Device(engine, arguments.fixed_ms / 1000, arguments.per_stream_ms / 1000)
     gateway = Gateway(engine, device, subject, arguments.seed, arguments.report_s)
     clock = Clock()
@@ -311,6 +311,7 @@ def main() -> None:
         default=0.15,
         help="of it (default 0.15: with 700 contexts about 128 are in a step)",
     )
+    parser.add_argument("--full-streams", type=int, default=128, help="of a step (default 128: as on CUDA)")
     parser.add_argument("--report-s", type=float, default=2.0, help="how often a listener's place is told (default 2)")
     parser.add_argument("--settle-s", type=float, default=12.0, help="of simulated time before it counts (default 12)")
     parser.add_argument("--steps", type=int, default=400, help="that count (default 400)")
