@@ -32,6 +32,7 @@ from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.utils.errors import ErrorCategory
+from pipecat.utils.string import TextPartForConcatenation, concatenate_aggregated_text
 from pipecat.workers.runner import WorkerRunner
 from pipecat_realtime_tts import RealtimeTTSService, RealtimeTTSSettings
 from pipecat_realtime_tts.timeline import Timeline
@@ -155,6 +156,55 @@ async def test_a_word_that_comes_after_its_audio_is_not_lost() -> None:
         await talk.say("one two three.")
         await talk.until_stopped()
         assert [word.text for word in talk.of(TTSTextFrame)] == ["one", "two", "three."]
+
+
+@pytest.mark.parametrize(
+    ("deltas", "told"),
+    [
+        (["你好，", "世界。今天", "很好！"], "你好，世界。今天很好！"),
+        (["こんにちは。", "Hello there, ", "it is 5 o'clock. ", "再见！"], "こんにちは。 Hello there, it is 5 o'clock. 再见！"),
+        (["안녕", " 하세요. Well"], "안녕 하세요. Well"),
+    ],
+)
+async def test_a_conversation_has_spaces_where_the_language_has_them(deltas: list[str], told: str) -> None:
+    async with scripted(TalkingVoice()) as (url, _), talking(url) as talk:
+        await talk.say(*deltas)
+        await talk.until_stopped()
+        parts = [
+            TextPartForConcatenation(word.text, includes_inter_part_spaces=word.includes_inter_frame_spaces)
+            for word in talk.of(TTSTextFrame)
+        ]
+        assert concatenate_aggregated_text(parts) == told
+        assert len(parts) >= 2
+
+
+async def test_a_word_is_told_once_though_the_server_forgot_the_session() -> None:
+    async def first(connection: Connection) -> None:
+        await connection.begin()
+        context_id = (await connection.read("text"))["context_id"]
+        await connection.read("end")
+        await connection.accept(context_id)
+        words = [
+            {"text": text, "start": start, "end": start + 3, "start_ms": 20.0 * index, "end_ms": 20.0 * index + 20}
+            for index, (text, start) in enumerate([("one", 0), ("two", 4)])
+        ]
+        await connection.send("words", context_id=context_id, sequence=1, timing="measured", words=words)
+        await connection.audio(2, 0)
+        await asyncio.sleep(0.05)
+        await connection.cut()
+
+    voice = TalkingVoice()
+
+    async def second(connection: Connection) -> None:
+        await connection.read("session.resume")
+        await connection.send("error", code="session_not_found", message="gone", retryable=False)
+        await voice(connection)
+
+    async with scripted(first, second) as (url, _), talking(url) as talk:
+        await talk.say("one two three.")
+        await talk.until_stopped()
+        assert [word.text for word in talk.of(TTSTextFrame)] == ["one", "two", "three."]
+        assert voice.texts.popitem()[1] == "one two three."
 
 
 async def test_turns_share_a_connection() -> None:

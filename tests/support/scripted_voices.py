@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from client_fake_server import Connection, Voice
 
+_WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3][，。！.]*|[^\s\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]+")
+
 
 class TalkingVoice(Voice):
-    """Tells words as it speaks: every word of the text takes two packets.
+    """Tells words as it speaks: every word of the text takes two packets. Each character of Chinese, Japanese and Korean is one.
 
     Args:
         is_late: tell the last word after its audio, as the server does of a word that was written too late.
@@ -20,7 +23,7 @@ class TalkingVoice(Voice):
 
     async def speak(self, connection: Connection, context_id: str, last_sequence: int) -> None:
         text, number, sequence, position = self.texts[context_id], self.numbers[context_id], 1, 0
-        words = text.split()
+        words = _WORD.findall(text)
         for index, word in enumerate(words):
             start = text.index(word, position)
             position = start + len(word)

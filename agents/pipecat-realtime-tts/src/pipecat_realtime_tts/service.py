@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from realtime_tts_client import AudioFormat, ConnectionLost, Context, RealtimeTT
 
 from pipecat_realtime_tts.errors import category_of
 from pipecat_realtime_tts.timeline import Timeline
+from pipecat_realtime_tts.spelling import Spelling, is_written_without_spaces
 
 DEFAULT_URL = "ws://localhost:8000"
 PACKET_MS = 20
@@ -250,19 +251,19 @@ class RealtimeTTSService(TTSService):
 
     async def _forward(self, context: Context, context_id: str) -> bool:
         """Words before their audio. Whether there was any audio."""
-        timeline, has_audio, num_words = Timeline(), False, 0
+        timeline, has_audio, spelling = Timeline(), False, Spelling()
 
-        async def tell(words: Sequence[Word]) -> None:
-            ends = [(word.text, word.end_ms / 1000 + timeline.gaps_s) for word in words]
-            await self.add_word_timestamps(ends, context_id)
+        async def tell(words: Iterable[Word]) -> None:
+            for word in words:
+                end = (word.text, word.end_ms / 1000 + timeline.gaps_s)
+                await self.add_word_timestamps([end], context_id, is_written_without_spaces(word.text))
 
         async for packet in context:
             timeline.take(packet.duration_ms / 1000, time.monotonic())
-            await tell(packet.words)
-            num_words += len(packet.words)
+            await tell(spelling.take(packet.words, context.text))
             await self._append(context_id, packet.payload)
             has_audio = True
-        await tell(context.words[num_words:])  # that were written when their audio had left
+        await tell(spelling.take(context.words, context.text))  # those that were written when their audio had left
         if context.done is None:
             raise ConnectionLost("the server ended the turn before it was spoken")
         return has_audio
