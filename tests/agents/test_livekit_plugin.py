@@ -16,6 +16,8 @@ from livekit.agents import tts as livekit_tts
 from livekit.agents.metrics import TTSMetrics
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
 from livekit.plugins import realtime_tts
+from livekit.plugins.realtime_tts.errors import to_api_error
+from realtime_tts_client import EngineError, ResumeGap, ServerError, Unauthorized
 from scripted_voices import TalkingVoice, failing
 from websockets.asyncio.server import serve
 
@@ -110,6 +112,44 @@ async def test_a_word_that_comes_after_its_audio_is_not_lost(make_tts: Any) -> N
         events = await speak(make_tts(url).stream(conn_options=ONCE), "one two three. ")
     assert pieces_of(events) == ["one", " two", " three.", " "]
     assert len(samples_of(events)) == 6 * 160
+
+
+async def test_a_word_is_given_once_though_the_server_forgot_the_session(make_tts: Any) -> None:
+    async def first(connection: Connection) -> None:
+        await connection.begin()
+        context_id = (await connection.read("text"))["context_id"]
+        await connection.read("end")
+        await connection.accept(context_id)
+        words = [
+            {"text": text, "start": start, "end": start + 3, "start_ms": 30.0 * index, "end_ms": 30.0 * index + 30}
+            for index, (text, start) in enumerate([("one", 0), ("two", 4), ("six", 8)])
+        ]
+        await connection.send("words", context_id=context_id, sequence=1, timing="measured", words=words)
+        await connection.audio(2, 0)
+        await asyncio.sleep(0.05)
+        await connection.cut()
+
+    voice = TalkingVoice(is_late=True)
+
+    async def second(connection: Connection) -> None:
+        await connection.read("session.resume")
+        await connection.send("error", code="session_not_found", message="gone", retryable=False)
+        await voice(connection)
+
+    async with scripted(first, second) as (url, _):
+        events = await speak(make_tts(url).stream(conn_options=ONCE), "one two six ten.")
+    pieces = pieces_of(events)
+    assert pieces == ["one", " two", " six", " ten."]
+    starts_s = [piece.start_time for piece in pieces]
+    assert starts_s == sorted(starts_s)  # times that go back are taken for those of another stream
+
+
+def test_what_the_server_calls_retryable_is_tried_again() -> None:
+    assert isinstance(to_api_error(ResumeGap("the server no longer holds what was missed")), APIConnectionError)
+    assert to_api_error(ServerError("busy", code="a code of tomorrow", retryable=True)).retryable
+    assert not to_api_error(ServerError("no", code="a code of tomorrow")).retryable
+    assert not to_api_error(Unauthorized("no")).retryable
+    assert not to_api_error(EngineError("broken")).retryable
 
 
 async def test_turns_share_a_connection_and_never_their_audio(make_tts: Any) -> None:

@@ -162,7 +162,10 @@ async def test_a_word_that_comes_after_its_audio_is_not_lost() -> None:
     ("deltas", "told"),
     [
         (["你好，", "世界。今天", "很好！"], "你好，世界。今天很好！"),
-        (["こんにちは。", "Hello there, ", "it is 5 o'clock. ", "再见！"], "こんにちは。 Hello there, it is 5 o'clock. 再见！"),
+        (
+            ["こんにちは。", "Hello there, ", "it is 5 o'clock. ", "再见！"],
+            "こんにちは。 Hello there, it is 5 o'clock. 再见！",
+        ),
         (["안녕", " 하세요. Well"], "안녕 하세요. Well"),
     ],
 )

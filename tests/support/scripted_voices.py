@@ -11,7 +11,8 @@ _WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3][，。！.]*|[^\s
 
 
 class TalkingVoice(Voice):
-    """Tells words as it speaks: every word of the text takes two packets. Each character of Chinese, Japanese and Korean is one.
+    """Tells words as it speaks: every word of the text takes two packets. A character of Chinese, Japanese or Korean is
+    a word.
 
     Args:
         is_late: tell the last word after its audio, as the server does of a word that was written too late.

@@ -20,8 +20,8 @@ from pipecat.utils.types import NOT_GIVEN, NotGiven
 from realtime_tts_client import AudioFormat, ConnectionLost, Context, RealtimeTTSError, Session, Word, connect
 
 from pipecat_realtime_tts.errors import category_of
-from pipecat_realtime_tts.timeline import Timeline
 from pipecat_realtime_tts.spelling import Spelling, is_written_without_spaces
+from pipecat_realtime_tts.timeline import Timeline
 
 DEFAULT_URL = "ws://localhost:8000"
 PACKET_MS = 20

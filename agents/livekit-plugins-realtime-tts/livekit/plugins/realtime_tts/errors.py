@@ -7,17 +7,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from livekit.agents import APIConnectionError, APIError, APIStatusError, APITimeoutError
-from realtime_tts_client import ConnectionFailed, MissingDependency, ProtocolError, RealtimeTTSError, ServerError
+from realtime_tts_client import (
+    ConnectionFailed,
+    MissingDependency,
+    ProtocolError,
+    RealtimeTTSError,
+    ResumeGap,
+    ServerError,
+)
 
 # What the server answers with before there is a WebSocket, and the same codes in a session (docs/protocol.md).
 _STATUS_OF_CODE = {
     "unauthorized": 401,
     "forbidden": 403,
     "voice_not_found": 404,
+    "adapter_not_found": 404,
     "session_not_found": 404,
     "slow_consumer": 408,
     "context_closed": 409,
-    "resume_gap": 410,
     "text_too_long": 413,
     "request_too_large": 413,
     "too_many_contexts": 429,
@@ -33,14 +40,14 @@ _STATUS_OF_CODE = {
     "engine_lost": 503,
     "engine_out_of_memory": 503,
 }
-_BAD_REQUEST = 400
+_BAD_REQUEST, _OVERLOADED = 400, 503  # of codes of a later version
 _SERVER_FAULT = 500
 
 
 def to_api_error(error: RealtimeTTSError) -> APIError:
     """A lost or refused connection and 408, 429 may be tried again, other 4xx not; for 5xx the server says it."""
-    if isinstance(error, ServerError):
-        status = _STATUS_OF_CODE.get(error.code, _BAD_REQUEST)
+    if isinstance(error, ServerError) and not isinstance(error, ResumeGap):  # a connection that was lost for too long
+        status = _STATUS_OF_CODE.get(error.code, _OVERLOADED if error.retryable else _BAD_REQUEST)
         return APIStatusError(
             error.message,
             status_code=status,

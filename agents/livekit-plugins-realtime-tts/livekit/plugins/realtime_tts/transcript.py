@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from livekit.agents.types import TimedString
 from realtime_tts_client import Word
 
@@ -13,19 +15,22 @@ class Transcript:
     """
 
     def __init__(self) -> None:
-        self.num_pieces = 0
         self._num_given = 0
         self._end_s = 0.0
 
-    def piece(self, word: Word, text: str) -> TimedString:
-        """Args:
-        text: of the context so far; the word's offsets count in it.
+    def pieces(self, words: Iterable[Word], text: str) -> list[TimedString]:
+        """Of the words that had none yet. Those that are told again, since the server lost the session, had theirs.
+
+        Args:
+            text: of the context so far; the words' offsets count in it.
         """
-        end = max(word.end, self._num_given)
-        piece = text[self._num_given : end]
-        self._num_given, self._end_s = end, word.end_ms / 1000
-        self.num_pieces += 1
-        return TimedString(piece, start_time=word.start_ms / 1000, end_time=self._end_s)
+        made = []
+        for word in words:
+            if word.start >= self._num_given:
+                piece, start_s = text[self._num_given : word.end], max(word.start_ms / 1000, self._end_s)
+                self._num_given, self._end_s = word.end, max(word.end_ms / 1000, start_s)
+                made.append(TimedString(piece, start_time=start_s, end_time=self._end_s))
+        return made
 
     def rest(self, text: str) -> TimedString | None:
         """What follows the last word, once everything was spoken; None if there is nothing, or was no word."""

@@ -273,12 +273,12 @@ async def _forward(context: Context, emitter: tts.AudioEmitter, silence_samples:
     transcript = Transcript()
     has_audio = False
     async for packet in context:
-        for word in packet.words:
-            emitter.push_timed_transcript(transcript.piece(word, context.text))
+        if packet.words:
+            emitter.push_timed_transcript(transcript.pieces(packet.words, context.text))
         emitter.push(packet.payload)
         has_audio = True
-    for word in context.words[transcript.num_pieces :]:  # that were written when their audio had left
-        emitter.push_timed_transcript(transcript.piece(word, context.text))
+    # Those that were written when their audio had left.
+    emitter.push_timed_transcript(transcript.pieces(context.words, context.text))
     if (rest := transcript.rest(context.text)) is not None:
         emitter.push_timed_transcript(rest)
     if context.done is not None and not has_audio:
