@@ -17,6 +17,7 @@ from realtime_tts.engine.core.held_prefixes import HeldPrefixes
 from realtime_tts.engine.core.request import Finished, FinishReason, Request, StepFlags, StepPlan
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
+from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.engine.runtime.layout import StepLayout
 from realtime_tts.engine.runtime.outputs import SentOutputs
 from realtime_tts.engine.runtime.runner import ModelRunner, StepResult, TextReading
@@ -224,6 +225,14 @@ class Engine:
         self.busy_s += elapsed_s
         self.extension_s += min(elapsed_s, self.scheduler.cost.positions_s(plan.num_extended_positions))
         self._step_times_s.append(elapsed_s)
+
+    def forget_past(self) -> None:
+        """Begin anew, with nothing counted, timed or held, but with what a step costs; nothing may be running."""
+        self.num_steps, self.busy_s, self.extension_s = 0, 0.0, 0.0
+        self.num_ends_cut = self.num_ends_continued = self.num_babbles = self.num_skips = self.num_repeats = 0
+        self._step_times_s.clear()
+        self.scheduler = Scheduler(self.config, self._prepare, StepCost(*self.scheduler.cost.weights))
+        self._prefixes = HeldPrefixes(self.scheduler.pool)
 
     def idle_s(self) -> float | None:
         """After a `step` without work: seconds until there may be some; None: not before a message arrives."""

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from realtime_tts.engine.core.block_pool import BLOCK_SIZE
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
+from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.backends import choose_backend
 from realtime_tts.engine.runtime.stages import StageClock
@@ -35,6 +36,7 @@ _CUDA_MAX_STREAMS, _CPU_MAX_STREAMS = 1024, 16
 _CUDA_LEAST_POSITIONS = 1024  # of a stream: where memory is short there are fewer streams, not shorter ones
 _CUDA_FULL_STREAMS = 128  # on an H200 a step takes 0.20 ms for each of so many, and 0.19 for each of twice as many
 _WARM_UP_TEXT = "Hello there."
+_REHEARSED = "Good morning, how can I help you today, and what may I do for you?"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -189,21 +191,42 @@ def capture(engine: Engine) -> None:
 
 
 def warm_up(engine: Engine) -> None:
-    """Speak a few patches at each batch size in use: the first caller pays for nothing, and the cost is known."""
+    """Speak as callers will, and then a few patches at each batch size in use: the first caller pays for nothing, and
+    the cost of a step is known. Nothing else of it is left."""
+    _rehearse(engine)
+    engine.scheduler.cost = StepCost()  # firsts tell nothing of what comes after them
     is_cpu = engine.runner.device.type == "cpu"
     size, largest = 1, min(engine.config.max_streams, 2 if is_cpu else 256)
     while size <= largest:
         for number in range(size):
             name = f"warm-up-{size}-{number}"
             engine.post(frames.Generate(name, name, _WARM_UP_TEXT, seed=number, max_patches=4, paced=False))
-        while engine.step() or not engine.is_idle:
-            pass
+        _run_dry(engine)
         for number in range(size):
             engine.post(frames.CloseContext(f"warm-up-{size}-{number}"))
         size *= 2
     engine.step()
-    engine.scheduler.pool.forget(range(engine.config.num_blocks))
-    engine.num_steps = 0
+    engine.forget_past()
+
+
+def _rehearse(engine: Engine) -> None:
+    """A context in the default voice: a text that is extended while it is spoken, and one that goes on from there."""
+    fields: dict[str, Any] = {"voice": engine.loaded.policy.default_voice, "paced": False}
+    begun, whole = _REHEARSED[: len(_REHEARSED) // 2], _REHEARSED
+    engine.post(frames.Generate("rehearsed", "rehearsal", begun, max_patches=4, final=False, **fields))
+    for _ in range(2):
+        engine.step()
+    engine.post(frames.Extend("rehearsed", whole, final=True))
+    _run_dry(engine)
+    engine.post(frames.Generate("continued", "rehearsal", whole, max_patches=2, **fields))
+    _run_dry(engine)
+    engine.post(frames.CloseContext("rehearsal"))
+    engine.step()
+
+
+def _run_dry(engine: Engine) -> None:
+    while engine.step() or not engine.is_idle:
+        pass
 
 
 def ready_message(

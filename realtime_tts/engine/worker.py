@@ -1,10 +1,10 @@
 """The worker process of one device: ``python -m realtime_tts.engine.worker --model … --device … --socket PATH``.
 
-The main thread does socket I/O in asyncio; one thread runs the engine; one encodes voices and reads adapters. At PATH
-listens the supervisor, which is told how the worker is; clients come to a socket beside it. SIGTERM has it leave: it
-tells all that it wants no new contexts, and ends when those that it has are closed; a second one, when what runs has
-ended. Exit status: 0 after that or when the supervisor goes away, 1 if the engine failed, 3 if it could not start (the
-reason was sent before).
+The main thread does socket I/O in asyncio; one thread loads the engine and runs it; one encodes voices and reads
+adapters. At PATH listens the supervisor, which is told how the worker is; clients come to a socket beside it. SIGTERM
+has it leave: it tells all that it wants no new contexts, and ends when those that it has are closed; a second one, when
+what runs has ended. Exit status: 0 after that or when the supervisor goes away, 1 if the engine failed, 3 if it could
+not start (the reason was sent before).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import gc
 import logging
 import os
@@ -28,6 +29,7 @@ import torch
 
 from realtime_tts.engine.calibrate import with_text_head
 from realtime_tts.engine.engine import Engine
+from realtime_tts.engine.job_thread import JobThread
 from realtime_tts.engine.setup import (
     EngineOptions,
     choose_device,
@@ -59,10 +61,11 @@ class Worker:
 
     Args:
         writer: to the supervisor.
+        thread: the engine's; closed with this.
     """
 
-    def __init__(self, engine: Engine, writer: asyncio.StreamWriter, ready: frames.Ready) -> None:
-        self.engine, self.writer, self._ready = engine, writer, ready
+    def __init__(self, engine: Engine, writer: asyncio.StreamWriter, ready: frames.Ready, thread: JobThread) -> None:
+        self.engine, self.writer, self._ready, self._thread = engine, writer, ready, thread
         self.reception = Reception(ready, self._take)
         self._loop = asyncio.get_running_loop()
         self._heap = HeapKeeper()  # the engine's thread's
@@ -78,7 +81,6 @@ class Worker:
         self._encodings: dict[str, asyncio.Task[None]] = {}  # by voice id
         self._readings: dict[str, asyncio.Task[None]] = {}  # of adapters, by name
         self._encoder = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="voices")
-        self._thread = threading.Thread(target=self._run_engine, name="engine", daemon=True)
 
     async def run(self, reader: asyncio.StreamReader, clients_path: str) -> None:
         """Serve until drained, left alone by the supervisor, or broken.
@@ -90,7 +92,7 @@ class Worker:
         self.writer.write(frames.encode(self._ready))
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.leave)
-        self._thread.start()
+        self._thread.submit(self._run_engine)
         parts = {"receive": self._receive(reader), "beat": self._beat(), "finish": self._finished.wait()}
         tasks: list[asyncio.Task[Any]] = [watch(part, name, self._finished.set) for name, part in parts.items()]
         try:
@@ -106,6 +108,7 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._encoder.shutdown(wait=False, cancel_futures=True)
+            self._thread.close()
             await self.reception.close()
         if self._failure is not None:
             raise EngineError("the engine stopped") from self._failure
@@ -269,12 +272,16 @@ def load(options: EngineOptions) -> tuple[Engine, frames.Ready]:
     return engine, ready
 
 
-async def _load_while_wanted(options: EngineOptions, reader: asyncio.StreamReader) -> tuple[Engine, frames.Ready]:
+async def _load_while_wanted(
+    options: EngineOptions, reader: asyncio.StreamReader, thread: JobThread
+) -> tuple[Engine, frames.Ready]:
     """`load`, in a thread that nothing can interrupt: a supervisor that goes away meanwhile ends the process."""
     gone = asyncio.create_task(reader.read(1))  # nothing is sent to a worker that is not ready
     gone.add_done_callback(lambda task: None if task.cancelled() else os._exit(0))
     try:
-        return await asyncio.to_thread(load, options)
+        loaded: tuple[Engine, frames.Ready]
+        loaded = await asyncio.wrap_future(thread.submit(functools.partial(load, options)))
+        return loaded
     finally:
         gone.cancel()
         await asyncio.wait([gone])
@@ -283,8 +290,9 @@ async def _load_while_wanted(options: EngineOptions, reader: asyncio.StreamReade
 async def serve(options: EngineOptions, socket_path: str) -> int:
     """Connect, load, serve; returns the exit status."""
     reader, writer = await asyncio.open_unix_connection(socket_path)
+    thread = JobThread("engine")
     try:
-        engine, ready = await _load_while_wanted(options, reader)
+        engine, ready = await _load_while_wanted(options, reader, thread)
     except Exception as error:
         code, text = EngineStartError.code, f"{type(error).__name__}: {error}"
         if isinstance(error, RealtimeTTSError):
@@ -294,7 +302,7 @@ async def serve(options: EngineOptions, socket_path: str) -> int:
         writer.write(frames.encode(frames.Failed("", code, text)))
         await writer.drain()
         return 3
-    worker = Worker(engine, writer, ready)
+    worker = Worker(engine, writer, ready, thread)
     engine.emit = worker.emit
     try:
         await worker.run(reader, clients_path(socket_path))

@@ -27,6 +27,7 @@ from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.workers import frames
 
 CPU = torch.device("cpu")
+COSTS = ("fixed", "stream", "position")
 
 
 def test_every_stream_has_blocks_for_the_longest_request(tiny: LoadedModel) -> None:
@@ -56,14 +57,27 @@ def test_devices_and_threads_by_name() -> None:
 
 
 def test_warming_up_leaves_no_trace_but_knowledge_of_the_cost(tiny: LoadedModel) -> None:
-    engine = Engine(tiny, choose_config(tiny, CPU, EngineOptions(max_streams=2)), emit=lambda message: None)
-    before_s = engine.scheduler.cost.step_s(1, 0)
+    said: list[frames.Message] = []
+    engine = Engine(tiny, choose_config(tiny, CPU, EngineOptions(max_streams=2)), emit=said.append)
+    before_s, fresh = engine.scheduler.cost.step_s(1, 0), engine.stats()
     warm_up(engine)
     pool = engine.scheduler.pool
     pool.check()
     assert (pool.num_available, pool.num_cached) == (pool.num_blocks, 0)
     assert (engine.scheduler.num_contexts, engine.num_steps, len(engine.continuity)) == (0, 0, 0)
-    assert engine.scheduler.cost.step_s(1, 0) != before_s
+    cost = engine.scheduler.cost
+    assert cost.step_s(1, 0) != before_s
+    assert cost.caution == 1.0
+    costs = {f"{name}_ms": 1000 * weight for name, weight in zip(COSTS, cost.weights, strict=True)}
+    assert engine.stats() == dataclasses.replace(fresh, real_time_streams=engine.stats().real_time_streams, **costs)
+    # As callers do: a text that is extended, a context that goes on, and steps over all that fit.
+    done = {message.request_id: message for message in said if isinstance(message, frames.Done)}
+    assert not [message for message in said if isinstance(message, frames.Failed)]
+    assert done["rehearsed"].extensions == 1
+    assert all(one.num_patches > 1 for one in done.values())
+    said.clear()
+    engine.step()
+    assert said == []
     ready = ready_message(engine, CPU, EngineOptions(), 1.0, 2.0)
     assert dataclasses.asdict(ready)["policy"] == tiny.policy.to_map()
     assert frames.Decoder().feed(frames.encode(ready)) == [ready]

@@ -23,7 +23,9 @@ from random_adapters import adapter_tensors, write_adapter
 
 from realtime_tts.cli.engine import worker_specs
 from realtime_tts.config import EngineConfig
-from realtime_tts.engine.worker import Worker
+from realtime_tts.engine.job_thread import JobThread
+from realtime_tts.engine.setup import EngineOptions
+from realtime_tts.engine.worker import Worker, serve
 from realtime_tts.errors import AdapterError, AudioDecodeError, CheckpointError, ConfigError, EngineError, EngineLost
 from realtime_tts.model.checkpoint import load_model
 from realtime_tts.workers import frames, heap
@@ -270,7 +272,7 @@ async def test_a_reading_that_nobody_wants_any_more_is_not_loaded(monkeypatch: p
         loaded=SimpleNamespace(model=None), adapters=SimpleNamespace(limits=None), post=posted.append
     )
     sent: list[frames.Message] = []
-    worker = Worker(engine, SimpleNamespace(), READY)  # type: ignore[arg-type]
+    worker = Worker(engine, SimpleNamespace(), READY, SimpleNamespace())  # type: ignore[arg-type]
     monkeypatch.setattr(worker.reception, "send", sent.extend)
     for name in ("gone", "broken", "wanted"):
         worker._take(frames.AddAdapter(name, "/a"))
@@ -296,7 +298,7 @@ async def test_an_encoding_that_nobody_wants_any_more_is_not_begun_or_not_sent(m
 
     monkeypatch.setattr("realtime_tts.engine.worker.encode_voice", encode)
     engine = SimpleNamespace(loaded=None, post=lambda message: None)
-    worker = Worker(engine, SimpleNamespace(), READY)  # type: ignore[arg-type]
+    worker = Worker(engine, SimpleNamespace(), READY, SimpleNamespace())  # type: ignore[arg-type]
     monkeypatch.setattr(worker.reception, "send", sent.extend)
     for voice_id in ("running", "waiting", "wanted"):
         worker._take(frames.EncodeVoice(voice_id, 16000))
@@ -343,7 +345,7 @@ class CountingEngine:
 async def serve_counting(directory: Path, engine: CountingEngine, ended: asyncio.Queue[Any]) -> None:
     """Connects a `Worker` to its supervisor's socket; `ended` gets what its run raised, or None."""
     reader, writer = await asyncio.open_unix_connection(directory / "s")
-    worker = Worker(engine, writer, READY)  # type: ignore[arg-type]
+    worker = Worker(engine, writer, READY, JobThread("engine"))  # type: ignore[arg-type]
     engine.emit = worker.emit
     try:
         await worker.run(reader, str(directory / "c"))
@@ -428,6 +430,36 @@ async def test_a_worker_waits_for_its_only_client_and_is_not_taken_for_hung(
     assert await read_audio(reader, 400) == list(range(400))
     worker.writer.close()
     assert await worker.ended.get() is None
+
+
+async def test_the_engine_runs_in_the_thread_that_has_loaded_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What torch sets up for a thread is set up when it is warm."""
+    threads: list[threading.Thread] = []
+
+    class Engine(CountingEngine):
+        def step(self) -> bool:
+            threads.append(threading.current_thread())
+            return super().step()
+
+    def load(options: EngineOptions) -> tuple[Engine, frames.Ready]:
+        threads.append(threading.current_thread())
+        return Engine(max_steps=0), READY
+
+    monkeypatch.setattr("realtime_tts.engine.worker.load", load)
+    monkeypatch.setattr(asyncio.get_running_loop(), "add_signal_handler", lambda number, handler: None)
+    accepted: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+    server = await asyncio.start_unix_server(lambda _, writer: accepted.put_nowait(writer), tmp_path / "s")
+    serving = asyncio.create_task(serve(EngineOptions(), str(tmp_path / "s")))
+    supervisor = await accepted.get()
+    await until(lambda: len(threads) > 1)
+    supervisor.close()
+    assert await serving == 0
+    assert {thread.name for thread in threads} == {"engine"}
+    assert len(set(threads)) == 1
+    await until(lambda: not threads[0].is_alive())
+    server.close()
 
 
 async def test_free_memory_is_given_back_between_steps_and_when_idle(

@@ -44,6 +44,7 @@ class Program:
             self._body(size)
         finally:
             graph.capture_end()
+        graph.replay()  # the first time it is put on the device, which takes longer
         self._graphs[size] = graph
         bisect.insort(self._sizes, size)
 
