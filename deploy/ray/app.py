@@ -3,9 +3,9 @@
 Ray places replicas, starts them anew when they fail, and says how many there are: by the streams in use. Packets never
 go through Ray: a front leads each socket straight to a replica's own process. Replicas and front are two applications,
 so that new replicas do not mean a new front: `serve.yaml` has both.
-"""
 
-from __future__ import annotations
+Annotations here are not postponed: by that of an application's argument Serve makes `Options` of what a file says.
+"""
 
 import asyncio
 import sys
@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 import ray
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 from ray.util import get_node_ip_address
@@ -31,6 +31,8 @@ _FOLLOW_S = 0.25
 class Options(BaseModel):
     """Of both applications, under `args` in their configuration file."""
 
+    model_config = ConfigDict(extra="forbid")
+
     command: list[str] = Field([sys.executable, "-m", "realtime_tts", "serve"], description="Starts a server.")
     settings: dict[str, str] = Field({}, description="Of the servers: REALTIME_TTS_MODEL and so on.")
     version: str = Field("", description="Another one has all servers started anew, one after the other.")
@@ -39,7 +41,7 @@ class Options(BaseModel):
     min_replicas: int = 1
     max_replicas: int = 4
     target: float = Field(0.7, description="Share of a replica's streams that should be taken.", gt=0, le=1)
-    look_back_s: float = Field(10.0, description="Over which streams are averaged.")
+    look_back_s: float = Field(12.0, description="Over which streams are averaged; Ray hears of them every 10 s.", gt=10)
     upscale_delay_s: float = 10.0
     downscale_delay_s: float = 300.0
     start_timeout_s: float = Field(600.0, description="Until a model is loaded.")

@@ -17,6 +17,7 @@ from pathlib import Path
 from deploy.ray.directory import Entry
 
 _START_S = 10.0
+_MAX_SAID_CHARS = 2000
 _CONFIGURATION = """\
 global
     stats socket {control} mode 600 level admin
@@ -85,9 +86,11 @@ class Front:
                 tls=f" ssl crt {certificate}" if certificate else "",
             )
         )
-        self._process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "USR1", "--", program, "-db", "-f", str(configuration)]
-        )
+        self._says = Path(self._directory.name) / "says"
+        with self._says.open("wb") as says:
+            self._process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "USR1", "--", program, "-db", "-f", str(configuration)], stderr=says
+            )
         end_s = time.monotonic() + _START_S
         while not self._control.exists():
             self.check()
@@ -98,7 +101,8 @@ class Front:
     def check(self) -> None:
         """Raises RuntimeError: it has ended."""
         if (status := self._process.poll()) is not None:
-            raise RuntimeError(f"HAProxy ended with status {status}")
+            says = self._says.read_text(errors="replace").strip()[-_MAX_SAID_CHARS:]
+            raise RuntimeError(f"HAProxy ended with status {status}: {says}")
 
     def follow(self, entries: Iterable[Entry]) -> None:
         """These are the servers from now on. Sockets to one that is none of them any more stay open."""

@@ -1,209 +1,239 @@
-"""`deploy.ray` on one machine: two replicas under load while one is added, lost, and all are started anew.
-
-Ray has an environment of its own (`make test-ray`); RAY_PYTHON names its interpreter.
+"""`deploy.ray` on one machine, deployed from the shipped file: replicas under load while one is added, one is lost, and
+all are started anew. Once with a worker without a model, and once with the starter voice.
 """
 
 from __future__ import annotations
 
+import asyncio
+import collections
 import contextlib
 import json
 import os
+import secrets
 import signal
-import subprocess
 import sys
 import threading
 import time
-import urllib.request
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from proxy_harness import free_port
+from ray_cluster import PATIENCE_S, ROOT, RayCluster
+from stream_client import open_stream as open_client
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from realtime_tts.bench.arrivals import Arrival
-from realtime_tts.bench.server_load import ServerLoad, Target
-from realtime_tts.bench.usage import descendants
+from realtime_tts.bench.native_stream import Spoken, code_of, open_stream, speak
+from realtime_tts.bench.texts import turn
+from realtime_tts.server.auth import create_key
 
-ROOT = Path(__file__).resolve().parents[2]
-SERVE_FAKE = ROOT / "tests/support/serve_fake.py"
-SLOTS = 8  # of a replica
-LISTENERS = 8
-DRAIN_S = 30.0
+DRAIN_S = 60.0
+# What a client may be told to try again; `connection_lost` is a socket that broke.
 RETRYABLE = {"overloaded", "draining", "engine_lost", "connection_lost"}
-pytestmark = [pytest.mark.slow, pytest.mark.skipif("RAY_PYTHON" not in os.environ, reason="needs RAY_PYTHON")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif("RAY_PYTHON" not in os.environ, reason="needs RAY_PYTHON"),
+]
+
+Outcomes = collections.Counter[str]  # code, "" of speech that was heard out → how many
 
 
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+class Listeners:
+    """So many callers who ask for one turn after another until they are told that it is enough."""
 
+    def __init__(self, url: str, key: str, number: int, num_words: int) -> None:
+        self.outcomes = Outcomes()
+        self.not_retryable: list[Any] = []
+        self._url, self._key, self._num_words = url, key, num_words
+        self._is_enough = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._listen(number)))
 
-def num_sessions(gateway: int) -> float:
-    """As its metrics tell; none while it starts."""
-    environment = Path(f"/proc/{gateway}/environ").read_bytes().decode().split("\0")
-    [port] = [setting.partition("=")[2] for setting in environment if setting.startswith("REALTIME_TTS_PORT=")]
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
-            text = response.read().decode()
-    except OSError:
-        return 0.0
-    return float(text.partition("\nrealtime_tts_sessions ")[2].split("\n")[0])
+    def __enter__(self) -> Listeners:
+        self._thread.start()
+        return self
 
+    def __exit__(self, *exc_info: object) -> None:
+        self._is_enough.set()
+        self._thread.join()
 
-class Cluster:
-    """Ray with the application, as a process; what it started is found below it."""
-
-    def __init__(self, temporary: Path) -> None:
-        self.port = free_port()
-        worker = {"max_streams": SLOTS, "chars_per_patch": 4}
-        options = {
-            "command": [sys.executable, str(SERVE_FAKE), '{"max_late_ms": 0}', json.dumps(worker)],
-            "settings": {
-                "PYTHONPATH": os.pathsep.join([str(ROOT), str(SERVE_FAKE.parent)]),
-                "TMPDIR": str(temporary),
-            },
-            "replica_host": "127.0.0.1",
-            "host": "127.0.0.1",
-            "port": self.port,
-            "min_replicas": 1,
-            "max_replicas": 2,
-            "target": 0.3,
-            "look_back_s": 3,
-            "upscale_delay_s": 1,
-            "downscale_delay_s": 600,
-            "num_cpus": 0.1,
-            "drain_s": DRAIN_S,
-        }
-        environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-        environment |= {"PYTHONPATH": str(ROOT), "RAY_raylet_start_wait_time_s": "120"}
-        command = [os.environ["RAY_PYTHON"], str(ROOT / "tests/support/ray_cluster.py"), json.dumps(options)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT
-        )
-
-    def until_ready(self) -> None:
-        self.until_said("ready")
-        self.until(lambda: len(self.gateways()) == 1)
-
-    def until_said(self, word: str) -> None:
-        assert self._process.stdout is not None
-        while word not in (line := self._process.stdout.readline()):
-            assert line, "the cluster has ended"
-
-    def start_anew(self, version: str) -> None:
-        """Returns when all replicas are of this version."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(version + "\n")
-        self._process.stdin.flush()
-        self.until_said("deployed")
-
-    def gateways(self) -> dict[int, int]:
-        """Of the servers that run: process → replica's process."""
-        found = {}
-        for pid in descendants([self._process.pid]):
-            try:
-                arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if arguments[:2] == [sys.executable.encode(), str(SERVE_FAKE).encode()] and status[0] != "Z":
-                found[pid] = parent(int(status[1]))  # its own parent is a keeper
-        return found
-
-    def busiest(self) -> int:
-        """The server with the most sessions."""
-        return max(self.gateways(), key=num_sessions)
-
-    def until(self, is_so: Callable[[], bool], timeout_s: float = 90.0) -> None:
-        end_s = time.monotonic() + timeout_s
-        while not is_so():
-            assert time.monotonic() < end_s
+    def until_heard(self, number: int) -> None:
+        """So many more turns were heard out, which is the proof that all goes on."""
+        end_s = time.monotonic() + PATIENCE_S
+        wanted = self.outcomes[""] + number
+        while self.outcomes[""] < wanted:
+            assert time.monotonic() < end_s, self.outcomes
             time.sleep(0.1)
 
-    def load(self, seconds: float, act: Callable[[], None]) -> tuple[Counter[str], int]:
-        """`LISTENERS` at once; `act` is called in mid-speech. What went wrong, by code, and how many were heard out."""
-        failed: list[BaseException] = []
+    async def _listen(self, number: int) -> None:
+        await asyncio.gather(*(self._caller(one) for one in range(number)))
 
-        def act_and_tell() -> None:
+    async def _caller(self, number: int) -> None:
+        socket: ClientConnection | None = None
+        num_turns = 0
+        while not self._is_enough.is_set():
+            num_turns += 1
             try:
-                act()
-            except BaseException as error:
-                failed.append(error)
+                if socket is None:
+                    socket = await open_stream(self._url, api_key=self._key)
+                text = turn(self._num_words, 1000 * number + num_turns)
+                spoken = await speak(socket, f"turn-{num_turns}", text)
+                self._note(spoken.error, spoken)
+                if spoken.error:
+                    await asyncio.sleep(0.5)
+            except (OSError, WebSocketException, EOFError) as error:
+                self._note(code_of(error), error)
+                socket = None
+                await asyncio.sleep(0.5)
+        if socket is not None:
+            await socket.close()
 
-        with ServerLoad(Target(f"ws://127.0.0.1:{self.port}/v1/stream", None, 1, 20, {})) as load:
-            load.measure_turn()
-            gap_s = load.turn_s / LISTENERS
-            arrivals = [Arrival(number, number * gap_s, 1.0, judged=True) for number in range(round(seconds / gap_s))]
-            actor = threading.Timer(load.turn_s + 0.5, act_and_tell)
-            actor.start()
-            heard = load.open_loop(arrivals)
-            actor.join()
-        if failed:
-            raise failed[0]
-        return Counter(stream.error for stream in heard if stream.error), sum(not stream.error for stream in heard)
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        pids = descendants([self._process.pid])
-        self._process.stdin.close()
-        try:
-            self._process.wait(60)
-        finally:
-            assert self._process.stdout is not None
-            self._process.stdout.close()
-            for pid in pids:  # ours alone: all were started below it
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+    def _note(self, code: str, what: Spoken | Exception) -> None:
+        self.outcomes[code] += 1
+        if code and not is_retryable(what):
+            self.not_retryable.append(what)
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    running = Cluster(tmp_path_factory.mktemp("gateways"))
+def is_retryable(what: Spoken | Exception) -> bool:
+    """As it says itself; a connection that was closed in order, or broke, is always made anew."""
+    if isinstance(what, Spoken):
+        return what.terminal.get("retryable") is True
+    if isinstance(what, InvalidStatus):
+        with contextlib.suppress(ValueError):
+            return json.loads(what.response.body or b"")["retryable"] is True
+    return isinstance(what, ConnectionClosed) and (what.rcvd is None or what.rcvd.code in (1001, 1013))
+
+
+class Speaking(RayCluster):
+    """A cluster with listeners: `number` of them are more than a third of one replica's streams."""
+
+    def __init__(self, temporary: Path, number: int, num_words: int, **options: Any) -> None:
+        self.key, key_hash = create_key()
+        keys, secret = temporary / "keys.txt", temporary / "token-secret.txt"
+        keys.write_text(key_hash + "\n")
+        secret.write_text(secrets.token_urlsafe(32))
+        settings = {
+            "REALTIME_TTS_API_KEY_FILE": str(keys),
+            "REALTIME_TTS_TOKEN_SECRET_FILE": str(secret),
+            "REALTIME_TTS_MODEL": "starter-voice",
+            "REALTIME_TTS_GATEWAYS": "1",  # however many cores there are
+            **options.pop("settings", {}),
+        }
+        super().__init__(
+            {
+                "settings": settings,
+                "num_cpus": 0.1,
+                "min_replicas": 1,
+                "max_replicas": 2,
+                "target": 0.3,
+                "look_back_s": 12,
+                "upscale_delay_s": 1,
+                "downscale_delay_s": 900,
+                "drain_s": DRAIN_S,
+                **options,
+            }
+        )
+        self._number, self._num_words = number, num_words
+
+    def load(self, act: Callable[[], None]) -> Outcomes:
+        """Of all turns; `act` is called in mid-speech, and what comes after it is heard, too."""
+        with Listeners(self.stream_url, self.key, self._number, self._num_words) as listeners:
+            listeners.until_heard(self._number)
+            act()
+            listeners.until_heard(2 * self._number)
+        sys.stdout.write(f"{dict(listeners.outcomes)}\n")
+        assert not listeners.not_retryable
+        return listeners.outcomes
+
+
+def fake_options(temporary: Path) -> dict[str, Any]:
+    script = ROOT / "tests/support/serve_fake.py"
+    worker = {"max_streams": 8, "chars_per_patch": 4}
+    return {
+        "number": 8,
+        "num_words": 20,
+        "command": [sys.executable, str(script), '{"max_late_ms": 0}', json.dumps(worker)],
+        "settings": {"PYTHONPATH": os.pathsep.join([str(ROOT), str(script.parent)]), "TMPDIR": str(temporary)},
+    }
+
+
+def starter_options(temporary: Path) -> dict[str, Any]:
+    """By the server of Ray's own environment."""
+    settings = {"REALTIME_TTS_MAX_STREAMS": "4", "REALTIME_TTS_MAX_LATE_MS": "0", "TMPDIR": str(temporary)}
+    return {"number": 3, "num_words": 8, "settings": settings}
+
+
+@pytest.fixture(scope="module", params=[fake_options, starter_options], ids=["fake-worker", "starter-voice"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Speaking]:
+    temporary = tmp_path_factory.mktemp("ray")
+    running = Speaking(temporary, **request.param(temporary))
     try:
-        running.until_ready()
+        running.deploy("1")
+        running.until_running(1)
         yield running
     finally:
         running.close()
 
 
-def test_a_load_brings_a_second_replica(cluster: Cluster) -> None:
-    """Eight listeners want more than a third of eight streams."""
-    errors, heard = cluster.load(40.0, lambda: cluster.until(lambda: len(cluster.gateways()) == 2))
-    assert errors.keys() <= {"overloaded"}
-    assert heard > 0
+def test_a_load_brings_a_second_replica(cluster: Speaking) -> None:
+    outcomes = cluster.load(lambda: cluster.until_running(2))
+    assert outcomes.keys() <= {"", "overloaded"}
 
 
-def test_nobody_notices_that_a_replica_is_killed(cluster: Cluster) -> None:
+async def test_a_sticky_client_comes_back_to_its_session(cluster: Speaking) -> None:
+    """By chance alone all eight would in one of 256 runs."""
+    headers = {"Authorization": f"Bearer {cluster.key}"}
+    for number in range(8):
+        url = f"{cluster.stream_url}?sticky=caller-{number}"
+        async with open_client(url, additional_headers=headers) as client:
+            await client.send("session.start")
+            session_id = (await client.until("session.started", PATIENCE_S))["session_id"]
+            client.socket.transport.abort()
+        async with open_client(url, additional_headers=headers) as client:
+            await client.send("session.resume", session_id=session_id, contexts={})
+            answer = await client.until(lambda message: message["type"] in ("session.resumed", "error"), PATIENCE_S)
+            assert answer["type"] == "session.resumed"
+
+
+def test_nobody_notices_that_a_replica_is_killed(cluster: Speaking) -> None:
     """Its server is told by the kernel, and lets its listeners hear all; another replica comes."""
     killed: list[int] = []
 
     def kill() -> None:
         killed.append(cluster.busiest())
-        os.kill(cluster.gateways()[killed[0]], signal.SIGKILL)
+        os.kill(cluster.servers()[killed[0]], signal.SIGKILL)
+        cluster.until(lambda: killed[0] not in cluster.servers())
+        cluster.until_running(2)
 
-    errors, heard = cluster.load(20.0, kill)
-    assert errors.keys() <= {"overloaded", "draining"}
-    assert heard >= LISTENERS
-    cluster.until(lambda: killed[0] not in cluster.gateways() and len(cluster.gateways()) == 2)
+    outcomes = cluster.load(kill)
+    assert outcomes.keys() <= {"", "overloaded", "draining"}
 
 
-def test_a_server_that_dies_takes_its_own_listeners_alone(cluster: Cluster) -> None:
+def test_a_server_that_dies_takes_its_own_listeners_alone(cluster: Speaking) -> None:
     killed: list[int] = []
+    held: list[float] = []
 
     def kill() -> None:
         killed.append(cluster.busiest())
+        held.append(cluster.num_sessions(killed[0]))
         os.kill(killed[0], signal.SIGKILL)
+        cluster.until(lambda: killed[0] not in cluster.servers())
+        cluster.until_running(2)
 
-    errors, heard = cluster.load(20.0, kill)
-    assert 0 < errors["connection_lost"] <= LISTENERS
-    assert errors.keys() <= RETRYABLE
-    assert heard >= LISTENERS
-    cluster.until(lambda: killed[0] not in cluster.gateways() and len(cluster.gateways()) == 2)
+    outcomes = cluster.load(kill)
+    assert 0 < outcomes["connection_lost"] <= held[0]
+    assert outcomes.keys() <= RETRYABLE | {""}
 
 
-def test_all_are_started_anew_while_they_speak(cluster: Cluster) -> None:
-    before = cluster.gateways()
-    errors, heard = cluster.load(40.0, lambda: cluster.start_anew("2"))
-    assert errors.keys() <= {"overloaded", "draining"}
-    assert heard >= LISTENERS
-    cluster.until(lambda: not before.keys() & cluster.gateways().keys())
+def test_all_are_started_anew_while_they_speak(cluster: Speaking) -> None:
+    """What was begun at an old server is heard there to its end."""
+    before = cluster.servers()
+
+    def start_anew() -> None:
+        cluster.deploy("2")
+        cluster.until(lambda: not before.keys() & cluster.servers().keys(), PATIENCE_S + 2 * DRAIN_S)
+        cluster.until_running(2)
+
+    outcomes = cluster.load(start_anew)
+    assert outcomes.keys() <= {"", "overloaded", "draining"}
