@@ -41,7 +41,9 @@ class Options(BaseModel):
     min_replicas: int = 1
     max_replicas: int = 4
     target: float = Field(0.7, description="Share of a replica's streams that should be taken.", gt=0, le=1)
-    look_back_s: float = Field(12.0, description="Over which streams are averaged; Ray hears of them every 10 s.", gt=10)
+    look_back_s: float = Field(
+        12.0, description="Over which streams are averaged; Ray hears of them every 10 s.", gt=10
+    )
     upscale_delay_s: float = 10.0
     downscale_delay_s: float = 300.0
     start_timeout_s: float = Field(600.0, description="Until a model is loaded.")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 from chart_renderer import render
@@ -13,12 +18,31 @@ from realtime_tts.config_loader import load_settings
 
 CHART = DEPLOY / "chart"
 MOUNTED = "/usr/local/etc/haproxy"
+OLDEST, NEWEST = "1.25", "1.37"  # whose schemas are asked
+# Each value that decides what there is, in both ways.
+VALUES: dict[str, dict[str, Any]] = {
+    "as shipped": {},
+    "all": {
+        "voicesClaim": "voices",
+        "modelClaim": "models",
+        "drainSeconds": 40,
+        "imagePullSecrets": [{"name": "registry"}],
+        "pod": {"runtimeClassName": "nvidia", "nodeSelector": {"gpu": "h200"}, "tolerations": [{"key": "gpu"}]},
+        "resources": {"limits": {"nvidia.com/gpu": 1, "memory": "32Gi"}},
+        "autoscaling": {"enabled": True, "maxHosts": 8, "metric": "realtime_tts_streams_in_use", "target": "700m"},
+    },
+    "no policy": {"networkPolicy": False},
+}
 
 
 @pytest.fixture(scope="module")
 def objects() -> dict[str, dict[str, Any]]:
     """Kind and name → what is rendered."""
-    rendered = render(CHART, "tts", {"voicesClaim": "voices", "drainSeconds": 40})
+    return named(render(CHART, "tts", VALUES["all"]))
+
+
+def named(rendered: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    assert len({(item["kind"], item["metadata"]["name"]) for item in rendered}) == len(rendered)
     return {f"{item['kind']}/{item['metadata']['name']}": item for item in rendered}
 
 
@@ -31,16 +55,80 @@ def environment(container: dict[str, Any]) -> dict[str, str]:
     return {item["name"]: item["value"] for item in container["env"]}
 
 
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+def test_kubernetes_knows_each_field(values: dict[str, Any], version: str) -> None:
+    for item in render(CHART, "tts", values):
+        kubernetes_validate.validate(item, version, strict=True)
+
+
+def test_a_field_that_kubernetes_does_not_know_is_found() -> None:
+    [item, *_] = (item for item in render(CHART, "tts", {}) if item["kind"] == "Deployment")
+    wrong = copy.deepcopy(item)
+    wrong["spec"]["template"]["spec"]["containers"][0]["redinessProbe"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, NEWEST, strict=True)
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+def test_helm_makes_the_same_of_it(values: dict[str, Any], tmp_path: Path) -> None:
+    helm = shutil.which("helm")
+    if helm is None:
+        pytest.skip("needs helm")
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    command = [helm, "template", "tts", str(CHART), "-f", str(tmp_path / "values.yaml")]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    by_helm = [item for item in yaml.safe_load_all(text) if item]
+    assert named(by_helm) == named(render(CHART, "tts", values))
+
+
 def test_each_part_of_the_chart_finds_its_pods(objects: dict[str, dict[str, Any]]) -> None:
     labels = [
         item["spec"]["template"]["metadata"]["labels"] for item in objects.values() if item["kind"] == "Deployment"
     ]
     for name, item in objects.items():
-        selector = item.get("spec", {}).get("selector")
+        spec = item.get("spec", {})
+        selector = spec.get("selector", spec.get("podSelector"))
         if selector is None:
             continue
         wanted = selector.get("matchLabels", selector).items()
         assert sum(wanted <= given.items() for given in labels) == 1, name
+    [scaled] = [item["spec"]["scaleTargetRef"] for item in objects.values() if item["kind"].endswith("Autoscaler")]
+    assert f"{scaled['kind']}/{scaled['name']}" in objects
+
+
+def test_nothing_in_a_pod_can_write_or_become_more_than_it_must(objects: dict[str, dict[str, Any]]) -> None:
+    for name in ("tts-hosts", "tts-front"):
+        spec = pod(objects, name)
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["automountServiceAccountToken"] is False
+        for container in spec["containers"] + spec.get("initContainers", []):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+
+
+def test_no_service_of_the_cluster_becomes_a_setting(objects: dict[str, dict[str, Any]]) -> None:
+    """`helm install realtime-tts` has a service whose links would be REALTIME_TTS_PORT=tcp://… and others."""
+    for name in ("tts-hosts", "tts-front"):
+        assert pod(objects, name)["enableServiceLinks"] is False
+
+
+def test_who_scales_by_streams_is_the_only_one_to_say_how_many(objects: dict[str, dict[str, Any]]) -> None:
+    assert "replicas" not in objects["Deployment/tts-hosts"]["spec"]
+    as_shipped = named(render(CHART, "tts", {}))
+    assert as_shipped["Deployment/tts-hosts"]["spec"]["replicas"] == 2
+    assert "HorizontalPodAutoscaler/tts-hosts" not in as_shipped
+
+
+def test_ports_that_are_let_in_and_asked_are_there(objects: dict[str, dict[str, Any]]) -> None:
+    [server] = pod(objects, "tts-hosts")["containers"]
+    there = {port["name"] for port in server["ports"]}
+    rules = objects["NetworkPolicy/tts-hosts"]["spec"]["ingress"]
+    assert {port["port"] for rule in rules for port in rule["ports"]} == there
+    assert {server[f"{probe}Probe"]["httpGet"]["port"] for probe in ("startup", "readiness", "liveness")} <= there
 
 
 def test_a_hosts_settings_are_settings(objects: dict[str, dict[str, Any]]) -> None:
@@ -58,7 +146,10 @@ def test_a_host_has_time_to_let_speech_end(objects: dict[str, dict[str, Any]]) -
     drain_s = load_settings(env=environment(hosts["containers"][0])).server.drain_timeout_s
     assert drain_s == 40
     assert hosts["terminationGracePeriodSeconds"] > drain_s
-    assert front["terminationGracePeriodSeconds"] > drain_s
+    [haproxy] = front["containers"]
+    [before_s] = map(float, haproxy["lifecycle"]["preStop"]["exec"]["command"][1:])
+    hard_stop_s = float(environment(haproxy)["DRAIN_S"])
+    assert front["terminationGracePeriodSeconds"] > before_s + hard_stop_s > before_s + drain_s
 
 
 def test_volumes_that_are_mounted_are_there(objects: dict[str, dict[str, Any]]) -> None:
@@ -73,7 +164,7 @@ def test_without_voices_there_is_nothing_to_copy() -> None:
     rendered = {item["metadata"]["name"]: item for item in render(CHART, "tts", {}) if item["kind"] == "Deployment"}
     spec = rendered["tts-hosts"]["spec"]["template"]["spec"]
     assert "initContainers" not in spec
-    assert {volume["name"] for volume in spec["volumes"]} == {"state", "keys"}
+    assert {volume["name"] for volume in spec["volumes"]} == {"state", "tmp", "keys"}
 
 
 def test_the_front_is_told_where_the_hosts_are(objects: dict[str, dict[str, Any]]) -> None:

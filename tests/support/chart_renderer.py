@@ -1,10 +1,13 @@
-"""Renders our Helm chart as far as its templates go: values, `quote`, `add`, `nindent`, `toYaml`, `if` and `range`.
+"""Renders our Helm chart as far as its templates go: values, `quote`, `add`, `nindent`, `toYaml`, `sha256sum`, `if`,
+`not` and `range`.
 
-Helm itself is a program of its own, and not needed to test what a chart amounts to. What is not known here is an error.
+Helm itself is a program of its own, and not needed to test what a chart amounts to; where it is there, a test compares
+the two. What is not known here is an error.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -15,14 +18,21 @@ import yaml
 
 
 def render(chart: Path, release: str, changes: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The objects of all templates. `changes`: values other than the chart's, by their top names."""
-    values = {**yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8")), **changes}
+    """The objects of all templates. `changes`: values other than the chart's, as a file of values has them."""
+    values = _merged(yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8")), changes)
     scope = {"Values": values, "Release": {"Name": release}}
     found: list[dict[str, Any]] = []
     for path in sorted((chart / "templates").glob("*.yaml")):
         text = _Renderer(chart, path.read_text(encoding="utf-8")).render(scope)
         found += [document for document in yaml.safe_load_all(text) if document]
     return found
+
+
+def _merged(values: Any, changes: Any) -> Any:
+    """As Helm does it: maps into one another, all else in place of what was there."""
+    if not (isinstance(values, Mapping) and isinstance(changes, Mapping)):
+        return changes
+    return {**values, **{name: _merged(values.get(name), change) for name, change in changes.items()}}
 
 
 class _Renderer:
@@ -52,7 +62,8 @@ class _Renderer:
                 return text
             if action.startswith("if "):
                 inner = self._block(parts, at, scope)
-                text += inner if self._value(action[3:], scope) else ""
+                condition = action[3:].removeprefix("not ")
+                text += inner if bool(self._value(condition, scope)) != action.startswith("if not ") else ""
             elif match := re.fullmatch(r"range (\$\w+), (\$\w+) := (\S+)", action):
                 begin = at[0]
                 items = sorted(self._value(match.group(3), scope).items())
@@ -70,6 +81,8 @@ class _Renderer:
         for name, *arguments in pipes:
             if name == "quote":
                 value = json.dumps(str(value))
+            elif name == "sha256sum":
+                value = hashlib.sha256(value.encode()).hexdigest()
             elif name == "nindent":
                 value = "\n" + "\n".join(" " * int(arguments[0]) + line for line in str(value).splitlines())
             else:

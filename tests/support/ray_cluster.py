@@ -76,7 +76,8 @@ class RayCluster:
         file = self._directory / "serve.yaml"
         file.write_text(yaml.safe_dump(config), encoding="utf-8")
         command = [str(self._programs / "serve"), "deploy", "-a", self._dashboard, str(file)]
-        subprocess.run(command, check=True, env=self._environment, cwd=ROOT, stdout=self._log, stderr=self._log)
+        sent = subprocess.run(command, env=self._environment, cwd=ROOT, capture_output=True, text=True)
+        assert sent.returncode == 0, sent.stdout + sent.stderr
 
     def states(self) -> dict[str, str]:
         """Application → its state, as Serve tells; none while it does not answer."""
