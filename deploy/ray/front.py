@@ -18,6 +18,7 @@ from deploy.ray.directory import Entry
 
 _START_S = 10.0
 _MAX_SAID_CHARS = 2000
+_BACKENDS = ("hosts", "sticky")
 _CONFIGURATION = """\
 global
     stats socket {control} mode 600 level admin
@@ -34,6 +35,10 @@ defaults
     retries 3
     # A handshake that one refuses since it is full, or drains, is asked of the next.
     retry-on conn-failure empty-response 503
+    option httpchk
+    http-check send meth GET uri /readyz ver HTTP/1.1 hdr Host localhost
+    http-check expect status 200
+    default-server check inter 500ms fall 2 rise 1 init-addr none
     # What it says itself has the form of the servers' own problems.
     http-error status 502 {lost}
     http-error status 503 {nobody}
@@ -42,17 +47,17 @@ defaults
 frontend speech
     bind {host}:{port}{tls}
     http-request deny deny_status 404 if {{ path /metrics }}
+    # Who adds ?sticky=<anything of his own> to the address comes back to the same host.
+    use_backend sticky if {{ url_param(sticky) -m found }}
     default_backend hosts
 
 backend hosts
-    # Who adds ?sticky=<anything of his own> to the address comes back to the same host; the others go in turn.
+    balance leastconn
+    server-template host 1-{num_slots} 127.0.0.1:1 disabled
+
+backend sticky
     balance url_param sticky
     hash-type consistent
-    hash-balance-factor 150
-    option httpchk
-    http-check send meth GET uri /readyz ver HTTP/1.1 hdr Host localhost
-    http-check expect status 200
-    default-server check inter 500ms fall 2 rise 1 init-addr none
     server-template host 1-{num_slots} 127.0.0.1:1 disabled
 """
 
@@ -124,13 +129,17 @@ class Front:
 
     def _set(self, slot: int, what: str) -> None:
         """Raises OSError: it does not answer. RuntimeError: it will not."""
+        for backend in _BACKENDS:
+            self._tell(f"set server {backend}/host{slot} {what}")
+
+    def _tell(self, command: str) -> None:
         with socket.socket(socket.AF_UNIX) as control:
             control.settimeout(2.0)
             control.connect(str(self._control))
-            control.sendall(f"set server hosts/host{slot} {what}\n".encode())
+            control.sendall(f"{command}\n".encode())
             answer = b""
             while part := control.recv(4096):
                 answer += part
         # A changed address is told in words, a changed state not at all.
-        if answer.strip() and not (what.startswith("addr") and b"changed" in answer):
-            raise RuntimeError(f"HAProxy does not set {what}: {answer.decode().strip()}")
+        if answer.strip() and not (" addr " in command and b"changed" in answer):
+            raise RuntimeError(f"HAProxy does not {command}: {answer.decode().strip()}")

@@ -1,0 +1,262 @@
+"""The shipped front before two hosts: who is led where, what a host's drain and death are for clients."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import realtime_tts_client as speech
+from front_harness import HOST_HEADER, Names, haproxy_program, running_front
+from proxy_harness import NAME, Certificate, free_port, running_proxy
+from server_processes import ServerProcess
+from stream_client import StreamClient, open_stream
+from websockets.exceptions import InvalidStatus
+
+from realtime_tts.server.auth import create_key
+from realtime_tts.workers.socket_directory import clear_leftovers
+
+pytestmark = pytest.mark.slow
+
+ADDRESSES = ("127.0.0.2", "127.0.0.3")
+MAX_SESSIONS = 12  # of a host
+PATIENT_S = 60.0  # for what a busy machine may delay
+TEXT = "one two three four five six seven eight nine ten. eleven twelve thirteen fourteen fifteen sixteen. "
+
+
+class Fleet:
+    """Hosts by their addresses, and the port of a front before them."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._host_port = free_port()
+        self.key, key_hash = create_key()
+        (directory / "keys.txt").write_text(key_hash + "\n")
+        self.names = Names(ADDRESSES)
+        self.hosts = {address: self._start(address) for address in ADDRESSES}
+        self._fronts = contextlib.ExitStack()
+        self.port = self.another_front(fixed_voices=True)
+
+    def _start(self, address: str) -> ServerProcess:
+        return ServerProcess(
+            self._directory / f"{address}-{free_port()}.txt",
+            worker={"patch_delay_s": 0.01, "text_lag_ms": 100},
+            host=address,
+            port=self._host_port,
+            max_sessions=MAX_SESSIONS,
+            max_late_ms=0,
+            voices_dir="none",
+            api_key_file=str(self._directory / "keys.txt"),
+        )
+
+    def another_front(self, **options: bool) -> int:
+        """Its port, once it leads to all hosts."""
+        directory = self._directory / f"front-{free_port()}"
+        port = self._fronts.enter_context(running_front(directory, self.names, self._host_port, **options))
+        self.until(lambda: self.led_to(port) == set(self.hosts))
+        return port
+
+    def led_to(self, port: int) -> set[str]:
+        """The hosts that answer through a front, by what they say of themselves."""
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=PATIENT_S) as http:
+            answers = [http.get("/readyz", headers={"host": "localhost"}) for _ in range(4)]
+        if any(answer.status_code != 200 for answer in answers):
+            return set()
+        return {answer.headers[HOST_HEADER] for answer in answers}
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        end_s = time.monotonic() + PATIENT_S
+        while not is_so():
+            assert time.monotonic() < end_s
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        self._fronts.close()
+        self.names.close()
+        for host in self.hosts.values():
+            host.process.send_signal(signal.SIGTERM)
+            host.process.wait(PATIENT_S)
+            host.close()
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    running = Fleet(tmp_path_factory.mktemp("fleet"))
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[Fleet]:
+    """One whose hosts may be ended."""
+    running = Fleet(tmp_path)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+@contextlib.asynccontextmanager
+async def stream(fleet: Fleet, sticky: str = "", port: int | None = None) -> Any:
+    """A client through the front, and the address of its host."""
+    query = f"?sticky={sticky}" if sticky else ""
+    url = f"ws://127.0.0.1:{port or fleet.port}/v1/stream{query}"
+    async with open_stream(url, additional_headers={"Authorization": f"Bearer {fleet.key}"}) as client:
+        assert client.socket.response is not None
+        yield client, client.socket.response.headers[HOST_HEADER]
+
+
+async def start_session(client: StreamClient) -> str:
+    await client.send("session.start")
+    session_id: str = (await client.until("session.started", PATIENT_S))["session_id"]
+    return session_id
+
+
+async def resume(client: StreamClient, session_id: str) -> str:
+    """The type of the answer."""
+    await client.send("session.resume", session_id=session_id, contexts={})
+    answers = ("session.resumed", "error")
+    return str((await client.until(lambda message: message["type"] in answers, PATIENT_S))["type"])
+
+
+async def comes_back(fleet: Fleet, number: int, port: int | None = None) -> str:
+    """Whoever lost his connection is let in with what he has of his own: the type of the answer."""
+    async with stream(fleet, f"caller-{number}") as (client, _):
+        session_id = await start_session(client)
+        client.socket.transport.abort()
+    async with stream(fleet, f"caller-{number}", port) as (client, _):
+        return await resume(client, session_id)
+
+
+async def until_free(fleet: Fleet) -> None:
+    """No session is left at any host."""
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENT_S) as http:
+        for host in fleet.hosts.values():
+            end_s = time.monotonic() + PATIENT_S
+            while (await http.get(f"{host.url}/readyz")).json()["sessions"]:
+                assert time.monotonic() < end_s
+                await asyncio.sleep(0.05)
+
+
+async def test_whoever_has_fewest_gets_the_next(fleet: Fleet) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(stream(fleet)) for _ in range(6)]
+        hosts = [host for _, host in opened]
+        assert sorted(hosts) == sorted(3 * ADDRESSES)
+        for client, host in opened:
+            if host == hosts[0]:
+                await client.socket.close()
+        assert {(await stack.enter_async_context(stream(fleet)))[1] for _ in range(3)} == {hosts[0]}
+
+
+async def test_whoever_lost_his_connection_comes_back_to_his_host(fleet: Fleet) -> None:
+    """By chance alone all would in one of 256 runs."""
+    assert {await comes_back(fleet, number) for number in range(8)} == {"session.resumed"}
+
+
+async def test_fronts_agree_where_a_client_belongs(fleet: Fleet) -> None:
+    """Another front hears of the hosts in another order."""
+    if haproxy_program()[1] < (3, 0):
+        pytest.skip("needs HAProxy 3.0")
+    fleet.names.addresses.reverse()
+    port = fleet.another_front()
+    assert {await comes_back(fleet, number, port) for number in range(8)} == {"session.resumed"}
+
+
+async def test_a_full_host_is_passed_over_and_full_hosts_say_so_themselves(fleet: Fleet) -> None:
+    await until_free(fleet)
+    async with contextlib.AsyncExitStack() as stack:
+        for number in range(2 * MAX_SESSIONS):  # wherever half of them would rather go
+            client, _ = await stack.enter_async_context(stream(fleet, "one" if number % 2 else ""))
+            await start_session(client)
+        with pytest.raises(InvalidStatus) as caught:
+            await stack.enter_async_context(stream(fleet))
+    response = caught.value.response
+    assert (response.status_code, response.headers["content-type"]) == (503, "application/json")
+    assert b'"overloaded"' in (response.body or b"")
+    await until_free(fleet)
+
+
+def test_what_is_the_operators_is_not_let_through(fleet: Fleet) -> None:
+    headers = {"Authorization": f"Bearer {fleet.key}"}
+    with httpx.Client(base_url=f"http://127.0.0.1:{fleet.port}", trust_env=False, timeout=PATIENT_S) as http:
+        assert http.get("/front").status_code == 200
+        assert http.get("/metrics", headers=headers).status_code == 404
+        assert http.get("/v1/voices", headers=headers).status_code == 200
+        answer = http.delete("/v1/voices/one", headers=headers)
+    assert (answer.status_code, answer.json()["code"], answer.json()["retryable"]) == (403, "forbidden", False)
+
+
+async def test_behind_nginx_it_is_the_same(fleet: Fleet, certificate: Certificate, tmp_path: Path) -> None:
+    """The shipped nginx brings TLS, the front leads: a query that makes a client stick goes through both."""
+    with running_proxy("nginx", tmp_path, certificate, fleet.port) as proxy:
+        found = set()
+        for _ in range(4):
+            address = {"host": "127.0.0.1", "port": proxy.https_port, "ssl": certificate.context()}
+            headers = {"Authorization": f"Bearer {fleet.key}"}
+            url = f"wss://{NAME}/v1/stream?sticky=behind"
+            async with open_stream(url, additional_headers=headers, **address) as client:
+                assert client.socket.response is not None
+                found.add(client.socket.response.headers[HOST_HEADER])
+                await client.speak("a", "Hello through both.")
+                assert (await client.until_terminal("a", PATIENT_S))["type"] == "context.done"
+    assert len(found) == 1
+
+
+async def test_a_host_that_drains_speaks_to_the_end_and_gets_nobody_new(mortal: Fleet) -> None:
+    async with stream(mortal) as (speaking, host):
+        await speaking.speak("a", 4 * TEXT)
+        await speaking.until("audio", PATIENT_S)
+        mortal.hosts[host].process.send_signal(signal.SIGTERM)
+        [other] = set(ADDRESSES) - {host}
+        for _ in range(6):  # from the first moment on
+            async with stream(mortal) as (client, found):
+                await start_session(client)
+                assert found == other
+        assert mortal.hosts[host].process.poll() is None
+        assert (await speaking.until_terminal("a", PATIENT_S))["type"] == "context.done"
+        assert (await speaking.until_closed(PATIENT_S)) == (1001, "draining")
+    assert mortal.hosts[host].process.wait(PATIENT_S) == 0
+
+
+async def test_a_host_that_dies_takes_no_word_along(mortal: Fleet) -> None:
+    """Its clients have the rest spoken by the other one, and nobody else notices."""
+    audio = speech.AudioFormat("pcm_s16le", sample_rate=16000)
+    text = 4 * TEXT
+
+    async def listen(session: speech.Session, has_begun: asyncio.Event) -> list[str]:
+        words = []
+        async for packet in session.speak(text, params={"seed": 1}):
+            words += [word.text for word in packet.words]
+            has_begun.set()
+        return words
+
+    async with contextlib.AsyncExitStack() as stack:
+        sessions = [
+            await stack.enter_async_context(
+                speech.connect(f"http://127.0.0.1:{mortal.port}", audio=audio, api_key=mortal.key, playback="consumed")
+            )
+            for _ in range(6)
+        ]
+        ids, begun = [session.id for session in sessions], [asyncio.Event() for _ in sessions]
+        tasks = [asyncio.create_task(listen(*pair)) for pair in zip(sessions, begun, strict=True)]
+        await asyncio.wait_for(asyncio.gather(*(event.wait() for event in begun)), PATIENT_S)
+        victim = mortal.hosts[ADDRESSES[0]]
+        os.kill(victim.process.pid, signal.SIGKILL)
+        heard = await asyncio.wait_for(asyncio.gather(*tasks), PATIENT_S)
+        clear_leftovers()  # as the next start there does
+        moved = [session.id != before for session, before in zip(sessions, ids, strict=True)]
+    assert sum(moved) == 3
+    for words, has_moved in zip(heard, moved, strict=True):
+        assert [word for word, _ in groupby(words)] == text.split()
+        assert len(words) - len(text.split()) <= has_moved

