@@ -18,6 +18,7 @@ from realtime_tts.bench.subject import Subject
 from realtime_tts.bench.texts import TURN
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.stages import STAGES
+from realtime_tts.engine.setup import CUDA_FULL_STREAMS
 from realtime_tts.errors import EngineError
 from realtime_tts.workers import frames
 
@@ -47,7 +48,13 @@ class SteadyStreams:
     def __init__(self, subject: Subject, plan: StepPlan, stages: SplittingClock | None = None) -> None:
         self._num_audio = 0
         self._plan = plan
-        self.engine: Engine = subject.engine(self._receive, stages, unpaced_slack_s=_NEVER_S, first_audio_s=_NEVER_S)
+        self.engine: Engine = subject.engine(
+            self._receive,
+            stages,
+            unpaced_slack_s=_NEVER_S,
+            first_audio_s=_NEVER_S,
+            full_streams=max(CUDA_FULL_STREAMS, *plan.batches),  # all in one step, however many a worker puts there
+        )
         self._contexts: list[str] = []
 
     def start(self, num_streams: int, num_steps: int) -> None:

@@ -34,7 +34,7 @@ _CUDA_MEMORY_SHARE = 0.7  # of what is free after loading; the rest is for activ
 _CUDA_POSITIONS_PER_STREAM, _CPU_POSITIONS_PER_STREAM = 2048, 1024
 _CUDA_MAX_STREAMS, _CPU_MAX_STREAMS = 1024, 16
 _CUDA_LEAST_POSITIONS = 1024  # of a stream: where memory is short there are fewer streams, not shorter ones
-_CUDA_FULL_STREAMS = 128  # on an H200 a step takes 0.20 ms for each of so many, and 0.19 for each of twice as many
+CUDA_FULL_STREAMS = 128  # on an H200 a step takes 0.20 ms for each of so many, and 0.19 for each of twice as many
 _WARM_UP_TEXT = "Hello there."
 _REHEARSED = "Good morning, how can I help you today, and what may I do for you?"
 
@@ -139,7 +139,7 @@ def choose_config(
         block_size=block_size,
         min_patches=config.min_patches,
         max_load=options.max_load,
-        **({} if is_cpu else {"full_streams": _CUDA_FULL_STREAMS}),
+        **({} if is_cpu else {"full_streams": CUDA_FULL_STREAMS}),
     )
 
 

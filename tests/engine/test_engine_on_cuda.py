@@ -71,7 +71,9 @@ class Voices:
         return np.frombuffer(b"".join(parts), "<f4")
 
     def positions(self) -> list[float]:
-        return [m.text_position for m in self.sent if isinstance(m, frames.Audio) and m.text_position is not None]
+        """Stream by stream: who is in a step with whom depends on how far ahead steps are planned."""
+        told = [m for m in self.sent if isinstance(m, frames.Audio) and m.text_position is not None]
+        return [m.text_position for number in range(len(TEXTS)) for m in told if m.request_id == f"s{number}"]
 
     def ragged(self) -> None:
         """Everybody joins when the one before has begun; two have another number of flow steps."""
