@@ -15,6 +15,7 @@ from torch import Tensor
 from realtime_tts.model.adapted import adapted, is_adapting
 from realtime_tts.model.attention import AttentionMetadata, FullAttention, KVCache, PagedAttention
 from realtime_tts.model.flow_matching import FlowMatching, FlowSchedule
+from realtime_tts.model.fused_first import FirstLayer, is_worth_it
 from realtime_tts.model.fused_fp8 import MIN_ROWS as MIN_FP8_ROWS
 from realtime_tts.model.fused_fp8 import Fp8Layers
 from realtime_tts.model.fused_vae import FusedDecoder, can_fuse
@@ -116,19 +117,31 @@ class FusedStack:
             probe.readings = _reading(probe, queries, None, attend.kv, first + probe.layer, meta, few.heads)
         return done
 
-    def tail(self, rows: Tensor, rope: Rope | None, length: int, num_tail: int) -> Tensor:
-        """As `MiniCPM.forward_tail`, flat: rows [N * length, hidden] → [N * num_tail, hidden]."""
+    def first_layer(self, mu: Tensor, prefix: Tensor, times: Tensor, length: int, *, guided: bool) -> FirstLayer | None:
+        """What a flow's first layer begins with, where that is worth a kernel: see `FirstLayer`."""
+        is_more = len(self._layers) > 1 and not self.is_adapting
+        if self._patches is None or not is_more or not is_worth_it(self._patches, length, (1 + guided) * len(mu)):
+            return None
+        return FirstLayer(self._layers[0], self._qkv, self._patches, mu, prefix, times)
+
+    def tail(self, rows: Tensor, rope: Rope | None, length: int, num_tail: int, first: Tensor | None = None) -> Tensor:
+        """As `MiniCPM.forward_tail`, flat: rows [N * length, hidden] → [N * num_tail, hidden].
+
+        first: what the heads of the first layer see, if that is known.
+        """
         if self.fp8 is not None and len(rows) >= MIN_FP8_ROWS and not self.is_adapting:
 
             def attend(qkv: Tensor, num_queries: int) -> Tensor:
                 return self._attend_locally(qkv, rope, length, num_queries)
 
-            return self._normed(self._norm, self.fp8.tail(rows, length, num_tail, attend))
+            return self._normed(self._norm, self.fp8.tail(rows, length, num_tail, attend, first))
         for index in range(len(self._layers)):
             is_last = index == len(self._layers) - 1
-            qkv = self._project(index, rows)
             num_queries = num_tail if is_last else length
-            heads = self._attend_locally(qkv, rope, length, num_queries)
+            if first is not None and index == 0:
+                heads = first
+            else:
+                heads = self._attend_locally(self._project(index, rows), rope, length, num_queries)
             if is_last:
                 rows = rows.view(-1, length, rows.shape[1])[:, -num_tail:].reshape(-1, rows.shape[1])
             rows = self._finish(index, rows, heads)
@@ -235,9 +248,13 @@ class FusedFlow:
         x, mu, cfg = noise.float().clone(), mu.contiguous(), cfg.float().contiguous()
         weight, bias = dit.in_proj.weight.contiguous(), dit.in_proj.bias
         how = {"separate_time": dit.separate_time, "guided": schedule.guided}
-        for delta, time in zip(schedule.deltas, schedule.embeddings, strict=True):
+        first = None
+        if dit.separate_time:
+            first = self._stack.first_layer(mu, cond, schedule.embeddings, length, guided=schedule.guided)
+        for index, (delta, time) in enumerate(zip(schedule.deltas, schedule.embeddings, strict=True)):
             rows = flow_tokens(x, mu, time, cond, weight, bias, **how)
-            velocity = dit.out_proj(self._stack.tail(rows, rope, length, patch_size))
+            heads = first.heads(rows, index, rope, guided=schedule.guided) if first is not None else None
+            velocity = dit.out_proj(self._stack.tail(rows, rope, length, patch_size, heads))
             euler_step(x, velocity, cfg if schedule.guided else None, delta)
         return x
 

@@ -33,15 +33,26 @@ class Fp8Layers:
         self._qkv, self._gate_up, self._down = (Fp8Product(weights) for weights in (qkv, gate_up, down))  # type: ignore[arg-type]
         self._o = Product(o)  # type: ignore[arg-type]
 
-    def tail(self, rows: Tensor, length: int, num_tail: int, attend: Callable[[Tensor, int], Tensor]) -> Tensor:
+    def tail(
+        self,
+        rows: Tensor,
+        length: int,
+        num_tail: int,
+        attend: Callable[[Tensor, int], Tensor],
+        first: Tensor | None = None,
+    ) -> Tensor:
         """Bidirectional sequences [N * length, hidden] → [N * num_tail, hidden], not normed.
 
         attend: from packed queries, keys and values, to what so many last positions of each sequence see.
+        first: what all see in the first layer, if that is known.
         """
         for index, layer in enumerate(self._layers):
             norm, behind, scale = layer.input_layernorm, layer.post_attention_layernorm, layer.residual_scale
             num_queries = num_tail if index == len(self._layers) - 1 else length
-            heads = attend(self._qkv.of(rms_norm_fp8(rows, norm.weight, norm.eps), index), num_queries)
+            if first is not None and index == 0:
+                heads = first
+            else:
+                heads = attend(self._qkv.of(rms_norm_fp8(rows, norm.weight, norm.eps), index), num_queries)
             if num_queries < length:
                 rows = rows.view(-1, length, rows.shape[1])[:, -num_tail:].reshape(-1, rows.shape[1])
             rows = self._o(heads, index, rows, scale)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
 import math
 import warnings
 from collections.abc import Callable
@@ -15,19 +17,22 @@ from torch import Tensor
 from realtime_tts.engine.runtime import noise
 from realtime_tts.model.attention import AttentionMetadata, KVCache
 from realtime_tts.model.audio_vae import AudioVAE
-from realtime_tts.model.config import AudioVAEConfig
+from realtime_tts.model.config import AudioVAEConfig, RopeConfig, TransformerConfig
+from realtime_tts.model.flow_matching import FlowMatching, GuidedTimes
+from realtime_tts.model.local_transformers import LocDiT
 from realtime_tts.model.text_head import SpokenText, text_attention
 
 pytest.importorskip("triton", reason="needs triton")
 if not torch.cuda.is_available():
     pytest.skip("needs CUDA", allow_module_level=True)
 
+from realtime_tts.model.fused import FusedFlow, FusedStack
 from realtime_tts.model.fused_vae import FusedDecoder
 from realtime_tts.model.kernels.attention import head_reading, local_attention, paged_attention
 from realtime_tts.model.kernels.flow import euler_step, flow_tokens
 from realtime_tts.model.kernels.gated import GatedProduct, has_gated_product
 from realtime_tts.model.kernels.noise import patch_noise
-from realtime_tts.model.kernels.patch_attention import PatchAttention
+from realtime_tts.model.kernels.patch_attention import PatchAttention, SharedRows
 from realtime_tts.model.kernels.products import Product, choosing
 from realtime_tts.model.kernels.rows import rms_norm, swiglu
 from realtime_tts.model.kernels.stack import missing_on
@@ -38,6 +43,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda_context")]
 with warnings.catch_warnings():  # of what it imports
     warnings.simplefilter("ignore")
     HAS_GATED = has_gated_product(torch.empty(512, 128, dtype=torch.bfloat16, device="cuda"))
+needs_hopper = pytest.mark.skipif(missing_on(torch.device("cuda")) is not None, reason="needs a Hopper GPU")
 DTYPES = [torch.float32, torch.bfloat16]
 # What rounding alone may make of a result, relative, per dtype.
 BOUND = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 1.5e-3}
@@ -81,6 +87,11 @@ def test_rms_norm(rows: int, size: int, dtype: torch.dtype) -> None:
     exact = x.double()
     expected = exact * (exact.square().mean(1, keepdim=True) + 1e-5).rsqrt() * weight.double()
     check(lambda: rms_norm(x, weight, 1e-5), expected, dtype)
+    some = torch.arange(3 * rows, device="cuda").view(rows, 3)[:, 1:].flatten()  # of each three the last two
+    x = draw(3 * rows, size, dtype=dtype, scale=3.0)
+    exact = x.double()[some]
+    expected = exact * (exact.square().mean(1, keepdim=True) + 1e-5).rsqrt() * weight.double()
+    check(lambda: rms_norm(x, weight, 1e-5, 3, 2), expected, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -156,7 +167,7 @@ def test_local_attention(
     check(lambda: local_attention(qkv, rope, length, queries, heads, kv_heads), expected, dtype)
 
 
-@pytest.mark.skipif(missing_on(torch.device("cuda")) is not None, reason="needs a Hopper GPU")
+@needs_hopper
 @pytest.mark.parametrize("rotates", [True, False])
 @pytest.mark.parametrize("sequences", [1, 3, 257])
 @pytest.mark.parametrize(
@@ -169,6 +180,53 @@ def test_patch_attention(sequences: int, length: int, queries: int, heads: int, 
     rope = rope_of(torch.arange(length, device="cuda"), 128) if rotates else None
     expected = local_expected(qkv, rope, length, queries, heads, kv_heads)
     check(lambda: attention(qkv, rope, queries), expected, torch.bfloat16)
+
+
+@needs_hopper
+@pytest.mark.parametrize("guided", [True, False])
+@pytest.mark.parametrize(("streams", "conditions", "patch"), [(1, 2, 4), (67, 2, 4), (130, 1, 3)])
+def test_patch_attention_to_shared_rows(streams: int, conditions: int, patch: int, guided: bool) -> None:
+    heads, kv_heads, length, dtype = 16, 2, conditions + 1 + 2 * patch, torch.bfloat16
+    attention = PatchAttention(length, heads, kv_heads, torch.device("cuda"))
+    width = (heads + 2 * kv_heads) * 128
+    kept, fresh = draw(streams, conditions + patch, width, dtype=dtype), draw(streams, patch, width, dtype=dtype)
+    time, zeros = draw(width, dtype=dtype), torch.zeros(width, device="cuda", dtype=dtype)
+    shared = SharedRows(kept.view(-1, width), time, zeros, fresh.view(-1, width), streams)
+    rope = rope_of(torch.arange(length, device="cuda"), 128)
+    given = torch.cat((kept[:, :conditions], time.expand(streams, 1, -1), kept[:, conditions:], fresh), dim=1)
+    left_out = given.clone()
+    left_out[:, :conditions] = 0
+    whole = torch.cat((given, left_out) if guided else (given,)).view(-1, width)
+    expected = local_expected(whole, rope, length, length, heads, kv_heads)
+    check(lambda: attention.shared(shared, rope, guided=guided), expected, dtype)
+
+
+@needs_hopper
+@pytest.mark.parametrize("guided_times", [GuidedTimes(), GuidedTimes(0.9, 0.6)])
+@pytest.mark.parametrize("streams", [71, 20])
+def test_a_flow_of_many_streams(streams: int, guided_times: GuidedTimes) -> None:
+    """What is projected once in its first layer, against plain modules in float64."""
+    config = TransformerConfig(3, 256, 512, 4, 2, 128, 1e-5, 0.8, RopeConfig(10000.0, (1.0,) * 64, 1.0, 64))
+    dit = LocDiT(config, 32, separate_time=True).cuda().bfloat16().requires_grad_(False)
+    for layer in dit.decoder.layers:
+        layer.input_layernorm.weight.copy_(0.5 + torch.rand(256))
+    flow = FlowMatching(dit, mean_mode=False)
+    exact = copy.deepcopy(flow).double()
+    mu, prefix = draw(streams, 2, 256, dtype=torch.bfloat16), draw(streams, 4, 32)
+    noise, cfg = draw(streams, 4, 32), 1 + 2 * torch.rand(streams, device="cuda")
+    patches = PatchAttention(11, 4, 2, torch.device("cuda"))
+    fused = FusedFlow(flow, FusedStack(dit.decoder, patches=patches))
+
+    def moved(solver: FlowMatching | FusedFlow, dtype: torch.dtype) -> Tensor:
+        x = noise
+        for part in flow.schedule(6).parts(guided_times):
+            part = dataclasses.replace(part, embeddings=part.embeddings.to(dtype))
+            x = solver.forward(mu.to(dtype), prefix.to(dtype), x, part, cfg)
+        return x - noise
+
+    ours, expected = moved(fused, torch.bfloat16), moved(exact, torch.float64).double()
+    assert torch.equal(ours, moved(fused, torch.bfloat16))
+    assert ((ours - expected).norm() / expected.norm()).item() < 0.02, torch.initial_seed()
 
 
 class Paged:

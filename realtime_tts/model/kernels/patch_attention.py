@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +20,25 @@ class _Args(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("qkv", "cos", "sin", "out")),
         ("first_query", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("kept", "time", "zeros", "fresh")),
+        *((name, ctypes.c_int64) for name in ("streams", "conditions")),
     )
+
+
+class SharedRows(NamedTuple):
+    """Projections of S streams' rows, of which each has a sequence with its conditions and perhaps one without. What is
+    the same in several sequences is here once. All contiguous.
+
+    kept: [S * (conditions + patch_size), width], of each stream its conditions, then the previous patch. time, zeros:
+    [width], of the time, which is everybody's, and of a condition that is left out. fresh: [S * patch_size, width], of
+    the noisy patch.
+    """
+
+    kept: Tensor
+    time: Tensor
+    zeros: Tensor
+    fresh: Tensor
+    num_streams: int
 
 
 class PatchAttention:
@@ -33,9 +52,19 @@ class PatchAttention:
     def __call__(self, qkv: Tensor, rope: Rope | None, num_queries: int) -> Tensor:
         """qkv [N * length, width] contiguous; rope: cosine and signed sine [length, 1, head_dim] float32 → of each
         sequence's last `num_queries` positions, [N * num_queries, heads * head_dim]."""
-        num_sequences = qkv.shape[0] // self.length
-        out = torch.empty(num_sequences * num_queries, self._heads * HEAD_DIM, device=qkv.device, dtype=qkv.dtype)
-        args = _Args(qkv=qkv.data_ptr(), out=out.data_ptr(), first_query=self.length - num_queries)
+        return self._run(_Args(qkv=qkv.data_ptr()), qkv, rope, qkv.shape[0] // self.length, num_queries)
+
+    def shared(self, rows: SharedRows, rope: Rope | None, *, guided: bool) -> Tensor:
+        """The same of every position of sequences (conditions, time, previous patch, noisy patch): those with their
+        conditions and then, if `guided`, those without."""
+        kept, time, zeros, fresh, num_streams = rows
+        args = _Args(kept=kept.data_ptr(), time=time.data_ptr(), zeros=zeros.data_ptr(), fresh=fresh.data_ptr())
+        args.streams, args.conditions = num_streams, (len(kept) - len(fresh)) // num_streams
+        return self._run(args, kept, rope, (1 + guided) * num_streams, self.length)
+
+    def _run(self, args: _Args, like: Tensor, rope: Rope | None, num_sequences: int, num_queries: int) -> Tensor:
+        out = torch.empty(num_sequences * num_queries, self._heads * HEAD_DIM, device=like.device, dtype=like.dtype)
+        args.out, args.first_query = out.data_ptr(), self.length - num_queries
         if rope is not None:
             args.cos, args.sin = (table.data_ptr() for table in rope)
         self._kernel.launch(num_sequences * self._kv_heads, args)

@@ -11,22 +11,26 @@ _BLOCK = 1024
 
 
 @triton.jit
-def _rms_norm(x, weight, out, eps, size: tl.constexpr, block: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64) * size
+def _rms_norm(
+    x, weight, out, eps, size: tl.constexpr, block: tl.constexpr, length: tl.constexpr, tail: tl.constexpr
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    source = row // tail * length + length - tail + row % tail
     column = tl.arange(0, block)
     inside = column < size
-    value = tl.load(x + row + column, mask=inside, other=0.0).to(tl.float32)
+    value = tl.load(x + source * size + column, mask=inside, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(value * value) / size + eps)
     gain = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + row + column, (value * scale * gain).to(out.dtype.element_ty), mask=inside)
+    tl.store(out + row * size + column, (value * scale * gain).to(out.dtype.element_ty), mask=inside)
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x [M, size] contiguous, weight [size] → [M, size]."""
-    num_rows, size = x.shape
-    out = torch.empty_like(x)
+def rms_norm(x: Tensor, weight: Tensor, eps: float, length: int = 1, tail: int = 1) -> Tensor:
+    """x [N * length, size] contiguous, weight [size] → of each `length` rows the last `tail`, [N * tail, size]."""
+    size = x.shape[1]
+    num_rows = x.shape[0] // length * tail
+    out = torch.empty(num_rows, size, device=x.device, dtype=x.dtype)
     block = triton.next_power_of_2(size)
-    _rms_norm[(num_rows,)](x, weight, out, eps, size, block, num_warps=4 if block <= 2048 else 8)
+    _rms_norm[(num_rows,)](x, weight, out, eps, size, block, length, tail, num_warps=4 if block <= 2048 else 8)
     return out
 
 

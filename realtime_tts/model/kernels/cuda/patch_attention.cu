@@ -26,6 +26,8 @@ struct Args {
   const float *cos, *sin;   // [LENGTH, HEAD_DIM], the sine signed; null: no rotation
   bf16* out;                // of each sequence's rows from first_query on: [.., HEADS * HEAD_DIM]
   i64 first_query;
+  const bf16 *kept, *time, *zeros, *fresh;  // in place of `qkv`, if rows are shared: see `row_of`; else null
+  i64 streams, conditions;
 };
 
 __device__ __forceinline__ float low(u32 v) { return __uint_as_float(v << 16); }
@@ -63,13 +65,26 @@ __device__ __forceinline__ void rotate(u32& a, u32& b, float2 c, float2 s) {
   a = pair(a0 * c.x - b0 * s.x, a1 * c.y - b1 * s.y), b = pair(b0 * c.x + a0 * s.x, b1 * c.y + a1 * s.y);
 }
 
+// A row's projections. Without `kept` they lie in order. Else sequences are the streams and then, without their
+// condition, the streams again, and a stream has in `kept` its conditions and what was before, in `fresh` what is now;
+// the time is everybody's. Conditions that are left out are `zeros`.
+__device__ __forceinline__ const bf16* row_of(const Args& a, i64 sequence, int row) {
+  if (!a.kept) return a.qkv + (sequence * LENGTH + row) * WIDTH;
+  const int conditions = (int)a.conditions, patch = (LENGTH - conditions - 1) / 2;
+  const i64 stream = sequence < a.streams ? sequence : sequence - a.streams;
+  if (row < conditions && sequence >= a.streams) return a.zeros;
+  if (row == conditions) return a.time;
+  if (row <= conditions + patch) return a.kept + (stream * (conditions + patch) + row - (row > conditions)) * WIDTH;
+  return a.fresh + (stream * patch + row - 1 - conditions - patch) * WIDTH;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 4) patch_attention(const __grid_constant__ Args a) {
   extern __shared__ __align__(128) char memory[];
   const i64 sequence = blockIdx.x / KV_HEADS;
   const int kv_head = blockIdx.x % KV_HEADS;
   if (threadIdx.x < LENGTH * PIECES / 2) {
     const int row = threadIdx.x / (PIECES / 2), piece = threadIdx.x % (PIECES / 2);
-    const bf16* own = a.qkv + (sequence * LENGTH + row) * WIDTH + piece * 8;
+    const bf16* own = row_of(a, sequence, row) + piece * 8;
     float2 c[4], s[4];
     if (a.cos)
 #pragma unroll
