@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
+from realtime_tts.model.fp8 import Rows8
 from realtime_tts.model.kernels.fp8_products import Fp8Product, what_is_missing
-from realtime_tts.model.kernels.fp8_rows import rms_norm_fp8, swiglu_fp8
+from realtime_tts.model.kernels.fp8_rows import rms_norm_fp8, rows_fp8, swiglu_fp8
+from realtime_tts.model.kernels.gated_fp8 import GatedFp8Product, has_gated_fp8_product
 from realtime_tts.model.kernels.products import Product
 from realtime_tts.model.minicpm import DecoderLayer
 
@@ -30,8 +32,14 @@ class Fp8Layers:
         if missing:
             raise ValueError(missing)
         self._layers = layers
-        self._qkv, self._gate_up, self._down = (Fp8Product(weights) for weights in (qkv, gate_up, down))  # type: ignore[arg-type]
-        self._o = Product(o)  # type: ignore[arg-type]
+        self._qkv, self._down, self._o = Fp8Product(qkv), Fp8Product(down), Product(o)  # type: ignore[arg-type]
+        # One of both: SwiGLU is part of the product where that can be.
+        self._gated: list[GatedFp8Product] = []
+        self._gate_up: Fp8Product | None = None
+        if has_gated_fp8_product(gate_up[0]):  # type: ignore[arg-type]
+            self._gated = [GatedFp8Product(weight) for weight in gate_up]  # type: ignore[arg-type]
+        else:
+            self._gate_up = Fp8Product(gate_up)  # type: ignore[arg-type]
 
     def tail(
         self,
@@ -56,6 +64,11 @@ class Fp8Layers:
             if num_queries < length:
                 rows = rows.view(-1, length, rows.shape[1])[:, -num_tail:].reshape(-1, rows.shape[1])
             rows = self._o(heads, index, rows, scale)
-            wide = self._gate_up.of(rms_norm_fp8(rows, behind.weight, behind.eps), index)
-            rows = self._down.of(swiglu_fp8(wide), index, rows, scale)
+            wide = self._wide(rms_norm_fp8(rows, behind.weight, behind.eps), index)
+            rows = self._down.of(wide, index, rows, scale)
         return rows
+
+    def _wide(self, normed: Rows8, index: int) -> Rows8:
+        if self._gate_up is None:
+            return rows_fp8(self._gated[index](normed))
+        return swiglu_fp8(self._gate_up.of(normed, index))

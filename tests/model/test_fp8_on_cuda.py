@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -23,7 +24,8 @@ if not torch.cuda.is_available():
 
 from realtime_tts.model.fused import FusedFlow, FusedStack
 from realtime_tts.model.kernels.fp8_products import Fp8Product, missing_on
-from realtime_tts.model.kernels.fp8_rows import rms_norm_fp8, swiglu_fp8
+from realtime_tts.model.kernels.fp8_rows import rms_norm_fp8, rows_fp8, swiglu_fp8
+from realtime_tts.model.kernels.gated_fp8 import GatedFp8Product, has_gated_fp8_product
 from realtime_tts.model.kernels.products import choosing
 
 MISSING = missing_on(torch.device("cuda", torch.cuda.current_device()))
@@ -32,6 +34,9 @@ pytestmark = [
     pytest.mark.usefixtures("cuda_context"),
     pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
 ]
+with warnings.catch_warnings():  # of what it imports
+    warnings.simplefilter("ignore")
+    HAS_GATED = has_gated_fp8_product(torch.empty(512, 128, dtype=torch.bfloat16, device="cuda"))
 ROUNDING = 0.04  # of rows in eight bits, relative; half a unit of three bits at most
 
 
@@ -73,10 +78,30 @@ def test_swiglu(rows: int, size: int) -> None:
     check_rows(lambda: swiglu_fp8(x), F.silu(gate) * up)
 
 
+@pytest.mark.parametrize(("rows", "size"), [(1, 64), (7, 320), (301, 4096)])
+def test_rows(rows: int, size: int) -> None:
+    x = draw(rows, size, scale=4.0)
+    check_rows(lambda: rows_fp8(x), x.double())
+
+
+@pytest.mark.skipif(not HAS_GATED, reason="needs quack-kernels")
+@pytest.mark.parametrize(("rows", "hidden", "size"), [(1409, 1024, 4096), (2817, 1024, 4096), (259, 320, 640)])
+def test_the_gated_product(rows: int, hidden: int, size: int) -> None:
+    x = in_eight_bits(draw(rows, hidden))
+    x = x._replace(scales=x.scales * torch.rand_like(x.scales))
+    weight = draw(2 * size, hidden, scale=hidden**-0.5) * (1 + torch.rand(2 * size, 1, device="cuda").bfloat16())
+    gate, up = (x.exact.double() @ in_eight_bits(weight).exact.double().t()).chunk(2, dim=1)
+    product = GatedFp8Product(weight)
+    first, again = product(x), product(x)
+    assert first.dtype == torch.bfloat16
+    assert torch.equal(first, again)
+    assert distance(first, F.silu(gate) * up) < 1e-2, torch.initial_seed()
+
+
 def test_what_is_no_number_does_not_become_one() -> None:
     x, weight = draw(33, 2048), draw(2048)
     x[3, 7], x[5, 9], x[6] = float("nan"), float("inf"), 0.0
-    for found in (rms_norm_fp8(x, weight, 1e-5).exact, swiglu_fp8(x).exact):
+    for found in (rms_norm_fp8(x, weight, 1e-5).exact, swiglu_fp8(x).exact, rows_fp8(x).exact):
         assert found.isfinite().all(dim=1).logical_not().nonzero().view(-1).tolist() == [3, 5]
         assert not found[6].any()
 

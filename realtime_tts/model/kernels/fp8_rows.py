@@ -1,4 +1,4 @@
-"""What lies in front of fp8 products: RMSNorm and SwiGLU, each row in eight bits with a scale of its own."""
+"""What lies in front of fp8 products: RMSNorm, SwiGLU or nothing, each row in eight bits with a scale of its own."""
 
 from __future__ import annotations
 
@@ -41,6 +41,15 @@ def _swiglu(x, out, scales, size: tl.constexpr, block: tl.constexpr):
     _store_row(gate / (1.0 + tl.exp(-gate)) * up, out, scales, row, column, inside, size)
 
 
+@triton.jit
+def _rows(x, out, scales, size: tl.constexpr, block: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, block)
+    inside = column < size
+    value = tl.load(x + row * size + column, mask=inside, other=0.0).to(tl.float32)
+    _store_row(value, out, scales, row, column, inside, size)
+
+
 def _empty(num_rows: int, size: int, device: torch.device) -> tuple[Rows8, int, int]:
     """Room for rows; columns and warps of a program, which takes one of them."""
     values = torch.empty(num_rows, size, device=device, dtype=torch.float8_e4m3fn)
@@ -60,4 +69,11 @@ def swiglu_fp8(gate_up: Tensor) -> Rows8:
     num_rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     out, block, num_warps = _empty(num_rows, size, gate_up.device)
     _swiglu[(num_rows,)](gate_up, *out, size, block, num_warps=num_warps)
+    return out
+
+
+def rows_fp8(x: Tensor) -> Rows8:
+    """x [M, size] contiguous, as `in_eight_bits` but in one kernel."""
+    out, block, num_warps = _empty(*x.shape, x.device)
+    _rows[(len(x),)](x, *out, x.shape[1], block, num_warps=num_warps)
     return out

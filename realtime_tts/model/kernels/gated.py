@@ -22,22 +22,25 @@ class GatedProduct:
     """silu(x · gateᵀ) * (x · upᵀ). weight [2 * size, hidden] as `swiglu` takes its product: the gates first."""
 
     def __init__(self, weight: Tensor) -> None:
-        size = weight.shape[0] // 2
-        # Row by row a gate and its value: an epilogue has both at hand.
-        self._weight = torch.stack((weight[:size], weight[size:]), dim=1).view(2 * size, -1).contiguous().t()
+        self._weight = interleaved(weight).t()
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [M, hidden] contiguous → [M, size]."""
         from quack.gemm_interface import gemm_act
 
         out = torch.empty(x.shape[0], self._weight.shape[1] // 2, device=x.device, dtype=x.dtype)
-        config = _config(*out.shape)
+        config = best_config(*out.shape)
         gemm_act(x, self._weight, activation="swiglu", store_preact=False, postact_out=out, config=config)
         return out
 
 
+def interleaved(weight: Tensor) -> Tensor:
+    """[2 * size, hidden], the gates first → row by row a gate and its value: an epilogue has both at hand."""
+    return torch.stack(weight.chunk(2), dim=1).view(len(weight), -1).contiguous()
+
+
 @functools.cache
-def _config(num_rows: int, size: int) -> Any:
+def best_config(num_rows: int, size: int) -> Any:
     """QuACK's of the tile that leaves the busiest processor the least to do, which is what its time goes by."""
     from quack.gemm_config import GemmConfig
 
