@@ -140,7 +140,13 @@ class Bot:
     def listening(self, host: str, port: int) -> Any:
         """An asynchronous context manager: the server while it listens."""
         return serve(
-            self._on_socket, host, port, process_request=self._on_request, max_size=MAX_MESSAGE_BYTES, compression=None
+            self._on_socket,
+            host,
+            port,
+            origins=[None],  # carriers name none; a page that somebody looks at on this machine does
+            process_request=self._on_request,
+            max_size=MAX_MESSAGE_BYTES,
+            compression=None,
         )
 
     def _on_request(self, socket: ServerConnection, request: Request) -> Response | None:
@@ -164,6 +170,8 @@ class Bot:
                     await call.run()
                 finally:
                     self.calls.discard(call)
+        except websockets.ConnectionClosed as error:
+            logger.info("the line broke: %s", error)
         except ValueError as error:
             await socket.close(1003, str(error)[:100])
         except RealtimeTTSError as error:

@@ -16,7 +16,8 @@ import pytest
 from client_fake_server import Connection, scripted
 from server_environment import ROOT
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Origin
 
 sys.path.insert(0, str(ROOT / "agents"))
 
@@ -183,6 +184,25 @@ async def test_a_call_that_ends_frees_its_session(fake_gateway: str) -> None:
         await carrier.say("stop", stop={"callSid": "CA1"})
         await until(lambda: not bot.calls)
         assert call._session.closed
+
+
+async def test_a_line_that_breaks_frees_its_session_and_is_no_fault(
+    fake_gateway: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with phoning(fake_gateway, [LONG]) as (carrier, call, bot):
+        await until(lambda: carrier.played_packets)
+        carrier._socket.transport.abort()
+        await until(lambda: not bot.calls)
+        assert call._session.closed
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_a_page_in_somebodys_browser_cannot_call(fake_gateway: str) -> None:
+    bot = Bot(fake_gateway)
+    async with bot.listening("127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/media"
+        with pytest.raises(InvalidStatus, match="403"):
+            await connect(url, origin=Origin("https://elsewhere.example.org"))
 
 
 @pytest.mark.parametrize("message", ["[]", '{"event": "start"}', '{"event": "media", "media": {"payload": "?"}}', "no"])
