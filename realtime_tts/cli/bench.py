@@ -451,7 +451,7 @@ def _check_plot(plot: Path | None) -> None:
     import importlib.util
 
     if plot is not None and importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("--plot needs matplotlib: pip install 'realtime-tts[bench]'", field="plot")
+        raise ConfigError("--plot needs matplotlib: pip install matplotlib", field="plot")
 
 
 class _Bar:

@@ -165,7 +165,7 @@ def limits(settings: Settings) -> dict[str, str]:
 def packages() -> dict[str, str]:
     """Optional ones, and what each is for."""
     rows = {
-        "sounddevice": _package("sounddevice", "`say` to the speaker: pip install 'realtime-tts[speaker]'"),
+        "sounddevice": _package("sounddevice", "`say` to the speaker: pip install sounddevice"),
         "flash-attn": _package("flash_attn", "optional on CUDA, not needed"),
         "quack-kernels": _package("quack", "optional on Hopper GPUs, faster from 32 streams on", "quack-kernels"),
     }

@@ -94,8 +94,7 @@ async def remote_speech(
         import realtime_tts_client as client
     except ImportError as error:
         raise ConfigError(
-            "--url needs the Python client: pip install realtime-tts-client (in a copy of the repository: "
-            "pip install ./clients/python)",
+            "--url needs the Python client: pip install ./clients/python, in a copy of the repository",
             field="url",
         ) from error
     address, audio = server_url(url, "/v1/stream", "ws"), client.AudioFormat("pcm_s16le", SAMPLE_RATE_HZ)

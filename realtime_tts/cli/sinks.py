@@ -184,14 +184,18 @@ class SpeakerSink:
 def _sounddevice() -> Any:
     try:
         import sounddevice
-    except (ImportError, OSError) as error:  # OSError: the package is there, the PortAudio library is not
-        raise ConfigError(
-            "the speaker needs the package sounddevice and the PortAudio library: "
-            "pip install 'realtime-tts[speaker]' (Debian, Ubuntu: apt install libportaudio2). "
-            "Without them, write a file with -o hello.wav, or pipe: -o - | aplay",
-            field="output",
-        ) from error
+    except ImportError as error:
+        raise _no_speaker_yet("the package sounddevice: pip install sounddevice") from error
+    except OSError as error:
+        raise _no_speaker_yet("the PortAudio library (Debian, Ubuntu: apt install libportaudio2)") from error
     return sounddevice
+
+
+def _no_speaker_yet(missing: str) -> ConfigError:
+    return ConfigError(
+        f"the speaker needs {missing}. Without it, write a file with -o hello.wav, or pipe: -o - | aplay",
+        field="output",
+    )
 
 
 def _no_speaker(error: Exception) -> ConfigError:

@@ -28,20 +28,21 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _TTFA_BUCKETS_S = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0)
 # Less than this is inside any player's jitter buffer.
 UNDERRUN_SLACK_S = 0.1
-_ENGINE_GAUGES = (
-    "running",
-    "waiting",
-    "parked",
-    "awaiting_text",
-    "free_blocks",
-    "num_blocks",
-    "cached_blocks",
-    "free_slots",
-    "busy_ms",
-    "gap_ms",
-    "rss_bytes",
-    "kept_bytes",
-)
+# Each the sum over all workers.
+_ENGINE_GAUGES = {
+    "running": "Streams that are being made",
+    "waiting": "Requests that wait for a place in a worker's memory or for their turn",
+    "parked": "Streams far enough ahead of their listeners to wait",
+    "awaiting_text": "Streams whose text is still being written, and has been spoken as far as it goes",
+    "free_blocks": "Blocks of the KV cache that nobody holds",
+    "num_blocks": "Blocks of the KV cache",
+    "cached_blocks": "Blocks that hold prefixes, and would be given up for somebody who needs room",
+    "free_slots": "Streams that there is still room for",
+    "busy_ms": "Time spent in steps since the workers began, ms",
+    "gap_ms": "Time since the workers began in which the device waited for the next step though there were streams, ms",
+    "rss_bytes": "Resident memory of the workers",
+    "kept_bytes": "Anonymous memory that the workers hold between two steps; 0: nobody can tell",
+}
 _FAULTS = {
     "end_cut": "ends_cut",
     "end_continued": "ends_continued",
@@ -182,8 +183,8 @@ class _EngineFigures(Collector):
         yield from _device_figures(engine)
         slowest = max((stat.step_ms for stat in stats), default=0.0)
         yield _gauge("engine_step_ms", "Mean duration of a step, the slowest worker's", slowest)
-        for name in _ENGINE_GAUGES:
-            yield _gauge(f"engine_{name}", f"Sum over workers of {name}", sum(getattr(stat, name) for stat in stats))
+        for name, text in _ENGINE_GAUGES.items():
+            yield _gauge(f"engine_{name}", text, sum(getattr(stat, name) for stat in stats))
         yield InfoMetricFamily(
             f"{_NAMESPACE}_build",
             "What runs here; model and device once a worker is ready",

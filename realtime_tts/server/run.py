@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -265,5 +266,7 @@ def _bind(host: str, port: int, field: str) -> socket.socket:
             listener.close()
             raise
     except OSError as error:
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}", field=field) from error
+        option = field.replace("_", "-")
+        hint = f"; another server may run there: choose another --{option}" if error.errno == errno.EADDRINUSE else ""
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}{hint}", field=field) from error
     return listener

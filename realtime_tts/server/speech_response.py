@@ -174,7 +174,8 @@ async def read_recordings_body(request: Request, gateway: Gateway) -> bytes:
     body = await read_bounded(request, MAX_RECORDINGS_BODY_BYTES)
     has_recordings = b'"reference"' in body or b'"prompt"' in body
     if not has_recordings or sum(map(body.count, (b"\\", b",", b"[", b"{"))) > max_speech_body_bytes(gateway):
-        raise RequestTooLarge("the body is neither a text nor recordings")
+        longest = gateway.settings.server.max_text_chars
+        raise RequestTooLarge(f"the body is more than recordings and a text, which may have up to {longest} characters")
     return body
 
 

@@ -402,8 +402,20 @@ def test_say_without_a_speaker_says_what_to_do(server: GatewayHarness, monkeypat
     monkeypatch.setitem(sys.modules, "sounddevice", None)
     result = run("say", "Hello.", "--url", server.url)
     assert isinstance(result.exception, ConfigError)
-    assert "pip install 'realtime-tts[speaker]'" in result.exception.message
+    assert "pip install sounddevice" in result.exception.message
     assert "-o hello.wav" in result.exception.message
+
+
+def test_say_without_portaudio_says_what_to_do(
+    server: GatewayHarness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "sounddevice.py").write_text("raise OSError('PortAudio library not found')")
+    monkeypatch.delitem(sys.modules, "sounddevice", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    result = run("say", "Hello.", "--url", server.url)
+    assert isinstance(result.exception, ConfigError)
+    assert "libportaudio2" in result.exception.message
+    assert "pip install" not in result.exception.message  # the package is there
 
 
 def test_voices_of_the_bundled_model_and_of_a_server(server: GatewayHarness) -> None:

@@ -177,6 +177,7 @@ def test_the_longest_text_is_spoken_however_it_is_escaped(make_gateway: MakeGate
         assert (too_long.status_code, too_long.json()["error"]["code"]) == (413, "text_too_long")
         too_large = client.post(PATH, content=b'{"input":"' + b" " * 30_000 + b'"}')
         assert (too_large.status_code, too_large.json()["error"]["code"]) == (413, "request_too_large")
+        assert "characters" in too_large.json()["error"]["message"]
 
 
 # ---- clients that go, or do not read ------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def _open_opus() -> Any:
         from av.codec import CodecContext
     except ImportError as error:
         raise MissingDependency(
-            'decoding Opus needs PyAV: pip install "realtime-tts-client[opus]", or ask for AudioFormat("pcm_s16le")'
+            'decoding Opus needs PyAV: pip install av, or ask for AudioFormat("pcm_s16le")'
         ) from error
     context: Any = CodecContext.create("libopus", "r")
     context.sample_rate = OPUS_RATE_HZ

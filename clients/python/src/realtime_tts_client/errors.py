@@ -5,7 +5,7 @@ RealtimeTTSError
 ├── ConnectionLost              the connection broke and could not be taken up again in time
 ├── SessionClosed               something was asked of a session that is closed
 ├── ProtocolError               the server sent what the protocol does not allow
-├── MissingDependency           decoding Opus needs the extra `realtime-tts-client[opus]`
+├── MissingDependency           decoding Opus needs PyAV (`pip install av`)
 └── ServerError                 the server said no: `code`, `retryable`, `field`
     ├── InvalidRequest          this program's mistake
     │   ├── InvalidMessage  VoiceNotFound  AdapterNotFound  TextTooLong  RequestTooLarge
