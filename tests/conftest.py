@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import inspect
 import os
@@ -44,6 +45,15 @@ def pytest_configure(config: pytest.Config) -> None:
     directory = tempfile.mkdtemp(prefix="tests-")  # short: unix sockets lie in it, and their paths are limited
     os.environ["TMPDIR"] = tempfile.tempdir = directory
     config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
+    with contextlib.suppress(ImportError):  # httpx is not in every environment
+        read_certificates_once()
+
+
+def read_certificates_once() -> None:
+    """Each HTTP client would read all that the system trusts, which takes 30 ms, and there are a thousand of them."""
+    import httpx
+
+    httpx._transports.default.create_ssl_context = functools.cache(httpx.create_ssl_context)  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(optionalhook=True)
