@@ -13,6 +13,7 @@ from fake_worker import fake_worker_command
 from fastapi import FastAPI
 
 from realtime_tts.config import EngineConfig, ServerConfig, Settings
+from realtime_tts.server import gateway as gateway_module
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.run import GatewayServer, serve
 from realtime_tts.workers.client import EngineClient
@@ -21,6 +22,9 @@ from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 T = TypeVar("T")
 
 SETTLE_S = 10.0
+
+# Garbage of all tests before would be collected each time, and none of it can be frozen: see `conftest.py`.
+gateway_module.settle_heap = lambda: None
 
 
 @dataclasses.dataclass(frozen=True)
