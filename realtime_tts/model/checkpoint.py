@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from realtime_tts.errors import CheckpointError
 from realtime_tts.model.config import ModelConfig
@@ -79,8 +81,7 @@ def load_model(
     device = torch.device(device)
     if dtype is None:
         dtype = torch.float32 if device.type == "cpu" else config.dtype
-    # On the meta device nothing is initialised only to be overwritten.
-    with torch.device("meta"):
+    with torch.device("meta"), _Uninitialised():
         model = VoxCPM(config)
     vae = model.vae
     del model.vae
@@ -93,6 +94,19 @@ def load_model(
     if device.type == "cpu":
         _store_by_columns(model)
     return LoadedModel(model, tokenizer, config, policy, policy.name, path)
+
+
+class _Uninitialised(TorchFunctionMode):
+    """Modules made within it get no values, which would only be overwritten. On the meta device they would get none
+    either, but to draw those from a normal distribution torch loads its compiler there: 0.9 s, and 40 MB that stay."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
 
 
 def _assign(module: nn.Module, state: dict[str, torch.Tensor]) -> None:

@@ -4,6 +4,7 @@ import json
 import pickle
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import huggingface_hub
@@ -365,3 +366,18 @@ def test_the_starter_voice_loads():
     assert loaded.name == "starter-voice"
     assert (loaded.config.sample_rate, loaded.config.patch_samples) == (16000, 2560)
     assert loaded.tokenizer.encode_trusted("<slt>") == [40]
+
+
+def test_nothing_is_drawn_only_to_be_overwritten(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the meta device the normal distribution, for one, loads torch's compiler."""
+    drawn: list[str] = []
+
+    def noting(name: str) -> Callable[..., torch.Tensor]:
+        return lambda tensor, *rest, **named: (drawn.append(name), tensor)[1]
+
+    for name in ("normal_", "uniform_"):
+        monkeypatch.setattr(torch.Tensor, name, noting(name))
+    torch.nn.Embedding(2, 2)
+    assert drawn == ["normal_"]
+    load_model(original)
+    assert drawn == ["normal_"]
