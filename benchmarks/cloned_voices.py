@@ -77,7 +77,7 @@ def main() -> None:
     flite = Flite()
     speakers = pseudo_speakers(given.speakers, PSEUDO_SPEAKERS_SEED + 1000, prefix="unseen")
     with running_server("--voices-dir", "none") as server:
-        url = f"http://127.0.0.1:{server.port}"
+        url = server.url
         clones = [
             asyncio.run(cloned(url, speaker.name, recording(flite, speaker)))
             for speaker in tqdm(speakers, unit="speaker")

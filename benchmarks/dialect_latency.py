@@ -8,18 +8,16 @@ within a round. A turn's tokens are sent 10 ms apart, on connections that stand.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import random
-import statistics
 import time
 from collections.abc import Awaitable, Callable
 
 from tqdm import tqdm
 from websockets.asyncio.client import ClientConnection, connect
 
-from realtime_tts.bench.server_process import running_server
+from benchmarks.first_audio import differences, measured
 
 TOKENS = ["Well, ", "let ", "me ", "see ", "what ", "we ", "can ", "do ", "about ", "that. "]
 TOKEN_EVERY_S = 0.01
@@ -101,8 +99,9 @@ def elevenlabs_path(output_format: str) -> str:
     return f"/v1/text-to-speech/{VOICE}/multi-stream-input?output_format={output_format}"
 
 
+REFERENCE = "native, PCM"
 WAYS: dict[str, tuple[str, Turn]] = {
-    "native, PCM": ("/v1/stream", native),
+    REFERENCE: ("/v1/stream", native),
     "Cartesia, PCM": ("/tts/websocket", cartesia),
     "Deepgram, PCM": (f"/v1/speak?model={VOICE}&encoding=linear16&sample_rate=24000", deepgram),
     "ElevenLabs, PCM": (elevenlabs_path("pcm_24000"), elevenlabs),
@@ -128,21 +127,7 @@ async def measure(url: str, rounds: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--url", help="of a server that runs; without one, the bundled voice is started")
-    options = parser.parse_args()
-    if options.url:
-        times = asyncio.run(measure(options.url, options.rounds))
-    else:
-        with running_server() as server:
-            times = asyncio.run(measure(f"http://127.0.0.1:{server.port}", options.rounds))
-    reference = times["native, PCM"]
-    print(f"{'':24}{'median ms':>12}{'difference to native, ms (median, worst tenth)':>50}")
-    for name, values in times.items():
-        differences = sorted(value - other for value, other in zip(values, reference, strict=True))
-        worst = differences[int(0.9 * (len(differences) - 1))]
-        print(f"{name:24}{statistics.median(values):12.1f}{statistics.median(differences):38.1f}{worst:12.1f}")
+    print(differences(measured(__doc__, measure), REFERENCE))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ thread for 160 ms of speech-like sound at 16 kHz.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import statistics
@@ -20,9 +19,9 @@ import numpy as np
 from tqdm import tqdm
 from websockets.asyncio.client import ClientConnection, connect
 
+from benchmarks.first_audio import differences, measured
 from realtime_tts.audio.speech_stream import SpeechStream
 from realtime_tts.audio.stream_format import StreamFormat
-from realtime_tts.bench.server_process import running_server
 
 TEXT = "Hello there, how can I help you today? I have all the time in the world."
 FORMATS = ("pcm", "wav", "mp3", "opus", "flac", "aac")
@@ -108,20 +107,7 @@ def cost(fmt: StreamFormat, pcm: bytes) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--url", help="of a server that runs; without one, the bundled voice is started")
-    options = parser.parse_args()
-    if options.url:
-        times = asyncio.run(measure(options.url, options.rounds))
-    else:
-        with running_server() as server:
-            times = asyncio.run(measure(f"http://127.0.0.1:{server.port}", options.rounds))
-    print(f"{'first audio':36}{'median ms':>12}{'difference to native, ms (median, worst tenth)':>50}")
-    for way, values in times.items():
-        differences = sorted(value - other for value, other in zip(values, times[REFERENCE], strict=True))
-        worst = differences[int(0.9 * (len(differences) - 1))]
-        print(f"{way:36}{statistics.median(values):12.1f}{statistics.median(differences):38.1f}{worst:12.1f}")
+    print(differences(measured(__doc__, measure), REFERENCE))
     print(f"\n{'container':36}{'set-up, ms':>12}{'160 ms of speech, ms':>24}")
     pcm = speech_like()
     for name, fmt in CONTAINERS.items():

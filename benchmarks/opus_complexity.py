@@ -36,7 +36,6 @@ from realtime_tts.audio.containers import write_wav
 from realtime_tts.audio.opus import OpusDecoder, OpusEncoder
 
 RATE_HZ, FRAME_SAMPLES = 48_000, 960
-VOICE_RATE_HZ = 16_000
 COMPLEXITIES = range(11)
 BITRATES = (16_000, 24_000, 32_000, 64_000)
 HEARD = 2  # the sentence on the sheet

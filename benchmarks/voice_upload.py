@@ -84,7 +84,7 @@ async def upload(server: ServerUnderTest, recording: bytes) -> float:
     begun = time.monotonic()
     async with httpx.AsyncClient(timeout=120) as http:
         form, files = {"ttl_s": "10", "consent": "true"}, {"reference": ("r.wav", recording)}
-        answer = await http.post(f"http://127.0.0.1:{server.port}/v1/voices", data=form, files=files)
+        answer = await http.post(f"{server.url}/v1/voices", data=form, files=files)
         answer.raise_for_status()
     return time.monotonic() - begun
 

@@ -91,7 +91,6 @@ class Record:
     detail: str = ""  # close code and reason, or what else was seen at the end
     audio_s: float = 0.0  # of a context that was done
     away_s: float = 0.0
-    num_errors: int = 0
     number: int = -1
     next_sequence: int = 0
     terminals: list[str] = field(default_factory=list)

@@ -242,7 +242,6 @@ class Caller:
 
     def _told_error(self, message: dict[str, Any]) -> None:
         record = self._record
-        record.num_errors += 1
         is_ours = message.get("context_id") == record.context_id
         if is_ours and record.accepted_s is None and not record.is_over:
             record.outcome, record.code, record.refused_s = Outcome.REFUSED, message["code"], self._clock()

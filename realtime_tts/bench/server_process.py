@@ -28,11 +28,15 @@ class RunningServer:
     ready_s: float  # process start → /readyz answers 200
 
     @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
     def stream_url(self) -> str:
         return f"ws://127.0.0.1:{self.port}/v1/stream"
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as response:
+        with urllib.request.urlopen(self.url + path, timeout=10) as response:
             return str(response.read().decode())
 
     def memory_mib(self) -> dict[str, float]:

@@ -16,7 +16,7 @@ from realtime_tts.cli.main import cli
 
 def test_the_command_measures_a_server_that_runs(server: RunningServer, tmp_path: Path) -> None:
     path = tmp_path / "server.json"
-    arguments = ["bench", "server", "--url", f"http://127.0.0.1:{server.port}", "--device", "cpu", "--clients", "1"]
+    arguments = ["bench", "server", "--url", server.url, "--device", "cpu", "--clients", "1"]
     arguments += ["--words", "1", "--start", "2", "--window-s", "1", "--max-trials", "1", "--runs", "1"]
     arguments += ["--first-audio-ms", "60000", "--pre-buffer-ms", "60000", "--json", str(path)]
     result = CliRunner().invoke(cli, arguments)
