@@ -108,16 +108,21 @@ async def remote_speech(
     except client.ConnectionFailed as error:
         raise ConfigError(f"no server answers: {error.message}", field="url") from error
     except client.RealtimeTTSError as error:
-        raise error_from_code(error.code, error.message) from error
+        raise _said(error.code, error.message) from error
 
 
 def _headers(api_key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
 
+def _said(code: str, message: str) -> RealtimeTTSError:
+    """The server's error, and what helps here."""
+    return error_from_code(code, f"{message}; here: --api-key" if code == "unauthorized" else message)
+
+
 def _refused(body: bytes, status: int) -> RealtimeTTSError:
     try:
         problem = json.loads(body)
-        return error_from_code(str(problem["code"]), str(problem["message"]))
+        return _said(str(problem["code"]), str(problem["message"]))
     except (ValueError, KeyError, TypeError):
         return ConfigError(f"the server answered with status {status}", field="url")

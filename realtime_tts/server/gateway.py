@@ -231,7 +231,9 @@ class Gateway:
             self.metrics.late.set(self.lateness.pace is Pace.LATE)
             if self.lateness.pace is not pace:
                 late_ms = 1000 * self.lateness.typical_s
-                log_event(logger, logging.INFO, "pace", is_now=self.lateness.pace.value, late_ms=late_ms)
+                # Once it is late, it may go to and fro for as long as the load lasts.
+                level = logging.INFO if Pace.FREE in (pace, self.lateness.pace) else logging.DEBUG
+                log_event(logger, level, "pace", is_now=self.lateness.pace.value, late_ms=late_ms)
 
     async def _follow_voices(self) -> None:
         """Take over what other processes do to the voices of our directory, and end those that were for a while."""

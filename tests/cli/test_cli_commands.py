@@ -25,7 +25,7 @@ from realtime_tts.cli import sinks as cli_sinks
 from realtime_tts.cli.main import COMMANDS, cli, main
 from realtime_tts.cli.serve import show
 from realtime_tts.cli.sinks import OggSink, WavSink, format_of
-from realtime_tts.errors import AdapterExists, AdapterNotFound, ConfigError, VoiceNotFound
+from realtime_tts.errors import AdapterExists, AdapterNotFound, ConfigError, Unauthorized, VoiceNotFound
 from realtime_tts.server.auth import hash_key, load_hashes
 from realtime_tts.server.run import describe
 
@@ -416,6 +416,17 @@ def test_say_without_portaudio_says_what_to_do(
     assert isinstance(result.exception, ConfigError)
     assert "libportaudio2" in result.exception.message
     assert "pip install" not in result.exception.message  # the package is there
+
+
+@pytest.mark.parametrize("arguments", [["say", "Hello.", "-o", "hello.wav"], ["voices"]])
+def test_of_a_server_that_wants_a_key_it_is_said_how_to_give_one(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with GatewayHarness(api_key_hashes=(hash_key("rtts_k"),)) as guarded:
+        result = run(*arguments, "--url", guarded.url)
+    assert isinstance(result.exception, Unauthorized)
+    assert "--api-key" in result.exception.message
 
 
 def test_voices_of_the_bundled_model_and_of_a_server(server: GatewayHarness) -> None:
