@@ -9,7 +9,6 @@ const ACKNOWLEDGE_EVERY_MS = 250;
 /**
  * @typedef {object} AudioPathHandlers
  * @property {(error: import('./errors.js').RealtimeTTSError) => void} error a packet that could not be decoded
- * @property {(context: SpeechContext) => void} finished heard to the end, or dropped
  */
 
 /**
@@ -128,7 +127,6 @@ export class AudioPath {
     context.heardToTheEnd();
     if (context.state === 'done' && !context.silenced) context.acknowledge(context.heardMs);
     this.tracks.delete(context.track);
-    this.handlers.finished(context);
   }
 
   /** Also while nothing moves: a figure that stands still is how the server learns of a pause. */

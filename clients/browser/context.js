@@ -28,7 +28,7 @@ export class SpeechContext extends EventTarget {
    * @param {string} contextId
    * @param {object} settings of the opening message
    * @param {{send: (frame: string) => boolean, heardMs: (context: SpeechContext) => number,
-   *          silence: (context: SpeechContext) => Promise<void>}} session
+   *          silence: (context: SpeechContext) => Promise<void>, maxChars: () => number}} session
    */
   constructor(contextId, settings, session) {
     super();
@@ -82,9 +82,17 @@ export class SpeechContext extends EventTarget {
     return this.session.heardMs(this);
   }
 
-  /** @param {string} delta more text, in any split */
+  /**
+   * @param {string} delta more text, in any split
+   * @throws {ServerError} `text_too_long`: with it the text would be longer than the server allows; nothing of it is sent
+   */
   send(delta) {
     if (this.ended) throw new TypeError('send() after end()');
+    const maxChars = this.session.maxChars();
+    if (this.source.numCodePoints + [...delta].length > maxChars) {
+      const message = `A context may have up to ${maxChars} characters`;
+      throw new ServerError(message, { code: 'text_too_long', field: 'text', contextId: this.contextId });
+    }
     const opening = this.source.text === '' ? this.settings : undefined;
     const ready = this.source.append(delta);
     if (ready === '' || this.state !== 'open') return;

@@ -213,13 +213,17 @@ const isStreamed = () => $('form').elements.source.value === 'llm';
 async function write(target, text) {
   writing = new AbortController();
   const { signal } = writing;
-  if (!isStreamed()) target.send(text);
-  else {
-    for await (const token of simulateModel(text, { rate: () => Number($('rate').value), signal })) {
-      if (target.state !== 'open' || signal.aborted) break;
-      target.send(token);
-      if (target === context) transcript.write(target.text);
+  try {
+    if (!isStreamed()) target.send(text);
+    else {
+      for await (const token of simulateModel(text, { rate: () => Number($('rate').value), signal })) {
+        if (target.state !== 'open' || signal.aborted) break;
+        target.send(token);
+        if (target === context) transcript.write(target.text);
+      }
     }
+  } catch (error) {
+    notice.show(error); // too long: what was taken is spoken
   }
   if (target === context) transcript.write(target.text);
   if (!signal.aborted) target.end();

@@ -78,10 +78,7 @@ export class RealtimeTTS extends EventTarget {
     this.session = null;
     /** Voices that go with the session. @type {string[]} */
     this.lentVoices = [];
-    this.path = new AudioPath({
-      error: (error) => this.#emit('error', error),
-      finished: (context) => this.#forget(context),
-    });
+    this.path = new AudioPath({ error: (error) => this.#emit('error', error) });
     this.link = new SessionLink(url, options.apiKey, () => this.#hello(), {
       frame: (frame) => this.#frame(frame),
       state: (state) => this.#emit('state', state),
@@ -116,16 +113,25 @@ export class RealtimeTTS extends EventTarget {
       send: (frame) => this.link.send(frame), // while reconnecting it is not sent: `resend` makes up for it
       heardMs: (each) => this.path.heardMs(each),
       silence: (each) => this.path.silence(each),
+      maxChars: () => this.session?.limits?.max_text_chars ?? Infinity,
     });
     this.contexts.set(contextId, context);
+    context.addEventListener('finished', () => this.#forget(context)); // also one that never had a text
     return context;
   }
 
-  /** Speak a whole text. @param {string} text @param {Parameters<RealtimeTTS['open']>[0]} [settings] */
+  /**
+   * Speak a whole text.
+   * @param {string} text @param {Parameters<RealtimeTTS['open']>[0]} [settings]
+   * @throws {ServerError} `text_too_long`
+   */
   speak(text, settings) {
     const context = this.open(settings);
-    context.send(text);
-    context.end();
+    try {
+      context.send(text);
+    } finally {
+      context.end();
+    }
     return context;
   }
 

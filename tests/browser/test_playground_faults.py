@@ -134,6 +134,17 @@ def test_a_refused_context_is_explained_and_leaves_nothing_hanging(page: Playgro
     assert page.driver.find_element("id", "interrupt").is_enabled() is False
 
 
+def test_a_text_that_is_too_long_is_explained_and_the_next_one_spoken(page: PlaygroundPage) -> None:
+    page.script("__playground.session().session.limits.max_text_chars = 60")
+    page.write("Far too long a text. " * 5)
+    page.click("speak")
+    page.wait(lambda: "text_too_long" in page.notice(), "told")
+    assert page.script("return __playground.session().contexts.size") == 0
+    page.write(TEXT[:50])
+    page.click("speak")
+    finish(page)
+
+
 def test_the_first_error_stays_not_the_one_that_follows(page: PlaygroundPage, gateway: FakeGateway) -> None:
     page.script("document.querySelector('[name=voice][value=awb]').value = 'gone'")
     page.choose_voice("gone")

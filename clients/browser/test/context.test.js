@@ -4,13 +4,14 @@ import { test } from 'node:test';
 import { SpeechContext } from '../context.js';
 import { ConnectionLost } from '../errors.js';
 
-function make({ online = true, settings = {} } = {}) {
+function make({ online = true, settings = {}, maxChars = Infinity } = {}) {
   const sent = [];
   const line = { online, heard: 0, silenced: [] };
   const context = new SpeechContext('c', settings, {
     send: (frame) => line.online && sent.push(JSON.parse(frame)) > 0,
     heardMs: () => line.heard,
     silence: async ({ number }) => line.silenced.push(number),
+    maxChars: () => maxChars,
   });
   const receive = (type, fields = {}) => context.receive({ type, context_id: 'c', ...fields });
   return { context, sent, line, receive };
@@ -32,6 +33,15 @@ test('a long text goes out in messages of moderate size', () => {
   assert.ok(sent.length > 2);
   assert.ok(sent.every((message) => message.text.length <= 16_000 && message.text.isWellFormed()));
   assert.equal(sent.map((message) => message.text).join(''), text);
+});
+
+test('a text longer than the server allows is told at once, and not sent', () => {
+  const { context, sent } = make({ maxChars: 10 });
+  context.send('😀 It fits');
+  assert.throws(() => context.send('no more'), { code: 'text_too_long', field: 'text' });
+  context.send('.');
+  context.end();
+  assert.deepEqual(sent.map(({ text }) => text), ['😀 It fits', '.', undefined]);
 });
 
 test('ending twice ends once; text after the end is the caller’s mistake', () => {
