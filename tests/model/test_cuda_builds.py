@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import os
 import sys
 import types
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from realtime_tts.model.kernels.cuda import build
+from realtime_tts.model.kernels.gated import keep_compiled
 
 
 class Result(enum.IntEnum):
@@ -145,3 +147,21 @@ def test_the_patch_attentions_source_compiles_for_hopper(monkeypatch: pytest.Mon
     assert build.binary("patch_attention.cu", {**shape, "LENGTH": 11}, "sm_90a")[:4] == b"\x7fELF"
     with pytest.raises(build.CudaError, match="shape"):
         build.binary("patch_attention.cu", {**shape, "LENGTH": 17}, "sm_90a")
+
+
+def test_quack_keeps_what_it_compiles_beside_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a place that outlives the process's temporary files; not where there is none, nor against the environment."""
+    names = ("QUACK_CACHE_DIR", "CUTE_DSL_CACHE_DIR")
+    for name in names:
+        monkeypatch.setenv(name, "")  # so that what is set here is taken back
+        monkeypatch.delenv(name)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    keep_compiled()
+    assert not set(names) & set(os.environ)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv(names[1], "elsewhere")
+    keep_compiled()
+    assert Path(os.environ[names[0]]).is_relative_to(build.cache_directory())
+    assert Path(os.environ[names[0]]).is_dir()
+    assert os.environ[names[1]] == "elsewhere"

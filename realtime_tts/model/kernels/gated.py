@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from realtime_tts.model.kernels.cuda.build import cache_directory
 
 logger = logging.getLogger(__name__)
 
@@ -65,9 +68,23 @@ def has_gated_product(weight: Tensor) -> bool:
     return bool(fits and weight.is_cuda and torch.cuda.get_device_capability(weight.device) == _HOPPER and _works())
 
 
+def keep_compiled() -> None:
+    """Has QuACK keep what it compiles where our own kernels are kept, unless the environment says where. By itself it
+    puts it among temporary files, which a service or a container has anew at each start. Before it is imported."""
+    directory = cache_directory() / "quack"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return
+    if os.access(directory, os.W_OK):
+        os.environ.setdefault("QUACK_CACHE_DIR", str(directory))
+        os.environ.setdefault("CUTE_DSL_CACHE_DIR", str(directory / "cutlass"))
+
+
 @functools.cache
 def _works() -> bool:
     """Once tried, since what is installed may not fit the driver or the rest of what is installed."""
+    keep_compiled()
     try:
         import quack.gemm_interface  # noqa: F401
     except ImportError:
