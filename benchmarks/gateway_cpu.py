@@ -5,10 +5,10 @@
     python -m benchmarks.gateway_cpu --streams 0 --turns 200
 
 The gateway runs in a process of its own, with its default settings but for one: that it is late, since the machine is
-busy, is no reason to refuse anybody. Its worker repeats 20 s of the bundled voice at
-48 kHz, made faster than it is heard; `--streams` listeners in another process take a long text each over WebSockets,
-paced as everybody is. Counted from when all are three seconds ahead: processor time of the whole gateway process, all
-its threads, by seconds of audio that have arrived (Linux).
+busy, is no reason to refuse anybody. Its worker repeats 20 s of the bundled voice at 48 kHz, made faster than it is
+heard; `--streams` listeners in another process take a long text each over WebSockets, paced as everybody is. Counted
+from when all are three seconds ahead: processor time of the whole gateway process, all its threads, by seconds of audio
+that have arrived (Linux).
 
 `--turns` measures on one more socket, one turn after the other: text → first packet, and cancel → its answer.
 """

@@ -16,7 +16,6 @@ import json
 import math
 import multiprocessing
 import statistics
-import struct
 import tempfile
 import time
 from multiprocessing.connection import Connection
@@ -26,12 +25,12 @@ import httpx
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 
-from benchmarks.gateway_cpu import RATE_HZ, SENTENCE, WORKER, record_material
+from benchmarks.gateway_cpu import CHARS_PER_S, RATE_HZ, SENTENCE, WORKER, record_material
 from benchmarks.soak.process import ServerUnderTest
 from realtime_tts.audio.containers import wav_header
+from realtime_tts.bench.native_stream import HEADER
 
-HEADER = struct.Struct(">BBHIIQ")
-CODEC_RATE_HZ, CHARS_PER_S = 16_000, 15.0
+CODEC_RATE_HZ = 16_000
 RAMP_S, SETTLE_S = 3.0, 6.0
 LATE_S, PING_EVERY_S = 0.04, 0.01
 

@@ -21,8 +21,7 @@ _LOWEST = 0.5  # streams at once: what cannot hold these holds nothing
 @dataclasses.dataclass(frozen=True, slots=True)
 class CapacityPlan:
     """What to look for. start: streams at once to try first. runs: loads of other arrivals that must all hold.
-    max_trials: of the search, without those that
-    confirm it."""
+    max_trials: of the search, without those that confirm it."""
 
     bar: Bar
     start: float
