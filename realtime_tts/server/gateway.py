@@ -19,6 +19,7 @@ from realtime_tts import __version__
 from realtime_tts.audio.provenance import Provenance
 from realtime_tts.config import Settings
 from realtime_tts.dialects.base import Habits
+from realtime_tts.dialects.native import NativeDialect
 from realtime_tts.errors import (
     Draining,
     EngineLost,
@@ -43,6 +44,7 @@ from realtime_tts.server.neighbours import Neighbours, session_name
 from realtime_tts.server.places import Holder, Place, Places
 from realtime_tts.server.previews import Previews
 from realtime_tts.server.quota import Quotas
+from realtime_tts.server.rehearsal import rehearse
 from realtime_tts.server.room import Load, refusal
 from realtime_tts.server.voice_making import VoiceMaking
 from realtime_tts.session import messages
@@ -168,6 +170,9 @@ class Gateway:
                 await self.adapters.follow(*self._adapter_news.get_nowait())
             self._upkeep.append(watch(self._follow_adapters(), "follow adapters", self.fail))
             self._catalogue = self._make_catalogue(self.engine.ready)
+            await rehearse(
+                lambda name: self._make_session(name, Caller(""), NativeDialect.habits, lambda: None), self._services
+            )
         except RealtimeTTSError as error:
             self.start_error = error
         except Exception as error:
@@ -453,20 +458,10 @@ class Gateway:
         lost = self._places.to_give_up(caller.tenant, self._holders(), self._max_sessions, self.neighbours.others)
         if lost is not None:
             lost.close(GOING_AWAY, "given_up")
-        defaults = self.catalogue.defaults
-        permissive = habits.accepts_any_voice and not self.settings.server.strict_ids
-        session = Session(
-            # Not to be guessed: whoever knows it can resume the session.
-            session_name(self.neighbours.index, secrets.token_urlsafe(16)),
-            self._session_config(self.catalogue, habits),
-            resolve=functools.partial(
-                defaults.resolve, tenant=caller.tenant, permissive=permissive, only_voices=caller.voices
-            ),
-            make_planner=functools.partial(defaults.make_planner, tenant=caller.tenant),
-            refuse=functools.partial(self.context_refusal, caller.tenant),
-            now=time.monotonic(),
-        )
-        services = Services(self.engine, self.voices, self.encoders, self.metrics)
+        # Not to be guessed: whoever knows it can resume the session.
+        session_id = session_name(self.neighbours.index, secrets.token_urlsafe(16))
+        refuse = functools.partial(self.context_refusal, caller.tenant)
+        session, services = self._make_session(session_id, caller, habits, refuse), self._services
         charge = functools.partial(self._charge_message, caller)
         live = LiveSession(session, services, caller.tenant, charge, self._forget)
         self.sessions[session.session_id] = live
@@ -475,6 +470,26 @@ class Gateway:
         ids = {"session": session.session_id, "key": caller.tenant or None, "token": caller.token or None}
         log_event(logger, logging.INFO, "session_opened", **ids)
         return live
+
+    def _make_session(
+        self, session_id: str, caller: Caller, habits: Habits, refuse: Callable[[], RealtimeTTSError | None]
+    ) -> Session:
+        defaults = self.catalogue.defaults
+        permissive = habits.accepts_any_voice and not self.settings.server.strict_ids
+        return Session(
+            session_id,
+            self._session_config(self.catalogue, habits),
+            resolve=functools.partial(
+                defaults.resolve, tenant=caller.tenant, permissive=permissive, only_voices=caller.voices
+            ),
+            make_planner=functools.partial(defaults.make_planner, tenant=caller.tenant),
+            refuse=refuse,
+            now=time.monotonic(),
+        )
+
+    @property
+    def _services(self) -> Services:
+        return Services(self.engine, self.voices, self.encoders, self.metrics)
 
     def idle_timeout_s(self, habits: Habits) -> float:
         """After how long a socket is closed on which nothing is said or spoken."""

@@ -71,6 +71,7 @@ class LiveSession:
         tenant: id of the client's key; only it may resume the session.
         charge: enters a message of the client's in its key's account, or says why it must wait.
         on_closed: called once when the session is over.
+        ledger: of another kind than the usual.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class LiveSession:
         tenant: str,
         charge: Callable[[messages.ClientMessage, float], RealtimeTTSError | None],
         on_closed: Callable[[LiveSession], None],
+        ledger: Ledger | None = None,
     ) -> None:
         self.session, self.tenant, self._charge = session, tenant, charge
         self.closing: tuple[int, str] | None = None  # close code and reason, once the session has ended itself
@@ -87,7 +89,7 @@ class LiveSession:
         self._outlet: Outlet | None = None
         self._speeches: dict[str, ContextSpeech] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._ledger = Ledger(services.metrics, session.session_id)
+        self._ledger = ledger or Ledger(services.metrics, session.session_id)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
