@@ -1,4 +1,5 @@
-"""What listeners notice when a process of their host is killed: a worker, or one of several gateways.
+"""What listeners notice when a process of their host is killed: a worker, or one of several gateways; and when their
+whole host dies, one of two behind the shipped front.
 
     python -m benchmarks.process_deaths --gateways 4 --workers 2 --listeners 24 --rounds 3
 
@@ -30,6 +31,7 @@ import realtime_tts_client as speech
 from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+from front_harness import ADDRESSES, Fleet
 from server_processes import ServerProcess
 
 TEXT = "one two three four five six seven eight nine ten. eleven twelve thirteen fourteen fifteen sixteen. "
@@ -80,11 +82,17 @@ class Listener:
 
 
 @contextlib.asynccontextmanager
-async def listening(server: ServerProcess, number: int, text: str) -> AsyncIterator[tuple[list[Listener], Tasks]]:
+async def listening(
+    url: str, number: int, text: str, api_key: str | None = None
+) -> AsyncIterator[tuple[list[Listener], Tasks]]:
     """So many listeners who have all been hearing for a while, and what they do."""
     async with contextlib.AsyncExitStack() as stack:
         listeners = [
-            Listener(await stack.enter_async_context(speech.connect(server.url, audio=PCM, playback="realtime")))
+            Listener(
+                await stack.enter_async_context(
+                    speech.connect(url, audio=PCM, playback="realtime", api_key=api_key, open_timeout_s=PATIENT_S)
+                )
+            )
             for _ in range(number)
         ]
         tasks = [asyncio.create_task(listener.listen(text)) for listener in listeners]
@@ -99,35 +107,51 @@ async def listening(server: ServerProcess, number: int, text: str) -> AsyncItera
 
 async def kill_worker(server: ServerProcess, args: argparse.Namespace) -> str:
     text = TEXT * 30
-    async with listening(server, args.listeners, text) as (listeners, _):
+    async with listening(server.url, args.listeners, text) as (listeners, _):
         killed_at = time.monotonic()
         os.kill(server.workers[0], signal.SIGKILL)
         await asyncio.sleep(WATCHED_S)
         lost = [each for each in listeners if each.failed_at is not None]
         others = [each for each in listeners if each.failed_at is None]
-        told = sorted((each.failed_at or 0.0) - killed_at for each in lost)
+        told_s = sorted((each.failed_at or 0.0) - killed_at for each in lost)
         kinds = {(each.error.code, each.error.retryable) for each in lost if each.error is not None}
         waits = max((each.wait_after(killed_at) for each in others), default=0.0)
     return (
-        f"worker killed: {len(lost)} of {len(listeners)} contexts failed, {kinds}, told after {in_ms(told)}; "
+        f"worker killed: {len(lost)} of {len(listeners)} contexts failed, {kinds}, told after {in_ms(told_s)}; "
         f"the others' longest wait for a packet {in_ms([waits])}"
     )
 
 
 async def kill_gateway(server: ServerProcess, args: argparse.Namespace) -> str:
     text = TEXT * 8
-    async with listening(server, args.listeners, text) as (listeners, tasks):
+    async with listening(server.url, args.listeners, text) as (listeners, tasks):
         concerned = [each for each in listeners if (each.session_id or "").startswith("s0_")]
-        others = [each for each in listeners if each not in concerned]
         killed_at = time.monotonic()
         os.kill(server.gateways[0], signal.SIGKILL)
         await asyncio.wait(tasks, timeout=PATIENT_S)
-        again = sorted((each.moved_at or math.inf) - killed_at for each in concerned)
-        waits = max(each.wait_after(killed_at) for each in others)
-        moved = sum(each.moved_at is not None for each in others)
-        as_written = sum(each.is_as_written(text) for each in listeners)
+    return "gateway killed: " + told(listeners, concerned, killed_at, text)
+
+
+async def kill_host(fleet: Fleet, args: argparse.Namespace) -> str:
+    text = TEXT * 8
+    victim, other = (fleet.hosts[address] for address in ADDRESSES)
+    async with listening(f"http://127.0.0.1:{fleet.port}", args.listeners, text, fleet.key) as (listeners, tasks):
+        killed_at = time.monotonic()
+        victim.process.kill()
+        await asyncio.wait(tasks, timeout=PATIENT_S)
+        concerned = [each for each in listeners if each.moved_at is not None]
+    assert other.process.poll() is None
+    return "host killed: " + told(listeners, concerned, killed_at, text)
+
+
+def told(listeners: list[Listener], concerned: list[Listener], killed_at: float, text: str) -> str:
+    others = [each for each in listeners if each not in concerned]
+    again = sorted((each.moved_at or math.inf) - killed_at for each in concerned)
+    waits = max(each.wait_after(killed_at) for each in others)
+    moved = sum(each.moved_at is not None for each in others)
+    as_written = sum(each.is_as_written(text) for each in listeners)
     return (
-        f"gateway killed: {len(concerned)} of {len(listeners)} sessions, next packet after {in_ms(again)}, words twice "
+        f"{len(concerned)} of {len(listeners)} sessions, next packet after {in_ms(again)}, words twice "
         f"{max(each.num_twice for each in concerned)} at most; the others: sessions lost {moved}, words twice "
         f"{max(each.num_twice for each in others)}, longest wait for a packet {in_ms([waits])}; "
         f"as written {as_written} of {len(listeners)}"
@@ -168,6 +192,11 @@ async def measure(args: argparse.Namespace) -> None:
                 server.process.wait(PATIENT_S)
             finally:
                 server.close()
+            fleet = Fleet(Path(tempfile.mkdtemp(dir=directory)), 10_000)
+            try:
+                tqdm.write(await kill_host(fleet, args))
+            finally:
+                fleet.close()
     tqdm.write(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 

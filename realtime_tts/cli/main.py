@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import sys
 
 import click
@@ -54,6 +56,8 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point: errors of ours end with one line and a status, not with a traceback."""
+    if os.getpid() == 1:  # of a container, where a signal that nobody handles yet is ignored: it could not be stopped
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         status = cli.main(standalone_mode=False)
     except RealtimeTTSError as error:

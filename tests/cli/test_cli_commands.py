@@ -582,3 +582,15 @@ def test_a_speaker_plays_to_the_end_and_stops_at_once(monkeypatch: pytest.Monkey
     sink.close()
     cli_sinks.open_sink(None, None, 16_000).abort()
     assert calls == ["open 16000", "start", "write", "stop", "close", "open 16000", "start", "abort", "close"]
+
+
+def test_the_first_process_of_a_container_can_be_stopped_at_any_time() -> None:
+    """Nobody handles its signals by default. What it is has no handler of its own yet."""
+    program = "import os, time; os.getpid = lambda: 1; from realtime_tts.cli import main as entry\n"
+    program += "entry.cli.main = lambda **_: (print('begun', flush=True), time.sleep(60))\n"
+    program += "entry.main()"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -56,6 +59,8 @@ def test_its_settings_are_settings() -> None:
     server = load_settings(env=dict(pair.split("=", 1) for pair in environment.split())).server
     assert (server.host, server.port, server.metrics_host) == ("0.0.0.0", 8000, "0.0.0.0")
     assert server.api_key_file, "beyond loopback it does not start without keys"
+    (volume,) = [json.loads(rest) for name, rest in instructions() if name == "VOLUME"]
+    assert server.voices_dir.startswith(volume[0] + "/"), "voices that users add outlive the container"
     (ports,) = [rest for name, rest in instructions() if name == "EXPOSE"]
     assert ports.split() == [str(server.port), str(server.metrics_port)]
 
@@ -77,11 +82,20 @@ def test_the_build_is_given_what_the_package_is_made_of_and_no_more() -> None:
     assert all((ROOT / name).exists() for name in let_in)
 
 
-def builder() -> str:
-    """A program that builds and runs containers here."""
-    for name in ("docker", "podman"):
-        if (program := shutil.which(name)) and subprocess.run([program, "info"], capture_output=True).returncode == 0:
-            return program
+def options(name: str) -> list[str]:
+    """More of the command line, where the machine wants it: CONTAINER_ENGINE, CONTAINER_BUILD, CONTAINER_RUN."""
+    return shlex.split(os.environ.get(name, ""))
+
+
+def engine() -> list[str]:
+    """What builds and runs containers here."""
+    for command in (options("CONTAINER_ENGINE"), ["docker"], ["podman"]):
+        if (
+            command
+            and shutil.which(command[0])
+            and not subprocess.run([*command, "info"], capture_output=True).returncode
+        ):
+            return command
     pytest.skip("needs a container engine that runs: apt-get install podman")
 
 
@@ -91,16 +105,18 @@ def run(*command: str) -> str:
 
 
 @contextlib.contextmanager
-def container(program: str, image: str, keys: Path) -> Iterator[str]:
-    """A running container's name."""
+def container(image: str, keys: Path) -> Iterator[str]:
+    """The name of one that runs, may write nothing but its volume and /tmp, and do nothing that needs a right."""
     name = f"realtime-tts-test-{uuid.uuid4().hex[:8]}"
     mount = f"{keys}:/etc/realtime-tts/keys.txt:ro"
-    run(program, "run", "-d", "--name", name, "-p", "127.0.0.1::8000", "-v", mount, image)
+    rights = ["--read-only", "--tmpfs", "/tmp", "--cap-drop", "all", "--security-opt", "no-new-privileges"]
+    command = [*engine(), "run", "-d", "--name", name, "-p", "127.0.0.1::8000", "-v", mount, *rights]
+    run(*command, *options("CONTAINER_RUN"), image)
     try:
         yield name
     finally:
-        sys.stdout.write(run(program, "logs", name))
-        run(program, "rm", "-f", name)
+        sys.stdout.write(run(*engine(), "logs", name))
+        run(*engine(), "rm", "-f", "-v", name)
 
 
 def wait_until_ready(url: str) -> None:
@@ -113,25 +129,58 @@ def wait_until_ready(url: str) -> None:
     raise AssertionError("the container did not get ready")
 
 
-async def speak(url: str, key: str) -> str:
-    """The type of the message that ends a sentence."""
+async def speak(url: str, key: str, meanwhile: Callable[[], object] = lambda: None) -> str:
+    """The type of the message that ends a text of some length, in whose middle something is done."""
     async with open_stream(url, additional_headers={"Authorization": f"Bearer {key}"}) as client:
-        await client.speak("a", "Hello out of a container.")
-        return str((await client.until_terminal("a", 60))["type"])
+        await client.speak("a", "Hello out of a container, which goes on until all of this has been heard.")
+        await client.until("audio", READY_S)
+        acting = asyncio.create_task(asyncio.to_thread(meanwhile))
+        terminal = await client.until_terminal("a", READY_S)
+        await acting
+        return str(terminal["type"])
+
+
+@pytest.fixture(scope="module")
+def image() -> str:
+    name = "realtime-tts-test"
+    run(*engine(), "build", *options("CONTAINER_BUILD"), "-f", str(CONTAINERFILE), "-t", name, str(ROOT))
+    return name
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """A key and the file of its hash."""
+    key, key_hash = create_key()
+    keys = tmp_path_factory.mktemp("keys") / "keys.txt"
+    keys.write_text(key_hash + "\n")
+    keys.chmod(0o644)
+    keys.parent.chmod(0o755)
+    return key, keys
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_it_builds_starts_and_speaks(tmp_path: Path) -> None:
-    program, (key, key_hash) = builder(), create_key()
-    keys = tmp_path / "keys.txt"
-    keys.write_text(key_hash + "\n")
-    run(program, "build", "-f", str(CONTAINERFILE), "-t", "realtime-tts-test", str(ROOT))
-    with container(program, "realtime-tts-test", keys) as name:
-        address = run(program, "port", name, "8000").split()[-1]
+def test_it_builds_starts_and_speaks_to_the_end_when_it_is_stopped(image: str, key: tuple[str, Path]) -> None:
+    with container(image, key[1]) as name:
+        address = run(*engine(), "port", name, "8000").split()[-1]
         wait_until_ready(f"http://{address}")
-        assert run(program, "exec", name, "id", "-u") == "10001"
+        assert run(*engine(), "exec", name, "id", "-u") == "10001"
+        (check,) = [json.loads(rest.partition("CMD ")[2]) for word, rest in instructions() if word == "HEALTHCHECK"]
+        run(*engine(), "exec", name, *check)
         assert httpx.get(f"http://{address}/v1/voices", trust_env=False, timeout=30).status_code == 401
-        assert asyncio.run(speak(f"ws://{address}/v1/stream", key)) == "context.done"
-        run(program, "stop", "-t", "30", name)
-        assert run(program, "inspect", "-f", "{{.State.ExitCode}}", name) == "0"
+
+        def stop() -> None:
+            run(*engine(), "stop", "-t", "75", name)
+
+        assert asyncio.run(speak(f"ws://{address}/v1/stream", key[0], stop)) == "context.done"
+        assert run(*engine(), "inspect", "-f", "{{.State.ExitCode}}", name) == "0"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_it_can_be_stopped_before_it_has_begun(image: str, key: tuple[str, Path]) -> None:
+    """It is the first process there: a signal that nobody handles yet would be ignored, and it be killed in the end."""
+    with container(image, key[1]) as name:
+        time.sleep(0.5)  # some of its start
+        run(*engine(), "stop", "-t", "75", name)
+        assert run(*engine(), "inspect", "-f", "{{.State.ExitCode}}", name) in ("0", "143")

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,81 +15,23 @@ from typing import Any
 import httpx
 import pytest
 import realtime_tts_client as speech
-from front_harness import HOST_HEADER, Names, haproxy_program, running_front
-from proxy_harness import NAME, Certificate, free_port, running_proxy
-from server_processes import ServerProcess
+from front_harness import ADDRESSES, HOST_HEADER, Fleet, haproxy_program
+from proxy_harness import NAME, Certificate, running_proxy
 from stream_client import StreamClient, open_stream
 from websockets.exceptions import InvalidStatus
 
-from realtime_tts.server.auth import create_key
 from realtime_tts.workers.socket_directory import clear_leftovers
 
 pytestmark = pytest.mark.slow
 
-ADDRESSES = ("127.0.0.2", "127.0.0.3")
 MAX_SESSIONS = 12  # of a host
 PATIENT_S = 60.0  # for what a busy machine may delay
 TEXT = "one two three four five six seven eight nine ten. eleven twelve thirteen fourteen fifteen sixteen. "
 
 
-class Fleet:
-    """Hosts by their addresses, and the port of a front before them."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._host_port = free_port()
-        self.key, key_hash = create_key()
-        (directory / "keys.txt").write_text(key_hash + "\n")
-        self.names = Names(ADDRESSES)
-        self.hosts = {address: self._start(address) for address in ADDRESSES}
-        self._fronts = contextlib.ExitStack()
-        self.port = self.another_front(fixed_voices=True)
-
-    def _start(self, address: str) -> ServerProcess:
-        return ServerProcess(
-            self._directory / f"{address}-{free_port()}.txt",
-            worker={"patch_delay_s": 0.01, "text_lag_ms": 100},
-            host=address,
-            port=self._host_port,
-            max_sessions=MAX_SESSIONS,
-            max_late_ms=0,
-            voices_dir="none",
-            api_key_file=str(self._directory / "keys.txt"),
-        )
-
-    def another_front(self, **options: bool) -> int:
-        """Its port, once it leads to all hosts."""
-        directory = self._directory / f"front-{free_port()}"
-        port = self._fronts.enter_context(running_front(directory, self.names, self._host_port, **options))
-        self.until(lambda: self.led_to(port) == set(self.hosts))
-        return port
-
-    def led_to(self, port: int) -> set[str]:
-        """The hosts that answer through a front, by what they say of themselves."""
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=PATIENT_S) as http:
-            answers = [http.get("/readyz", headers={"host": "localhost"}) for _ in range(4)]
-        if any(answer.status_code != 200 for answer in answers):
-            return set()
-        return {answer.headers[HOST_HEADER] for answer in answers}
-
-    def until(self, is_so: Callable[[], bool]) -> None:
-        end_s = time.monotonic() + PATIENT_S
-        while not is_so():
-            assert time.monotonic() < end_s
-            time.sleep(0.05)
-
-    def close(self) -> None:
-        self._fronts.close()
-        self.names.close()
-        for host in self.hosts.values():
-            host.process.send_signal(signal.SIGTERM)
-            host.process.wait(PATIENT_S)
-            host.close()
-
-
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    running = Fleet(tmp_path_factory.mktemp("fleet"))
+    running = Fleet(tmp_path_factory.mktemp("fleet"), MAX_SESSIONS)
     try:
         yield running
     finally:
@@ -99,7 +41,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[Fleet]:
     """One whose hosts may be ended."""
-    running = Fleet(tmp_path)
+    running = Fleet(tmp_path, MAX_SESSIONS)
     try:
         yield running
     finally:

@@ -6,17 +6,25 @@ import contextlib
 import itertools
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import httpx
 from needed_programs import needed_program
 from proxy_harness import DEPLOY, free_port, replaced, wait_for_port
+from server_processes import ServerProcess
+
+from realtime_tts.server.auth import create_key
 
 HOST_HEADER = "x-host"  # of answers: the address of the host that gave them
+ADDRESSES = ("127.0.0.2", "127.0.0.3")
+_PATIENT_S = 60.0  # for what a busy machine may delay
 _CONFIGURATION = DEPLOY / "chart/haproxy.cfg"
 
 
@@ -102,3 +110,63 @@ def running_front(directory: Path, names: Names, host_port: int, *, fixed_voices
     finally:
         process.kill()
         process.wait()
+
+
+class Fleet:
+    """Hosts with a worker without a model by their addresses, and a front before them. They want `key`.
+
+    Attributes:
+        port: where the front listens.
+    """
+
+    def __init__(self, directory: Path, max_sessions: int) -> None:
+        self._directory = directory
+        self._host_port = free_port()
+        self._max_sessions = max_sessions
+        self.key, key_hash = create_key()
+        (directory / "keys.txt").write_text(key_hash + "\n")
+        self.names = Names(ADDRESSES)
+        self.hosts = {address: self._start(address) for address in ADDRESSES}
+        self._fronts = contextlib.ExitStack()
+        self.port = self.another_front(fixed_voices=True)
+
+    def _start(self, address: str) -> ServerProcess:
+        return ServerProcess(
+            self._directory / f"{address}-{free_port()}.txt",
+            worker={"patch_delay_s": 0.01, "text_lag_ms": 100, "max_streams": 256},
+            host=address,
+            port=self._host_port,
+            max_sessions=self._max_sessions,
+            max_late_ms=0,
+            voices_dir="none",
+            api_key_file=str(self._directory / "keys.txt"),
+        )
+
+    def another_front(self, **options: bool) -> int:
+        """Its port, once it leads to all hosts."""
+        directory = self._directory / f"front-{free_port()}"
+        port = self._fronts.enter_context(running_front(directory, self.names, self._host_port, **options))
+        self.until(lambda: self.led_to(port) == set(self.hosts))
+        return port
+
+    def led_to(self, port: int) -> set[str]:
+        """The hosts that answer through a front, by what they say of themselves."""
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=_PATIENT_S) as http:
+            answers = [http.get("/readyz", headers={"host": "localhost"}) for _ in range(4)]
+        if any(answer.status_code != 200 for answer in answers):
+            return set()
+        return {answer.headers[HOST_HEADER] for answer in answers}
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        end_s = time.monotonic() + _PATIENT_S
+        while not is_so():
+            assert time.monotonic() < end_s
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        self._fronts.close()
+        self.names.close()
+        for host in self.hosts.values():
+            host.process.send_signal(signal.SIGTERM)
+            host.process.wait(_PATIENT_S)
+            host.close()
