@@ -186,7 +186,10 @@ def test_the_compose_file_says_the_same() -> None:
     assert front["environment"]["HOSTS"] in services
     assert front["environment"]["HOST_PORT"] == str(settings.server.port)
     assert int(host["stop_grace_period"].removesuffix("s")) > settings.server.drain_timeout_s
+    assert float(front["environment"]["DRAIN_S"]) < float(front["stop_grace_period"].removesuffix("s"))
     for service in services.values():
+        assert service["read_only"]
+        assert service["cap_drop"] == ["ALL"]
         for volume in service["volumes"]:
             source, target = volume.split(":")[:2]
             assert target.startswith(("/usr/local/etc/haproxy/", "/etc/realtime-tts/", "/var/lib/realtime-tts"))
