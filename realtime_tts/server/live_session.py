@@ -245,7 +245,8 @@ class LiveSession:
     # ---- between them --------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Call after every input: do what is due and what the session wants done, wake the socket, set the timer."""
+        """Call after every input: do what is due and what the session wants done, wake the socket where something may
+        leave, set the timer."""
         if self._over:
             return
         with self._contained():
@@ -260,11 +261,14 @@ class LiveSession:
         if self._over:
             return
         self._perform_events(now)
-        is_taken = self._outlet is not None and self._outlet.wake()
-        if self.session.state is SessionState.CLOSED:
+        is_over = self.session.state is SessionState.CLOSED
+        deadline = self.session.next_deadline()
+        is_wanted = is_over or (deadline is not None and deadline <= now)
+        is_taken = is_wanted and self._outlet is not None and self._outlet.wake()
+        if is_over:
             self._end()
         elif not is_taken:  # else once the messages have been
-            self._arm()
+            self._arm_at(deadline)
 
     def _contained(self) -> _Containment:
         return _Containment(self._collapse)
@@ -332,7 +336,9 @@ class LiveSession:
             task.add_done_callback(self._ending.discard)
 
     def _arm(self) -> None:
-        deadline = None if self._over else self.session.next_deadline()
+        self._arm_at(None if self._over else self.session.next_deadline())
+
+    def _arm_at(self, deadline: float | None) -> None:
         if self._timer is not None:
             if self._timer.when() == deadline:
                 return

@@ -41,7 +41,7 @@ _CLEAN_CODES = frozenset({1000, 1001, 1005})
 _POLICY_VIOLATION = 1008
 _INTERNAL_ERROR = 1011
 _TRY_AGAIN_LATER = 1013
-_WRITE_BATCH_BYTES = 16 * 1024
+_WRITE_BATCH_BYTES = 48 * 1024  # a batch of the lead in the loudest format, with what it takes to keep: one write
 _READ_SLICE_S = 0.002  # so long a flood of messages may hold the loop
 
 

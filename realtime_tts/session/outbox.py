@@ -25,9 +25,9 @@ from realtime_tts.session.playback import PlaybackClock
 from realtime_tts.session.resume import ResumeBuffer, without_speech
 from realtime_tts.session.settings import SessionConfig
 
-# Once the lead is used up, wake when so much of it is free, or such a part of a short one. These are two patches of the
-# model: new audio comes before that as a rule, and what may leave by then leaves with it.
-BATCH_MS, BATCH_OF_LEAD = 320.0, 0.25
+# Once the lead is used up, nothing leaves until so much of it is free, or such a part of a short one: three patches of
+# the model. Each batch is one thing to serialise and to write, and its listener has all the rest of the lead.
+BATCH_MS, BATCH_OF_LEAD = 480.0, 0.25
 _EPSILON_MS = 0.02
 
 
@@ -69,6 +69,7 @@ class Outflow:
         self.queued_ms = 0.0
         self.queued_bytes = 0  # all that waits to be sent
         self._restarted = False
+        self._is_full = False  # the lead was used up, and too little of it was free since
         self.context_id = started.context_id
         self._number = started.number
         self._rate_hz = started.audio.sample_rate
@@ -111,6 +112,7 @@ class Outflow:
     def resend(self, messages: Sequence[ContextMessage], now: float) -> None:
         """The listener lacks these, which were sent last; playback is taken back to before them."""
         self._ready.extendleft(reversed(messages))
+        self._is_full = False
         for message in messages:
             self._count_ready(message)
         first = next((m for m in self._ready if isinstance(m, AudioPackets)), None)
@@ -173,10 +175,15 @@ class Outflow:
             return None
         if isinstance(head, AudioPackets):
             head = head.packets
-        if not isinstance(head, Packets) or self.clock.started_at is None:
+        if not isinstance(head, Packets) or not self._is_full:
             return now
-        wanted_ms = max(self._ms(head.packet_samples), min(BATCH_MS, BATCH_OF_LEAD * max_lead_ms))
-        return self.clock.reaches_at(self.clock.sent_ms + min(0.0, wanted_ms - max_lead_ms))
+        free_at_ms = self._free_at_ms(head, max_lead_ms)
+        return now if self.clock.position_ms(now) >= free_at_ms - _EPSILON_MS else self.clock.reaches_at(free_at_ms)
+
+    def _free_at_ms(self, packets: Packets, max_lead_ms: float) -> float:
+        """Which position frees room for a batch, after the lead was used up before these packets."""
+        wanted_ms = max(self._ms(packets.packet_samples), min(BATCH_MS, BATCH_OF_LEAD * max_lead_ms))
+        return self.clock.sent_ms + min(0.0, wanted_ms - max_lead_ms)
 
     def _pull_ready(self, now: float, max_lead_ms: float, max_bytes: float) -> ContextMessage | None:
         message = self._ready[0]
@@ -225,15 +232,18 @@ class Outflow:
 
     def _num_leaving(self, waiting: Iterable[_Waiting], now: float, max_lead_ms: float, max_bytes: float) -> int:
         """How many packets may leave that are before all else that waits, and of one length; of bytes, those that end
-        soon after `max_bytes`."""
+        soon after `max_bytes`. Notes whether that uses the lead up."""
         end_samples, first, num_leaving = 0.0, None, 0
         for packets in waiting:
             if not isinstance(packets, Packets):
                 break
             if first is None:
-                first = packets
+                first, position_ms = packets, self.clock.position_ms(now)
+                if self._is_full and position_ms < self._free_at_ms(packets, max_lead_ms) - _EPSILON_MS:
+                    return 0
                 lead_ms = max(max_lead_ms, self._ms(packets.packet_samples))  # a packet longer than it is not stuck
-                end_samples = (self.clock.position_ms(now) + lead_ms + _EPSILON_MS) * self._rate_hz / 1000
+                end_samples = (position_ms + lead_ms + _EPSILON_MS) * self._rate_hz / 1000
+                self._is_full = False
             elif packets.packet_samples != first.packet_samples:
                 break
             num_due = packets.num_until(end_samples)
@@ -241,7 +251,10 @@ class Outflow:
             if max_bytes < 0:
                 return num_leaving + _num_within(packets, num_due, max_bytes + packets_bytes(packets))
             num_leaving += num_due
-            if num_due < len(packets.payloads) or max_bytes == 0:
+            if num_due < len(packets.payloads):
+                self._is_full = True
+                break
+            if max_bytes == 0:
                 break
         return num_leaving
 

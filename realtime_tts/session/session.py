@@ -385,7 +385,7 @@ class Session:
 
     def _relieve_engine(self, context: Context) -> None:
         """Of a client that takes nothing, a quarter of its memory may be used before no more audio is made. Else its
-        messages are taken next, and its memory is looked at then."""
+        messages are taken next, at most a batch of the lead later, and its memory is looked at then."""
         if self._is_flowing:
             return
         if not context.is_parked and self.held_bytes > self.config.max_session_bytes / 4:

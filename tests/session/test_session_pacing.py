@@ -40,7 +40,7 @@ def test_audio_is_sent_three_seconds_ahead_of_playback_and_no_more(driver: Drive
     for _ in range(40):
         driver.wait(0.1)
         lead_ms = driver.sent_ms("c") - (driver.now - 1000) * 1000
-        assert 2880 <= lead_ms <= 3000.1
+        assert 2500 <= lead_ms <= 3000.1
 
 
 def test_a_full_lead_is_topped_up_in_batches_not_packet_by_packet(driver: Driver) -> None:
@@ -51,7 +51,7 @@ def test_a_full_lead_is_topped_up_in_batches_not_packet_by_packet(driver: Driver
         driver.now = driver.session.next_deadline() or 0
         driver.session.tick(driver.now)
         wakes += bool(driver.drain())
-    assert 30 <= wakes <= 33
+    assert 20 <= wakes <= 22
 
 
 def test_the_lead_can_be_shorter_than_a_packet_without_a_standstill(make_driver: Callable[..., Driver]) -> None:
@@ -104,7 +104,7 @@ def test_a_listener_who_falls_silent_about_playback_counts_as_paused(driver: Dri
     driver.wait(0.5)
     driver.receive(Playback("c", 500))
     driver.wait(20)
-    assert driver.sent_ms("c") == pytest.approx(500 + 2000 + 3000, abs=20)
+    assert 500 + 2000 + 2500 <= driver.sent_ms("c") <= 500 + 2000 + 3000
     assert driver.done(PlaybackChanged)[-1] == PlaybackChanged("c", 2500, paused=True)
 
 
@@ -125,7 +125,8 @@ def test_each_context_has_its_own_clock(driver: Driver) -> None:
     driver.speak("a", 0, 10_000)
     driver.wait(5)
     driver.speak("b", 0, 10_000)
-    assert (driver.sent_ms("a"), driver.sent_ms("b")) == (pytest.approx(8000, abs=100), 3000)
+    assert 7500 <= driver.sent_ms("a") <= 8000
+    assert driver.sent_ms("b") == 3000
 
 
 def test_words_come_once_before_their_audio(driver: Driver) -> None:

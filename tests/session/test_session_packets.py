@@ -46,11 +46,33 @@ def test_no_more_of_a_patch_leaves_than_the_lead_allows(driver: Driver) -> None:
     driver.say("c", "A long story.")
     assert runs(speak(driver, 0, 153)) == [(2, 150)]
     driver.now += 0.02
-    assert runs(driver.session.messages_to_send(driver.now)) == [(152, 1)]
+    assert runs(driver.session.messages_to_send(driver.now)) == []
+    driver.now += 0.46
+    assert runs(driver.session.messages_to_send(driver.now)) == [(152, 3)]
     driver.session.receive(Cancel("c"), driver.now)
     (cancelled,) = driver.session.messages_to_send(driver.now)
     assert isinstance(cancelled, ContextCancelled)
-    assert (cancelled.sequence, cancelled.played_ms) == (153, pytest.approx(20))
+    assert (cancelled.sequence, cancelled.played_ms) == (155, pytest.approx(480))
+
+
+def test_a_batch_that_a_byte_limit_cuts_goes_on_at_once(driver: Driver) -> None:
+    driver.say("c", "A long story.")
+    driver.wait(0)  # all of it is planned
+    assert runs(speak(driver, 0, 200)) == [(2, 150)]
+    driver.now += 0.5
+    packet_bytes = PACKET_BYTES + 4
+    assert runs(driver.session.messages_to_send(driver.now, 10 * packet_bytes)) == [(152, 10)]
+    assert driver.session.next_deadline() == driver.now
+    assert runs(driver.session.messages_to_send(driver.now)) == [(162, 15)]
+    assert driver.session.next_deadline() == pytest.approx(driver.now + 0.48)
+
+
+def test_while_the_lead_is_not_used_up_packets_leave_as_they_come(driver: Driver) -> None:
+    driver.say("c", "A long story.")
+    speak(driver, 0, 100)
+    for patch in range(20):  # the engine is 2 s ahead, and stays so
+        assert runs(speak(driver, 100 + 8 * patch, 8)) == [(102 + 8 * patch, 8)]
+        driver.now += 0.16
 
 
 def test_a_byte_limit_cuts_a_patch(driver: Driver) -> None:

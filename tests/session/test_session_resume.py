@@ -95,7 +95,7 @@ def test_messages_sent_again_are_paced_like_any_others(driver: Driver) -> None:
     resent_ms = 20 * sum(isinstance(m, AudioPackets) for m in again)
     assert resent_ms == 3000
     driver.wait(1)
-    assert driver.sent_ms("c") - 11_000 - 3000 == pytest.approx(1000, abs=101)
+    assert 500 <= driver.sent_ms("c") - 11_000 - 3000 <= 1000
 
 
 def test_a_client_that_came_back_and_leaves_gets_the_end_of_what_had_failed_first(driver: Driver) -> None:
