@@ -201,7 +201,8 @@ class Engine:
         return flight.started_s if self._over_s is None else max(flight.started_s, self._over_s)
 
     def _prepared(self, plan: StepPlan) -> StepLayout:
-        return self.runner.prepare(plan, self._utterances)
+        is_before_others = self.scheduler.others_fill_a_step(plan)
+        return self.runner.prepare(plan, self._utterances, is_before_others=is_before_others)
 
     def _launch(self, plan: StepPlan, layout: StepLayout) -> _Flight | None:
         """None: there was no memory for it."""

@@ -116,6 +116,30 @@ def test_who_is_ahead_has_no_rows(tiny: LoadedModel, monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(harness.pcm("y"), harness.pcm("x")[: harness.pcm("y").size], atol=1e-4)
 
 
+def test_who_is_not_in_the_next_step_is_read_when_he_comes_again(tiny: LoadedModel) -> None:
+    """With who begins then: where others fill the next step, the LMs' weights are not fetched for the two by turns."""
+    harness = EngineHarness(tiny, max_streams=5, full_streams=1)
+    runner, calls = harness.engine.runner, []
+    runner.works_alone = runner.advances = True
+    launch = runner.launch
+    runner.launch = lambda layout: (calls.append(layout), launch(layout))[1]  # type: ignore[method-assign]
+    for name in ("x", "y"):
+        harness.say(name, "hello", seed=1, max_patches=6)
+    for _ in range(4):
+        harness.engine.step()
+    harness.say("z", "hello", seed=1, max_patches=6)
+    harness.run()
+    num_text = len(tiny.tokenizer.encode("hello")) + 1
+    pairs = [(layout, after) for layout, after in pairwise(calls) if not layout.advances]
+    pairs = [(layout, after) for layout, after in pairs if not set(after.speaking) & set(layout.speaking)]
+    assert len(pairs) > 4  # and where the others have just ended it is right, too
+    assert any(after.num_rows == 1 for _, after in pairs)  # one that goes on has a row
+    assert any(after.num_rows == num_text for after in calls)
+    assert any(layout.advances for layout in calls)  # the last one alone
+    for name in ("y", "z"):
+        np.testing.assert_allclose(harness.pcm(name), harness.pcm("x"), atol=1e-4)
+
+
 def test_the_programs_wait_for_nothing_and_grow_nothing(tiny: LoadedModel) -> None:
     """After the first steps a step keeps every tensor where it is: what was captured stays valid."""
     harness = EngineHarness(tiny)

@@ -29,7 +29,8 @@ class StepLayout:
     of these sequences. tables: slot and blocks of everybody.
     speaking: names; wants_float: whose audio is to be float32, of them; speech: where each is among the rows of flow
     and VAE, which may have gaps between the groups. flow_groups: (steps, first row, number of rows).
-    following: of each that speaks, its slot and the position behind, if it has room for one.
+    following: of each that speaks, its slot and the position behind, if it has room for one. advances: that is computed
+    in this step already, where the device allows it.
     num_rows, num_audio, num_speech: of what is computed, without padding at the end.
     has_adapters: somebody in it has one.
     starting: how many streams begin. context_groups: (context patches, number of streams) of those.
@@ -45,6 +46,7 @@ class StepLayout:
     speech: tuple[int, ...]
     flow_groups: tuple[tuple[int, int, int], ...]
     following: tuple[tuple[int, int | None], ...]
+    advances: bool
     num_rows: int
     num_audio: int
     num_speech: int
@@ -70,8 +72,11 @@ def lay_out(
     utterances: Mapping[str, Utterance],
     rules: LayoutRules,
     ahead: Mapping[int, tuple[str, int]],
+    *,
+    advances: bool = True,
 ) -> StepLayout:
-    """`utterances` holds every request of the plan. ahead: by slot, whose position the LMs have computed already."""
+    """`utterances` holds every request of the plan. ahead: by slot, whose position the LMs have computed already.
+    advances: they are to compute this step's next ones, too."""
     items = _ordered(plan)
     computed = [item for item in items if not _is_ahead(item, ahead)]
     ends = [_end(item) for item in computed]
@@ -124,6 +129,7 @@ def lay_out(
         speech=tuple(speech),
         flow_groups=flow_groups,
         following=tuple((item.slot, position) for item, position in zip(speaking, following, strict=True)),
+        advances=advances,
         num_rows=len(rows.token_ids),
         num_audio=num_features + len(fed_back),
         num_speech=speech[-1] + 1 if speech else 0,

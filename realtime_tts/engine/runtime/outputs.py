@@ -89,7 +89,7 @@ class StepMarks:
 
     def gap_s(self, following: StepMarks) -> float:
         """How long it had nothing to do until it began with the one behind, which it has."""
-        return float(self.ended.elapsed_time(following.begun)) / 1000
+        return max(0.0, float(self.ended.elapsed_time(following.begun)) / 1000)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -95,6 +95,9 @@ class ModelRunner:
         # Beside the rest of a step; a clock that measures its parts wants them one after the other.
         is_beside = self.device.type == "cuda" and stages is None
         self._beside = torch.cuda.Stream(self.device) if is_beside else None  # type: ignore[no-untyped-call]
+        if self._beside is not None:
+            self._primed = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._decoding: torch.cuda.Event | None = None  # of a step beside which the next one begins
         # One step is computed, one waits for the device, one was the last that was over.
         self._marks = collections.deque(StepMarks() for _ in range(3 if self.device.type == "cuda" else 0))
         self._last_marks: StepMarks | None = None
@@ -142,10 +145,16 @@ class ModelRunner:
         torch.cuda.empty_cache()  # of what ran before the captures; the graphs have their own
         return len(parts)
 
-    def prepare(self, plan: StepPlan, utterances: Mapping[str, Utterance]) -> StepLayout:
-        """What `launch` takes. `utterances` holds every request of the plan; what was launched before may still run."""
+    def prepare(
+        self, plan: StepPlan, utterances: Mapping[str, Utterance], *, is_before_others: bool = False
+    ) -> StepLayout:
+        """What `launch` takes. `utterances` holds every request of the plan; what was launched before may still run.
+
+        is_before_others: the next step will be over others. Then this one's streams are read when they come again, with
+        those who begin at that time: the models' weights come from memory once for both.
+        """
         rules = LayoutRules(self.state.scratch_slot, self.state.kv.block_size, self.usual_steps, self._padded)
-        return lay_out(plan, utterances, rules, self._ahead)
+        return lay_out(plan, utterances, rules, self._ahead, advances=self.advances and not is_before_others)
 
     @torch.inference_mode()
     def launch(self, layout: StepLayout) -> SentOutputs:
@@ -162,7 +171,8 @@ class ModelRunner:
             self._marks.rotate()
             marks.begun.record()
             sent = self._step(layout)
-            marks.ended.record()
+            # The decoder ends last, or what is computed for the next step, which waits for it.
+            marks.ended.record(None if layout.advances else self._beside)
             return dataclasses.replace(sent, marks=marks)
 
     def result(self, layout: StepLayout, sent: SentOutputs) -> StepResult:
@@ -207,6 +217,8 @@ class ModelRunner:
             programs.encode(programs.encode.padded(layout.num_audio))
             stages.mark(BASE)
             programs.base(programs.base.padded(layout.num_rows))
+        self._await_decoder()  # from here on things are written where the last step's results lie
+        if layout.num_rows:
             stages.mark(RESIDUAL)
             programs.residual(programs.residual.padded(layout.num_rows))
             stages.mark(REST)
@@ -220,19 +232,31 @@ class ModelRunner:
         sent = self._finish(layout, programs)
         stages.end()
         if self._beside is not None:  # the next step may be given to the device before this one is over
-            torch.cuda.current_stream(self.device).wait_stream(self._beside)
+            current = torch.cuda.current_stream(self.device)
+            if layout.advances:
+                current.wait_stream(self._beside)
+            else:  # the LMs of the next one run beside the decoder
+                self._decoding = sent.copied
+                current.wait_event(self._primed)  # who has read what the next inputs are written over
         return sent
+
+    def _await_decoder(self) -> None:
+        decoding, self._decoding = self._decoding, None
+        if decoding is not None:
+            torch.cuda.current_stream(self.device).wait_event(decoding)
 
     def _finish(self, layout: StepLayout, programs: StepPrograms) -> SentOutputs:
         """The audio of the patches, on its way to the host; and what the next step will begin with."""
+        num_decoded = self.programs.vae.padded(layout.num_speech)
+        self.programs.keep_slots(num_decoded)
         if self._beside is not None:
             self._beside.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self._beside):
             if layout.speaking:
                 self.stages.mark(VAE)
-                self.programs.vae(self.programs.vae.padded(layout.num_speech))
+                self.programs.vae(num_decoded)
             sent = self.outputs.send(layout.num_speech, with_pcm=any(layout.wants_float))
-        if self.advances and layout.speaking:
+        if layout.advances and layout.speaking:
             self.stages.mark(BASE)
             positions = [position for _, position in layout.following if position is not None]
             programs.next_lens = (), max(positions, default=0) + 1
@@ -258,6 +282,7 @@ class ModelRunner:
             self._beside.wait_stream(torch.cuda.current_stream(self.device))
         first_stream, first_patch = 0, layout.starting
         with torch.cuda.stream(self._beside):
+            self.state.vae.reset(slots)
             for num_patches, num_streams in layout.context_groups:
                 own_slots = slots[first_stream : first_stream + num_streams]
                 first_stream += num_streams
@@ -266,6 +291,8 @@ class ModelRunner:
                     first_patch += num_patches * num_streams
                     shape = num_streams, num_patches, *context.shape[1:]
                     self.programs.prime_decoder(context.view(shape), own_slots)
+            if self._beside is not None:
+                self._primed.record()
         self.stages.mark(LOC_ENC)
 
     def _unpack(self, layout: StepLayout, host: dict[str, Array], gap_s: float | None = None) -> StepResult:

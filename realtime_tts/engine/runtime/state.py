@@ -63,9 +63,9 @@ class DeviceState:
         return blocks * size + positions % size
 
     def start_slots(self, slots: Tensor, prefix_patches: Tensor) -> None:
-        """Begin new streams: forget what the slots held, NaN included. slots [n], prefix_patches [n, P, D]."""
+        """Begin new streams: forget what the slots held, NaN included; the decoder forgets by `vae.reset`. slots [n],
+        prefix_patches [n, P, D]."""
         self.last_patch.index_copy_(0, slots, prefix_patches)
-        self.vae.reset(slots)
 
     def clear_blocks(self, blocks: Sequence[int]) -> None:
         """Zero blocks that may hold NaN: a masked position still enters a weighted sum, and 0 × NaN is NaN."""

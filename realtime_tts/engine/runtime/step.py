@@ -28,9 +28,9 @@ class StepPrograms:
 
     encode(A): LocEnc of patches, from the host or fed back. base(T), residual(T): both LMs over T rows; prefill and
     decode are one. Each sequence's last hidden states stay in its slot. flow(S): from there to patches, which become
-    the slots' last ones, and the stop flags. vae(S): the patches' audio. advance(S): the patches through LocEnc and
-    LMs, to the hidden states of the next step, which then has no rows of these streams. prime(n), before all that:
-    the decoder gets what streams continue that begin.
+    the slots' last ones, and the stop flags. vae(S), after `keep_slots`: the patches' audio. advance(S): the patches
+    through LocEnc and LMs, to the hidden states of the next step, which then has no rows of these streams. prime(n),
+    before all that: the decoder gets what streams continue that begin.
 
     guided_times: of the flow, between which there is guidance.
     bank: rows have adapters, as the inputs say; None: none has.
@@ -69,6 +69,7 @@ class StepPrograms:
         num_frames = model.config.num_context_patches * model.config.patch_size
         self._primed = torch.zeros(_MAX_PRIMED, num_frames, model.config.latent_dim, device=device)
         self._primed_slots = torch.full((_MAX_PRIMED,), state.scratch_slot, device=device)
+        self._decoded_slots = torch.full_like(inputs.speech_slots, state.scratch_slot)
         self._guided_times = guided_times
         self._schedules: dict[int, tuple[FlowSchedule, ...]] = {}
         self._schedule(usual_steps)
@@ -105,6 +106,10 @@ class StepPrograms:
             self._primed_slots[:count] = slots[some]
             self._primed_slots[count:] = self.state.scratch_slot
             self.prime(self.prime.padded(count))
+
+    def keep_slots(self, count: int) -> None:
+        """Whose patches `vae` is to decode: the next step's inputs may come before it is done."""
+        self._decoded_slots[:count] = self.inputs.speech_slots[:count]
 
     def _prime(self, count: int) -> None:
         self.model.vae.decode_stream(self._primed[:count], self.state.vae, self._primed_slots[:count])
@@ -166,7 +171,7 @@ class StepPrograms:
     def _vae(self, count: int) -> None:
         outputs = self.outputs
         patches = outputs.patches[:count]
-        pcm = self.model.vae.decode_stream(patches, self.state.vae, self.inputs.speech_slots[:count])
+        pcm = self.model.vae.decode_stream(patches, self.state.vae, self._decoded_slots[:count])
         outputs.pcm[:count] = pcm
         outputs.samples[:count] = pcm.clamp(-1.0, 1.0).mul_(32767.0).round_()
         outputs.power[:count] = pcm.square().mean(dim=1)
