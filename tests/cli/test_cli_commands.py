@@ -265,7 +265,7 @@ def test_say_through_a_server_needs_the_client_and_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "realtime_tts_client", None)
     result = run("say", "Hello.", "--url", server.url, "-o", "-")
     assert isinstance(result.exception, ConfigError)
-    assert "pip install realtime-tts-client" in result.exception.message
+    assert "pip install ./clients/python" in result.exception.message
 
 
 @pytest.mark.parametrize("text", ["😀", "...", " \n"])
