@@ -90,7 +90,7 @@ async def growth_mib(gateway: Gateway, num_sockets: int, seconds: float) -> floa
     for name in ATTACKS:
         before = gateway.memory()
         peak = await peak_under_attack(gateway, name, num_sockets, seconds)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(min(0.5, seconds / 5))
         await speaks(gateway.url)
         row = (f"{(memory - baseline) / MIB:.1f}" for memory in (before, peak, gateway.memory()))
         sys.stdout.write(f"| {name} | {' | '.join(row)} |\n")
