@@ -28,20 +28,24 @@ def limit_arenas() -> None:
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _MAX_ARENAS)
 
 
-async def keep_heap_small(run: Callable[[Callable[[], None]], Awaitable[None]]) -> None:
-    """Give back what was freed, for ever; `run` has a job done in a thread.
+async def keep_heap_small(
+    run: Callable[[Callable[[], None]], Awaitable[None]],
+    size: Callable[[], int] = resident_bytes,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Give back what was freed, for ever; `run` has a job done in a thread, `size` is that of the process in bytes.
 
     glibc keeps it: a wave of clients that has passed would cost as much as its peak until the process ends.
     """
-    low, wait_s = resident_bytes(), _TRIM_EVERY_S
+    low, wait_s = size(), _TRIM_EVERY_S
     while True:
-        await asyncio.sleep(wait_s)
-        before = resident_bytes()
+        await sleep(wait_s)
+        before = size()
         if before > low + _WORTH_BYTES:
             await run(_trim)
-            was_worth = resident_bytes() < before - _WORTH_BYTES
+            was_worth = size() < before - _WORTH_BYTES
             wait_s = _TRIM_EVERY_S if was_worth else min(2 * wait_s, _TRIM_EVERY_AT_MOST_S)
-        low = min(low, resident_bytes())
+        low = min(low, size())
 
 
 def _trim() -> None:

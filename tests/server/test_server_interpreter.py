@@ -13,9 +13,7 @@ MIB = 1024 * 1024
 Trims = list[tuple[float, float]]
 
 
-async def trims(
-    sizes_mib: list[float], in_use_mib: float, monkeypatch: pytest.MonkeyPatch
-) -> list[tuple[float, float]]:
+async def trims(sizes_mib: list[float], in_use_mib: float) -> Trims:
     """When and at which size of the process memory is given back; the sizes are those at each look."""
     found: Trims = []
     sizes = iter(sizes_mib)
@@ -34,23 +32,21 @@ async def trims(
         found.append((now, mib))
         mib = in_use_mib
 
-    monkeypatch.setattr(interpreter.asyncio, "sleep", sleep)
-    monkeypatch.setattr(interpreter, "resident_bytes", lambda: round(mib * MIB))
     with pytest.raises(asyncio.CancelledError):
-        await interpreter.keep_heap_small(run)
+        await interpreter.keep_heap_small(run, size=lambda: round(mib * MIB), sleep=sleep)
     return found
 
 
-async def test_memory_is_given_back_once_it_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await trims([100, 105, 107, 109, 100, 108, 130], 100, monkeypatch) == [(30, 109), (60, 130)]
+async def test_memory_is_given_back_once_it_has_grown() -> None:
+    assert await trims([100, 105, 107, 109, 100, 108, 130], 100) == [(30, 109), (60, 130)]
 
 
-async def test_what_is_less_than_before_counts_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await trims([150, 101, 106, 110], 101, monkeypatch) == [(30, 110)]
+async def test_what_is_less_than_before_counts_from_there() -> None:
+    assert await trims([150, 101, 106, 110], 101) == [(30, 110)]
 
 
-async def test_while_it_is_in_use_it_is_tried_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [at for at, _ in await trims([100] + [150] * 7, 149, monkeypatch)] == [10, 30, 70, 150, 230, 310, 390]
+async def test_while_it_is_in_use_it_is_tried_less_and_less_often() -> None:
+    assert [at for at, _ in await trims([100] + [150] * 7, 149)] == [10, 30, 70, 150, 230, 310, 390]
 
 
 async def test_trimming_is_harmless() -> None:
