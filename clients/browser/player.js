@@ -27,8 +27,13 @@ export class Player extends EventTarget {
   static async create(options) {
     Player.requireSupport();
     const context = new AudioContext({ sampleRate: options.sampleRate, latencyHint: 'interactive' });
-    await context.audioWorklet.addModule(new URL('./player-worklet.js', import.meta.url));
-    return new Player(context, options);
+    try {
+      await context.audioWorklet.addModule(new URL('./player-worklet.js', import.meta.url));
+      return new Player(context, options);
+    } catch (error) {
+      await context.close(); // a page may have a few only
+      throw error;
+    }
   }
 
   /** Use `Player.create`. @param {AudioContext} context @param {PlayerOptions} options */
