@@ -17,6 +17,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+from compressed_silence import silent_flac
 
 from realtime_tts.audio import decode_worker
 from realtime_tts.audio.containers import wav_header
@@ -328,21 +329,10 @@ def max_rss_of_children() -> int:
 @pytest.mark.slow
 def test_ten_hours_of_silence_are_stopped_in_the_first_minute() -> None:
     """In seven megabytes of FLAC."""
-    file = io.BytesIO()
-    with av.open(file, "w", format="flac") as output:
-        stream = output.add_stream("flac", rate=8_000)
-        stream.codec_context.layout, stream.codec_context.format = "mono", "s16"
-        stream.codec_context.open()
-        size = stream.codec_context.frame_size
-        for index in range(8_000 * 36_000 // size):
-            frame = av.AudioFrame(format="s16", layout="mono", samples=size)
-            frame.planes[0].update(bytes(2 * size))
-            frame.sample_rate, frame.pts = 8_000, index * size
-            output.mux(stream.encode(frame))
-        output.mux(stream.encode(None))
+    data = silent_flac(36_000)
     before = cpu_of_children()
     with pytest.raises(AudioDecodeError, match="longer than 60 s"):
-        decode_recording_blocking(file.getvalue(), RATE_HZ)
+        decode_recording_blocking(data, RATE_HZ)
     assert cpu_of_children() - before < 5.0
 
 

@@ -35,6 +35,15 @@ def gateway(shared_gateway: GatewayHarness) -> Iterator[GatewayHarness]:
     assert shared_gateway.settle(baseline) == baseline
 
 
+@pytest.fixture(scope="session")
+def clauses() -> Iterator[GatewayHarness]:
+    """A gateway where the same text has the same samples, whoever asks: by clauses, as live speech depends on when its
+    text comes, and with one seed."""
+    with GatewayHarness(mode="clause", max_lead_s=60.0, worker={"patch_delay_s": 0.001}) as harness:
+        harness.call(lambda: setattr(harness.gateway.catalogue.defaults, "_draw_seed", lambda: 7))
+        yield harness
+
+
 @pytest.fixture
 def make_gateway() -> Iterator[Callable[..., GatewayHarness]]:
     """Makes a gateway with settings of the test's own, and checks that nothing stays in it."""

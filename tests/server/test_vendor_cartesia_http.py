@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import av
@@ -20,14 +20,6 @@ from realtime_tts.server.auth import create_key
 TEXT = "Hello there, this is a whole sentence. And here is another one! "
 RAW = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 16_000}
 HEADERS = {"cartesia-version": "2026-03-01"}
-
-
-@pytest.fixture(scope="module")
-def clauses() -> Iterator[GatewayHarness]:
-    """The same text has the same samples, whoever asks."""
-    with GatewayHarness(mode="clause", max_lead_s=60.0, worker={"patch_delay_s": 0.001}) as gateway:
-        gateway.call(lambda: setattr(gateway.gateway.catalogue.defaults, "_draw_seed", lambda: 7))
-        yield gateway
 
 
 def asking(gateway: GatewayHarness, **headers: str) -> httpx.Client:

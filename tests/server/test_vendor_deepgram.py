@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -66,14 +66,6 @@ class Client:
 async def client(gateway: GatewayHarness, **query: str) -> AsyncIterator[Client]:
     async with connect(address(gateway, **query), proxy=None) as socket:
         yield Client(socket)
-
-
-@pytest.fixture(scope="module")
-def clauses() -> Iterator[GatewayHarness]:
-    """Live speech depends on when its text comes; by clauses the same seed gives the same samples again."""
-    with GatewayHarness(mode="clause", max_lead_s=60.0, worker={"patch_delay_s": 0.001}) as gateway:
-        gateway.call(lambda: setattr(gateway.gateway.catalogue.defaults, "_draw_seed", lambda: 7))
-        yield gateway
 
 
 @pytest.mark.parametrize(

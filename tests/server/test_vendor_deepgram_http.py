@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import av
 import httpx
@@ -14,14 +14,6 @@ from stream_client import open_stream
 from realtime_tts.server.auth import create_key
 
 TEXT = "Hello there, this is a whole sentence. And here is another one! "
-
-
-@pytest.fixture(scope="module")
-def clauses() -> Iterator[GatewayHarness]:
-    """The same text has the same samples, whoever asks."""
-    with GatewayHarness(mode="clause", max_lead_s=60.0, worker={"patch_delay_s": 0.001}) as gateway:
-        gateway.call(lambda: setattr(gateway.gateway.catalogue.defaults, "_draw_seed", lambda: 7))
-        yield gateway
 
 
 def speak(gateway: GatewayHarness, text: str = TEXT, **query: str) -> httpx.Response:
