@@ -15,7 +15,7 @@ import numpy as np
 
 from realtime_tts.engine.voices import Voice
 from realtime_tts.model.checkpoint import LoadedModel
-from realtime_tts.model.sequence import Patches, Sequence, build_sequence
+from realtime_tts.model.sequence import Patches, Sequence, build_sequence, num_positions
 
 REFERENCE_PATCHES = 10  # of a zero-shot segment that become the reference for the rest of its context
 
@@ -71,13 +71,17 @@ class Continuity:
         if memory.prompt is not None:
             prompt, prompt_text = memory.prompt, memory.prompt_text
         whole = Surroundings(voice.prefix_ids, reference, prompt, prompt_text)
-        fits = self.lay_out(whole, text).num_positions <= max_positions
+        fits = self.num_positions(whole, text) <= max_positions
         return whole if fits else self.first(voice, instructions)
+
+    def num_positions(self, around: Surroundings, text: str) -> int:
+        """How long the input of a text is of which nothing has been spoken."""
+        num_text = len(self._loaded.tokenizer.encode_located(_read(around, text)))
+        return num_positions(len(around.prefix_ids) + num_text, _num(around.reference), _num(around.prompt))
 
     def lay_out(self, around: Surroundings, text: str, patches: list[Patches] | None = None) -> Sequence:
         """The input of a text of which `patches` have been spoken already: they stand where a prompt's would end."""
-        read = around.instructions + text
-        whole = read if around.prompt is None else join_text(around.prompt_text, read)
+        whole = _read(around, text)
         tokens = self._loaded.tokenizer.encode_located(whole)
         before = len(whole) - len(text)
         prompt = around.prompt
@@ -120,6 +124,16 @@ class Continuity:
             return text, speech[-limit:]
         kept = round(len(speech) * (len(text) - start) / len(text))
         return text[start + 1 :], speech[-max(1, kept) :]
+
+
+def _read(around: Surroundings, text: str) -> str:
+    """All that is read of a text and what stands around it."""
+    read = around.instructions + text
+    return read if around.prompt is None else join_text(around.prompt_text, read)
+
+
+def _num(patches: Patches | None) -> int:
+    return 0 if patches is None else len(patches)
 
 
 def join_text(before: str, after: str) -> str:

@@ -340,21 +340,24 @@ class Engine:
         again when more of its text is to be read: what stands around the text stays as it is.
 
         Of a text that may still grow nothing is found by others, and nothing of others is used: what lies behind its
-        beginning will be written over.
+        beginning will be written over. Nor does anybody look for speech that was made in this context.
         """
         utterance = self._utterances[request.request_id]
         message, voice, text = utterance.message, utterance.voice, utterance.text
         if utterance.around is None:
             room = self.config.max_request_positions - request.max_positions + request.min_prefill
             utterance.around = self.continuity.next(text, voice, message.context_id, room, utterance.instructions)
-        source = self.continuity.lay_out(utterance.around, text, utterance.patches)
+        around = utterance.around
+        source = self.continuity.lay_out(around, text, utterance.patches)
         request.num_kept = _num_common(utterance.input.token_ids, source.token_ids) if request.num_prefill else 0
         request.num_prefill = source.num_positions
         utterance.input = source
         num_fixed = source.num_positions - len(utterance.patches) if request.supply.is_final else source.text_start
+        if around.prompt is not voice.prompt:
+            num_fixed = min(num_fixed, source.spoken_end)
         adapter = utterance.adapter.digest if utterance.adapter is not None else ""
         root = prefix_root(self.loaded.name, adapter, message.tenant)
-        request.hashes = hashes = chain_hashes(root, content_of(source)[:num_fixed], self.config.block_size)
+        request.hashes = hashes = chain_hashes(root, content_of(source, num_fixed), self.config.block_size)
         voice.note_hashes(hashes)
         self._note_prefixes(utterance)
 

@@ -81,7 +81,7 @@ def text_size(
     return TextSize(
         num_tokens,
         spoken_chars(text) if num_tokens else 0,
-        continuity.lay_out(around, text).num_positions,
+        continuity.num_positions(around, text),
         _length_guard(message, loaded, num_tokens, len(text)),
     )
 
@@ -177,10 +177,12 @@ def _instructions(message: frames.Generate, loaded: LoadedModel) -> str:
     return "(" + " ".join(message.instructions.translate(_BRACKETS).split()) + ")"
 
 
-def content_of(source: Sequence) -> list[bytes]:
-    """What each position holds, for the prefix cache: a token's bytes, or a hash of a patch."""
-    content = [b"t" + token.to_bytes(4, "big") for token in source.token_ids]
+def content_of(source: Sequence, end: int) -> list[bytes]:
+    """What each position in front of `end` holds, for the prefix cache: a token's bytes, or a hash of a patch."""
+    content = [b"t" + token.to_bytes(4, "big") for token in source.token_ids[:end]]
     for position, patch in zip(source.audio_index, source.features, strict=True):
+        if position >= end:
+            break
         content[position] = b"a" + hashlib.blake2b(np.ascontiguousarray(patch).tobytes(), digest_size=16).digest()
     return content
 

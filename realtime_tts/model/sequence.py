@@ -46,6 +46,11 @@ class Sequence:
     def num_positions(self) -> int:
         return len(self.token_ids)
 
+    @property
+    def spoken_end(self) -> int:
+        """The position behind the text, where its audio begins."""
+        return self.spoken_start + len(self.spoken_chars)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rows:
@@ -77,6 +82,11 @@ class Rows:
             audio_index += [first_row + position - start for position in sequence.audio_index[low:high]]
             features.append(sequence.features[low:high])
         return cls(token_ids, audio_index + fed_back, np.concatenate(features))
+
+
+def num_positions(num_ids: int, num_reference: int, num_prompt: int) -> int:
+    """How long an input is, of so many ids of prefix and text and so many patches."""
+    return num_ids + 1 + num_prompt + (num_reference + 2 if num_reference else 0)
 
 
 def build_sequence(

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from realtime_tts.errors import CheckpointError
 
 _WORD_MARK = "▁"
-_NUM_KEPT = 1024  # texts: a segment's is wanted at its arrival and again at its turn, twice each
+_NUM_KEPT = 1024  # texts: a segment's is wanted twice at its arrival, and with what is in front of it twice at its turn
 
 
 class Token(NamedTuple):
@@ -59,7 +59,11 @@ class TextTokenizer:
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         tokens: list[Token] = []
         for token_id, (first, end) in zip(encoding.ids, encoding.offsets, strict=True):
-            start = end - len(text[first:end].lstrip()) if text[first:end].strip() else first
+            start = first
+            while start < end and text[start].isspace():
+                start += 1
+            if start == end:  # white space alone
+                start = first
             if token_id in self._splits:
                 parts = self._splits[token_id]
                 start = max(start, end - len(parts))

@@ -268,10 +268,10 @@ def inputs_of(harness: EngineHarness, monkeypatch: pytest.MonkeyPatch) -> dict[s
     """Record what each request's input was."""
     found: dict[str, Any] = {}
 
-    def record(source: Any) -> list[bytes]:
+    def record(source: Any, end: int) -> list[bytes]:
         name = next(name for name in harness.engine._utterances if name not in found)
         found[name] = source
-        return content(source)
+        return content(source, end)
 
     content = engine_module.content_of
     monkeypatch.setattr(engine_module, "content_of", record)

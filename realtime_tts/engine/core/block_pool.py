@@ -30,10 +30,8 @@ def chain_hashes(root: bytes, content: Sequence[bytes], block_size: int = BLOCK_
     hashes: list[bytes] = []
     parent = root
     for end in range(block_size, len(content) + 1, block_size):
-        digest = hashlib.blake2b(parent, digest_size=16)
-        for item in content[end - block_size : end]:
-            digest.update(len(item).to_bytes(4, "big") + item)
-        parent = digest.digest()
+        items = [len(item).to_bytes(4, "big") + item for item in content[end - block_size : end]]
+        parent = hashlib.blake2b(b"".join((parent, *items)), digest_size=16).digest()
         hashes.append(parent)
     return hashes
 

@@ -206,22 +206,17 @@ class Scheduler:
         self._roster.look(now, self._turn_s())
         self._admit(now, busy)
         now += begins_in_s
-        running = [context.requests[0] for context in self._roster.running]
-        idle = [request for request in running if request.request_id not in busy] if busy else running
-        ready = [request for request in idle if self._has_text(request, now)]
-        for request in ready:
-            if not request.supply.is_read and request.supply.must_be_read(request.num_patches, self.config):
-                self._read_anew(request)
+        ready = self._ready(now, busy)
         one_s, all_s = self.cost.step_s(1, 0), self.cost.step_s(min(len(ready), self.config.full_streams), 0)
         excess = beyond_share(ready, self.cost.affordable_streams(self.config.patch_s))
         first_dry_s = self._roster.first_dry_s
         offers: list[tuple[bool, float, int, Request, bool]] = []
-        contexts, tight_s = self._contexts, now + 2 * all_s
+        contexts, in_time_s, tight_s = self._contexts, now + one_s, now + 2 * all_s
         for number, request in enumerate(ready):
             deadline_s = contexts[request.context_id].deadline_s(request, now)
             if excess and request.request_id in excess:
                 deadline_s += self.config.excess_slack_s
-            is_on_time = request.num_patches > 0 and now + one_s <= deadline_s
+            is_on_time = request.num_patches > 0 and in_time_s <= deadline_s
             is_tight = is_on_time and deadline_s < tight_s
             can_wait = is_on_time and not is_tight
             if can_wait and deadline_s < first_dry_s and request.status is Status.DECODE:
@@ -230,11 +225,29 @@ class Scheduler:
         offers.sort()
         draft = StepDraft(self.config, self.cost, now, prefill_reach_s=first_dry_s - all_s)
         for _, deadline_s, _, request, can_wait in offers:
-            draft.offer(request, deadline_s, can_wait)
+            if request.status is not Status.DECODE:
+                draft.offer_prefill(request, deadline_s)
+            elif not can_wait or not draft.is_full:
+                draft.offer(request, deadline_s, can_wait)
         plan = draft.plan()
         if ready and not plan:
             raise AssertionError("a step without progress")
         return plan
+
+    def _ready(self, now: float, busy: frozenset[str]) -> list[Request]:
+        """Who runs, is not busy and has text for another patch; what of it must be read is laid out."""
+        ready = []
+        for context in self._roster.running:
+            request = context.requests[0]
+            if request.request_id in busy:
+                continue
+            supply = request.supply
+            if (not supply.is_final or request.waits_since_s is not None) and not self._has_text(request, now):
+                continue
+            if supply.read != supply.known and supply.must_be_read(request.num_patches, self.config):
+                self._read_anew(request)
+            ready.append(request)
+        return ready
 
     def _turn_s(self) -> float:
         """How long a stream may wait for its patch: a step that has just begun without it, and its own.
@@ -277,8 +290,6 @@ class Scheduler:
 
     def _has_text(self, request: Request, now: float) -> bool:
         """Whether enough is written for the next patch; notes when a wait for it begins and ends."""
-        if request.supply.is_final and request.waits_since_s is None:
-            return True
         if self._awaits_text(request):
             if request.waits_since_s is None:
                 request.waits_since_s = now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from realtime_tts.engine.core.request import DecodeItem, PrefillItem, Request, Status, StepPlan
+from realtime_tts.engine.core.request import DecodeItem, PrefillItem, Request, StepPlan
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
 
@@ -21,49 +21,60 @@ class StepDraft:
         self._prefill_reach_s = prefill_reach_s
         self._prefill: list[PrefillItem] = []
         self._decode: list[DecodeItem] = []
-        self._num_positions = 0
+        self._num_streams = self._num_positions = 0
         self._reach_s = math.inf
-        self._fixed_s, self._per_stream_s, self._per_position_s = cost.weights
+        # As the cost estimates a step, which has no news while one is filled; asked for each stream.
+        fixed_s, self._per_stream_s, self._per_position_s = cost.weights
+        self._step_s = fixed_s  # so far
         self._caution = cost.caution
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody joins who can wait."""
+        return self._num_streams >= self._config.full_streams
 
     def plan(self) -> StepPlan:
         """What was chosen."""
         return StepPlan(tuple(self._prefill), tuple(self._decode))
 
     def offer(self, request: Request, deadline_s: float, can_wait: bool = False) -> bool:
-        """Choose the request, a prefill perhaps in part, unless that makes somebody late who is on time.
+        """Choose a request that speaks, unless that makes somebody late who is on time.
 
         Those later than `max_late_s` are always chosen, so that nobody starves. Who can wait joins where even a slow
         step is over in time.
         """
-        num_streams, now = self._num_streams, self._now
-        if num_streams >= self._config.max_step_streams:
+        config, num_streams, now = self._config, self._num_streams, self._now
+        if num_streams >= (config.full_streams if can_wait else config.max_step_streams):
             return False
-        if request.status is Status.DECODE:
-            if can_wait and num_streams >= self._config.full_streams:
-                return False
-            step_s = self._step_s(num_streams + 1) * (self._caution if can_wait else 1.0)
-            if step_s > self._reach_s - now and num_streams and now - deadline_s <= self._config.max_late_s:
-                return False
-            self._decode.append(
-                DecodeItem(request.request_id, request.slot, request.blocks, request.num_computed, request.num_patches)
-            )
-        else:
-            chunk = self._chunk(request, deadline_s)
-            if chunk == 0:
-                return False
-            start = request.num_computed
-            is_last = start + chunk == request.num_prefill
-            item_of = request.request_id, request.slot, request.blocks
-            self._prefill.append(PrefillItem(*item_of, start, chunk, is_last, request.num_patches))
-            self._num_positions += chunk
-        if deadline_s < self._reach_s and now + self._step_s(num_streams + 1) <= deadline_s:
-            self._reach_s = deadline_s
+        step_s = (self._step_s + self._per_stream_s) * (self._caution if can_wait else 1.0)
+        if step_s > self._reach_s - now and num_streams and now - deadline_s <= config.max_late_s:
+            return False
+        self._decode.append(
+            DecodeItem(request.request_id, request.slot, request.blocks, request.num_computed, request.num_patches)
+        )
+        self._take(deadline_s, 0)
         return True
 
-    def _step_s(self, num_streams: int) -> float:
-        """As the cost estimates it, which has no news while a step is filled; asked for each stream."""
-        return self._fixed_s + self._per_stream_s * num_streams + self._per_position_s * self._num_positions
+    def offer_prefill(self, request: Request, deadline_s: float) -> bool:
+        """Choose a request whose input is not all computed, perhaps for a part of it; else as `offer`."""
+        if self._num_streams >= self._config.max_step_streams:
+            return False
+        chunk = self._chunk(request, deadline_s)
+        if chunk == 0:
+            return False
+        start = request.num_computed
+        is_last = start + chunk == request.num_prefill
+        item_of = request.request_id, request.slot, request.blocks
+        self._prefill.append(PrefillItem(*item_of, start, chunk, is_last, request.num_patches))
+        self._take(deadline_s, chunk)
+        return True
+
+    def _take(self, deadline_s: float, num_positions: int) -> None:
+        self._num_streams += 1
+        self._num_positions += num_positions
+        self._step_s += self._per_stream_s + self._per_position_s * num_positions
+        if deadline_s < self._reach_s and self._now + self._step_s <= deadline_s:
+            self._reach_s = deadline_s
 
     def _chunk(self, request: Request, deadline_s: float) -> int:
         """How many positions of a prefill this step can hold: the rest of it, or whole blocks; one if there is nothing
@@ -77,7 +88,3 @@ class StepDraft:
         if chunk < wanted:
             chunk -= chunk % self._config.block_size
         return max(0, chunk)
-
-    @property
-    def _num_streams(self) -> int:
-        return len(self._prefill) + len(self._decode)
