@@ -411,13 +411,14 @@ class Engine:
         may have ended since."""
         flags, present = dict(result.flags), self._utterances
         onset_db, sample_rate = self.loaded.policy.onset_db, self.loaded.config.sample_rate
-        for name, pcm in result.pcm.items():
+        for name, pcm, power, patch, reading in result.spoken:
             utterance, flag = present.get(name), flags[name]
             if utterance is None or utterance is not utterances[name] or not flag.finite:
                 continue
-            position, mass = self._text_position(utterance, result.text.get(name))
-            if position is not None and mass is not None:
-                stop = self._ends(utterance, mass, result.power[name], flag.stop)
+            position = mass = None
+            if reading is not None and (position := self._text_position(utterance, reading)) is not None:
+                mass = reading.mass
+                stop = self._ends(utterance, mass, power, flag.stop)
                 if stop is not flag.stop:
                     flags[name] = flag = flag._replace(stop=stop)
                 if utterance.opinion.is_cut:
@@ -427,33 +428,25 @@ class Engine:
                 flags[name] = flag._replace(left_out_s=(num_made - pcm.size) / sample_rate)
             payload = encode_pcm(pcm)
             self.emit(frames.Audio(name, len(utterance.patches), position, mass, payload=payload))
-            utterance.patches.append(result.patches[name].copy())  # of one step's buffer, which it would keep alive
+            utterance.patches.append(patch.copy())  # of one step's buffer, which it would keep alive
             utterance.num_samples += pcm.size
         return flags
 
     def _ends(self, utterance: Utterance, mass: float, power: float, stop: bool) -> bool:
         """Whether the patch just made is the last, by the stop head and by the place in the text."""
-        track, text = utterance.track, utterance.text
-        heard = Heard(
-            position=spoken_position(text, track.latest),
-            furthest=spoken_position(text, track.furthest),
-            mass=mass,
-            power=power,
-            end=spoken_position(text, utterance.input.spoken_chars[-1]),
-            length=utterance.request.supply.known,
-        )
-        may_stop = utterance.request.may_stop(self.config.min_patches)
-        return utterance.opinion.judge(heard, stop=stop, may_stop=may_stop)
+        track, text, request = utterance.track, utterance.text, utterance.request
+        latest, furthest, end = track.latest, track.furthest, float(utterance.input.spoken_chars[-1])
+        if not text.isascii():
+            latest, furthest, end = (spoken_position(text, place) for place in (latest, furthest, end))
+        heard = Heard(latest, furthest, mass, power, end, request.supply.known)
+        return utterance.opinion.judge(heard, stop=stop, may_stop=request.may_stop(self.config.min_patches))
 
-    def _text_position(self, utterance: Utterance, reading: TextReading | None) -> tuple[float | None, float | None]:
-        """Character and mass as `Audio` has them; None where nothing tells."""
-        if reading is None:
-            return None, None
-        position = utterance.track.advance(reading.index, utterance.input.spoken_chars)
-        if position is None:
-            return None, None
-        utterance.request.supply.position = spoken_chars(utterance.text[: round(position)])
-        return position, reading.mass
+    def _text_position(self, utterance: Utterance, reading: TextReading) -> float | None:
+        """The character as `Audio` has it; None where nothing tells."""
+        position = utterance.track.advance(reading.token, utterance.input.spoken_chars)
+        if position is not None:
+            utterance.request.supply.position = spoken_chars(utterance.text[: round(position)])
+        return position
 
     def _end(self, finished: Finished) -> None:
         request = finished.request

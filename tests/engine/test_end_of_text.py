@@ -100,9 +100,10 @@ def read(
 
     def made_up(*step: Any) -> Any:
         result = result_of(*step)
-        text = {name: track(len(harness.engine._utterances[name].patches)) for name in result.pcm}
+        utterances = harness.engine._utterances
+        spoken = [said._replace(text=track(len(utterances[said.name].patches))) for said in result.spoken]
         flags = {name: flag._replace(stop=stops) for name, flag in result.flags.items()}
-        return dataclasses.replace(result, flags=flags, text=text)
+        return dataclasses.replace(result, flags=flags, spoken=spoken)
 
     monkeypatch.setattr(runner, "result", made_up)
 

@@ -213,8 +213,8 @@ def test_a_reading_that_is_no_number_is_none_and_speech_goes_on(
         nonlocal num_steps
         num_steps += 1
         result = result_of(*args)
-        broken = {name: TextReading(math.nan, math.nan) for name in result.text}
-        return dataclasses.replace(result, text=broken) if num_steps in (1, 3) else result
+        broken = [spoken._replace(text=TextReading(math.nan, math.nan)) for spoken in result.spoken]
+        return dataclasses.replace(result, spoken=broken) if num_steps in (1, 3) else result
 
     monkeypatch.setattr(runner, "result", sometimes_nothing)
     watched.harness.say("x", TEXT, seed=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 
@@ -26,6 +27,12 @@ def test_any_split_gives_the_same_messages(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(DATA)]
     decoder = frames.Decoder()
     assert [m for a, b in itertools.pairwise(edges) for m in decoder.feed(DATA[a:b])] == MESSAGES
+
+
+@pytest.mark.parametrize("message", [m for m in MESSAGES if isinstance(m, frames.Audio)])
+def test_audio_may_go_out_under_another_id(message: frames.Audio) -> None:
+    data = b"".join(frames.encode_audio(message, "its client's"))
+    assert data == frames.encode(dataclasses.replace(message, request_id="its client's"))
 
 
 def test_each_message_comes_with_its_last_byte() -> None:

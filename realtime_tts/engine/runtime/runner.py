@@ -6,7 +6,7 @@ import collections
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,32 +29,40 @@ from realtime_tts.model.voxcpm import VoxCPM
 from realtime_tts.workers.policy import TextHead
 
 Array = np.ndarray[Any, np.dtype[Any]]
+_FINE, _BROKEN = StepFlags(), StepFlags(finite=False)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TextReading:
-    """Where in its text a stream is: a token's index as a fraction, and the share of the attention that is on the text.
+class TextReading(NamedTuple):
+    """Where in its text a stream is: which token, as a fraction, and the share of the attention that is on the text.
     Either may be no number."""
 
-    index: float
+    token: float
     mass: float
+
+
+class Spoken(NamedTuple):
+    """What a request said in a step. Arrays are views of what the step after the next will write over.
+
+    pcm: [patch_samples] int16, or float32 in −1…1 for whom wants that. power: its mean square. patch: [patch_size,
+    latent_dim], what continuity is made from. text: what the text head read; None without one.
+    """
+
+    name: str
+    pcm: Array
+    power: float
+    patch: Array
+    text: TextReading | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepResult:
-    """Of every request in the plan its flags; of those that spoke, by name, their audio and patch. Arrays are views of
-    what the step after the next will write over.
+    """Of every request in the plan its flags, and what those said that spoke.
 
-    pcm: [patch_samples] int16, or float32 in −1…1 for whom wants that. power: its mean square. patches: [patch_size,
-    latent_dim], what continuity is made from. text: what the text head read; empty without one. gap_s: how long the
-    device had nothing to do, between the step before it and this one; None: nobody can tell.
+    gap_s: how long the device had nothing to do, between the step before it and this one; None: nobody can tell.
     """
 
     flags: dict[str, StepFlags]
-    pcm: dict[str, Array]
-    power: dict[str, float]
-    patches: dict[str, Array]
-    text: dict[str, TextReading]
+    spoken: list[Spoken]
     gap_s: float | None = None
 
 
@@ -90,6 +98,7 @@ class ModelRunner:
         self.device = model.stop_proj.weight.device
         self.backend = backend or SDPABackend()
         self.advances = self.device.type == "cuda" if advances is None else advances
+        self._reads_text = text_head is not None
         self._ahead: dict[int, tuple[str, int]] = {}  # by slot, whose position `advance` has computed
         self.works_alone = self.device.type == "cuda"  # while the host does something else
         # Beside the rest of a step; a clock that measures its parts wants them one after the other.
@@ -296,26 +305,19 @@ class ModelRunner:
         self.stages.mark(LOC_ENC)
 
     def _unpack(self, layout: StepLayout, host: dict[str, Array], gap_s: float | None = None) -> StepResult:
-        rows = layout.speech
         finite_rows = host["finite_rows"].tolist()
-        flags = {name: StepFlags(finite=bool(finite_rows[row])) for name, row in layout.last_rows.items()}
-        finite, stop, power = (host[name][: layout.num_speech].tolist() for name in ("finite", "stop", "power"))
-        for name, row in zip(layout.speaking, rows, strict=True):
-            is_sound = name not in flags or flags[name].finite
-            flags[name] = StepFlags(stop=bool(stop[row]), finite=bool(finite[row]) and is_sound)
-        text: dict[str, TextReading] = {}
-        if self.programs.text_head is not None:
-            readings = host["readings"][: layout.num_speech].tolist()
-            text = {name: TextReading(*readings[row]) for name, row in zip(layout.speaking, rows, strict=True)}
-        audio = [host["pcm" if wanted else "samples"] for wanted in layout.wants_float]
-        return StepResult(
-            flags,
-            {name: kind[row] for name, kind, row in zip(layout.speaking, audio, rows, strict=True)},
-            {name: power[row] for name, row in zip(layout.speaking, rows, strict=True)},
-            {name: host["patches"][row] for name, row in zip(layout.speaking, rows, strict=True)},
-            text,
-            gap_s,
+        flags = {name: _FINE if finite_rows[row] else _BROKEN for name, row in layout.last_rows.items()}
+        finite, stop, power, readings = (
+            host[name][: layout.num_speech].tolist() for name in ("finite", "stop", "power", "readings")
         )
+        samples, pcm, patches, reads = host["samples"], host["pcm"], host["patches"], self._reads_text
+        spoken = []
+        for name, row, wants_float in zip(layout.speaking, layout.speech, layout.wants_float, strict=True):
+            is_sound = bool(finite[row]) and flags.get(name, _FINE).finite
+            flags[name] = StepFlags(bool(stop[row]), is_sound)
+            audio = (pcm if wants_float else samples)[row]
+            spoken.append(Spoken(name, audio, power[row], patches[row], TextReading(*readings[row]) if reads else None))
+        return StepResult(flags, spoken, gap_s)
 
     @torch.inference_mode()
     def clear_blocks(self, blocks: Sequence[int]) -> None:
