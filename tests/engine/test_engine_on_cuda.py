@@ -47,11 +47,13 @@ def starter() -> LoadedModel:
 class Voices:
     """An engine that collects what its streams say."""
 
-    def __init__(self, loaded: LoadedModel, device: str = "cuda", **options: object) -> None:
+    def __init__(
+        self, loaded: LoadedModel, device: str = "cuda", limits: dict[str, int] | None = None, **options: object
+    ) -> None:
         self.sent: list[frames.Message] = []
         options = {"max_streams": 12, "num_blocks": 400, **options}
         self.engine: Engine = make_engine(
-            loaded, torch.device(device), EngineOptions(**options), max_prefill_positions=64
+            loaded, torch.device(device), EngineOptions(**options), max_prefill_positions=64, **(limits or {})
         )
         self.engine.emit = self.sent.append
 
@@ -114,6 +116,38 @@ def test_eight_ragged_streams_equal_eight_alone(starter: LoadedModel) -> None:
         alone.say(number, **({"steps": 4} if number in (2, 5) else {}))
         alone.run()
         close(voices.pcm(number), alone.pcm(number), 2e-2)  # of which a half-precision decoder's rounding is the most
+
+
+def test_a_step_that_waits_for_the_device_says_what_it_says_alone(
+    starter: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two in a step, the next one given to the device while it computes this one: inputs, tables and the decoder's
+    rows of one must not reach the other."""
+    voices = Voices(starter, limits={"full_streams": 2})
+    runner, num_given, most = voices.engine.runner, 0, 0
+    launch, result = runner.launch, runner.result
+
+    def counted_launch(layout: object) -> object:
+        nonlocal num_given, most
+        num_given += 1
+        most = max(most, num_given)
+        return launch(layout)
+
+    def counted_result(*step: object) -> object:
+        nonlocal num_given
+        num_given -= 1
+        return result(*step)
+
+    monkeypatch.setattr(runner, "launch", counted_launch)
+    monkeypatch.setattr(runner, "result", counted_result)
+    voices.ragged()
+    assert (most, num_given) == (2, 0)
+    assert voices.engine.gap_s >= 0.0
+    for number in range(len(TEXTS)):
+        alone = Voices(starter, eager=True)
+        alone.say(number, **({"steps": 4} if number in (2, 5) else {}))
+        alone.run()
+        close(voices.pcm(number), alone.pcm(number), 2e-2)
 
 
 def test_the_gpu_says_what_the_cpu_says(starter: LoadedModel) -> None:
