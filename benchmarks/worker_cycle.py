@@ -253,6 +253,7 @@ def _thread_s(thread: threading.Thread) -> float:
 
 
 async def measure(engine: Any, ready: frames.Ready, arguments: argparse.Namespace) -> dict[str, Any]:
+    from realtime_tts.engine.job_thread import JobThread
     from realtime_tts.engine.worker import Worker
 
     device = Device(engine, arguments)
@@ -262,7 +263,7 @@ async def measure(engine: Any, ready: frames.Ready, arguments: argparse.Namespac
         path = os.path.join(directory, "engine.sock")
         server = await asyncio.start_unix_server(_supervise, path)
         reader, writer = await asyncio.open_unix_connection(path)
-        worker = Worker(engine, writer, ready)
+        worker = Worker(engine, writer, ready, JobThread("engine"))
         engine.emit = worker.emit
         running = asyncio.create_task(worker.run(reader, clients_path(path)))
         await asyncio.sleep(0.1)
@@ -273,7 +274,8 @@ async def measure(engine: Any, ready: frames.Ready, arguments: argparse.Namespac
         client = context.Process(target=play, args=(clients_path(path), arguments, end_s, count_from_s, theirs))
         client.start()
         await asyncio.sleep(count_from_s - time.monotonic())
-        threads = {"engine": worker._thread, "loop": threading.main_thread()}
+        threads = {"loop": threading.main_thread()}
+        threads |= {thread.name: thread for thread in threading.enumerate() if thread.name == "engine"}
         before = {name: _thread_s(thread) for name, thread in threads.items()}
         stats = engine.stats()
         tally = device.tally = Tally()

@@ -229,7 +229,7 @@ class Engine:
 
     def forget_past(self) -> None:
         """Begin anew, with nothing counted, timed or held, but with what a step costs; nothing may be running."""
-        self.num_steps, self.busy_s, self.extension_s = 0, 0.0, 0.0
+        self.num_steps, self.busy_s, self.extension_s, self.gap_s = 0, 0.0, 0.0, 0.0
         self.num_ends_cut = self.num_ends_continued = self.num_babbles = self.num_skips = self.num_repeats = 0
         self._step_times_s.clear()
         self.scheduler = Scheduler(self.config, self._prepare, StepCost(*self.scheduler.cost.weights))

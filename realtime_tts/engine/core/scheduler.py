@@ -437,8 +437,8 @@ class Scheduler:
     @property
     def num_awaiting_text(self) -> int:
         """Requests with blocks and a slot that wait for their text, and not for their listener."""
-        active = list(self._active.values())
-        return sum(self._awaits_text(request) and not self._is_parked(request) for request in active)
+        open_texts = [request for request in list(self._active.values()) if not request.supply.is_final]
+        return sum(self._awaits_text(request) and not self._is_parked(request) for request in open_texts)
 
     @property
     def num_active(self) -> int:
