@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shutil
 import signal
@@ -29,7 +28,7 @@ _CONFIGURATION = DEPLOY / "chart/haproxy.cfg"
 
 
 class Names:
-    """A DNS server that has these addresses for whatever name, in another order each time.
+    """A DNS server that has these addresses for whatever name, in this order.
 
     Attributes:
         addresses: may be changed while it runs.
@@ -50,17 +49,15 @@ class Names:
         self._socket.close()
 
     def _answer(self) -> None:
-        for turn in itertools.count():
+        while True:
             query, client = self._socket.recvfrom(4096)
             if not query:
                 return
             end = query.index(b"\0", 12) + 5  # of the question: the name, its type and its class
             is_ipv4 = query[end - 4 : end - 2] == b"\0\1"
-            addresses = self.addresses if is_ipv4 else []
-            first = turn % max(1, len(addresses))
             records = [
                 b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 1, 4) + socket.inet_aton(address)
-                for address in addresses[first:] + addresses[:first]
+                for address in (self.addresses if is_ipv4 else [])
             ]
             header = query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(records), 0, 0)
             self._socket.sendto(header + query[12:end] + b"".join(records), client)
@@ -143,11 +140,15 @@ class Fleet:
         )
 
     def another_front(self, **options: bool) -> int:
-        """Its port, once it leads to all hosts."""
+        """Its port, once it leads to all hosts that have names."""
         directory = self._directory / f"front-{free_port()}"
         port = self._fronts.enter_context(running_front(directory, self.names, self._host_port, **options))
-        self.until(lambda: self.led_to(port) == set(self.hosts))
+        self.until_found(port)
         return port
+
+    def until_found(self, port: int) -> None:
+        """The front there leads to all hosts that have names, and to no others."""
+        self.until(lambda: self.led_to(port) == set(self.names.addresses))
 
     def led_to(self, port: int) -> set[str]:
         """The hosts that answer through a front, by what they say of themselves."""
