@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import contextlib
 import json
 import logging
 import os
@@ -201,7 +202,11 @@ async def main() -> None:
         public_url=options.public_url,
     )
     server: Server
-    async with bot.listening(options.host, options.port) as server:
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            server = await stack.enter_async_context(bot.listening(options.host, options.port))
+        except OSError as error:
+            sys.exit(f"cannot listen on {options.host}:{options.port}: {error.strerror}; choose another --port")
         logger.info("waiting for calls at ws://%s:%d%s", options.host, options.port, options.path)
         await server.serve_forever()
 

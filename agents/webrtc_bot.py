@@ -364,7 +364,10 @@ def main() -> None:
         ice_servers=[RTCIceServer(url, options.ice_username, credential) for url in options.ice_server],
         max_calls=options.max_calls,
     )
-    web.run_app(bot.application(), host=options.host, port=options.port)
+    try:
+        web.run_app(bot.application(), host=options.host, port=options.port)
+    except OSError as error:
+        sys.exit(f"cannot listen on {options.host}:{options.port}: {error.strerror}; choose another --port")
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ class Link:
         """Until the connection ends: its close code and reason."""
         loop = asyncio.get_running_loop()
         writer = loop.create_task(self._write(websocket))
-        writer.add_done_callback(lambda task: task.cancelled() or (task.exception() and websocket.transport.abort()))
+        writer.add_done_callback(lambda task: _abort_if_failed(task, websocket))
         unanswered: asyncio.TimerHandle | None = None
         if self.established:  # the first time, whoever opens the session watches
             unanswered = loop.call_later(self._endpoint.open_timeout_s, websocket.transport.abort)
@@ -158,6 +158,12 @@ class Link:
                 raise
             except RealtimeTTSError as error:
                 logger.debug("reconnecting failed: %s", error.code)
+
+
+def _abort_if_failed(writer: asyncio.Task[None], websocket: ClientConnection) -> None:
+    """So that the reader ends, and what could not be written is told."""
+    if not writer.cancelled() and writer.exception() is not None:
+        websocket.transport.abort()
 
 
 def reconnect_delay_s(num_attempts: int) -> float:
