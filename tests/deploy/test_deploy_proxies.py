@@ -15,7 +15,9 @@ from proxy_harness import DEPLOY, NAME, Certificate, Proxy, running_proxy
 from stream_client import StreamClient, open_stream
 from websockets.exceptions import InvalidStatus
 
+from realtime_tts.audio.decode import DecodeLimits
 from realtime_tts.config import ServerConfig
+from realtime_tts.server.voice_form import MAX_BODY_BYTES
 
 ORIGIN = f"https://{NAME}"
 
@@ -92,6 +94,19 @@ def test_the_figures_are_not_for_the_world(proxy: Proxy, proxied_gateway: Gatewa
         answer = proxy.client().get(path, **bearer(key))
         assert b"realtime_tts_" not in answer.content, path
     assert proxy.client().get("/readyz").status_code == 200
+
+
+def test_a_recording_gets_through_whole(proxy: Proxy, key: tuple[str, str]) -> None:
+    """As long a body as the server takes; it is the server that finds nothing to hear in it."""
+    files = {"reference": bytes(DecodeLimits().max_bytes)}
+    answer = proxy.client().post("/v1/voices", files, **bearer(key))
+    assert (answer.status_code, answer.headers["content-type"]) == (400, "application/json")
+
+
+def test_nginx_lets_through_what_the_server_takes() -> None:
+    allowed_mib = re.search(r"client_max_body_size (\d+)m;", (DEPLOY / "nginx.conf").read_text(encoding="utf-8"))
+    assert allowed_mib is not None
+    assert int(allowed_mib.group(1)) * 2**20 >= MAX_BODY_BYTES
 
 
 def test_plain_http_is_led_to_https(proxy: Proxy) -> None:

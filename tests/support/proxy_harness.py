@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 from needed_programs import needed_program
@@ -52,11 +53,19 @@ class Proxied:
         self._proxy, self._server_name = proxy, server_name
 
     def get(self, path: str, host: str = NAME, **headers: str) -> httpx.Response:
+        return self._request("GET", path, {"host": host, **headers})
+
+    def post(self, path: str, files: dict[str, bytes], **headers: str) -> httpx.Response:
+        return self._request("POST", path, {"host": NAME, **headers}, files=files)
+
+    def _request(self, method: str, path: str, headers: dict[str, str], **body: Any) -> httpx.Response:
         with httpx.Client(verify=self._proxy.certificate.context(), trust_env=False, timeout=30, http2=False) as http:
-            return http.get(
+            return http.request(
+                method,
                 f"https://127.0.0.1:{self._proxy.https_port}{path}",
-                headers={"host": host, **headers},
+                headers=headers,
                 extensions={"sni_hostname": self._server_name},
+                **body,
             )
 
 
