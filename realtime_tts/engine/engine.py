@@ -502,7 +502,7 @@ class Engine:
         """A heartbeat; may be called from another thread (it reads counters only)."""
         scheduler, times_s = self.scheduler, list(self._step_times_s)
         num_parked, num_awaiting = scheduler.num_parked, scheduler.num_awaiting_text
-        fixed_s, stream_s, position_s = scheduler.cost.weights_s
+        fixed_s, stream_s, position_s = scheduler.cost.weights
         return frames.Stats(
             num_steps=self.num_steps,
             running=scheduler.num_active - num_parked - num_awaiting,

@@ -37,12 +37,6 @@ class StepCost:
         fixed_s, per_stream_s, per_position_s = self._weights
         return fixed_s + per_stream_s * num_streams + per_position_s * num_positions
 
-    @property
-    def weights_s(self) -> tuple[float, float, float]:
-        """What is always there, for each stream, for each position."""
-        fixed_s, per_stream_s, per_position_s = self._weights
-        return fixed_s, per_stream_s, per_position_s
-
     def cautious_s(self, num_streams: int, num_positions: int) -> float:
         """What a step will hardly take longer than."""
         return self.step_s(num_streams, num_positions) * self.caution
