@@ -308,6 +308,31 @@ async def test_a_failed_turn_is_told_once_and_its_rest_is_dropped(
             assert len(talk.samples) == 2 * 160
 
 
+async def test_a_piece_that_is_refused_is_told_and_what_was_taken_is_spoken() -> None:
+    voice = TalkingVoice()
+
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        await voice.handle(connection, first := await connection.read("text"))
+        await connection.read("text")
+        refused = {"code": "rate_limited", "message": "too much", "retryable": True, "retry_after_s": 3}
+        await connection.send("error", context_id=first["context_id"], field="text", **refused)
+        while True:
+            await voice.handle(connection, await connection.read())
+
+    async with scripted(script) as (url, _), talking(url) as talk:
+        await talk.put(LLMFullResponseStartFrame(), LLMTextFrame("One "), LLMTextFrame("two "))
+        await asyncio.sleep(0.1)
+        await talk.put(*(LLMTextFrame(word) for word in ("three ", "four ", "five.")), LLMFullResponseEndFrame())
+        await talk.until_stopped()
+        assert [error.category for error in talk.errors] == [ErrorCategory.RATE_LIMIT]
+        assert list(voice.texts.values()) == ["One "]
+        assert len(talk.samples) == 2 * 160
+        await talk.say("six.")
+        await talk.until_stopped(2)
+        assert len(talk.samples) == 4 * 160
+
+
 async def test_nobody_there_is_an_error_and_the_pipeline_goes_on() -> None:
     async with talking("ws://127.0.0.1:9") as talk:
         told: list[str] = []

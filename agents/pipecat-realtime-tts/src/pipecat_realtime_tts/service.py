@@ -60,13 +60,15 @@ class _Turn:
     """A context on the server, once there is one, and who listens to it.
 
     Attributes:
-        failed: what is still to come of its text is dropped.
+        failed: there is no speech any more, or never was.
+        error: the first, which was told; what is still to come of its text is dropped.
     """
 
     context: Context | None = None
     listening: asyncio.Task[None] | None = None
     text_ended: bool = False
     failed: bool = False
+    error: RealtimeTTSError | None = None
 
 
 class RealtimeTTSService(TTSService):
@@ -165,13 +167,13 @@ class RealtimeTTSService(TTSService):
             None: the audio comes by itself.
         """
         turn = self._turns.setdefault(context_id, _Turn())
-        if not turn.failed:
+        if turn.error is None:
             try:
                 await self._send(turn, text, context_id)
                 await self.start_tts_usage_metrics(text)
             except RealtimeTTSError as error:
-                if turn.listening is None:  # else who listens is told too
-                    await self._fail(turn, error)
+                turn.failed = turn.listening is None  # else what was taken is spoken, and who listens says how it ends
+                await self._tell(turn, error)
         yield None
 
     async def flush_audio(self, context_id: str | None = None) -> None:
@@ -244,7 +246,8 @@ class RealtimeTTSService(TTSService):
                 logger.debug(f"{self}: nothing of the turn can be spoken")
                 await self._append(context_id, bytes(2 * self.sample_rate * PACKET_MS // 1000))
         except RealtimeTTSError as error:
-            await self._fail(turn, error)
+            turn.failed = True
+            await self._tell(turn, error)
             if not turn.text_ended:
                 return  # what is still to come is dropped, and its end ends the turn
         await self._end_audio(context_id)
@@ -287,9 +290,11 @@ class RealtimeTTSService(TTSService):
         if turn.listening is not None and turn.listening is not asyncio.current_task():
             await self.cancel_task(turn.listening)
 
-    async def _fail(self, turn: _Turn, error: RealtimeTTSError) -> None:
-        turn.failed = True
-        await self._report(error)
+    async def _tell(self, turn: _Turn, error: RealtimeTTSError) -> None:
+        """Once for a turn: what follows from an error is none of its own."""
+        if turn.error is None:
+            turn.error = error
+            await self._report(error)
 
     async def _report(self, error: RealtimeTTSError) -> None:
         await self.push_error(error_msg=error.message, exception=error, category=category_of(error))
