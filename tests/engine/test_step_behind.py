@@ -87,11 +87,15 @@ def audio_of(harness: EngineHarness, name: str) -> int:
     return len([m for m in harness.sent if isinstance(m, frames.Audio) and m.request_id == name])
 
 
+@pytest.mark.parametrize("advances", [False, True])
 @pytest.mark.parametrize("full", [1, 2])
-def test_the_device_has_its_next_step_before_the_last_is_over_and_says_the_same(tiny: LoadedModel, full: int) -> None:
+def test_the_device_has_its_next_step_before_the_last_is_over_and_says_the_same(
+    tiny: LoadedModel, full: int, advances: bool
+) -> None:
     """No more than one waits, nobody is in both, and what a step leaves is there for those that were planned late."""
     plain = EngineHarness(tiny, max_streams=8, num_blocks=64)
     harness, device = lazy(tiny, full_streams=full)
+    harness.engine.runner.advances = advances
     for each in (plain, harness):
         say_all(each)
         each.run()
