@@ -408,3 +408,10 @@ def test_three_lines_speak_with_the_starter_voice() -> None:
         assert 0.05 < np.abs(samples).max() <= 1.0
     finally:
         tts.close()
+
+
+async def test_the_first_text_finds_its_rules_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+    monkeypatch.setattr("realtime_tts.speech.ahead.compile_rules", lambda: compiled.append("rules"))
+    async with AsyncTTS(workers=fake()):
+        assert compiled == ["rules"]
