@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
+import pipecat_turns
 import pytest
 from client_fake_server import AUDIO, Connection, Voice, ramp, scripted
 from pipecat.frames.frames import (
-    EndFrame,
-    ErrorFrame,
-    Frame,
     InterruptionFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
     MetricsFrame,
-    StartFrame,
-    TTSAudioRawFrame,
     TTSSpeakFrame,
     TTSStartedFrame,
-    TTSStoppedFrame,
     TTSTextFrame,
     TTSUpdateSettingsFrame,
 )
 from pipecat.metrics.metrics import TTFBMetricsData, TTSUsageMetricsData
-from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.worker import PipelineParams, PipelineWorker
-from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.utils.errors import ErrorCategory
 from pipecat.utils.string import TextPartForConcatenation, concatenate_aggregated_text
-from pipecat.workers.runner import WorkerRunner
 from pipecat_realtime_tts import RealtimeTTSService, RealtimeTTSSettings
 from pipecat_realtime_tts.timeline import Timeline
 from scripted_voices import TalkingVoice, failing
@@ -41,79 +32,11 @@ from scripted_voices import TalkingVoice, failing
 RATE_HZ = AUDIO["sample_rate"]
 
 
-class Sink(FrameProcessor):
-    """Keeps what goes down, and what the service sends up."""
-
-    def __init__(self, frames: list[Frame]) -> None:
-        super().__init__(enable_direct_mode=True)
-        self.frames = frames
-
-    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        await super().process_frame(frame, direction)
-        self.frames.append(frame)
-        await self.push_frame(frame, direction)
-
-
-class Talk:
-    """A running pipeline: source → service → sink."""
-
-    def __init__(self, service: RealtimeTTSService) -> None:
-        self.service = service
-        self.up: list[Frame] = []
-        self.down: list[Frame] = []
-        self.worker = PipelineWorker(
-            Pipeline([Sink(self.up), service, Sink(self.down)]),
-            cancel_on_idle_timeout=False,
-            enable_rtvi=False,
-            params=PipelineParams(audio_out_sample_rate=RATE_HZ, enable_metrics=True, enable_usage_metrics=True),
-        )
-
-    async def put(self, *frames: Frame) -> None:
-        for frame in frames:
-            await self.worker.queue_frame(frame)
-
-    async def say(self, *deltas: str) -> None:
-        await self.put(
-            LLMFullResponseStartFrame(), *(LLMTextFrame(delta) for delta in deltas), LLMFullResponseEndFrame()
-        )
-
-    def of(self, kind: type[Any]) -> list[Any]:
-        return [frame for frame in self.down if isinstance(frame, kind)]
-
-    @property
-    def errors(self) -> list[ErrorFrame]:
-        return [frame for frame in self.up if isinstance(frame, ErrorFrame)]
-
-    @property
-    def samples(self) -> np.ndarray:
-        parts = [np.frombuffer(frame.audio, np.int16) for frame in self.of(TTSAudioRawFrame)]
-        return np.concatenate(parts) if parts else np.zeros(0, np.int16)
-
-    async def until(self, condition: Callable[[], Any]) -> None:
-        async def poll() -> None:
-            while not condition():
-                await asyncio.sleep(0.005)
-
-        await asyncio.wait_for(poll(), 10)
-
-    async def until_stopped(self, times: int = 1) -> None:
-        await self.until(lambda: len(self.of(TTSStoppedFrame)) >= times)
-
-
 @contextlib.asynccontextmanager
-async def talking(url: str, **options: Any) -> AsyncIterator[Talk]:
-    talk = Talk(RealtimeTTSService(url=url, **options))
-    runner = WorkerRunner(handle_sigint=False)
-    await runner.add_workers(talk.worker)
-    running = asyncio.create_task(runner.run())
-    try:
-        await talk.until(lambda: talk.of(StartFrame))
+async def talking(url: str, **options: Any) -> AsyncIterator[pipecat_turns.Talk]:
+    service = RealtimeTTSService(url=url, **options)
+    async with pipecat_turns.talking(service, RATE_HZ, enable_metrics=True, enable_usage_metrics=True) as talk:
         yield talk
-        await talk.put(EndFrame())
-        await asyncio.wait_for(running, 10)
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_tokens_leave_as_they_come_and_every_sample_comes_out_once() -> None:
@@ -142,7 +65,7 @@ async def test_tokens_leave_as_they_come_and_every_sample_comes_out_once() -> No
 
 async def test_words_are_told_when_they_have_been_spoken() -> None:
     async with scripted(TalkingVoice()) as (url, _), talking(url) as talk:
-        await talk.say("Well, ", "this is", " one. And two!")
+        await talk.answer("Well, ", "this is", " one. And two!")
         await talk.until_stopped()
         words = talk.of(TTSTextFrame)
         assert [word.text for word in words] == ["Well,", "this", "is", "one.", "And", "two!"]
@@ -153,7 +76,7 @@ async def test_words_are_told_when_they_have_been_spoken() -> None:
 
 async def test_a_word_that_comes_after_its_audio_is_not_lost() -> None:
     async with scripted(TalkingVoice(is_late=True)) as (url, _), talking(url) as talk:
-        await talk.say("one two three.")
+        await talk.answer("one two three.")
         await talk.until_stopped()
         assert [word.text for word in talk.of(TTSTextFrame)] == ["one", "two", "three."]
 
@@ -171,7 +94,7 @@ async def test_a_word_that_comes_after_its_audio_is_not_lost() -> None:
 )
 async def test_a_conversation_has_spaces_where_the_language_has_them(deltas: list[str], told: str) -> None:
     async with scripted(TalkingVoice()) as (url, _), talking(url) as talk:
-        await talk.say(*deltas)
+        await talk.answer(*deltas)
         await talk.until_stopped()
         parts = [
             TextPartForConcatenation(word.text, includes_inter_part_spaces=word.includes_inter_frame_spaces)
@@ -204,7 +127,7 @@ async def test_a_word_is_told_once_though_the_server_forgot_the_session() -> Non
         await voice(connection)
 
     async with scripted(first, second) as (url, _), talking(url) as talk:
-        await talk.say("one two three.")
+        await talk.answer("one two three.")
         await talk.until_stopped()
         assert [word.text for word in talk.of(TTSTextFrame)] == ["one", "two", "three."]
         assert voice.texts.popitem()[1] == "one two three."
@@ -212,9 +135,9 @@ async def test_a_word_is_told_once_though_the_server_forgot_the_session() -> Non
 
 async def test_turns_share_a_connection() -> None:
     async with scripted(TalkingVoice()) as (url, connections), talking(url) as talk:
-        await talk.say("one two.")
+        await talk.answer("one two.")
         await talk.put(TTSSpeakFrame("three."))
-        await talk.say("four five six.")
+        await talk.answer("four five six.")
         await talk.until_stopped(3)
         assert len(talk.samples) == 6 * 2 * 160
         assert len(connections) == 1
@@ -224,12 +147,12 @@ async def test_turns_share_a_connection() -> None:
 async def test_settings_hold_from_the_next_turn_on() -> None:
     settings = RealtimeTTSService.Settings(voice="slt", steps=8, language="en-US")
     async with scripted(TalkingVoice()) as (url, connections), talking(url, settings=settings) as talk:
-        await talk.say("one.")
+        await talk.answer("one.")
         await talk.until_stopped()
         await talk.put(
             TTSUpdateSettingsFrame(delta=RealtimeTTSSettings(voice="rms", steps=None, seed=7, mode="clause"))
         )
-        await talk.say("two.")
+        await talk.answer("two.")
         await talk.until_stopped(2)
         first, second = [message for message in connections[0].received if message["type"] == "text"]
         assert (first["voice"], first["params"]) == ("slt", {"steps": 8, "language": "en"})
@@ -262,7 +185,7 @@ async def test_an_interruption_cancels_at_once_and_the_next_turn_speaks() -> Non
         await talk.until(lambda: len(talk.samples) == 30 * 160)
         await talk.put(InterruptionFrame())
         await asyncio.wait_for(cancelled.wait(), 20)
-        await talk.say("four five.")
+        await talk.answer("four five.")
         await talk.until_stopped()
         assert len(talk.samples) == (30 + 4) * 160  # nothing of the old turn afterwards
         assert [word.text for word in talk.of(TTSTextFrame)] == ["four", "five."]
@@ -271,7 +194,7 @@ async def test_an_interruption_cancels_at_once_and_the_next_turn_speaks() -> Non
 
 async def test_a_cut_connection_is_taken_up_again_and_nothing_is_lost_or_doubled() -> None:
     async with scripted(Voice(num_frames=40, cuts=(7, 9))) as (url, connections), talking(url) as talk:
-        await talk.say("Hello.")
+        await talk.answer("Hello.")
         await talk.until_stopped()
         assert np.array_equal(talk.samples, np.concatenate([ramp(frame) for frame in range(40)]))
         assert len(connections) == 3
@@ -303,7 +226,7 @@ async def test_a_failed_turn_is_told_once_and_its_rest_is_dropped(
         assert talk.service.is_usable is usable
         assert voice.texts == {}
         if usable:
-            await talk.say("four.")
+            await talk.answer("four.")
             await talk.until_stopped(2)
             assert len(talk.samples) == 2 * 160
 
@@ -341,7 +264,7 @@ async def test_nobody_there_is_an_error_and_the_pipeline_goes_on() -> None:
             told.append(error)
 
         talk.service.add_event_handler("on_connection_error", note)
-        await talk.say("Hello.")
+        await talk.answer("Hello.")
         await talk.until_stopped()
         await talk.until(lambda: told)
         assert {error.category for error in talk.errors[:2]} == {ErrorCategory.CONNECTIVITY}
@@ -351,7 +274,7 @@ async def test_nobody_there_is_an_error_and_the_pipeline_goes_on() -> None:
 async def test_what_cannot_be_spoken_is_no_failure() -> None:
     async with scripted(Voice(num_frames=0)) as (url, _), talking(url) as talk:
         for turn in range(4):  # Pipecat gives a service up after three without a sample
-            await talk.say("👍")
+            await talk.answer("👍")
             await talk.until_stopped(turn + 1)
         assert not talk.samples.any()
         assert talk.errors == []
@@ -360,7 +283,7 @@ async def test_what_cannot_be_spoken_is_no_failure() -> None:
 
 async def test_metrics_tell_the_first_byte_and_the_characters() -> None:
     async with scripted(TalkingVoice()) as (url, _), talking(url) as talk:
-        await talk.say("one ", "two.")
+        await talk.answer("one ", "two.")
         await talk.until_stopped()
         data = [datum for frame in talk.of(MetricsFrame) for datum in frame.data]
         (usage,) = [datum for datum in data if isinstance(datum, TTSUsageMetricsData)]
@@ -383,7 +306,7 @@ def test_a_gap_moves_what_comes_after_it() -> None:
 async def test_a_gateways_words_are_the_text(fake_gateway: str) -> None:
     text = "Here is a first sentence, with a comma in it. And then (in brackets) there is a second one!"
     async with talking(fake_gateway) as talk:
-        await talk.say(*(text[start : start + 3] for start in range(0, len(text), 3)))
+        await talk.answer(*(text[start : start + 3] for start in range(0, len(text), 3)))
         await talk.until_stopped()
         words = talk.of(TTSTextFrame)
         assert " ".join(word.text for word in words) == text

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import numpy as np
 from pipecat.frames.frames import (
     EndFrame,
     ErrorFrame,
@@ -44,16 +45,22 @@ class Sink(FrameProcessor):
 
 
 class Talk:
-    """A running pipeline."""
+    """A running pipeline.
 
-    def __init__(self, service: TTSService) -> None:
+    Args:
+        rate_hz: of the audio that is asked for.
+        params: of Pipecat's `PipelineParams`.
+    """
+
+    def __init__(self, service: TTSService, rate_hz: int = RATE_HZ, **params: Any) -> None:
+        self.service, self.rate_hz = service, rate_hz
         self.up: list[Frame] = []
         self.down: list[Frame] = []
         self.worker = PipelineWorker(
             Pipeline([Sink(self.up), service, Sink(self.down)]),
             cancel_on_idle_timeout=False,
             enable_rtvi=False,
-            params=PipelineParams(audio_out_sample_rate=RATE_HZ),
+            params=PipelineParams(audio_out_sample_rate=rate_hz, **params),
         )
 
     async def put(self, *frames: Frame) -> None:
@@ -76,6 +83,12 @@ class Talk:
     async def end(self) -> None:
         await self.put(LLMFullResponseEndFrame())
 
+    async def answer(self, *tokens: str) -> None:
+        """A whole turn of a language model."""
+        await self.begin()
+        await self.write(*tokens)
+        await self.end()
+
     async def interrupt(self) -> None:
         await self.put(InterruptionFrame())
 
@@ -95,8 +108,12 @@ class Talk:
         return b"".join(frame.audio for frame in self.of(TTSAudioRawFrame))
 
     @property
+    def samples(self) -> np.ndarray:
+        return np.frombuffer(self.pcm, np.int16)
+
+    @property
     def seconds(self) -> float:
-        return len(self.pcm) / 2 / RATE_HZ
+        return len(self.pcm) / 2 / self.rate_hz
 
     async def until(self, condition: Callable[[], Any], timeout_s: float = 20.0) -> None:
         async def poll() -> None:
@@ -113,8 +130,8 @@ class Talk:
 
 
 @contextlib.asynccontextmanager
-async def talking(service: TTSService) -> AsyncIterator[Talk]:
-    talk = Talk(service)
+async def talking(service: TTSService, rate_hz: int = RATE_HZ, **params: Any) -> AsyncIterator[Talk]:
+    talk = Talk(service, rate_hz, **params)
     runner = WorkerRunner(handle_sigint=False)
     await runner.add_workers(talk.worker)
     running = asyncio.create_task(runner.run())
