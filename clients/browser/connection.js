@@ -113,5 +113,7 @@ function webSocketUrl(url) {
   if (absolute.protocol === 'http:' || absolute.protocol === 'https:') {
     absolute.protocol = absolute.protocol.replace('http', 'ws');
   }
+  // By this word a front before several hosts leads all connections of a session to the same one.
+  if (!absolute.searchParams.has('sticky')) absolute.searchParams.set('sticky', Math.random().toString(36).slice(2));
   return absolute.href;
 }

@@ -8,9 +8,10 @@ import pytest
 import realtime_tts_client as client
 from realtime_tts_client import connect
 from realtime_tts_client.errors import error_from_code
-from realtime_tts_client.handshake import stream_url
+from realtime_tts_client.handshake import Endpoint, stream_url
 from realtime_tts_client.link import FIRST_DELAY_S, MAX_DELAY_S, reconnect_delay_s
-from websockets.asyncio.server import serve
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,25 @@ from websockets.asyncio.server import serve
 )
 def test_a_servers_address_leads_to_its_stream(given: str, used: str) -> None:
     assert stream_url(given) == used
+
+
+async def test_all_connections_of_a_session_have_the_same_word_and_others_another() -> None:
+    """A front before several hosts goes by it. One that is in the address is left there."""
+    asked: list[str] = []
+
+    def refuse(connection: ServerConnection, request: Request) -> Response:
+        asked.append(request.path)
+        return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "")
+
+    async with serve(lambda connection: connection.wait_closed(), "127.0.0.1", 0, process_request=refuse) as server:
+        address = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for endpoint in (one := Endpoint(f"{address}/?x=1"), one, Endpoint(address), Endpoint(f"{address}/?sticky=a")):
+            with pytest.raises(client.RealtimeTTSError):
+                await endpoint.open()
+    assert asked[0].startswith("/?x=1&sticky=")
+    assert asked[0] == asked[1]
+    assert len({path.partition("sticky=")[2] for path in asked}) == 3
+    assert asked[3] == "/?sticky=a"
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://host", "ws://", ""])

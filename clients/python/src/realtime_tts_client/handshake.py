@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
-from urllib.parse import urlsplit, urlunsplit
+import secrets
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_websocket
@@ -28,12 +29,17 @@ _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where and how to connect."""
+    """Where and how to connect.
+
+    Args:
+        sticky: by this word a front before several hosts leads all connections of a session to the same one.
+    """
 
     url: str
     api_key: str | None = None
     open_timeout_s: float = 10.0
     ping_interval_s: float | None = 10.0
+    sticky: str = field(default_factory=lambda: secrets.token_urlsafe(9))
 
     async def open(self, timeout_s: float | None = None) -> ClientConnection:
         """Raises:
@@ -44,7 +50,7 @@ class Endpoint:
         timeout_s = self.open_timeout_s if timeout_s is None else min(timeout_s, self.open_timeout_s)
         try:
             return await open_websocket(
-                self.url,
+                _with_sticky(self.url, self.sticky),
                 subprotocols=[Subprotocol(SUBPROTOCOL)],
                 additional_headers=headers,
                 open_timeout=timeout_s,
@@ -77,6 +83,14 @@ def stream_url(url: str) -> str:
         raise ValueError("the address is ws://host:port, wss://…, http://… or https://…")
     path = STREAM_PATH if parts.path in ("", "/") else parts.path
     return urlunsplit((_SCHEMES[parts.scheme], parts.netloc, path, parts.query, ""))
+
+
+def _with_sticky(url: str, word: str) -> str:
+    """With this in the query, unless there is such a word already."""
+    parts = urlsplit(url)
+    if any(name == "sticky" for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
+        return url
+    return urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, f"sticky={word}")))))
 
 
 def refusal(response: Response) -> RealtimeTTSError:
