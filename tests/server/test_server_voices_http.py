@@ -152,6 +152,21 @@ async def test_voices_are_their_keys_own(
     assert clients(gateway).delete("/v1/voices/mine").status_code == 401
 
 
+async def test_uploads_at_the_same_time_cannot_pass_the_limit_together(
+    make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    gateway = make_gateway(max_voices_per_key=1, worker={"encode_gate": str(gate)})
+    http = clients(gateway)
+    uploads = [asyncio.create_task(asyncio.to_thread(create, http, name, recording)) for name in ("one", "other")]
+    await until(lambda: len(gateway.gateway.voices._adding) == 2)
+    gate.touch()
+    answers = await asyncio.gather(*uploads)
+    assert sorted(answer.status_code for answer in answers) == [201, 409]
+    assert [answer.json()["code"] for answer in answers if answer.status_code == 409] == ["too_many_voices"]
+    assert len(http.get("/v1/voices").json()["voices"]) == 1 + len(gateway.gateway.voices._model_voices())
+
+
 async def test_speech_in_a_deleted_voice_ends_typed_and_others_go_on(
     make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes
 ) -> None:
