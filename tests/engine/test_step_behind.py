@@ -87,8 +87,7 @@ def audio_of(harness: EngineHarness, name: str) -> int:
     return len([m for m in harness.sent if isinstance(m, frames.Audio) and m.request_id == name])
 
 
-@pytest.mark.parametrize("advances", [False, True])
-@pytest.mark.parametrize("full", [1, 2])
+@pytest.mark.parametrize(("full", "advances"), [(1, False), (2, True)])
 def test_the_device_has_its_next_step_before_the_last_is_over_and_says_the_same(
     tiny: LoadedModel, full: int, advances: bool
 ) -> None:
@@ -112,45 +111,42 @@ def test_it_is_launched_no_sooner_than_it_must_be(tiny: LoadedModel) -> None:
     """Who comes while the device computes is in the step behind, unless it is nearly over."""
     harness, device = lazy(tiny, full_streams=1)
     say_all(harness, max_patches=20)
-    for _ in range(60):  # until it knows how long a step takes
+    for _ in range(40):  # until it knows how long a step takes
         harness.engine.step()
     inbox, asked = harness.engine._inbox, []
 
     class Inbox:
-        """Somebody comes 10 ms after a step has begun, which takes 30."""
+        """Somebody comes while a step is computed."""
 
         empty, get_nowait, put = inbox.empty, inbox.get_nowait, inbox.put
 
         def get(self, timeout: float) -> frames.Message:
             asked.append(harness.now)
-            if len(asked) == 5:
+            if len(asked) == 3:
                 harness.say("late", "hello")
             harness.now += timeout if inbox.empty() else 0.0
             return inbox.get_nowait()
 
     harness.engine._inbox = Inbox()
     harness.engine.step()
-    assert len(asked) > 5
+    assert len(asked) > 3
     assert harness.engine._flight is not None
     assert harness.engine._flight.layout.speaking == ("late",)
     assert device.gaps_s[-1] == 0.0
-    harness.run()
-    harness.assert_nothing_leaked()
 
 
 def test_what_a_step_costs_is_counted_from_the_end_of_the_one_before(tiny: LoadedModel) -> None:
     harness, _ = lazy(tiny, full_streams=1)
     say_all(harness, max_patches=40)
-    for _ in range(120):
+    for _ in range(60):
         harness.engine.step()
     stats = harness.engine.stats()
-    assert harness.engine.scheduler.cost.step_s(1, 0) == pytest.approx(0.03, rel=0.05)
+    assert harness.engine.scheduler.cost.step_s(1, 0) == pytest.approx(0.03, rel=0.1)
     assert stats.busy_ms <= 1000 * harness.now
     assert stats.gap_ms <= 0.05 * stats.busy_ms
 
 
-@pytest.mark.parametrize("newcomer", ["x", "other"])
-@pytest.mark.parametrize("end", [frames.Cancel("x"), frames.CloseContext("x")])
+@pytest.mark.parametrize(("end", "newcomer"), [(frames.Cancel("x"), "x"), (frames.CloseContext("x"), "other")])
 def test_who_ends_while_his_step_waits_for_the_device_is_heard_no_more(
     tiny: LoadedModel, end: frames.Message, newcomer: str
 ) -> None:
@@ -158,7 +154,7 @@ def test_who_ends_while_his_step_waits_for_the_device_is_heard_no_more(
     harness, _ = lazy(tiny, full_streams=1, max_streams=3, num_blocks=24)
     engine = harness.engine
     for name in ("x", "y", "z"):
-        harness.say(name, "hello", seed=1, max_patches=20)
+        harness.say(name, "hello", seed=1, max_patches=8)
     while engine._flight is None or engine._flight.layout.speaking != ("x",) or not audio_of(harness, "x"):
         engine.step()
     harness.sent.clear()
