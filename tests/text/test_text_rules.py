@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from realtime_tts.text.rules.base import Rule, RuleList, Scan, Token
+from realtime_tts.text.rules import table
+from realtime_tts.text.rules.base import REACHING, Rule, RuleList, Scan, Token
 
 
 def says(pattern: str, spoken: str | None, flags: int = 0) -> Rule:
@@ -52,3 +53,18 @@ def test_the_first_rule_that_claims_the_text_reads_it(text: str, token: Token | 
 def test_a_match_that_every_rule_declines_is_no_token() -> None:
     rules = RuleList([says("a", None), says("b", "b")])
     assert rules.read(scan_of("ab"), 0) is None
+
+
+def test_what_an_open_text_needs_is_compiled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lazily = (table.DIGIT_RULES, table.LETTER_RULES, table.SYMBOL_RULES, table._VERBATIM, *REACHING)
+    for each in lazily:
+        each.__dict__.pop("_to_end", None)  # as if nothing had been read yet
+    table.compile_rules()
+    with monkeypatch.context() as patch:
+        patch.setattr("re.compile", lambda pattern, flags=0: pytest.fail(f"compiled late: {pattern[:60]}"))
+        scan = Scan("en", spell=False)
+        scan.extend("NASA paid $5 on 3 May; see www.example.com, 10:30, #5 and A4521B. ")
+        index = 0
+        while index < len(scan.text):
+            index = table.find_token(scan, index).end
+    assert all("_to_end" in each.__dict__ for each in lazily)
