@@ -16,7 +16,7 @@ def test_parts_of_steps_with_many_listeners_are_timed(tmp_path: Path) -> None:
     write_random_checkpoint(tmp_path / "hollow", "hollow")
     options = EngineOptions(model=str(tmp_path / "hollow"), device="cpu", max_streams=8, num_blocks=80)
     asked = argparse.Namespace(
-        contexts=6, fixed_ms=10.0, per_stream_ms=0.15, report_s=0.5, settle_s=2.0, steps=40, seed=0
+        contexts=6, fixed_ms=10.0, per_stream_ms=0.15, report_s=0.5, settle_s=2.0, steps=40, seed=0, full_streams=128
     )
     found = asyncio.run(_on_a_loop(Subject.load(options), asked))
     assert {len(values) for values in found.values()} == {40}

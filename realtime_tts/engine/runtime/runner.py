@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -64,6 +65,19 @@ class StepResult:
     flags: dict[str, StepFlags]
     spoken: list[Spoken]
     gap_s: float | None = None
+
+
+@contextlib.contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """An engine that is gone may be in a cycle still, with its graphs: to let one go breaks a capture."""
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class ModelRunner:
@@ -145,7 +159,7 @@ class ModelRunner:
         parts += [(programs.vae, size, own, last) for size in reversed(stream_sizes(num_streams))]
         parts += [(programs.prime, size, own, last) for size in reversed(primed_sizes(num_streams))]
         torch.cuda.synchronize(self.device)
-        with self._on_device(), choosing():
+        with self._on_device(), choosing(), _nothing_collected():
             for done, (program, size, memory, stream) in enumerate(parts, 1):
                 with torch.cuda.stream(stream):
                     program.capture(size, memory)
