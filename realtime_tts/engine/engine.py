@@ -146,13 +146,7 @@ class Engine:
 
     def _complete(self, flight: _Flight) -> None:
         """Wait for a step and account for it; the one behind it is launched before that, if it can be known."""
-        following, layout = StepPlan(), None
-        over_s = None
-        if self.runner.works_alone:
-            if self.scheduler.others_fill_a_step(flight.plan):
-                over_s = self._launch_behind(flight)
-            elif following := self.scheduler.following(flight.plan, self._clock()):
-                layout = self._prepared(following)
+        over_s = self._launch_behind(flight) if self.runner.works_alone else None
         try:
             result = self.runner.result(flight.layout, flight.sent)
         except EngineOutOfMemory as error:
@@ -164,24 +158,21 @@ class Engine:
         if self._over_s is not None:
             self.gap_s += max(0.0, flight.started_s - self._over_s) if result.gap_s is None else result.gap_s
         self._over_s = over_s
-        if layout is not None and self._take_messages():
-            following = self.scheduler.following(flight.plan, now)
-            layout = self._prepared(following) if following else None
-        if layout is not None:
-            self._flight = self._launch(following, layout)
         self._count_step(flight.plan, elapsed_s)
         flags = self._send_audio(result, flight.utterances)
         for finished in self.scheduler.finish_step(flight.plan, flags, now, elapsed_s):
             self._end(finished)
 
     def _launch_behind(self, flight: _Flight) -> float | None:
-        """Give the device a step over others while it computes one, so that it never stands still: as late as that can
-        be done, since who comes after it waits for two steps.
+        """Give the device the next step while it computes one, so that it never stands still: as late as that can be
+        done, since who comes after it waits for two steps.
 
         Returns None; or, if the first was over before the second was launched, when that was at the earliest: to take
         it for longer would have the next one launched late, too.
         """
         plan, cost, inbox = flight.plan, self.scheduler.cost, self._inbox
+        if not (self.scheduler.others_fill_a_step(plan) or self.scheduler.following(plan, self._clock())):
+            return None  # nobody can tell before this one is over
         size = len(plan.request_ids), plan.num_prefill_positions
         began_s = self._began_s(flight)
         due_s = began_s + cost.hasty_s(*size) - self._lead_s
@@ -189,7 +180,10 @@ class Engine:
             with contextlib.suppress(queue.Empty):
                 self._take(inbox.get(timeout=min(left_s, _NAP_S)))
         now = self._clock()
-        ahead = self.scheduler.over_others(plan, now, max(0.0, began_s + cost.step_s(*size) - now))
+        if self.scheduler.others_fill_a_step(plan):
+            ahead = self.scheduler.over_others(plan, now, max(0.0, began_s + cost.step_s(*size) - now))
+        else:
+            ahead = self.scheduler.following(plan, now)
         if ahead:
             self._flight = self._launch(ahead, self._prepared(ahead))
             took_s = self._clock() - now

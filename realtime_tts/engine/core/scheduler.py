@@ -174,8 +174,7 @@ class Scheduler:
         return self._fill_step(now, left_s, frozenset(plan.request_ids))
 
     def following(self, plan: StepPlan, now: float) -> StepPlan:
-        """The step behind one that is being computed, or was and is not accounted for yet, in which everybody goes on,
-        if nobody else has a part in it.
+        """The step behind one that is being computed, in which everybody goes on, if nobody else has a part in it.
 
         Empty where `schedule` may find more to do: somebody waits to be taken in, or a lead is beyond its marks by more
         than a patch. Who turns out to have ended is in it in vain.
