@@ -43,9 +43,9 @@ STEP = 1.25  # from one load to the next, until one does not hold
 AIM = 0.95  # what a device is to carry beside others, against what it carries alone; tried first
 NUM_ALONE = 12
 _WORKERS = re.compile(r"^realtime_tts_engine_workers_ready ([0-9.]+)$", re.M)
-_COST = re.compile(r'^realtime_tts_engine_step_cost_ms{part="(\w+)",worker="([\w-]+)"} ([0-9.e+-]+)$', re.M)
+_COST = re.compile(r'^realtime_tts_engine_step_cost_seconds{part="(\w+)",worker="([\w-]+)"} ([0-9.e+-]+)$', re.M)
 _ENGINE = re.compile(r"^realtime_tts_engine_(\S+) ([0-9.e+-]+)$", re.M)
-_TIMES = ("gap_ms", "busy_ms")
+_TIMES = ("gap_seconds_total", "busy_seconds_total")
 _COMPLAINT = re.compile(r"^.*(?:warning|error).*$", re.M | re.I)
 _RUN_OUT_S = 5.0  # a load's connections, and the ends of its last streams
 
@@ -146,7 +146,9 @@ def measure(candidate: Candidate, start: float, given: argparse.Namespace, end_s
             candidate.trials.append(trial)
             tqdm.write(f"{candidate.devices}: {row(trial)}")
             search.tell(trial["held"])
-    candidate.costs = [f"{worker} {part} {float(ms):.3f} ms" for part, worker, ms in _COST.findall(metrics(running))]
+    candidate.costs = [
+        f"{worker} {part} {1000 * float(s):.3f} ms" for part, worker, s in _COST.findall(metrics(running))
+    ]
     return search
 
 
@@ -193,8 +195,8 @@ def gap_share(trial: dict[str, Any]) -> float | None:
     """Of the time, as `engine` is: the device had nothing to do, and streams waited for it."""
     if len(trial["engine"]) < 2 or trial["usage"]["engine"] is None:
         return None
-    gap_ms, busy_ms = (trial["engine"][1].get(name, 0.0) - trial["engine"][0].get(name, 0.0) for name in _TIMES)
-    return float(trial["usage"]["engine"] * gap_ms / busy_ms) if busy_ms > 0 else None
+    gap_s, busy_s = (trial["engine"][1].get(name, 0.0) - trial["engine"][0].get(name, 0.0) for name in _TIMES)
+    return float(trial["usage"]["engine"] * gap_s / busy_s) if busy_s > 0 else None
 
 
 def number(value: float | None, digits: int) -> str:

@@ -6,9 +6,9 @@
 `measure`: CPU workers of their own with the bundled model and voices of random latents, which cost what real ones do;
 contexts as chance has them; both ways in turn, each round with voices that nobody has spoken with.
 
-`simulate`: steps of `--cost` ms (always, for each stream, for each prefill position; `realtime_tts_engine_step_cost_ms`
-of a server's /metrics has its own), listeners who hear in real time, a stream parked at three seconds' lead, the real
-placement, block pool and record of held prefixes. What is known of a device's load is `--stale-ms` old.
+`simulate`: steps of `--cost` ms (always, for each stream, for each prefill position; a server's /metrics has its own in
+`realtime_tts_engine_step_cost_seconds`), listeners who hear in real time, a stream parked at three seconds' lead, the
+real placement, block pool and record of held prefixes. What is known of a device's load is `--stale-ms` old.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from realtime_tts.bench.limits import ProcessUsage, Usage
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-_BUSY = re.compile(r"^realtime_tts_engine_busy_ms ([0-9.e+]+)$", re.M)
+_BUSY = re.compile(r"^realtime_tts_engine_busy_seconds_total ([0-9.e+-]+)$", re.M)
 _WORKERS = re.compile(r"^realtime_tts_engine_workers_ready ([0-9.e+]+)$", re.M)
 
 
@@ -72,8 +72,8 @@ def take_sample(watched: Watched) -> Sample | None:
         return Sample(
             at_s=time.monotonic(),
             processes={pid: spent for pid in descendants(watched.pids) if (spent := _spent(pid)) is not None},
-            engine_busy_s=_metric(_BUSY, metrics, 1e-3),
-            num_workers=int(_metric(_WORKERS, metrics, 1.0) or 1),
+            engine_busy_s=_metric(_BUSY, metrics),
+            num_workers=int(_metric(_WORKERS, metrics) or 1),
             machine_busy_s=busy_s,
             machine_s=all_s,
         )
@@ -150,6 +150,6 @@ def _machine_s() -> tuple[float, float]:
     return (sum(fields) - idle) / _TICKS_PER_S, sum(fields) / _TICKS_PER_S
 
 
-def _metric(pattern: re.Pattern[str], text: str, scale: float) -> float | None:
+def _metric(pattern: re.Pattern[str], text: str) -> float | None:
     match = pattern.search(text)
-    return float(match.group(1)) * scale if match else None
+    return float(match.group(1)) if match else None

@@ -66,7 +66,8 @@ class HostLink(Neighbours):
         self.begin = begin
         self.index = begin.index
         self.names = begin.worker_names
-        self.num_restarts, self.totals = 0, dict.fromkeys(COUNTED, 0)
+        self.num_restarts = 0
+        self.totals: dict[str, float] = dict.fromkeys(COUNTED, 0)
         self.devices: list[DeviceReport] = []
         self.on_ready: Callable[[str, str], None] = lambda name, path: None
         self.on_lost: Callable[[str, RealtimeTTSError | None], None] = lambda name, error: None

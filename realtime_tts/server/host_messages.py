@@ -58,7 +58,7 @@ class Others:
 
     charges: list[Charge]
     num_restarts: int
-    totals: dict[str, int]
+    totals: dict[str, float]
     devices: list[DeviceReport]
 
 

@@ -38,8 +38,6 @@ _ENGINE_GAUGES = {
     "num_blocks": "Blocks of the KV cache",
     "cached_blocks": "Blocks that hold prefixes, and would be given up for somebody who needs room",
     "free_slots": "Streams that there is still room for",
-    "busy_ms": "Time spent in steps since the workers began, ms",
-    "gap_ms": "Time since the workers began in which the device waited for the next step though there were streams, ms",
     "rss_bytes": "Resident memory of the workers",
     "kept_bytes": "Anonymous memory that the workers hold between two steps; 0: nobody can tell",
 }
@@ -54,6 +52,10 @@ _TOTALS = {
     "extensions": "Times that more text was read into running speech",
     "extended_positions": "Positions prefilled for that",
     "text_waits": "Times that speech waited for text, heard or not",
+}
+_TIMES = {
+    "busy": "Time that workers spent in steps",
+    "gap": "Time in which a device waited for its next step though there were streams",
 }
 _NAMESPACE = "realtime_tts"
 _FIGURES_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"  # set by the host process, before this module is imported
@@ -172,6 +174,8 @@ class _EngineFigures(Collector):
         yield _counter("engine_worker_restarts", "Engine workers started again", engine.num_restarts)
         for name, text in _TOTALS.items():
             yield _counter(f"engine_{name}", text, engine.totals[name])
+        for name, text in _TIMES.items():
+            yield _counter(f"engine_{name}_seconds", text, engine.totals[f"{name}_ms"] / 1000)
         faults = CounterMetricFamily(
             f"{_NAMESPACE}_engine_text_faults",
             "What its place in the text told of speech; docs/operation.md",
@@ -182,7 +186,7 @@ class _EngineFigures(Collector):
         yield faults
         yield from _device_figures(engine)
         slowest = max((stat.step_ms for stat in stats), default=0.0)
-        yield _gauge("engine_step_ms", "Mean duration of a step, the slowest worker's", slowest)
+        yield _gauge("engine_step_seconds", "Mean duration of a step, the slowest worker's", slowest / 1000)
         for name, text in _ENGINE_GAUGES.items():
             yield _gauge(f"engine_{name}", text, sum(getattr(stat, name) for stat in stats))
         yield InfoMetricFamily(
@@ -213,7 +217,7 @@ def _device_figures(engine: EngineClient) -> Iterator[Metric]:
         labels=["worker"],
     )
     cost = GaugeMetricFamily(
-        f"{_NAMESPACE}_engine_step_cost_ms",
+        f"{_NAMESPACE}_engine_step_cost_seconds",
         "How long a step takes, as a worker has learned: always, for each stream, for each position of a prefill",
         labels=["worker", "part"],
     )
@@ -221,7 +225,7 @@ def _device_figures(engine: EngineClient) -> Iterator[Metric]:
         working.add_metric([load.worker], load.num_working)
         streams.add_metric([load.worker], load.num_streams)
         for part in ("fixed", "stream", "position") if load.stats is not None else ():
-            cost.add_metric([load.worker, part], getattr(load.stats, f"{part}_ms"))
+            cost.add_metric([load.worker, part], getattr(load.stats, f"{part}_ms") / 1000)
     yield from (working, streams, cost)
 
 

@@ -138,7 +138,7 @@ class EngineClient:
         return self.keeper.num_restarts
 
     @property
-    def totals(self) -> dict[str, int]:
+    def totals(self) -> dict[str, float]:
         """By the names in `pool.COUNTED`, over all workers, lost ones included."""
         return self.keeper.totals
 

@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 COUNTED = (
     "extensions",
     "extended_positions",
+    "busy_ms",
+    "gap_ms",
     "text_waits",
     "ends_cut",
     "ends_continued",
@@ -56,7 +58,7 @@ class Workers(Protocol):
     def num_restarts(self) -> int: ...
 
     @property
-    def totals(self) -> dict[str, int]: ...
+    def totals(self) -> dict[str, float]: ...
 
     @property
     def devices(self) -> list[DeviceReport]: ...
@@ -97,7 +99,7 @@ class WorkerPool:
 
     def __init__(self, specs: Sequence[WorkerSpec], config: SupervisorConfig | None = None) -> None:
         self.names = [spec.name for spec in specs]
-        self.totals = dict.fromkeys(COUNTED, 0)
+        self.totals: dict[str, float] = dict.fromkeys(COUNTED, 0)
         self.on_ready: Callable[[str, str], None] = lambda name, path: None
         self.on_lost: Callable[[str, RealtimeTTSError | None], None] = lambda name, error: None
         self.on_failed: Callable[[str], None] = lambda name: None

@@ -50,7 +50,7 @@ def test_usage_is_time_over_time() -> None:
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
 def test_a_busy_process_is_seen_to_be_busy() -> None:
-    metrics = "realtime_tts_engine_busy_ms 1500.0\nrealtime_tts_engine_workers_ready 2.0\n"
+    metrics = "realtime_tts_engine_busy_seconds_total 1.5\nrealtime_tts_engine_workers_ready 2.0\n"
     watched = Watched([os.getpid()], lambda path: metrics)
     before = take_sample(watched)
     until_s = time.process_time() + 0.3

@@ -298,7 +298,7 @@ async def test_how_the_devices_are_is_told(make_gateway: MakeGateway) -> None:
     assert [device["state"] for device in ready["devices"]] == ["serving"] * 2  # type: ignore[attr-defined]
     assert f"realtime_tts_engine_device_state{{{labels}}} 1.0" in metrics
     assert metrics.count("realtime_tts_engine_device_streams{") == 2
-    assert metrics.count("realtime_tts_engine_step_cost_ms{") == 6
+    assert metrics.count("realtime_tts_engine_step_cost_seconds{") == 6
 
 
 async def test_a_failed_request_fails_its_context_alone(gateway: GatewayHarness) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
@@ -62,6 +63,27 @@ def test_what_its_place_in_the_text_told_of_speech_is_counted_by_kind(metrics: M
         text = metrics.exposition(engine).decode()
     for kind, count in zip(("end_cut", "end_continued", "babble", "skip", "repeat"), faults.values(), strict=True):
         assert f'realtime_tts_engine_text_faults_total{{kind="{kind}"}} {count}.0' in text
+
+
+def test_names_follow_prometheus_conventions(metrics: Metrics) -> None:
+    engine: Any = Workers()
+    engine.stats = [frames.Stats(step_ms=12.0)]
+    engine.loads = [WorkerLoad("worker-0", 1, 2, frames.Stats(fixed_ms=5.0))]
+    engine.totals.update(busy_ms=1500.0, gap_ms=250.0)
+    families = {family.name: family for family in text_string_to_metric_families(metrics.exposition(engine).decode())}
+    for name, family in families.items():
+        assert not name.endswith(("_ms", "_milliseconds", "_total")), "base units; the suffix is the sample's"
+        assert len(family.documentation) > 5, name
+        if family.type == "counter":
+            assert all(sample.name.endswith("_total") for sample in family.samples), name
+
+    def value_of(name: str) -> float:
+        return families[f"realtime_tts_{name}"].samples[0].value
+
+    assert value_of("engine_busy_seconds") == 1.5
+    assert value_of("engine_gap_seconds") == 0.25
+    assert value_of("engine_step_seconds") == 0.012
+    assert value_of("engine_step_cost_seconds") == 0.005
 
 
 def test_a_cancel_of_what_was_sent_but_not_heard_is_an_interruption(metrics: Metrics, ledger: Ledger) -> None:
