@@ -210,6 +210,9 @@ class LiveSession:
 
     # ---- the engine's side (SpeechListener) ----------------------------------------------------------------------
 
+    def is_ahead(self, context_id: str) -> bool:
+        return self.session.is_ahead(context_id, time.monotonic())
+
     def speech_packets(
         self,
         context_id: str,

@@ -135,6 +135,10 @@ class Outflow:
         """Number of the message that leaves next."""
         return self._ready[0].sequence if self._ready else self._next_sequence
 
+    def lead_ms(self, now: float) -> float:
+        """Of what was sent, how much has not been heard."""
+        return self.clock.sent_ms - self.clock.position_ms(now)
+
     @property
     def has_ready(self) -> bool:
         return bool(self._ready)

@@ -73,6 +73,7 @@ POLICY_VIOLATION = 1008
 INTERNAL_ERROR = 1011
 LEFT = "client_left"  # reason of a close that the client asked for
 
+AHEAD_MS = 1000.0  # of audio that a listener has and has not heard: some 10 ms more or less are nothing then
 PLAN_CHARS = 32  # of work that planning is before others get their turn: one stretch
 
 
@@ -545,6 +546,11 @@ class Session:
     def held_bytes(self) -> int:
         """Memory that the client makes us hold, roughly."""
         return self._outbox.num_bytes + self._contexts.num_bytes
+
+    def is_ahead(self, context_id: str, now: float) -> bool:
+        """Whether the context's listener has been sent so much that he does not wait for what comes next."""
+        context = self._live(context_id, now)
+        return context is not None and context.outflow.lead_ms(self._now) >= AHEAD_MS
 
     def queued_ms(self, context_id: str) -> float:
         """Audio of one context that waits to be sent."""

@@ -35,9 +35,10 @@ class ContextEncoder:
             lambda: pipeline.AudioPipeline(input_rate_hz, fmt, encoders.opus_complexity)
         )
 
-    async def push(self, pcm: bytes) -> Packets:
+    async def push(self, pcm: bytes, *, can_wait: bool = False) -> Packets:
+        """`can_wait`: see `Encoders.run`."""
         ready = await self._ready()
-        return await self._run(lambda: ready.push(pcm))
+        return await self._run(lambda: ready.push(pcm), can_wait)
 
     async def finish(self) -> list[Packets]:
         return await self._run((await self._ready()).finish)
@@ -61,13 +62,19 @@ class ContextEncoder:
         num_bytes = 2 * (self._input_rate_hz * FIRST_SLICE_MS // 1000)
         return [pcm[start : start + num_bytes] for start in range(0, len(pcm), num_bytes)]
 
-    async def _run(self, job: Callable[[], T]) -> T:
+    async def _run(self, job: Callable[[], T], can_wait: bool = False) -> T:
         # PCM and mu-law cost less than the way to a thread and back.
-        return await self._encoders.run(job) if self._format.codec not in BYTES_PER_SAMPLE else job()
+        if self._format.codec in BYTES_PER_SAMPLE:
+            return job()
+        return await self._encoders.run(job, can_wait=can_wait)
 
 
 class SpeechListener(Protocol):
     """Who gets the packets; called on the event loop."""
+
+    def is_ahead(self, context_id: str) -> bool:
+        """Whether packets may come some 10 ms later, and nobody would hear of it."""
+        ...
 
     def speech_packets(
         self,
@@ -130,7 +137,7 @@ class ContextSpeech:
             return
         num_left = len(piece.pcm) // 2
         for pcm in self._encoder.slices(piece.pcm):
-            packets = await self._encoder.push(pcm)
+            packets = await self._encoder.push(pcm, can_wait=self._listener.is_ahead(self._context_id))
             num_left -= len(pcm) // 2
             audio_ms = piece.audio_ms - 1000 * num_left / self.speaker.sample_rate_hz
             index, reached = piece.segment.index, piece.reached

@@ -43,6 +43,18 @@ def test_audio_is_sent_three_seconds_ahead_of_playback_and_no_more(driver: Drive
         assert 2500 <= lead_ms <= 3000.1
 
 
+def test_a_listener_is_ahead_with_a_second_that_he_has_not_heard(driver: Driver) -> None:
+    assert not driver.session.is_ahead("c", driver.now)
+    driver.say("c", "A long story.")
+    driver.give("c", 49)
+    assert not driver.session.is_ahead("c", driver.now)
+    driver.give("c", 1)
+    assert driver.session.is_ahead("c", driver.now)
+    assert not driver.session.is_ahead("c", driver.now + 0.01)
+    driver.receive(Cancel("c"))
+    assert not driver.session.is_ahead("c", driver.now)
+
+
 def test_a_full_lead_is_topped_up_in_batches_not_packet_by_packet(driver: Driver) -> None:
     driver.say("c", "A long story.")
     driver.speak("c", 0, 20_000)

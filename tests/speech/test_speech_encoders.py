@@ -96,6 +96,41 @@ async def test_a_job_is_free_once_it_is_done(encoders: Encoders) -> None:
         gc.enable()
 
 
+async def test_jobs_that_can_wait_go_with_the_next_that_cannot(encoders: Encoders) -> None:
+    await encoders.run(lambda: None)
+    done: list[int] = []
+    patient = [encoders.run(lambda number=number: done.append(number), can_wait=True) for number in range(3)]  # type: ignore[misc]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert encoders._handed_over.empty()
+    assert len(encoders._new) == 3
+    urgent = encoders.run(lambda: done.append(3))
+    await asyncio.gather(*patient, urgent)
+    assert done == [0, 1, 2, 3]
+
+
+async def test_a_job_that_can_wait_is_done_though_no_other_comes(encoders: Encoders) -> None:
+    assert await encoders.run(lambda: 1, can_wait=True) == 1
+    assert await encoders.run(lambda: 2, can_wait=True) == 2
+
+
+async def test_enough_jobs_that_can_wait_do_not(encoders: Encoders, monkeypatch: pytest.MonkeyPatch) -> None:
+    await encoders.run(lambda: None)
+    queue = CountingQueue(encoders._handed_over)
+    monkeypatch.setattr(encoders, "_handed_over", queue)
+    monkeypatch.setattr("realtime_tts.speech.encoders._PATIENCE_S", 1e6)
+    answers = [encoders.run(lambda number=number: number, can_wait=True) for number in range(9)]  # type: ignore[misc]
+    assert await asyncio.gather(*answers) == list(range(9))
+    assert queue.sizes == [8, 1]
+
+
+async def test_closing_cancels_what_waits_for_others() -> None:
+    encoders = Encoders(1)
+    waiting = encoders.run(lambda: None, can_wait=True)
+    encoders.close()
+    assert waiting.cancelled()
+
+
 def wait_for(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
     while not is_so():

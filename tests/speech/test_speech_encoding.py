@@ -48,6 +48,9 @@ class ClosingListener:
     speech: ContextSpeech | None = None
     calls: list[str] = field(default_factory=list)
 
+    def is_ahead(self, context_id: str) -> bool:
+        return False
+
     def speech_packets(self, context_id: str, packets: Packets, *progress: Any) -> None:
         self.calls.append("packets")
         assert self.speech is not None
