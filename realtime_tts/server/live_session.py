@@ -180,7 +180,8 @@ class LiveSession:
         self.advance()
 
     def take_messages(self, max_bytes: int) -> list[messages.ServerMessage]:
-        """Messages that may leave now; what is returned counts as sent. What `max_bytes` leave is due."""
+        """Messages that may leave now; what is returned counts as sent. What `max_bytes` leave is due, where its
+        listener has not enough in hand."""
         now = time.monotonic()
         taken: list[messages.ServerMessage] = []
         with self._contained():

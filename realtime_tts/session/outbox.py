@@ -25,8 +25,10 @@ from realtime_tts.session.playback import PlaybackClock
 from realtime_tts.session.resume import ResumeBuffer, without_speech
 from realtime_tts.session.settings import SessionConfig
 
-# Once the lead is used up, nothing leaves until so much of it is free, or such a part of a short one: three patches of
-# the model. Each batch is one thing to serialise and to write, and its listener has all the rest of the lead.
+# To a listener who has so much in hand, or such a part of a short lead, packets go in batches: when so much waits, and
+# so much of the lead is free (or such a part of a short one), three patches of the model; or when no more than that is
+# left in hand. Each batch is one thing to serialise and to write.
+HAND_MS, HAND_OF_LEAD = 1500.0, 0.5
 BATCH_MS, BATCH_OF_LEAD = 480.0, 0.25
 _EPSILON_MS = 0.02
 
@@ -69,7 +71,7 @@ class Outflow:
         self.queued_ms = 0.0
         self.queued_bytes = 0  # all that waits to be sent
         self._restarted = False
-        self._is_full = False  # the lead was used up, and too little of it was free since
+        self._num_marks = 0  # in the queue
         self.context_id = started.context_id
         self._number = started.number
         self._rate_hz = started.audio.sample_rate
@@ -95,6 +97,7 @@ class Outflow:
 
     def add_flushed(self, flush_id: str | None) -> None:
         mark = _FlushMark(flush_id)
+        self._num_marks += 1
         self.queued_bytes += _mark_bytes(mark)
         # A flush may come when all audio is there but not yet sent: nothing follows `ContextDone`.
         if self._queue and isinstance(self._queue[-1], _DoneMark):
@@ -103,6 +106,7 @@ class Outflow:
             self._queue.append(mark)
 
     def add_done(self, characters: int, text_at: float | None) -> None:
+        self._num_marks += 1
         self._queue.append(_DoneMark(characters, text_at))
 
     def add_terminal(self, message: TerminalMessage) -> None:
@@ -112,7 +116,6 @@ class Outflow:
     def resend(self, messages: Sequence[ContextMessage], now: float) -> None:
         """The listener lacks these, which were sent last; playback is taken back to before them."""
         self._ready.extendleft(reversed(messages))
-        self._is_full = False
         for message in messages:
             self._count_ready(message)
         first = next((m for m in self._ready if isinstance(m, AudioPackets)), None)
@@ -125,6 +128,7 @@ class Outflow:
         self._ready = deque(without_speech(self._ready, first))
         self._next_sequence = first + len(self._ready)
         self._queue.clear()
+        self._num_marks = 0
         self.aligner.drop()
         self.queued_ms, self.queued_bytes = 0.0, sum(map(message_bytes, self._ready))
 
@@ -151,6 +155,8 @@ class Outflow:
             return None
         head = self._queue[0]
         if isinstance(head, Packets):
+            if self.clock.position_ms(now) < self._leaves_at_ms(head, max_lead_ms) - _EPSILON_MS:
+                return None
             num_leaving = self._num_leaving(self._queue, now, max_lead_ms, max_bytes)
             if not num_leaving:
                 return None
@@ -158,6 +164,7 @@ class Outflow:
             return self._words_until(end_ms) or self._pull_packets(num_leaving, now)
         if isinstance(head, _FlushMark):
             self._queue.popleft()
+            self._num_marks -= 1
             self.queued_bytes -= _mark_bytes(head)
             return Flushed(self.context_id, self.take_number(), head.flush_id, self.clock.sent_ms)
         return self._words_until(float("inf")) or self._pull_done(head)
@@ -179,15 +186,18 @@ class Outflow:
             return None
         if isinstance(head, AudioPackets):
             head = head.packets
-        if not isinstance(head, Packets) or not self._is_full:
+        if not isinstance(head, Packets) or self.clock.started_at is None:
             return now
-        free_at_ms = self._free_at_ms(head, max_lead_ms)
-        return now if self.clock.position_ms(now) >= free_at_ms - _EPSILON_MS else self.clock.reaches_at(free_at_ms)
+        at_ms = self._leaves_at_ms(head, max_lead_ms)
+        return now if self.clock.position_ms(now) >= at_ms - _EPSILON_MS else self.clock.reaches_at(at_ms)
 
-    def _free_at_ms(self, packets: Packets, max_lead_ms: float) -> float:
-        """Which position frees room for a batch, after the lead was used up before these packets."""
-        wanted_ms = max(self._ms(packets.packet_samples), min(BATCH_MS, BATCH_OF_LEAD * max_lead_ms))
-        return self.clock.sent_ms + min(0.0, wanted_ms - max_lead_ms)
+    def _leaves_at_ms(self, packets: Packets, max_lead_ms: float) -> float:
+        """At which position of the listener's these packets leave, the first that wait, unless more come before."""
+        batch_ms = max(self._ms(packets.packet_samples), min(BATCH_MS, BATCH_OF_LEAD * max_lead_ms))
+        in_hand_ms = max_lead_ms - batch_ms
+        if self.queued_ms < batch_ms - _EPSILON_MS and not self._num_marks and not self._ready:
+            in_hand_ms = min(in_hand_ms, HAND_MS, HAND_OF_LEAD * max_lead_ms)
+        return self.clock.sent_ms - max(0.0, in_hand_ms)
 
     def _pull_ready(self, now: float, max_lead_ms: float, max_bytes: float) -> ContextMessage | None:
         message = self._ready[0]
@@ -226,6 +236,7 @@ class Outflow:
 
     def _pull_done(self, mark: _DoneMark) -> ContextDone:
         self._queue.popleft()
+        self._num_marks -= 1
         first_sent_at = self.clock.started_at
         ttfa_ms = None if first_sent_at is None or mark.text_at is None else (first_sent_at - mark.text_at) * 1000
         return ContextDone(self.context_id, self.take_number(), self.clock.sent_ms, mark.characters, ttfa_ms)
@@ -236,18 +247,15 @@ class Outflow:
 
     def _num_leaving(self, waiting: Iterable[_Waiting], now: float, max_lead_ms: float, max_bytes: float) -> int:
         """How many packets may leave that are before all else that waits, and of one length; of bytes, those that end
-        soon after `max_bytes`. Notes whether that uses the lead up."""
+        soon after `max_bytes`."""
         end_samples, first, num_leaving = 0.0, None, 0
         for packets in waiting:
             if not isinstance(packets, Packets):
                 break
             if first is None:
-                first, position_ms = packets, self.clock.position_ms(now)
-                if self._is_full and position_ms < self._free_at_ms(packets, max_lead_ms) - _EPSILON_MS:
-                    return 0
+                first = packets
                 lead_ms = max(max_lead_ms, self._ms(packets.packet_samples))  # a packet longer than it is not stuck
-                end_samples = (position_ms + lead_ms + _EPSILON_MS) * self._rate_hz / 1000
-                self._is_full = False
+                end_samples = (self.clock.position_ms(now) + lead_ms + _EPSILON_MS) * self._rate_hz / 1000
             elif packets.packet_samples != first.packet_samples:
                 break
             num_due = packets.num_until(end_samples)
@@ -255,10 +263,7 @@ class Outflow:
             if max_bytes < 0:
                 return num_leaving + _num_within(packets, num_due, max_bytes + packets_bytes(packets))
             num_leaving += num_due
-            if num_due < len(packets.payloads):
-                self._is_full = True
-                break
-            if max_bytes == 0:
+            if num_due < len(packets.payloads) or max_bytes == 0:
                 break
         return num_leaving
 

@@ -170,7 +170,7 @@ def test_what_loud_audio_has_under_way_is_held_for_a_resume(make_driver: Callabl
         driver.session.audio("c", Packets((bytes(2 * 960),), 960 * number, 960), driver.now)
         if number % 50 == 49 and number > 150:
             driver.wait(1)
-    driver.wait(0.5)
+    driver.wait(2)
     sent = driver.of(AudioPackets)
     assert len(sent) == 8 * 50
     driver.session.connection_lost(driver.now)

@@ -12,7 +12,10 @@ from realtime_tts.session.memory import OBJECT_BYTES, PACKET_BYTES, RETAINED_BYT
 from realtime_tts.session.messages import (
     AudioPackets,
     Cancel,
+    ClientMessage,
     ContextCancelled,
+    ContextDone,
+    End,
     Flush,
     Flushed,
     Playback,
@@ -47,32 +50,59 @@ def test_no_more_of_a_patch_leaves_than_the_lead_allows(driver: Driver) -> None:
     assert runs(speak(driver, 0, 153)) == [(2, 150)]
     driver.now += 0.02
     assert runs(driver.session.messages_to_send(driver.now)) == []
+    assert runs(speak(driver, 153, 30)) == []
     driver.now += 0.46
-    assert runs(driver.session.messages_to_send(driver.now)) == [(152, 3)]
+    assert runs(driver.session.messages_to_send(driver.now)) == [(152, 24)]
     driver.session.receive(Cancel("c"), driver.now)
     (cancelled,) = driver.session.messages_to_send(driver.now)
     assert isinstance(cancelled, ContextCancelled)
-    assert (cancelled.sequence, cancelled.played_ms) == (155, pytest.approx(480))
+    assert (cancelled.sequence, cancelled.played_ms) == (176, pytest.approx(480))
 
 
-def test_a_batch_that_a_byte_limit_cuts_goes_on_at_once(driver: Driver) -> None:
+def test_a_listener_with_less_than_enough_in_hand_gets_packets_as_they_come(driver: Driver) -> None:
+    driver.say("c", "A long story.")
+    speak(driver, 0, 60)
+    for patch in range(20):  # the engine is 1.2 s ahead, and stays so
+        assert runs(speak(driver, 60 + 8 * patch, 8)) == [(62 + 8 * patch, 8)]
+        driver.now += 0.16
+
+
+def test_a_listener_with_enough_in_hand_gets_packets_in_batches(driver: Driver) -> None:
     driver.say("c", "A long story.")
     driver.wait(0)  # all of it is planned
-    assert runs(speak(driver, 0, 200)) == [(2, 150)]
-    driver.now += 0.5
-    packet_bytes = PACKET_BYTES + 4
-    assert runs(driver.session.messages_to_send(driver.now, 10 * packet_bytes)) == [(152, 10)]
-    assert driver.session.next_deadline() == driver.now
-    assert runs(driver.session.messages_to_send(driver.now)) == [(162, 15)]
-    assert driver.session.next_deadline() == pytest.approx(driver.now + 0.48)
-
-
-def test_while_the_lead_is_not_used_up_packets_leave_as_they_come(driver: Driver) -> None:
-    driver.say("c", "A long story.")
     speak(driver, 0, 100)
-    for patch in range(20):  # the engine is 2 s ahead, and stays so
-        assert runs(speak(driver, 100 + 8 * patch, 8)) == [(102 + 8 * patch, 8)]
+    for patch in range(0, 21, 3):  # the engine is 2 s ahead, and stays so
+        for held in range(2):
+            assert runs(speak(driver, 100 + 8 * (patch + held), 8)) == []
+            assert driver.session.next_deadline() == pytest.approx(driver.now + 0.5 - 0.16 * held)
+            driver.now += 0.16
+        assert runs(speak(driver, 100 + 8 * (patch + 2), 8)) == [(102 + 8 * patch, 24)]
         driver.now += 0.16
+
+
+def test_a_batch_that_does_not_fill_leaves_when_a_second_and_a_half_is_in_hand(driver: Driver) -> None:
+    driver.say("c", "A long story.")
+    driver.wait(0)
+    speak(driver, 0, 100)
+    assert runs(speak(driver, 100, 8)) == []
+    driver.now += 0.49
+    assert runs(driver.session.messages_to_send(driver.now)) == []
+    driver.now += 0.01
+    assert runs(driver.session.messages_to_send(driver.now)) == [(102, 8)]
+
+
+@pytest.mark.parametrize("end", [Flush("c", "f"), End("c")])
+def test_what_a_flush_or_the_end_follows_does_not_wait_for_a_batch(driver: Driver, end: ClientMessage) -> None:
+    driver.say("c", "A long story.")
+    driver.receive(end)
+    speak(driver, 0, 100)
+    assert runs(speak(driver, 100, 8)) == []
+    driver.session.segment_progress("c", 0, 20.0 * 108, True, driver.now)
+    if isinstance(end, End):
+        driver.session.audio_finished("c", driver.now)
+    *_, packets, last = driver.session.messages_to_send(driver.now)
+    assert runs([packets]) == [(102, 8)]
+    assert isinstance(last, Flushed | ContextDone)
 
 
 def test_a_byte_limit_cuts_a_patch(driver: Driver) -> None:
