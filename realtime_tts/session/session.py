@@ -810,8 +810,12 @@ class Liveness:
 
     def next_at(self, is_open: bool) -> float:
         """The first of these; `is_open`: a context is."""
-        due = (self.expires_at, self.too_slow_at, self.idle_at, self.keepalive_at if is_open else None)
-        return min([at for at in due if at is not None])
+        if self.lost_at is not None:
+            return self.lost_at + self._config.resume_window_s
+        at = self._active_at + self._config.idle_timeout_s
+        if self.blocked_at is not None:
+            return min(at, self.blocked_at + self._config.slow_consumer_s)
+        return min(at, self._sent_at + self._config.keepalive_s) if is_open else at
 
     @property
     def keepalive_at(self) -> float | None:
