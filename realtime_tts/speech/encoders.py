@@ -1,8 +1,7 @@
 """Threads that encode: Opus never holds up the event loop, and the default pool stays free.
 
 What comes to be encoded in one turn of the loop is handed over together, with what could wait for it, and so are the
-packets that have been made by the time that the loop looks: a thread is woken for many patches, and so is the loop. To
-wake a thread for a patch alone costs a third of what encoding it does.
+packets that have been made by the time that the loop looks: a thread is woken for many patches, and so is the loop.
 """
 
 from __future__ import annotations
