@@ -182,7 +182,7 @@ def row(trial: dict[str, Any]) -> str:
         f"busiest {number(usage['event_loop'], 2)}",
         f"worker {number(usage['worker_cores'], 1)} cores",
         f"engine {number(usage['engine'], 2)}",
-        f"step {number(trial['engine'][-1].get('step_ms') if trial['engine'] else None, 1)} ms",
+        f"step {1000 * trial['engine'][-1].get('step_seconds', math.nan) if trial['engine'] else math.nan:.1f} ms",
         f"between steps {number(gap_share(trial), 3)}",
         f"machine {number(usage['machine'], 2)}",
         f"generator {trial['latest_p99_ms']:.0f} ms late",
