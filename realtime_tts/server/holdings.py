@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgpack
 
-# A process may lose the processor, or be stopped, while it has the lock: better a place too many than standing still.
-_TRIES, _TRY_AGAIN_S = 25, 0.0002
+# A process may lose the processor while it has the lock, on a busy machine for tens of milliseconds. It may also be
+# stopped: better a place too many than standing still, and who has waited in vain does not wait again so soon.
+_TRIES, _TRY_AGAIN_S = 250, 0.0002
+_IMPATIENT_S = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Board:
         self._sum = Holdings()
         self._written = b""
         self._depth = 0
+        self._impatient_until_s = 0.0  # by the monotonic clock
         _write(self._own, b"")  # what one before us has held
 
     def close(self) -> None:
@@ -124,10 +127,13 @@ class Board:
                     fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _wait_for_lock(self) -> None:
+        if self._try_lock() or time.monotonic() < self._impatient_until_s:
+            return
         for _ in range(_TRIES):
+            time.sleep(_TRY_AGAIN_S)
             if self._try_lock():
                 return
-            time.sleep(_TRY_AGAIN_S)
+        self._impatient_until_s = time.monotonic() + _IMPATIENT_S
 
     def _try_lock(self) -> bool:
         """False: another one has it."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -98,6 +101,30 @@ def test_one_that_stands_still_with_the_lock_holds_up_nobody(
             assert others == sessions(a=1)
         assert first.others == sessions(b=1)
     assert second.others == sessions(a=2)
+
+
+def test_one_that_loses_the_processor_with_the_lock_is_waited_for(
+    board_of: MakeBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once; one that seems to stand still is not waited for each time."""
+    first, second = board_of(0), board_of(1)
+    naps: list[float] = []
+    holder = contextlib.ExitStack()
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 200:  # 40 ms
+            holder.close()
+
+    monkeypatch.setattr(subject, "time", SimpleNamespace(sleep=nap, monotonic=time.monotonic))
+    holder.enter_context(first.taking(lambda: sessions(a=2)))
+    with second.taking(lambda: sessions(b=1)) as others:
+        assert others == sessions(a=2)
+    assert len(naps) == 200
+    with first.taking(lambda: sessions(a=3)):
+        for num_naps in (450, 450):
+            assert second.others == sessions(a=2)
+            assert len(naps) == num_naps
 
 
 def test_half_of_what_is_being_written_is_as_if_it_were_not_there(board_of: MakeBoard, tmp_path: Path) -> None:
