@@ -137,9 +137,9 @@ class TurnSpeaker:
             raise RuntimeError("the engine waits for nothing")
         self._now = max(self._now, min(times_s))
 
-    def _noted_prepare(self, plan: StepPlan, utterances: Any) -> Any:
+    def _noted_prepare(self, plan: StepPlan, utterances: Any, **others: Any) -> Any:
         self._plan = plan
-        return self._prepare(plan, utterances)
+        return self._prepare(plan, utterances, **others)
 
     def _timed_launch(self, layout: Any) -> Any:
         sent, plan = self._launch(layout), self._plan

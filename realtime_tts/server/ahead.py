@@ -35,6 +35,6 @@ def _look_up_endpoints() -> None:
     """FastAPI looks up where in the source an endpoint stands when it is first asked: files are read and kept, and the
     patterns of a tokenizer compiled."""
     inspect.getsourcelines(load_ahead)
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():  # a list of them may be interrupted by another thread's import
         if name.startswith("realtime_tts.server.") and {"router", "APIRouter", "FastAPI"}.intersection(vars(module)):
             inspect.getsourcelines(module)

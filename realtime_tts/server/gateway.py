@@ -178,6 +178,7 @@ class Gateway:
         except Exception as error:
             log_crash(logger, "start_crashed", error)
             self.start_error = EngineStartError(f"starting failed: {type(error).__name__}")
+            self.start_error.__cause__ = error
         settle_heap()  # holds up everybody, who is not there yet
         if self.state is GatewayState.STARTING:
             self.state = GatewayState.FAILED if self.start_error else GatewayState.RUNNING
