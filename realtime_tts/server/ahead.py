@@ -3,6 +3,7 @@ event loop, and with it everybody, for up to a fifth of a second."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import mimetypes
@@ -34,7 +35,8 @@ def _load() -> None:
 def _look_up_endpoints() -> None:
     """FastAPI looks up where in the source an endpoint stands when it is first asked: files are read and kept, and the
     patterns of a tokenizer compiled."""
-    inspect.getsourcelines(load_ahead)
-    for name, module in sys.modules.copy().items():  # a list of them may be interrupted by another thread's import
-        if name.startswith("realtime_tts.server.") and {"router", "APIRouter", "FastAPI"}.intersection(vars(module)):
-            inspect.getsourcelines(module)
+    with contextlib.suppress(OSError):  # installed without its sources
+        inspect.getsourcelines(load_ahead)
+        for name, module in sys.modules.copy().items():  # a list of them may be interrupted by another thread's import
+            if name.startswith("realtime_tts.server.") and {"router", "APIRouter", "FastAPI"} & vars(module).keys():
+                inspect.getsourcelines(module)

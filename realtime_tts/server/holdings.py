@@ -19,7 +19,7 @@ import msgpack
 # A process may lose the processor while it has the lock, on a busy machine for tens of milliseconds. It may also be
 # stopped: better a place too many than standing still, and who has waited in vain does not wait again so soon.
 _TRIES, _TRY_AGAIN_S = 250, 0.0002
-_IMPATIENT_S = 1.0
+_IMPATIENT_S, _IMPATIENT_TRIES = 1.0, 25
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -127,13 +127,15 @@ class Board:
                     fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _wait_for_lock(self) -> None:
-        if self._try_lock() or time.monotonic() < self._impatient_until_s:
+        if self._try_lock():
             return
-        for _ in range(_TRIES):
+        is_impatient = time.monotonic() < self._impatient_until_s
+        for _ in range(_IMPATIENT_TRIES if is_impatient else _TRIES):
             time.sleep(_TRY_AGAIN_S)
             if self._try_lock():
                 return
-        self._impatient_until_s = time.monotonic() + _IMPATIENT_S
+        if not is_impatient:
+            self._impatient_until_s = time.monotonic() + _IMPATIENT_S
 
     def _try_lock(self) -> bool:
         """False: another one has it."""
