@@ -3,8 +3,9 @@
     python agents/phone_bot.py --path /a-path-that-nobody-guesses
 
 The carrier connects to wss://your-host/a-path-that-nobody-guesses; a proxy in front of this program has the
-certificate. With --public-url, GET /twiml answers a call with the instruction to do so. The bot speaks, and stops when
-the caller speaks: what the carrier has buffered is cleared, and the carrier's marks tell what was heard until then.
+certificate. With --public-url, /twiml answers a call (GET or POST) with the instruction to do so. The bot speaks, and
+stops when the caller speaks: what the carrier has buffered is cleared, and the carrier's marks tell what was heard
+until then.
 Its answers are scripted; give `Bot` another `answer` to let a language model speak.
 """
 
@@ -18,18 +19,17 @@ import json
 import logging
 import os
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
 sys.path.insert(0, str(Path(__file__).parent))  # however this file was started
 
-import websockets
+from aiohttp import WSCloseCode, WSMsgType, web
 from conversation import Answer, Conversation, Turn, scripted_answer
 from realtime_tts_client import AudioFormat, Packet, RealtimeTTSError, Session, connect
 from realtime_tts_client.decoding import Decoder, to_int16
-from websockets.asyncio.server import Server, ServerConnection, serve
-from websockets.http11 import Request, Response
 
 logger = logging.getLogger("phone_bot")
 
@@ -37,12 +37,14 @@ RATE_HZ = 8_000
 PHONE_AUDIO = AudioFormat("mulaw", sample_rate=RATE_HZ, frame_ms=20)
 MARK_EVERY_MS = 200.0
 MAX_MESSAGE_BYTES = 1 << 20
+HEARTBEAT_S = 20.0
+END_S = 5.0  # for the calls to end when the bot does
 
 
 class Call(Conversation):
     """One call, one WebSocket of the carrier's. The carrier's marks tell what was played."""
 
-    def __init__(self, socket: ServerConnection, session: Session, answer: Answer) -> None:
+    def __init__(self, socket: web.WebSocketResponse, session: Session, answer: Answer) -> None:
         super().__init__(session, answer, RATE_HZ)
         self._socket = socket
         self._stream_sid = ""
@@ -58,7 +60,9 @@ class Call(Conversation):
         """
         try:
             async for message in self._socket:
-                fields = json.loads(message)
+                if message.type is not WSMsgType.TEXT:
+                    break  # the line broke, or a message is too large: aiohttp has closed the socket
+                fields = json.loads(message.data)
                 if fields["event"] == "stop":
                     break
                 self._take(fields)
@@ -107,10 +111,7 @@ class Call(Conversation):
             self._heard_out(turn)
 
     async def _send(self, event: str, **fields: Any) -> None:
-        try:
-            await self._socket.send(json.dumps({"event": event, "streamSid": self._stream_sid, **fields}))
-        except websockets.ConnectionClosed as error:
-            raise ConnectionResetError("the carrier has hung up") from error
+        await self._socket.send_str(json.dumps({"event": event, "streamSid": self._stream_sid, **fields}))
 
 
 class Bot:
@@ -119,7 +120,7 @@ class Bot:
     Args:
         tts_url: of the realtime-tts server.
         answer: what to say next, given what was said so far; read as it is spoken.
-        public_url: under which the carrier reaches us, for GET /twiml.
+        public_url: under which the carrier reaches us, for /twiml.
     """
 
     def __init__(
@@ -133,35 +134,57 @@ class Bot:
         public_url: str | None = None,
     ) -> None:
         self.calls: set[Call] = set()
+        self._sockets: set[web.WebSocketResponse] = set()
         self._tts_url, self._api_key, self._voice = tts_url, api_key, voice
         self._path = path
         self._answer = answer
         self._public_url = public_url
 
-    def listening(self, host: str, port: int) -> Any:
-        """An asynchronous context manager: the server while it listens."""
-        return serve(
-            self._on_socket,
-            host,
-            port,
-            origins=[None],  # carriers name none; a page that somebody looks at on this machine does
-            process_request=self._on_request,
-            max_size=MAX_MESSAGE_BYTES,
-            compression=None,
-        )
+    @contextlib.asynccontextmanager
+    async def listening(self, host: str, port: int) -> AsyncIterator[asyncio.Server]:
+        """The server while it listens."""
+        runner = web.AppRunner(self.application(), shutdown_timeout=END_S)
+        await runner.setup()
+        assert runner.server is not None
+        try:
+            server = await asyncio.get_running_loop().create_server(runner.server, host, port)
+            try:
+                yield server
+            finally:
+                server.close()
+        finally:
+            await runner.cleanup()
 
-    def _on_request(self, socket: ServerConnection, request: Request) -> Response | None:
-        if request.path == self._path:
-            return None
-        if request.path == "/twiml" and self._public_url is not None:
-            stream = quoteattr(self._public_url.rstrip("/") + self._path)
-            response = socket.respond(200, f"<Response><Connect><Stream url={stream}/></Connect></Response>\n")
-            del response.headers["Content-Type"]
-            response.headers["Content-Type"] = "application/xml"
-            return response
-        return socket.respond(404, "no such path\n")
+    def application(self) -> web.Application:
+        made = web.Application()
+        made.router.add_get(self._path, self._on_call)
+        if self._public_url is not None:
+            made.router.add_route("*", "/twiml", self._on_twiml)
+        made.on_shutdown.append(self._end_calls)
+        return made
 
-    async def _on_socket(self, socket: ServerConnection) -> None:
+    async def _end_calls(self, application: web.Application) -> None:
+        await asyncio.gather(*(socket.close(code=WSCloseCode.GOING_AWAY) for socket in self._sockets))
+
+    async def _on_twiml(self, request: web.Request) -> web.Response:
+        """The instruction for a call. Carriers ask with POST unless they are told otherwise."""
+        stream = quoteattr(str(self._public_url).rstrip("/") + self._path)
+        instruction = f"<Response><Connect><Stream url={stream}/></Connect></Response>\n"
+        return web.Response(text=instruction, content_type="application/xml")
+
+    async def _on_call(self, request: web.Request) -> web.WebSocketResponse:
+        if "origin" in request.headers:  # carriers name none; a page that somebody looks at on this machine does
+            raise web.HTTPForbidden(text="pages may not connect\n")
+        socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=MAX_MESSAGE_BYTES, compress=False)
+        await socket.prepare(request)
+        self._sockets.add(socket)
+        try:
+            await self._on_socket(socket)
+        finally:
+            self._sockets.discard(socket)
+        return socket
+
+    async def _on_socket(self, socket: web.WebSocketResponse) -> None:
         session = connect(self._tts_url, api_key=self._api_key, voice=self._voice, audio=PHONE_AUDIO)
         try:
             async with session:
@@ -171,13 +194,13 @@ class Bot:
                     await call.run()
                 finally:
                     self.calls.discard(call)
-        except websockets.ConnectionClosed as error:
+        except ConnectionResetError as error:
             logger.info("the line broke: %s", error)
         except ValueError as error:
-            await socket.close(1003, str(error)[:100])
+            await socket.close(code=1003, message=str(error)[:100].encode())
         except RealtimeTTSError as error:
             logger.error("no speech: %s: %s", error.code, error.message)
-            await socket.close(1013, error.code)
+            await socket.close(code=1013, message=error.code.encode())
 
 
 def parser() -> argparse.ArgumentParser:
@@ -201,7 +224,6 @@ async def main() -> None:
         voice=options.voice,
         public_url=options.public_url,
     )
-    server: Server
     async with contextlib.AsyncExitStack() as stack:
         try:
             server = await stack.enter_async_context(bot.listening(options.host, options.port))

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import aiohttp
 import numpy as np
 import pytest
 from client_fake_server import Connection, scripted
@@ -236,18 +237,30 @@ async def test_a_turn_that_fails_leaves_what_was_heard(caplog: pytest.LogCapture
         assert carrier.events == ["mark"]
 
 
-async def test_only_the_agreed_path_is_answered_and_twiml_names_it(fake_gateway: str) -> None:
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_only_the_agreed_path_is_answered_and_twiml_names_it(fake_gateway: str, method: str) -> None:
+    """Carriers ask for instructions with POST and a form, unless they are told otherwise."""
     bot = Bot(fake_gateway, path="/secret", public_url="wss://bot.example.org/")
-    async with bot.listening("127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with bot.listening("127.0.0.1", 0) as server, aiohttp.ClientSession() as http:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        form = {"CallSid": "CA1", "From": "+15550100"} if method == "POST" else None
+        async with http.request(method, f"{url}/twiml", data=form) as answer:
+            assert (answer.status, answer.content_type) == (200, "application/xml")
+            assert '<Stream url="wss://bot.example.org/secret"/>' in await answer.text()
+        with pytest.raises(aiohttp.WSServerHandshakeError, match="404"):
+            await http.ws_connect(f"{url}/media")
 
-        async def get(path: str) -> str:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n".encode())
-            writer.write(b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n")
-            answer = (await reader.read()).decode()
-            writer.close()
-            return answer
 
-        assert '<Stream url="wss://bot.example.org/secret"/>' in await get("/twiml")
-        assert (await get("/media")).startswith("HTTP/1.1 404")
+async def test_a_bot_without_a_public_address_gives_no_instructions(fake_gateway: str) -> None:
+    async with Bot(fake_gateway).listening("127.0.0.1", 0) as server, aiohttp.ClientSession() as http:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with http.post(f"{url}/twiml", data={"CallSid": "CA1"}) as answer:
+            assert answer.status == 404
+
+
+async def test_a_call_ends_with_the_bot(fake_gateway: str) -> None:
+    async with Bot(fake_gateway).listening("127.0.0.1", 0) as server:
+        socket = await connect(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/media")
+    with pytest.raises(ConnectionClosed):
+        await socket.recv()
+    assert socket.close_code == 1001
