@@ -1,0 +1,232 @@
+"""An honest client beside an attack: its turns are measured alone and beside the attack, in alternating rounds.
+
+Usage in a drive::
+
+    with attacked_server(tmp_path) as server:
+        comparison = await compare(server, my_attack)
+    comparison.check()
+
+`my_attack` is a coroutine function at the top of a module of this folder. It runs in a process of its own, so that its
+work does not delay the honest client's measurement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import hashlib
+import importlib
+import json
+import math
+import os
+import secrets
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+from server_processes import ServerProcess
+from websockets.exceptions import WebSocketException
+
+from realtime_tts.bench.native_stream import Spoken, code_of, open_stream, speak
+
+MAX_TTFA_RATIO = 3.0
+MAX_STALLS, MAX_STALL_S = 2, 0.1  # in all rounds together
+TEXT = "Here is a sentence that takes a while."
+NUM_CLIENTS = 3  # honest clients at a time, each in turns of about 1.5 s
+AUDIO = {"codec": "pcm_s16le", "sample_rate": 48_000}
+TURN_TIMEOUT_S = 30.0
+STOP_S = 60.0
+# Patches of 160 ms are made within 10 ms, and sent 200 ms ahead: a longer pause of the server is a stall.
+WORKER: dict[str, object] = {"patch_delay_s": 0.01, "max_streams": 16}
+SETTINGS: dict[str, object] = {"max_lead_s": 0.2, "max_late_ms": 40, "voices_dir": "none"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """What an attack is told. `key` is the API key of the attacker, which is not the honest client's."""
+
+    url: str
+    ws_url: str
+    key: str
+
+
+# Runs until `end` (`time.monotonic`) and returns how often it did what it does.
+Attack = Callable[[Site, float], Awaitable[int]]
+
+
+@dataclasses.dataclass
+class AttackedServer:
+    site: Site
+    honest_key: str
+    process: ServerProcess
+
+
+@contextlib.contextmanager
+def attacked_server(
+    directory: Path, *, gateways: int = 1, worker: dict[str, object] | None = None, **settings: object
+) -> Iterator[AttackedServer]:
+    """A server with the keys of an honest client and of an attacker; more settings and worker options as given.
+
+    Raises:
+        AssertionError: at the end, if a gateway has ended, an error was logged, or the log has a key in it.
+    """
+    honest, attacker = ("rtts_" + secrets.token_urlsafe(32) for _ in range(2))
+    hashes = ["sha256:" + hashlib.sha256(key.encode()).hexdigest() for key in (honest, attacker)]
+    log = directory / "log.txt"
+    process = ServerProcess(
+        log, {**WORKER, **(worker or {})}, **{**SETTINGS, "gateways": gateways, "api_key_hashes": hashes, **settings}
+    )
+    try:
+        yield AttackedServer(Site(process.url, process.ws_url, attacker), honest, process)
+        assert process.process.poll() is None, "the server has ended"
+        process.process.send_signal(signal.SIGTERM)
+        assert process.process.wait(STOP_S) == 0
+    finally:
+        process.close()
+    text = log.read_text()
+    assert "gateway_ended" not in text
+    assert honest not in text
+    assert attacker not in text
+
+
+@dataclasses.dataclass
+class Turns:
+    """Turns of the honest client, as they were heard without a pre-buffer."""
+
+    heard: list[Spoken] = dataclasses.field(default_factory=list)
+
+    @property
+    def errors(self) -> list[str]:
+        return [turn.error for turn in self.heard if turn.error]
+
+    @property
+    def first_s(self) -> list[float]:
+        """Time to first audio of each turn, its connecting included; infinite where no audio came."""
+        return sorted(turn.first_s for turn in self.heard)
+
+    @property
+    def median_s(self) -> float:
+        return statistics.median(self.first_s)
+
+    @property
+    def num_stalls(self) -> int:
+        return sum(turn.playback(0.0).num_stalls for turn in self.heard)
+
+    @property
+    def longest_stall_s(self) -> float:
+        return max((turn.playback(0.0).longest_stall_s for turn in self.heard), default=0.0)
+
+    def describe(self) -> str:
+        first_ms = [1000 * first_s for first_s in self.first_s]
+        p95_ms = first_ms[math.ceil(0.95 * len(first_ms)) - 1]
+        return (
+            f"{len(self.heard)} turns; time to first audio {statistics.median(first_ms):.0f} ms (median), "
+            f"{p95_ms:.0f} (p95), {first_ms[-1]:.0f} (longest); {self.num_stalls} stalls, the longest "
+            f"{1000 * self.longest_stall_s:.0f} ms; errors: {', '.join(self.errors) or 'none'}"
+        )
+
+
+@dataclasses.dataclass
+class Comparison:
+    """The same client alone and beside an attack. `num_attacks` is what the attack returned, summed over the rounds."""
+
+    alone: Turns = dataclasses.field(default_factory=Turns)
+    beside: Turns = dataclasses.field(default_factory=Turns)
+    num_attacks: int = 0
+
+    def check(self) -> None:
+        """The bar for every attack.
+
+        Raises:
+            AssertionError: the attack did nothing, or the honest client suffered more than it may.
+        """
+        assert self.num_attacks > 0
+        assert not self.beside.errors, self.describe()
+        assert self.beside.median_s <= MAX_TTFA_RATIO * self.alone.median_s, self.describe()
+        assert self.beside.num_stalls <= MAX_STALLS, self.describe()
+        assert self.beside.longest_stall_s <= MAX_STALL_S, self.describe()
+
+    def describe(self) -> str:
+        return f"alone: {self.alone.describe()}\nbeside {self.num_attacks} attacks: {self.beside.describe()}"
+
+
+async def compare(server: AttackedServer, attack: Attack, rounds: int = 3, round_s: float = 6.0) -> Comparison:
+    """Measure in turns, so that what else runs on this machine hits both alike. Prints the result."""
+    comparison = Comparison()
+    await _turns_until(server, time.monotonic() + 1.0)  # what is done for the first time takes longer
+    for _ in range(rounds):
+        comparison.alone.heard += await _turns_until(server, time.monotonic() + round_s)
+        end = time.monotonic() + round_s + 1.0
+        attacking = asyncio.create_task(_attack_in_process(attack, server.site, end))
+        await asyncio.sleep(1.0)  # until the process runs
+        comparison.beside.heard += await _turns_until(server, end)
+        comparison.num_attacks += await attacking
+    sys.stdout.write(f"\n{attack.__name__}\n{comparison.describe()}\n")
+    return comparison
+
+
+async def _turns_until(server: AttackedServer, end: float) -> list[Spoken]:
+    async def client(index: int) -> list[Spoken]:
+        await asyncio.sleep(0.2 * index)
+        turns = []
+        while time.monotonic() < end:
+            turns.append(await _turn(server))
+        return turns
+
+    return [turn for turns in await asyncio.gather(*map(client, range(NUM_CLIENTS))) for turn in turns]
+
+
+async def _turn(server: AttackedServer) -> Spoken:
+    """One turn on a connection of its own, as of a new caller."""
+    spoken, begun_s = Spoken(), time.monotonic()
+
+    async def speak_once() -> None:
+        async with await open_stream(server.site.ws_url, api_key=server.honest_key, audio=AUDIO) as socket:
+            await speak(socket, "honest", TEXT, scheduled=begun_s, into=spoken)
+
+    try:
+        await asyncio.wait_for(speak_once(), TURN_TIMEOUT_S)
+    except (OSError, asyncio.TimeoutError, WebSocketException) as error:
+        spoken.error = code_of(error)
+        await asyncio.sleep(0.2)  # a refused client does not come back at once
+    return spoken
+
+
+# ---- the attack's process ------------------------------------------------------------------------------------------
+
+
+async def _attack_in_process(attack: Attack, site: Site, end: float) -> int:
+    name = f"{attack.__module__}:{attack.__name__}"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, __file__, name, json.dumps(dataclasses.asdict(site)), str(end)),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        answer, _ = await asyncio.wait_for(process.communicate(), max(0.0, end - time.monotonic()) + STOP_S)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, "the attack itself has failed"
+    return int(answer)
+
+
+def main() -> None:
+    """Run one attack: its name, the site as JSON, and when it ends by the monotonic clock."""
+    module, _, name = sys.argv[1].partition(":")
+    attack: Attack = getattr(importlib.import_module(module), name)
+    os.nice(10)  # an attacker has a machine of its own, and takes no processor from the server
+
+    async def run() -> int:
+        return await attack(Site(**json.loads(sys.argv[2])), float(sys.argv[3]))
+
+    sys.stdout.write(str(asyncio.run(run())))
+
+
+if __name__ == "__main__":
+    main()
