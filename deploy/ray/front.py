@@ -46,7 +46,7 @@ defaults
 
 frontend speech
     bind {host}:{port}{tls}
-    http-request deny deny_status 404 if {{ path /metrics }}
+    http-request deny deny_status 404 if {{ path,url_dec -m reg ^/metrics/?$ }}
     # Who adds ?sticky=<anything of his own> to the address comes back to the same host.
     use_backend sticky if {{ url_param(sticky) -m found }}
     default_backend hosts

@@ -5,13 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import AsyncIterator
+import socket
+import socketserver
+import struct
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from gateway_harness import GatewayHarness
-from proxy_harness import DEPLOY, NAME, Certificate, Proxy, running_proxy
+from proxy_harness import DEPLOY, NAME, Certificate, Proxy, free_port, running_proxy
 from stream_client import StreamClient, open_stream
 from websockets.exceptions import InvalidStatus
 
@@ -121,6 +126,70 @@ async def test_no_log_has_a_key(proxy: Proxy, key: tuple[str, str]) -> None:
     assert await refused(proxy, f"?api_key={key[0]}x") == (401, "unauthorized")
     logs = [path.read_text(errors="replace") for path in proxy.directory.iterdir() if path.is_file()]
     assert not any(key[0] in log for log in logs)
+
+
+KEY = "rtts_a-key-that-no-log-may-have"
+# Each place where a client may put a key: `server/auth.py`.
+KEY_HEADERS = [
+    {"Authorization": f"Bearer {KEY}"},
+    {"Authorization": f"Token {KEY}"},
+    {"X-API-Key": KEY},
+    {"xi-api-key": KEY},
+    {"Sec-WebSocket-Protocol": f"realtime-tts.key.{KEY}"},
+    {"Sec-WebSocket-Protocol": f"token, {KEY}"},
+    {"Sec-WebSocket-Protocol": f"openai-insecure-api-key.{KEY}"},
+    {"Cookie": f"key={KEY}"},
+]
+KEY_QUERIES = ["api_key", "xi_api_key", "access_token", "single_use_token", "authorization"]
+KEYED = [("", headers) for headers in KEY_HEADERS] + [(f"?{name}={KEY}", {}) for name in KEY_QUERIES]
+UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "MDEyMzQ1Njc4OWFiY2RlZg==",
+}
+
+
+class BreakingUpstream(socketserver.StreamRequestHandler):
+    """A server that is lost in the middle: of an answer, or of what follows a handshake."""
+
+    def handle(self) -> None:
+        lines = [line for line in iter(self.rfile.readline, b"\r\n") if line]
+        if any(line.lower().startswith(b"upgrade") for line in lines):
+            self.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        else:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nnot a thousand")
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # ends with a reset
+
+
+@contextlib.contextmanager
+def breaking_upstream() -> Iterator[int]:
+    """Its port."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), BreakingUpstream) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("proxy_name", ["nginx", "caddy"])
+def test_no_log_has_a_key_when_the_server_is_lost(proxy_name: str, certificate: Certificate, tmp_path: Path) -> None:
+    for kind, upstream in (("dead", contextlib.nullcontext(free_port())), ("breaking", breaking_upstream())):
+        directory = tmp_path / kind
+        directory.mkdir()
+        with upstream as port, running_proxy(proxy_name, directory, certificate, port) as proxy:
+            for query, headers in KEYED:
+                for path, more in (("/v1/voices", {}), ("/v1/stream", UPGRADE)):
+                    with contextlib.suppress(httpx.HTTPError):  # an answer that breaks off
+                        answer = proxy.client().get(f"{path}{query}", **headers, **more)
+                        assert answer.status_code in ((502,) if kind == "dead" else (101, 200, 502))
+        logs = "".join(path.read_text(errors="replace") for path in directory.rglob("*") if path.is_file())
+        assert KEY not in logs
+        if (proxy_name, kind) == ("caddy", "dead"):
+            assert "connection refused" in logs, "the operator is told why"
 
 
 @pytest.mark.parametrize("proxy_name", ["nginx", "caddy"])
