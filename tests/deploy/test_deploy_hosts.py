@@ -12,6 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from chart_renderer import render
+from needed_programs import needed_program
 from proxy_harness import DEPLOY
 
 from realtime_tts.config_loader import load_settings
@@ -131,6 +132,19 @@ def test_ports_that_are_let_in_and_asked_are_there(objects: dict[str, dict[str, 
     assert {server[f"{probe}Probe"]["httpGet"]["port"] for probe in ("startup", "readiness", "liveness")} <= there
 
 
+def test_figures_are_for_the_charts_namespace_and_those_that_are_named() -> None:
+    monitoring = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    for values, expected in (
+        ({}, [[{"podSelector": {}}]]),
+        ({"metricsFrom": monitoring}, [monitoring]),
+        ({"metricsFrom": []}, []),  # an empty `from` would let everybody in
+    ):
+        policy = named(render(CHART, "tts", values))["NetworkPolicy/tts-hosts"]
+        rules = [rule for rule in policy["spec"]["ingress"] if rule["ports"] == [{"port": "metrics"}]]
+        assert [rule["from"] for rule in rules] == expected
+        kubernetes_validate.validate(policy, NEWEST, strict=True)
+
+
 def test_a_hosts_settings_are_settings(objects: dict[str, dict[str, Any]]) -> None:
     [server] = pod(objects, "tts-hosts")["containers"]
     settings = load_settings(env=environment(server))
@@ -195,3 +209,17 @@ def test_the_compose_file_says_the_same() -> None:
             assert target.startswith(("/usr/local/etc/haproxy/", "/etc/realtime-tts/", "/var/lib/realtime-tts"))
             if source.startswith("./chart/"):
                 assert (DEPLOY / source).is_file()
+
+
+def test_secrets_that_the_docs_let_an_operator_make_here_are_not_committed(tmp_path: Path) -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    sources = [volume.split(":")[0] for volume in services["host"]["volumes"]]
+    secrets = [f"deploy/{source[2:]}" for source in sources if source.startswith("./")]
+    secrets += ["keys.txt", "hashes.txt", "token-secret.txt"]  # docs/deploy.md, docs/operation.md
+    git = needed_program("git", "apt-get install git")
+    subprocess.run([git, "init", "-q", str(tmp_path)], check=True)
+    shutil.copy(DEPLOY.parent / ".gitignore", tmp_path)
+    told = subprocess.run([git, "check-ignore", *secrets], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert told.stdout.split() == secrets
+    told = subprocess.run([git, "check-ignore", "deploy/compose.yaml"], cwd=tmp_path, capture_output=True, check=False)
+    assert told.returncode == 1
