@@ -6,6 +6,8 @@ import json
 
 import click
 
+from realtime_tts.cli.server_options import DEFAULT_URL, api_key_option, refuse_unused, server_options
+
 _EPILOG = """\b
 Examples:
   realtime-tts serve --model openbmb/VoxCPM2 --adapters-dir ./adapters
@@ -13,20 +15,17 @@ Examples:
   realtime-tts say --url http://127.0.0.1:8000 --adapter support-agent "Hello there."
   realtime-tts adapters unload support-agent
 """
-_url = click.option(
-    "--url", envvar="REALTIME_TTS_URL", default="http://127.0.0.1:8000", show_default=True, help="The server."
-)
-_api_key = click.option("--api-key", envvar="REALTIME_TTS_API_KEY", help="The server's API key.")
 
 
 @click.group("adapters", epilog=_EPILOG, invoke_without_command=True)
-@_url
-@_api_key
+@click.option("--url", envvar="REALTIME_TTS_URL", default=DEFAULT_URL, show_default=True, help="The server.")
+@api_key_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(context: click.Context, url: str, api_key: str | None, as_json: bool) -> None:
     """List the LoRA adapters of a running server, load more of them, or unload some."""
     if context.invoked_subcommand is not None:
+        refuse_unused(context)
         return
     from realtime_tts.cli.remote import get_json
 
@@ -42,8 +41,7 @@ def command(context: click.Context, url: str, api_key: str | None, as_json: bool
 
 @command.command("load")
 @click.argument("name")
-@_url
-@_api_key
+@server_options
 def load(name: str, url: str, api_key: str | None) -> None:
     """Load an adapter from the directory that the server was given (--adapters-dir), by the name it has there."""
     from realtime_tts.cli.remote import post_json
@@ -54,8 +52,7 @@ def load(name: str, url: str, api_key: str | None) -> None:
 
 @command.command("unload")
 @click.argument("name")
-@_url
-@_api_key
+@server_options
 def unload(name: str, url: str, api_key: str | None) -> None:
     """Unload an adapter; speech that is running with it ends."""
     from urllib.parse import quote

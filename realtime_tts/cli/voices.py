@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from realtime_tts.cli.server_options import api_key_option, refuse_unused, server_options
+
 _EPILOG = """\b
 Examples:
   realtime-tts voices
@@ -15,21 +17,19 @@ Examples:
   realtime-tts voices add Anna --reference anna.wav --consent
   realtime-tts voices delete Anna
 """
-_DEFAULT_URL = "http://127.0.0.1:8000"
-_url = click.option("--url", envvar="REALTIME_TTS_URL", default=_DEFAULT_URL, show_default=True, help="The server.")
-_api_key = click.option("--api-key", envvar="REALTIME_TTS_API_KEY", help="The server's API key.")
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.group("voices", epilog=_EPILOG, invoke_without_command=True)
 @click.option("--model", default="starter-voice", show_default=True, help="A directory, or 'starter-voice'.")
 @click.option("--url", envvar="REALTIME_TTS_URL", help="Ask this server instead.")
-@_api_key
+@api_key_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(context: click.Context, model: str, url: str | None, api_key: str | None, as_json: bool) -> None:
     """List the voices of a model or of a running server, or change the server's."""
     if context.invoked_subcommand is not None:
+        refuse_unused(context)
         return
     if url:
         from realtime_tts.cli.remote import get_json
@@ -60,8 +60,7 @@ def command(context: click.Context, model: str, url: str | None, api_key: str | 
 @click.option("--consent", is_flag=True, help="The speaker agrees to having the voice cloned.")
 @click.option("--consent-by", help="Who says so.")
 @click.option("--consent-scope", help="To what use.")
-@_url
-@_api_key
+@server_options
 def add(name: str, reference: Path | None, prompt: Path | None, url: str, api_key: str | None, **fields: Any) -> None:
     """Have a server make a voice of recordings, 2 to 60 s of one speaker."""
     from realtime_tts.cli.remote import post_form
@@ -76,8 +75,7 @@ def add(name: str, reference: Path | None, prompt: Path | None, url: str, api_ke
 
 @command.command("delete")
 @click.argument("name")
-@_url
-@_api_key
+@server_options
 def delete(name: str, url: str, api_key: str | None) -> None:
     """Delete a voice of a server's, by its name or its id, and all that is kept of it."""
     from urllib.parse import quote

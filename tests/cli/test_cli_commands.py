@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -451,6 +452,47 @@ def test_a_servers_adapters_are_loaded_listed_and_unloaded(tmp_path: Path) -> No
         assert run("adapters", "unload", "support", "--url", server.url).exit_code == 0
         refused = run("say", "--url", server.url, "--adapter", "support", "hello there", "-o", str(tmp_path / "b.wav"))
         assert isinstance(refused.exception, AdapterNotFound)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("voices", "delete", "nobody"),
+        ("adapters", "load", "nothing"),
+        ("adapters", "unload", "nothing"),
+        ("voices", "add", "Anna", "--instructions", "low"),
+    ],
+)
+def test_a_server_named_before_the_subcommand_is_the_one_that_is_asked(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    def ask(url: str, request: urllib.request.Request, timeout_s: float = 10) -> bytes:
+        asked.append((url, request.get_header("Authorization")))
+        return b'{"id": "voice-1", "warnings": [], "name": "a", "rank": 8}'
+
+    monkeypatch.setattr("realtime_tts.cli.remote._ask", ask)
+    monkeypatch.setenv("REALTIME_TTS_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("REALTIME_TTS_API_KEY", "rtts_other")
+    before, after = arguments[:1], arguments[1:]
+    given = ("--url", "http://127.0.0.1:2", "--api-key", "rtts_k")
+    assert run(*before, *given, *after).exit_code == 0
+    assert run(*before, *after, *given).exit_code == 0
+    assert run(*before, "--url", "http://127.0.0.1:3", *after, *given).exit_code == 0
+    assert run(*before, *after).exit_code == 0
+    monkeypatch.delenv("REALTIME_TTS_URL")
+    monkeypatch.delenv("REALTIME_TTS_API_KEY")
+    assert run(*before, *after).exit_code == 0
+    named, of_environment = ("http://127.0.0.1:2", "Bearer rtts_k"), ("http://127.0.0.1:1", "Bearer rtts_other")
+    assert asked == [named, named, named, of_environment, ("http://127.0.0.1:8000", None)]
+
+
+def test_an_option_that_a_subcommand_would_ignore_is_refused() -> None:
+    for arguments in (("voices", "--model", "x", "delete", "a"), ("adapters", "--json", "load", "a")):
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert f"{arguments[1]} cannot be used with {arguments[-2]!r}" in result.output
 
 
 def test_a_servers_voices_are_added_and_deleted(server: GatewayHarness, tmp_path: Path) -> None:
