@@ -55,7 +55,7 @@ class Cache(RuleBasedStateMachine):
         self.pool.forget_hashes(hashes_of(voice, 3))
         self.is_fresh = False
 
-    @rule(later_s=st.sampled_from([0.01, 1.0, 5.0]))
+    @rule(later_s=st.sampled_from([1 / 64, 1.0, 5.0]))
     def listen(self, later_s: float) -> None:
         self.now += later_s
         news = self.prefixes.news(self.now)
@@ -93,6 +93,19 @@ def test_news_of_a_new_prefix_does_not_wait_for_the_next_look() -> None:
     assert prefixes.news(0.2) == ({b"v": 4}, [])
     prefixes.note(b"v", hashes)
     assert prefixes.news(0.3) is None
+
+
+def test_a_prefix_that_is_forgotten_and_noted_again_is_not_still_said_to_be_held() -> None:
+    pool = BlockPool(8, SIZE)
+    prefixes, hashes = HeldPrefixes(pool, max_prefixes=1), hashes_of("v", 1)
+    allocation = pool.allocate(3, hashes, 3)
+    assert allocation is not None
+    pool.remember(allocation.blocks, hashes)
+    prefixes.note(b"v", hashes)
+    assert prefixes.news(0.0) == ({b"v": 2}, [])
+    prefixes.note(b"w", hashes_of("w", 1))
+    prefixes.note(b"v", hashes_of("v", 2))
+    assert prefixes.news(0.1) == ({}, [b"v"])
 
 
 def told(harness: EngineHarness) -> dict[bytes, int]:

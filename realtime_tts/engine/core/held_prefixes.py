@@ -32,7 +32,6 @@ class HeldPrefixes:
         self._last_block[key] = hashes[-1]
         self._last_block.move_to_end(key)
         self._num_positions[key] = len(hashes) * self._pool.block_size
-        self._gone.discard(key)
         if len(self._last_block) > self._max_prefixes:
             self._forget(next(iter(self._last_block)))
 
@@ -41,12 +40,12 @@ class HeldPrefixes:
         is_due = self._looked_s is None or now - self._looked_s >= _LOOK_EVERY_S
         if not self._new and not is_due:
             return None
-        held, lost = {}, sorted(self._gone)
-        self._gone.clear()
+        held: dict[bytes, int] = {}
+        lost, self._gone = self._gone, set()
         for key in self._last_block if is_due else sorted(self._new):
             if not self._pool.holds(self._last_block[key]):
                 if self._told.pop(key, None) is not None:
-                    lost.append(key)
+                    lost.add(key)
                 continue
             self._new.discard(key)
             if self._told.get(key) != self._num_positions[key]:
@@ -54,7 +53,8 @@ class HeldPrefixes:
         if is_due:
             self._looked_s = now
             self._new.clear()  # what has not come into the cache by now did not fit, or comes at a later look
-        return (held, lost) if held or lost else None
+        lost -= held.keys()  # forgotten, and noted again since
+        return (held, sorted(lost)) if held or lost else None
 
     def _forget(self, key: bytes) -> None:
         del self._last_block[key], self._num_positions[key]
