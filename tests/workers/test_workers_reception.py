@@ -163,7 +163,7 @@ async def test_each_client_knows_what_the_others_have_at_work(make_client: MakeC
     speak(guest, "[stall]")
     late = await make_guest(owner)
     await others(1, 2)
-    assert late._workers[0].num_others == 3
+    await until(lambda: late._workers[0].num_others == 3)
     await streams[0].aclose()
     await collect(streams[1])
     await others(1, 1)
