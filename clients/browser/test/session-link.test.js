@@ -51,13 +51,18 @@ class Network {
 }
 
 let network;
+let links;
 const before = { WebSocket: globalThis.WebSocket, fetch: globalThis.fetch };
 
 beforeEach(() => {
   network = new Network();
+  links = [];
   mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
 });
-afterEach(() => {
+afterEach(async () => {
+  // A link that is still reconnecting would go on with real timers and the real network, and the process would not end.
+  for (const made of links) made.close(new Error('the test is over'));
+  await settle();
   mock.timers.reset();
   Object.assign(globalThis, before);
 });
@@ -72,6 +77,7 @@ async function link(apiKey) {
     state: (state) => seen.states.push(state),
     lost: (error) => seen.lost.push(error.code),
   });
+  links.push(made);
   await made.start();
   await settle();
   return { made, seen };
