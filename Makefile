@@ -11,8 +11,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Else each server that a test starts compiles itself anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help environments serve test test-slow test-agents test-livekit-suite test-clients test-ray lint lint-agents format bench lock \
-  lock-clients clean
+.PHONY: help environments serve test test-slow test-search test-agents test-livekit-suite test-clients test-ray lint lint-agents format \
+  bench lock lock-clients clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -20,14 +20,24 @@ help: ## show this list
 serve: $(VENV)/.runtime ## start the server with the bundled starter voice; prints the playground's address
 	$(BIN)/realtime-tts serve $(ARGS)
 
-# A file is the unit: what its tests share (a server, a browser) is started once. They are taken in order, the short last.
-test: $(VENV)/.dev ## all tests but the long ones, on all cores (Chromium ones run if Chromium is there; in CI it must be)
-	$(BIN)/python -m pytest -m "not slow and not gpu" --numprocesses auto --maxprocesses 4 --dist loadfile \
-	  --no-loadscope-reorder $(ARGS)
-	cd clients/browser && node --test
+# A file is the unit: what its tests share (a server, a browser) is started once.
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
 
-test-slow: $(VENV)/.dev ## the long ones: recognition over many sentences, soak
-	$(BIN)/python -m pytest -m "slow and not gpu" --timeout 1800 $(ARGS)
+# Files are taken in order, the short last. The browser client's tests run after a failure too; each file has two minutes.
+test: $(VENV)/.dev ## all tests but the long ones, on all cores (Chromium ones run if Chromium is there; in CI it must be)
+	@status=0; \
+	$(BIN)/python -m pytest -m "not slow and not gpu" $(PARALLEL) --no-loadscope-reorder $(ARGS) || status=$$?; \
+	(cd clients/browser && node --test --test-timeout 120000) || status=$$?; \
+	exit $$status
+
+test-slow: $(VENV)/.dev ## the long ones: recognition over many sentences, soak, new Hypothesis examples
+	@status=0; \
+	$(BIN)/python -m pytest -m "slow and not gpu" --timeout 1800 $(ARGS) || status=$$?; \
+	$(MAKE) test-search || status=$$?; \
+	exit $$status
+
+test-search: $(VENV)/.dev ## Hypothesis tests with new random examples, which `make test` keeps the same; for nights
+	$(BIN)/python -m pytest -m "hypothesis and not slow and not gpu" --hypothesis-profile search $(PARALLEL) $(ARGS)
 
 test-agents: $(VENV)/.dev lint-agents ## plugins for LiveKit and Pipecat, in an environment of their own
 	SERVER_PYTHON=$(abspath $(BIN)/python) $(AGENTS_VENV)/bin/python -m pytest tests/agents -m "not slow" $(ARGS)
@@ -36,7 +46,7 @@ CLIENTS_READY := $(CLIENTS_VENV)/.clients $(VENDORS)/node_modules/.package-lock.
 
 test-clients: $(VENV)/.dev $(CLIENTS_READY) ## other services' own clients against this server, in an environment of their own
 	SERVER_PYTHON=$(abspath $(BIN)/python) $(CLIENTS_VENV)/bin/python -m pytest tests/clients/vendors -m "not slow" \
-	  --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
+	  $(PARALLEL) $(ARGS)
 
 test-livekit-suite: $(VENV)/.dev $(AGENTS_VENV)/.agents ## LiveKit's own tests of speech plugins on ours; clones them
 	clone=$$(mktemp -d) && trap 'rm -rf '$$clone EXIT && git clone -q --depth 1 --branch livekit-agents@$$($(AGENTS_VENV)/bin/python \

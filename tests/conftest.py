@@ -16,14 +16,22 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from realtime_tts.workers.cores import usable_cores
 
-# Elsewhere every run draws new examples; one that gates a change must not fail for what was there before.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+# `make test` runs the same examples each time, and none is too slow on a busy machine: it fails for a change only.
+# `make test-search` looks for new examples: --hypothesis-profile search.
+settings.register_profile(
+    "same",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("search", settings.get_profile("same"), derandomize=False)
+settings.load_profile("same")
 
 # Threads that spin while they wait take the cores from what else runs: on a busy machine a test of one second took
 # twenty. Read when torch is loaded, here and in the processes that tests start.
