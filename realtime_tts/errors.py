@@ -64,6 +64,7 @@ class RealtimeTTSError(Exception):
     retryable: bool = False
     retry_after_s: float | None = None  # where it is known
     context_id: str | None = None  # what the message at fault was about, where that could be read
+    hold_s: float = 0.0  # how long the answer waits, where the caller is refused too often; see `server.refusals`
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)

@@ -16,6 +16,7 @@ class Caller:
         token: id of the token, "" for the key itself.
         voices: the token's, of which the first is its default; empty: all that the key has.
         max_sessions, max_chars_per_minute: of the token, within the key's own limits; 0: no limit of its own.
+        address: IP address of the peer; "" where it is unknown.
     """
 
     tenant: str = ""
@@ -23,6 +24,7 @@ class Caller:
     voices: tuple[str, ...] = ()
     max_sessions: int = 0
     max_chars_per_minute: int = 0
+    address: str = ""
 
     def check_owner(self) -> None:
         """Raises:

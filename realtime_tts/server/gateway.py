@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
+from starlette.requests import HTTPConnection
+
 from realtime_tts import __version__
 from realtime_tts.audio.provenance import Provenance
 from realtime_tts.config import Settings
@@ -24,12 +26,17 @@ from realtime_tts.errors import (
     Draining,
     EngineLost,
     EngineStartError,
+    Forbidden,
     InternalError,
+    LimitExceeded,
     ModelNotFound,
+    Overloaded,
     RealtimeTTSError,
     SessionNotFound,
+    Unauthorized,
 )
 from realtime_tts.server.ahead import load_ahead
+from realtime_tts.server.asked import Asked
 from realtime_tts.server.auth import Authenticator
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.catalogue import Catalogue
@@ -44,6 +51,7 @@ from realtime_tts.server.neighbours import Neighbours, session_name
 from realtime_tts.server.places import Holder, Place, Places
 from realtime_tts.server.previews import Previews
 from realtime_tts.server.quota import Quotas
+from realtime_tts.server.refusals import Refusals
 from realtime_tts.server.rehearsal import rehearse
 from realtime_tts.server.room import Load, refusal
 from realtime_tts.server.voice_making import VoiceMaking
@@ -132,6 +140,7 @@ class Gateway:
         self._newcomers: set[Newcomer] = set()
         self._catalogue: Catalogue | None = None
         self._places = Places(self._quotas.max_sessions)
+        self._asked, self._refusals = Asked(), Refusals()
         self._num_connections = 0
         self._throttle = Throttle()
         self._changed = asyncio.Event()
@@ -345,6 +354,21 @@ class Gateway:
         """What is being spoken over plain HTTP."""
         return len(self._speeches)
 
+    def identify(self, connection: HTTPConnection) -> Caller:
+        """Return the caller of a request or a handshake.
+
+        Raises:
+            InvalidRequest, Unauthorized, Forbidden
+        """
+        address = connection.client.host if connection.client is not None else ""
+        try:
+            self.authenticator.check_origin(connection.headers)
+            caller = self.authenticator.authenticate(connection.headers, connection.query_params)
+        except RealtimeTTSError as error:
+            self.note_refusal(error, Caller(address=address))
+            raise
+        return dataclasses.replace(caller, address=address)
+
     @contextlib.contextmanager
     def admission(self, caller: Caller, may_resume: bool = True) -> Iterator[Place]:
         """Holds a new connection's place; refuses it where there is none. `may_resume`: it can be a lost session's.
@@ -354,16 +378,43 @@ class Gateway:
         """
         if self.state is not GatewayState.DRAINING or not self.sessions:  # a lost one may be resumed meanwhile
             self.check_ready()
+        self._asked.note(caller.tenant, time.monotonic())
         with contextlib.ExitStack() as held:
             with self.neighbours.taking(lambda: self.holdings) as others:
-                self._quotas.check_token(caller, others.tokens[caller.token])
-                refusal = self._refusal(caller.tenant) or self._quotas.refusal(caller, time.monotonic())
+                refusal = self._refusal_now(caller, others)
                 place = self._places.take(caller, self._holders(), self._max_sessions, refusal, may_resume, others)
                 held.callback(self._places.give_back, place)
                 held.enter_context(self._quotas.token_place(caller))
             self._num_connections += 1
             held.callback(self._connection_ended)
             yield place
+
+    def check_room(self, caller: Caller) -> None:
+        """Refuse a request for speech that has no chance now, before its body is read. A place is taken later.
+
+        Raises:
+            Draining, EngineLost, Overloaded, TooManySessions, RateLimited
+        """
+        self.check_ready()
+        try:
+            others = self.neighbours.others
+            held = self._places.holdings(self._holders()) + others
+            refusal = self._refusal_now(caller, others)
+            if (refusal := self._places.refusal(caller.tenant, held, self._max_sessions, refusal)) is not None:
+                raise refusal
+        except RealtimeTTSError as error:
+            self._asked.note(caller.tenant, time.monotonic())  # one that gets on is counted at its admission
+            self.note_refusal(error, caller)
+            raise
+
+    def _refusal_now(self, caller: Caller, others: Holdings) -> RealtimeTTSError | None:
+        """Return why this caller gets no new session now, whatever places there are.
+
+        Raises:
+            TooManySessions: those of its token are taken.
+        """
+        self._quotas.check_token(caller, others.tokens[caller.token])
+        return self._refusal(caller.tenant) or self._quotas.refusal(caller, time.monotonic())
 
     def _connection_ended(self) -> None:
         self._num_connections -= 1
@@ -417,6 +468,7 @@ class Gateway:
 
     def context_refusal(self, tenant: str) -> RealtimeTTSError | None:
         """Why a session of this key is to begin no new context now, if so. Somewhat more than streams may wait."""
+        self._asked.note(tenant, time.monotonic())
         load = self._load()
         found = refusal(load, tenant, max_waiting=self.settings.server.max_queued or load.num_streams)
         if found is None:
@@ -427,10 +479,13 @@ class Gateway:
         speaking = Counter(self.neighbours.others.speaking)
         for holder in self._holders():
             speaking[holder.tenant] += holder.num_speaking
-        return Load(speaking, self.engine.num_streams, is_late=not self.lateness.may_begin)
+        is_late, asked = not self.lateness.may_begin, self._asked.counts(time.monotonic())
+        return Load(speaking, self.engine.num_streams, is_late, asked)
 
-    def note_refusal(self, error: RealtimeTTSError) -> None:
-        """A handshake was refused."""
+    def note_refusal(self, error: RealtimeTTSError, caller: Caller) -> None:
+        """Count a refused handshake or request; set how long its answer waits."""
+        if isinstance(error, Overloaded | LimitExceeded | Unauthorized | Forbidden):
+            error.hold_s = self._refusals.hold_s(caller.tenant, caller.address, time.monotonic())
         self.metrics.refused.labels(error.code).inc()
         if count := self._throttle.take(error.code, time.monotonic()):
             log_event(logger, logging.INFO, "handshake_refused", code=error.code, count=count)

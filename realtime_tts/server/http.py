@@ -102,9 +102,7 @@ def authorize(request: Request) -> Caller:
     """Raises:
     InvalidRequest, Unauthorized, Forbidden
     """
-    authenticator = get_gateway(request).authenticator
-    authenticator.check_origin(request.headers)
-    return authenticator.authenticate(request.headers, request.query_params)
+    return get_gateway(request).identify(request)
 
 
 def authorize_owner(request: Request) -> Caller:

@@ -98,7 +98,7 @@ class Metrics:
         self.http_speeches = Gauge(
             "http_speeches", "Texts that are being spoken over plain HTTP", multiprocess_mode="livesum", **named
         )
-        self.refused = Counter("handshakes_refused", "Connections refused at the handshake", ["code"], **named)
+        self.refused = Counter("handshakes_refused", "Handshakes and requests that were refused", ["code"], **named)
         self.contexts = Counter("contexts", "Contexts ended", ["outcome"], **named)
         self.ttfa = Histogram(
             "ttfa_seconds", "Text received to first packet sent, of contexts done", buckets=_TTFA_BUCKETS_S, **named

@@ -94,18 +94,26 @@ class Places:
             Overloaded, TooManySessions: there is none.
             RealtimeTTSError: the refusal.
         """
-        tenant, all_held = caller.tenant, self.holdings(sessions) + others
-        held = _held_by_key(all_held)
-        if held.total() >= max_sessions:
-            refusal = refusal or Overloaded("all sessions of this server are taken")
-        elif held[tenant] >= self._max_of_key(tenant, held, max_sessions):
-            refusal = refusal or TooManySessions("this API key has as many sessions as it may have now")
-        if refusal is not None and not (may_resume and all_held.waiting[tenant] < all_held.lost[tenant]):
+        all_held = self.holdings(sessions) + others
+        refusal = self.refusal(caller.tenant, all_held, max_sessions, refusal)
+        has_lost = all_held.waiting[caller.tenant] < all_held.lost[caller.tenant]
+        if refusal is not None and not (may_resume and has_lost):
             raise refusal
         place = Place(caller, is_lent=refusal is not None)
         self._held.add(place)
-        self._waiting[tenant] += 1
+        self._waiting[caller.tenant] += 1
         return place
+
+    def refusal(
+        self, tenant: str, all_held: Holdings, max_sessions: int, refusal: RealtimeTTSError | None
+    ) -> RealtimeTTSError | None:
+        """Return why a key gets no place for a new session: the given refusal, or that there is none."""
+        held = _held_by_key(all_held)
+        if held.total() >= max_sessions:
+            return refusal or Overloaded("all sessions of this server are taken")
+        if held[tenant] >= self._max_of_key(tenant, held, max_sessions):
+            return refusal or TooManySessions("this API key has as many sessions as it may have now")
+        return refusal
 
     def give_back(self, place: Place) -> None:
         """The socket has found its session, or is gone. Idempotent."""

@@ -5,6 +5,8 @@ A router of another service's dialect says so with `speaks`; then all that goes 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import math
 from collections.abc import Callable, Mapping
@@ -47,8 +49,22 @@ def problem_response(error: RealtimeTTSError, shape: ProblemShape = native_probl
         headers["retry-after"] = str(math.ceil(error.retry_after_s or RETRY_AFTER_S))
     if isinstance(error, Unauthorized):
         headers["www-authenticate"] = "Bearer"
+    if error.hold_s:
+        headers["connection"] = "close"
     status, content = shape(error)
     return JSONResponse(content, status, headers)
+
+
+async def hold_answer(error: RealtimeTTSError, receive: Receive) -> None:
+    """Wait as long as the answer to an error is held, or until the client has gone."""
+
+    async def until_gone() -> None:
+        while not (await receive())["type"].endswith(".disconnect"):
+            pass
+
+    if error.hold_s:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(until_gone(), error.hold_s)
 
 
 def speaks(shape: ProblemShape) -> Any:
@@ -127,6 +143,7 @@ def install_problem_handlers(app: FastAPI) -> None:
 
     async def ours(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RealtimeTTSError)
+        await hold_answer(error, request.receive)
         return problem_response(error, shape_of(request.scope))
 
     async def http(request: Request, error: Exception) -> JSONResponse:

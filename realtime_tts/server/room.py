@@ -1,16 +1,19 @@
 """Whether there is room for one more to speak: at the engine, and in what this process can feed. Pure.
 
 Speech that has begun comes first. Somebody new is refused before those who are in would have to wait for him, and told
-when to ask again. Keys share: who speaks less than his part of what is spoken is let in where others are not.
+when to ask again. Keys share: who speaks less than his part of what is spoken is let in where others are not. Refusing
+costs time too: a key without speech is not refused for the lateness that another key's requests may have caused.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from realtime_tts.errors import Overloaded
 from realtime_tts.server.quota import fair_share
+
+_MUCH_MORE = 4  # times as many requests as a key made itself: another key that may have caused the lateness
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +24,13 @@ class Load:
         speaking: contexts that have work at the engine, by key.
         num_streams: as many the engine can speak at a time, each in real time.
         is_late: the gateway itself cannot keep up.
+        asked: requests of the last seconds by key, granted or refused.
     """
 
     speaking: Counter[str]
     num_streams: int
     is_late: bool
+    asked: Counter[str] = field(default_factory=Counter)
 
 
 def refusal(load: Load, tenant: str, max_waiting: int) -> Overloaded | None:
@@ -37,7 +42,8 @@ def refusal(load: Load, tenant: str, max_waiting: int) -> Overloaded | None:
     total, mine = load.speaking.total(), load.speaking[tenant]
     num_keys = len(+load.speaking | Counter([tenant]))
     # Who has nothing comes in as long as somebody has more than one; where each has one, all would only be later.
-    if load.is_late and total and mine >= total // num_keys:
+    is_beyond_share = total > 0 and mine >= total // num_keys
+    if load.is_late and is_beyond_share and not _is_crowded_out(load, tenant):
         return Overloaded("the server is late with what is being spoken")
     num_waiting = total - load.num_streams
     if num_waiting < max_waiting:
@@ -47,3 +53,13 @@ def refusal(load: Load, tenant: str, max_waiting: int) -> Overloaded | None:
     if mine < fair_share(load.num_streams, num_keys) and num_waiting < 2 * max(max_waiting, load.num_streams):
         return None
     return Overloaded("the engine has as much to speak as it can")
+
+
+def _is_crowded_out(load: Load, tenant: str) -> bool:
+    """Whether a key has no speech although streams are free, and another key asks far more often."""
+    most = max((count for key, count in load.asked.items() if key != tenant), default=0)
+    return (
+        load.speaking[tenant] == 0
+        and load.speaking.total() < load.num_streams
+        and most > _MUCH_MORE * max(1, load.asked[tenant])
+    )

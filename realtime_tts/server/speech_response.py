@@ -93,7 +93,7 @@ class SpeechResponse(StreamingResponse):
             try:
                 place.enter_context(self._gateway.speech(self._caller, len(speech.request.text), speech))
             except RealtimeTTSError as error:
-                self._gateway.note_refusal(error)
+                self._gateway.note_refusal(error, self._caller)
                 raise
             if socket is not None:
                 stack.enter_context(socket.streaming(speech.listens, _UNREAD_S))
@@ -153,12 +153,14 @@ async def speech_response(
     return SpeechResponse(gateway, caller, request, rendering)
 
 
-async def read_speech_body(request: Request, gateway: Gateway) -> bytes:
+async def read_speech_body(request: Request, gateway: Gateway, caller: Caller) -> bytes:
     """A body with a text in JSON; one of the longest text is let in, however its characters are escaped.
 
     Raises:
         RequestTooLarge
+        Draining, EngineLost, Overloaded, TooManySessions, RateLimited: nothing of the body has been read.
     """
+    gateway.check_room(caller)
     return await read_bounded(request, max_speech_body_bytes(gateway))
 
 

@@ -30,7 +30,7 @@ from realtime_tts.server.gateway import GOING_AWAY, Gateway
 from realtime_tts.server.live_session import LiveSession
 from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.places import Place
-from realtime_tts.server.problems import problem_response
+from realtime_tts.server.problems import hold_answer, problem_response
 from realtime_tts.server.socket_protocol import SOCKET_EXTENSION, StreamProtocol
 from realtime_tts.session import messages
 
@@ -63,18 +63,26 @@ async def serve_stream(
     """
     with contextlib.ExitStack() as stack:
         try:
-            gateway.authenticator.check_origin(websocket.headers)
-            caller = gateway.authenticator.authenticate(websocket.headers, websocket.query_params)
+            caller = gateway.identify(websocket)
+        except RealtimeTTSError as error:
+            await _deny(websocket, error, refuse)
+            return
+        try:
             dialect = make_dialect()
             subprotocol = choose_subprotocol(websocket.scope.get("subprotocols", []), dialect.subprotocol)
             place = stack.enter_context(gateway.admission(caller))
         except RealtimeTTSError as error:
-            gateway.note_refusal(error)
-            await websocket.send_denial_response(refuse(error))
+            gateway.note_refusal(error, caller)
+            await _deny(websocket, error, refuse)
             return
         answered = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()]
         await websocket.accept(subprotocol, answered)
         await Connection(websocket, gateway, place, dialect).run()
+
+
+async def _deny(websocket: WebSocket, error: RealtimeTTSError, refuse: Callable[[RealtimeTTSError], Response]) -> None:
+    await hold_answer(error, websocket.receive)
+    await websocket.send_denial_response(refuse(error))
 
 
 def choose_subprotocol(offered: list[str], spoken: str | None) -> str | None:

@@ -71,8 +71,10 @@ NORMAL_CLOSURE = 1000
 GOING_AWAY = 1001
 POLICY_VIOLATION = 1008
 INTERNAL_ERROR = 1011
+TRY_AGAIN_LATER = 1013
 LEFT = "client_left"  # reason of a close that the client asked for
 
+MAX_REFUSED = 100  # contexts in a row: to refuse more of them would cost the other clients
 AHEAD_MS = 1000.0  # of audio that a listener has and has not heard: some 10 ms more or less are nothing then
 PLAN_CHARS = 32  # of work that planning is before others get their turn: one stretch
 
@@ -118,6 +120,7 @@ class Session:
         self._announced = False  # the client was told what holds
         self._closes_as: tuple[int, str] | None = None  # once nothing is open any more
         self._num_bad = 0  # mistakes of the client in a row
+        self._num_refused = 0  # new contexts in a row for which there was no room
         self._liveness = Liveness(config, now)
         self._contexts = ContextTable()
         self._outbox = Outbox(config)
@@ -174,6 +177,8 @@ class Session:
             too_many = TooManyErrors(f"bad messages in a row: {self._num_bad}")
             self._outbox.post(ErrorMessage(too_many.code, too_many.message, too_many.retryable))
             self._close(POLICY_VIOLATION, too_many.code, too_many)
+        elif self._num_refused >= MAX_REFUSED:
+            self._close(TRY_AGAIN_LATER, error.code, error)
 
     def _is_failed_by(self, error: RealtimeTTSError, context_id: str | None) -> bool:
         """Where refusals are final: has the context that a message was for fail, or never open."""
@@ -289,7 +294,9 @@ class Session:
         planner = self._make_planner(settings)
         if (refusal := self._find_no_room()) is not None:
             self._contexts.refuse(message.context_id)
+            self._num_refused += 1
             raise refusal
+        self._num_refused = 0
         if not self._announced:
             self._announce(self._resolve(self._defaults, Choices()))
         started = ContextStarted(

@@ -148,6 +148,18 @@ def test_while_the_gateway_is_late_only_who_has_less_than_his_share_comes_in() -
     assert not is_refused({}, "a", late=True), "on a slow machine one is spoken to all the same"
 
 
+def test_who_has_nothing_comes_in_while_streams_are_free_and_another_asks_far_more() -> None:
+    def is_late_for(speaking: dict[str, int], asked: dict[str, int], streams: int = 16) -> bool:
+        return refusal(Load(Counter(speaking), streams, True, Counter(asked)), "honest", 0) is not None
+
+    assert is_late_for({"greedy": 1}, {})
+    assert not is_late_for({"greedy": 1}, {"greedy": 500})
+    assert not is_late_for({"greedy": 1}, {"greedy": 500, "honest": 17}), "its own retries do not count against it"
+    assert is_late_for({"greedy": 1}, {"greedy": 20, "honest": 17}), "all ask alike: one more makes all later"
+    assert is_late_for({"greedy": 1, "honest": 1}, {"greedy": 500}), "it has a stream"
+    assert is_late_for({"greedy": 1, "other": 1}, {"greedy": 500}, streams=2), "no stream is free"
+
+
 # ---- the gateway -----------------------------------------------------------------------------------------------------
 
 

@@ -42,7 +42,7 @@ from realtime_tts.session.messages import (
     WarningMessage,
     Words,
 )
-from realtime_tts.session.session import SessionState
+from realtime_tts.session.session import MAX_REFUSED, SessionState
 from realtime_tts.session.settings import SessionConfig, SpeechParams
 
 
@@ -544,11 +544,32 @@ def test_a_context_that_there_is_no_room_for_is_over_and_the_session_goes_on() -
 
 
 def test_contexts_that_are_refused_are_forgotten_in_the_end() -> None:
-    driver = Driver(SessionConfig(), refuse=lambda: Overloaded("full"))
+    has_room = False
+    driver = Driver(SessionConfig(), refuse=lambda: None if has_room else Overloaded("full"))
     for number in range(3 * MAX_REMEMBERED):
-        driver.say("n" * 100 + str(number), "Hello. ")
+        has_room = number % (MAX_REFUSED - 1) == 0  # too many in a row would close the session
+        name = "n" * 100 + str(number)
+        driver.say(name, "Hello. ")
+        if has_room:
+            driver.receive(Cancel(name))
     assert driver.session.state is SessionState.CONNECTED
     assert driver.session.held_bytes <= MAX_REMEMBERED * 500
+
+
+def test_a_client_that_asks_for_context_after_context_in_vain_is_closed() -> None:
+    is_full = False
+    driver = Driver(SessionConfig(), refuse=lambda: Overloaded("full") if is_full else None)
+    for name in "ab":  # a context that has found room makes good what was before
+        is_full = True
+        for number in range(MAX_REFUSED - 1):
+            driver.say(f"{name}{number}", "Hello. ")
+        is_full = False
+        driver.say(name, "Hello. ")
+    assert driver.session.state is SessionState.CONNECTED
+    is_full = True
+    for number in range(MAX_REFUSED):
+        driver.say(f"c{number}", "Hello. ")
+    assert driver.done(CloseSession) == [CloseSession(1013, "overloaded")]
 
 
 # ---- what a dialect may need ---------------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ async def socket(websocket: WebSocket) -> None:
 )
 async def speak_bytes(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> Response:
     gateway = get_gateway(request)
-    wanted = parse_speech(await read_speech_body(request, gateway), as_events=False)
+    wanted = parse_speech(await read_speech_body(request, gateway, caller), as_events=False)
     return await speech_response(gateway, caller, wanted.speech)
 
 
@@ -141,7 +141,7 @@ async def speak_bytes(request: Request, caller: Annotated[Caller, Depends(author
 )
 async def speak_events(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> Response:
     gateway = get_gateway(request)
-    wanted = parse_speech(await read_speech_body(request, gateway), as_events=True)
+    wanted = parse_speech(await read_speech_body(request, gateway, caller), as_events=True)
     return await speech_response(gateway, caller, wanted.speech, _Events(wanted, request_id(request.scope)))
 
 

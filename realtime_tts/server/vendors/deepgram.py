@@ -83,7 +83,9 @@ async def socket(websocket: WebSocket) -> None:
 )
 async def speak(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> Response:
     gateway = get_gateway(request)
-    wanted = parse_speech(request.query_params, await read_speech_body(request, gateway), gateway.adapters.split)
+    wanted = parse_speech(
+        request.query_params, await read_speech_body(request, gateway, caller), gateway.adapters.split
+    )
     answer = await speech_response(gateway, caller, wanted)
     answer.headers["dg-request-id"] = request_id(request.scope)
     answer.headers["dg-model-name"] = gateway.catalogue.ready.model.encode("ascii", "replace").decode()

@@ -82,23 +82,23 @@ class _Object(TimedObject):
 @speech.post("", summary="Speak a text", response_class=Response)
 @speech.post("/stream", summary="Speak a text", response_class=Response)
 async def speak(request: Request, voice: str, caller: KnownCaller) -> Response:
-    return await speech_response(get_gateway(request), caller, await _wanted(request, voice))
+    return await speech_response(get_gateway(request), caller, await _wanted(request, voice, caller))
 
 
 @speech.post("/with-timestamps", summary="Speech with times of characters")
 async def speak_with_times(request: Request, voice: str, caller: KnownCaller) -> Response:
-    wanted = await _wanted(request, voice)
+    wanted = await _wanted(request, voice, caller)
     return await speech_response(get_gateway(request), caller, wanted, _Object(wanted.text))
 
 
 @speech.post("/stream/with-timestamps", summary="Speech with times of characters, as it is made")
 async def stream_with_times(request: Request, voice: str, caller: KnownCaller) -> Response:
-    wanted = await _wanted(request, voice)
+    wanted = await _wanted(request, voice, caller)
     return await speech_response(get_gateway(request), caller, wanted, _Lines(wanted.text))
 
 
-async def _wanted(request: Request, voice: str) -> SpeechRequest:
-    return parse_request(await read_speech_body(request, get_gateway(request)), voice, request.query_params)
+async def _wanted(request: Request, voice: str, caller: Caller) -> SpeechRequest:
+    return parse_request(await read_speech_body(request, get_gateway(request), caller), voice, request.query_params)
 
 
 router = APIRouter()

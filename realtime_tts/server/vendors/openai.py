@@ -139,13 +139,14 @@ async def read_request(request: Request, gateway: Gateway, caller: Caller) -> op
     async with contextlib.AsyncExitStack() as upload:
         if is_large:  # with recordings, of which only so many are held at a time
             caller.check_owner()
+            gateway.check_room(caller)
             await upload.enter_async_context(gateway.voice_making.upload(caller.tenant))
         if is_form(request):
             wanted = _parse_form(await _read_form(request, gateway))
         elif is_large:
             wanted = openai.parse_request(await read_recordings_body(request, gateway))
         else:
-            wanted = openai.parse_request(await read_speech_body(request, gateway))
+            wanted = openai.parse_request(await read_speech_body(request, gateway, caller))
         if (own_voice := wanted.speech.own_voice) is None:
             return wanted
         made = await make_voice(gateway, caller, own_voice)
