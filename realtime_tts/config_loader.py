@@ -17,6 +17,8 @@ else:
 
 # Read by the command line itself, hence no settings of a server.
 OTHER_ENV_NAMES = frozenset({"CONFIG", "API_KEY", "URL"})
+# No setting needs a larger number; beyond it integers and waits overflow where they are used.
+_MAX_NUMBER = 1e12
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 
@@ -86,15 +88,16 @@ def _suggestion(name: str, table: Mapping[str, Setting]) -> str:
 def _convert(row: Setting, raw: Any, source: str) -> Any:
     try:
         value = _PARSERS[row.type](raw)
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise ConfigError(f"{source}: {raw!r} is not {_TYPE_NAMES[row.type]}", field=row.name) from error
     if row.choices and not set(value if isinstance(value, tuple) else (value,)) <= set(row.choices):
         raise ConfigError(f"{source}: {raw!r} is none of {', '.join(row.choices)}", field=row.name)
     # NaN compares false with everything, so ask for what must hold.
     if row.minimum is not None and not value >= row.minimum:
         raise ConfigError(f"{source}: {raw!r} is below {row.minimum:g}", field=row.name)
-    if row.maximum is not None and not value <= row.maximum:
-        raise ConfigError(f"{source}: {raw!r} is above {row.maximum:g}", field=row.name)
+    maximum = _MAX_NUMBER if row.maximum is None and row.type in (int, float) else row.maximum
+    if maximum is not None and not value <= maximum:
+        raise ConfigError(f"{source}: {raw!r} is above {maximum:g}", field=row.name)
     return value
 
 

@@ -1,8 +1,8 @@
 """JSON from strangers: bounded, strict where it matters, with errors that name the field.
 
 Refused: what is too large, not UTF-8, not JSON, not an object, nested too deeply, NaN and infinities (also by
-overflow), integers beyond 20 digits. Tolerated: unknown fields, and repeated keys (the last one counts). Lone
-surrogates become U+FFFD, since no text of ours may fail to encode later.
+overflow), integers beyond 20 digits, and in a field for an integer those beyond 64 bits. Tolerated: unknown fields, and
+repeated keys (the last one counts). Lone surrogates become U+FFFD, since no text of ours may fail to encode later.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from realtime_tts.errors import InvalidMessage
 
 MAX_DEPTH = 8
 MAX_INTEGER_DIGITS = 20
+_INTEGER_LIMIT = 2**63  # what messages between processes, databases and counters hold
 MAX_NAME_CHARS = 128  # of a field, in an error that names it
 # An unterminated string runs to the end: every one matches at the first try, so that the scan stays linear.
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
@@ -80,16 +81,18 @@ class Fields:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
             self._fail(name, "must be a number")
-        return float(value)
+        return float(value) if math.isfinite(value) else self._fail(name, "must be a finite number")
 
     def optional_integer(self, name: str) -> int | None:
         """An integer; a float without a fraction will do, as some languages know no other numbers."""
         value = self._values.get(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             self._fail(name, "must be an integer")
-        return int(value)
+        if not -_INTEGER_LIMIT <= value < _INTEGER_LIMIT:
+            self._fail(name, "must be an integer of 64 bits at most")
+        return int(value) if value == int(value) else self._fail(name, "must be an integer")
 
     def optional_boolean(self, name: str) -> bool | None:
         value = self._values.get(name)

@@ -40,7 +40,7 @@ from realtime_tts.server.host_messages import (
     VoicesChanged,
     WorkerLost,
     WorkerReady,
-    encode,
+    encode_or_log,
 )
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.run import Address, bind
@@ -93,7 +93,7 @@ class _Gateway:
 
     def send(self, message: Message) -> None:
         if self.writer is not None and not self.writer.transport.is_closing():
-            self.writer.write(encode(message))
+            self.writer.write(encode_or_log(message))
 
     def forget(self) -> None:
         """It is gone, and all that it held with it."""

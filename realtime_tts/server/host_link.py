@@ -25,7 +25,7 @@ from realtime_tts.server.host_messages import (
     VoicesChanged,
     WorkerLost,
     WorkerReady,
-    encode,
+    encode_or_log,
 )
 from realtime_tts.server.neighbours import Neighbours, owner_of
 from realtime_tts.workers.pool import COUNTED
@@ -170,7 +170,8 @@ class HostLink(Neighbours):
             )
             if report != told or clock() - told_at > SIGN_OF_LIFE_S:
                 told, told_at = dataclasses.replace(report, charges=[]), clock()
-                self._send(report)
+                if not self._send(report):
+                    self._send(told)  # without the charges: a gateway without a sign of life is ended
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def _take(self, message: Message) -> None:
@@ -198,6 +199,9 @@ class HostLink(Neighbours):
         elif not self._untold_adapters[message.name]:
             self.on_adapter_changed(message.name, message.directory)
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: Message) -> bool:
+        """Send a message; return False if it cannot be encoded."""
+        data = encode_or_log(message)
         if not self._writer.transport.is_closing():
-            self._writer.write(encode(message))
+            self._writer.write(data)
+        return bool(data)

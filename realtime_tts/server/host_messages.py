@@ -1,14 +1,18 @@
-"""What a host process and its gateways tell each other. Pure: bytes in, messages out; msgpack, one array a message."""
+"""What a host process and its gateways tell each other. Bytes in, messages out; msgpack, one array a message."""
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import Any
 
 import msgpack
 
 from realtime_tts.errors import WireError
+from realtime_tts.server.logs import log_event
 from realtime_tts.workers.recovery import DeviceReport, DeviceState
+
+logger = logging.getLogger(__name__)
 
 _MAX_BYTES = 16 * 1024 * 1024
 
@@ -114,6 +118,19 @@ _TYPES: dict[str, type[Any]] = {
 def encode(message: Message) -> bytes:
     packed: bytes = msgpack.packb([type(message).__name__, _fields(message)], default=_fields)
     return packed
+
+
+def encode_or_log(message: Message) -> bytes:
+    """Return the encoded message, or b"" for one that cannot be encoded, which is logged.
+
+    A fault in one message must not end the process that sends it.
+    """
+    try:
+        return encode(message)
+    except (OverflowError, TypeError, ValueError) as error:  # e.g. an integer of more than 64 bits, a lone surrogate
+        kind, reason = type(message).__name__, type(error).__name__
+        log_event(logger, logging.ERROR, "message_not_sent", kind=kind, error=reason)
+        return b""
 
 
 def _fields(item: Any) -> dict[str, Any]:

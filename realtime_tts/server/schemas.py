@@ -9,6 +9,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from realtime_tts.server.tokens import MAX_LIMIT
+
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -176,8 +178,8 @@ class TokenRequest(_Body):
 
     ttl_s: int = Field(600, ge=1, description="how long one can connect with it; at most the setting max_token_ttl_s")
     voices: list[str] = Field([], max_length=64, description="the first is its default voice; empty: all of the key's")
-    max_sessions: int = Field(0, ge=0, description="at one time; 0: no limit of its own")
-    max_chars_per_minute: int = Field(0, ge=0, description="of text; 0: no limit of its own")
+    max_sessions: int = Field(0, ge=0, le=MAX_LIMIT, description="at one time; 0: no limit of its own")
+    max_chars_per_minute: int = Field(0, ge=0, le=MAX_LIMIT, description="of text; 0: no limit of its own")
 
 
 class Token(_Body):

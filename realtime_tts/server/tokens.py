@@ -20,6 +20,7 @@ _NAME = "realtime-tts"  # issuer and audience: a token made for something else w
 _CLOCK_SKEW_S = 5
 _MIN_SECRET_BYTES = 32
 _REQUIRED = ["iss", "aud", "sub", "jti", "iat", "exp"]
+MAX_LIMIT = 1_000_000_000  # of each number that a token limits; all that counts with them holds so much
 
 
 class _Claims(BaseModel):
@@ -28,8 +29,8 @@ class _Claims(BaseModel):
     sub: str
     jti: Annotated[str, Field(min_length=1, max_length=64)]
     voices: tuple[str, ...] = ()
-    max_sessions: Annotated[int, Field(ge=0)] = 0
-    max_chars_per_minute: Annotated[int, Field(ge=0)] = 0
+    max_sessions: Annotated[int, Field(ge=0, le=MAX_LIMIT)] = 0
+    max_chars_per_minute: Annotated[int, Field(ge=0, le=MAX_LIMIT)] = 0
 
 
 def load_secret(path: str) -> bytes:

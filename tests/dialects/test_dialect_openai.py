@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.dialects import openai
+from realtime_tts.dialects.voice_wish import VoiceWish
 from realtime_tts.errors import (
     Forbidden,
     InvalidMessage,
@@ -34,6 +35,14 @@ def test_a_request_with_nothing_but_a_text() -> None:
     assert (wanted.speech.text, wanted.speech.voice, wanted.speech.model) == ("Hello.", None, None)
     assert (wanted.speech.audio, wanted.as_events) == (openai.FORMATS["mp3"], False)
     assert wanted.speech.notices == ()
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e400", "9" * 400])
+def test_a_form_has_finite_numbers_only(number: str) -> None:
+    for name in ("speed", "volume", "sentence_pause_ms"):
+        with pytest.raises(InvalidRequest) as caught:
+            openai.parse_form({"input": "Hello.", name: number}, VoiceWish())
+        assert caught.value.field == name
 
 
 def test_all_that_can_be_asked_for() -> None:

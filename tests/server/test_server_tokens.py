@@ -117,7 +117,10 @@ def ago(seconds: float) -> Callable[[], int]:
         {"voices": "slt"},
         {"voices": [1]},
         {"max_sessions": -1},
+        {"max_sessions": 2**64},
         {"max_chars_per_minute": "many"},
+        {"max_chars_per_minute": 2**64},
+        {"max_chars_per_minute": 10**400},
     ],
     ids=lambda changes: next(iter(changes)),
 )
@@ -280,7 +283,11 @@ def test_the_lines_of_the_documentation_work_as_they_stand(gateway: GatewayHarne
         ({"ttl_s": "60"}, 400, "ttl_s"),
         ({"voices": "slt"}, 400, "voices"),
         ({"voices": ["nobody"]}, 404, "voices"),
+        ({"ttl_s": 10**400}, 400, "ttl_s"),
         ({"max_sessions": -1}, 400, "max_sessions"),
+        ({"max_sessions": 2**64}, 400, "max_sessions"),
+        ({"max_chars_per_minute": 2**64}, 400, "max_chars_per_minute"),
+        ({"max_chars_per_minute": 10**400}, 400, "max_chars_per_minute"),
         ({"admin": True}, 400, "admin"),
     ],
 )
