@@ -39,12 +39,11 @@ def hidden_states(model: VoxCPM, batch: Batch, features: Tensor) -> tuple[Tensor
     embeddings = embeddings.index_copy(0, batch.audio_index, audio)
     is_audio = torch.zeros(batch.tokens.shape[0], 1, dtype=torch.bool, device=batch.tokens.device)
     is_audio = is_audio.index_fill(0, batch.audio_index, True)
-    rope = model.base_lm.rotary(batch.positions)
     attend = PackedAttention(batch.row_starts, batch.row_index, MAX_POSITIONS)
-    hidden = model.base_lm(embeddings, rope, attend)
+    hidden = model.base_lm(embeddings, model.base_lm.rotary(batch.positions), attend)
     hidden = torch.where(is_audio, quantise(model.fsq_layer, hidden), hidden)
     inputs = model.residual_inputs(hidden, embeddings.to(hidden.dtype), is_audio)
-    return hidden, model.residual_lm(inputs, rope if model.residual_lm.rope is not None else None, attend)
+    return hidden, model.residual_lm(inputs, model.residual_lm.rotary(batch.positions), attend)
 
 
 def flow_times(count: int, settings: LossSettings, device: torch.device) -> Tensor:

@@ -154,7 +154,7 @@ def _model_config(raw: _Section, *, is_v2: bool) -> ModelConfig:
     lm = raw.section("lm_config")
     encoder, dit = raw.section("encoder_config"), raw.section("dit_config")
     base = _base_stack(lm)
-    no_rope = raw.flag("residual_lm_no_rope", False) if is_v2 else False
+    no_rope = raw.flag("residual_lm_no_rope", False) if is_v2 else base.rope is None
     num_residual = raw.count("residual_lm_num_layers", 8 if is_v2 else 6)
     config = ModelConfig(
         generation="voxcpm2" if is_v2 else "voxcpm",
@@ -171,7 +171,7 @@ def _model_config(raw: _Section, *, is_v2: bool) -> ModelConfig:
             base,
             num_layers=num_residual,
             residual_scale=_residual_scale(lm, num_residual),
-            rope=None if no_rope else base.rope,
+            rope=None if no_rope else _rope(lm),
         ),
         encoder=_local_stack(encoder, lm, base),
         dit=_local_stack(dit, lm, base),
@@ -182,6 +182,7 @@ def _model_config(raw: _Section, *, is_v2: bool) -> ModelConfig:
         num_context_patches=3 if is_v2 else 2,
     )
     lm.skip("scale_emb", "scale_depth")  # without muP
+    lm.skip("rope_scaling", "rope_theta", "max_position_embeddings")  # without RoPE
     for section in (raw, lm, encoder, dit):
         section.warn_unread()
     return config
@@ -237,7 +238,8 @@ def _vae_config(raw: _Section, *, is_v2: bool) -> AudioVAEConfig:
         raise CheckpointError("config.json: audio_vae_config.use_noise_block is not supported")
     rate = raw.count("sample_rate", 16000)
     # An explicit null switches the condition off; a missing key means the default boundaries.
-    boundaries = () if raw.is_null("sr_bin_boundaries") else raw.counts("sr_bin_boundaries", (20000, 30000, 40000))
+    has_condition = is_v2 and not raw.is_null("sr_bin_boundaries")
+    boundaries = raw.counts("sr_bin_boundaries", (20000, 30000, 40000)) if has_condition else ()
     raw.skip("sr_bin_boundaries")
     config = AudioVAEConfig(
         encoder_dim=raw.count("encoder_dim", 128),
@@ -248,7 +250,7 @@ def _vae_config(raw: _Section, *, is_v2: bool) -> AudioVAEConfig:
         depthwise=raw.flag("depthwise", True),
         encode_rate_hz=rate,
         output_rate_hz=raw.count("out_sample_rate", 48000) if is_v2 else rate,
-        rate_boundaries_hz=boundaries if is_v2 else (),
+        rate_boundaries_hz=boundaries,
         condition_type=raw.choice("cond_type", "scale_bias", _CONDITION_TYPES),
         condition_dim=raw.count("cond_dim", 128),
         condition_out_layer=raw.flag("cond_out_layer", False),
@@ -260,8 +262,8 @@ def _vae_config(raw: _Section, *, is_v2: bool) -> AudioVAEConfig:
 
 def _check(config: ModelConfig) -> None:
     """What no field shows by itself: that the fields fit each other."""
-    stacks = {"lm_config": config.base, "encoder_config": config.encoder, "dit_config": config.dit}
-    for name, stack in stacks.items():
+    lms = (("lm_config", config.base), ("lm_config", config.residual))
+    for name, stack in (*lms, ("encoder_config", config.encoder), ("dit_config", config.dit)):
         if stack.num_heads % stack.num_kv_heads:
             raise CheckpointError(f"{name}: {stack.num_heads} heads cannot share {stack.num_kv_heads} KV heads")
         if stack.rope is not None and len(stack.rope.factors) * 2 != stack.head_dim:
@@ -272,8 +274,9 @@ def _check(config: ModelConfig) -> None:
         raise CheckpointError(f"lm_config.vocab_size {config.vocab_size} has no room for token {REFERENCE_END}")
     if config.latent_dim != config.vae.latent_dim:
         raise CheckpointError(f"feat_dim {config.latent_dim} differs from the VAE's latent_dim {config.vae.latent_dim}")
-    if config.base.rope is not None:
-        _check_positions(config, config.base.rope.max_position)
+    rope = config.base.rope or config.residual.rope
+    if rope is not None:
+        _check_positions(config, rope.max_position)
     _check_vae(config.vae)
 
 

@@ -27,7 +27,7 @@ class Sequence:
     token_ids: one per position, 0 where audio is. audio_index: positions of audio; features: their patches, in order.
     prefix_patch [patch_size, latent_dim]: what the first flow continues from: the prompt's end, or silence (zeros).
     context [≤ num_context_patches, patch_size, latent_dim]: decode these first and drop their audio, so that the VAE
-    continues from the prompt.
+    continues from the prompt. Empty without a prompt; before a shorter prompt stands the end of the reference.
     text_start: the first position of the text, a prompt's and instructions included; no text changes what is in front.
     spoken_start, spoken_chars: from this position on lies the text that is to be spoken, a prompt's before it; and of
     each of its positions the character of that text with which it begins. Empty if nobody asked.
@@ -124,12 +124,13 @@ def build_sequence(
     spoken_start = len(token_ids) - len(spoken_chars)
     token_ids.append(AUDIO_START)
     add_audio(prompt)
+    features = np.concatenate((reference, prompt))
     return Sequence(
         token_ids=token_ids,
         audio_index=audio_index,
-        features=np.concatenate((reference, prompt)),
+        features=features,
         prefix_patch=prompt[-1] if len(prompt) else np.zeros((config.patch_size, config.latent_dim), np.float32),
-        context=prompt[-config.num_context_patches :],
+        context=features[-config.num_context_patches :] if len(prompt) else prompt,
         text_start=text_start,
         spoken_start=spoken_start,
         spoken_chars=tuple(spoken_chars),

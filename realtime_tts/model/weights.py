@@ -35,11 +35,11 @@ def read_model_weights(directory: Path) -> dict[str, Tensor]:
         return _read_all(_indexed_files(index))
     if (directory / "model.safetensors").exists():
         return _read_all([directory / "model.safetensors"])
+    if (directory / "pytorch_model.bin").exists():
+        return _read_pickle(directory / "pytorch_model.bin")
     shards = sorted(path for path in directory.glob("*.safetensors") if path.name != "audiovae.safetensors")
     if shards:
         return _read_all(shards)
-    if (directory / "pytorch_model.bin").exists():
-        return _read_pickle(directory / "pytorch_model.bin")
     raise CheckpointError("no model weights: neither *.safetensors nor pytorch_model.bin")
 
 

@@ -217,6 +217,15 @@ def test_shards_with_and_without_an_index(original, directory):
         load_model(directory)
 
 
+def test_a_stray_safetensors_file_does_not_displace_the_models_own(original, directory):
+    """An adapter, for example. The reference implementation reads model.safetensors or pytorch_model.bin alone."""
+    save_file({"lora.weight": torch.zeros(1)}, directory / "lora_weights.safetensors")
+    assert same_weights(load_model(directory), load_model(original))
+    torch.save(load_file(directory / "model.safetensors"), directory / "pytorch_model.bin")
+    (directory / "model.safetensors").unlink()
+    assert same_weights(load_model(directory), load_model(original))
+
+
 @pytest.mark.parametrize(
     "content", ["{", "{}", '{"weight_map": {"a": "../model.safetensors"}}', '{"weight_map": {"a": 1}}']
 )

@@ -107,6 +107,41 @@ def test_an_explicit_null_switches_the_rate_condition_off():
     assert parse_config(CONFIGS["voxcpm2"]).vae.num_rate_buckets == 4
 
 
+def test_the_first_architecture_has_no_rate_condition_whatever_its_config_says(caplog):
+    raw = copy.deepcopy(CONFIGS["voxcpm_1_5"])
+    raw["audio_vae_config"]["sr_bin_boundaries"] = []
+    with caplog.at_level(logging.WARNING):
+        assert parse_config(raw) == parse_config(CONFIGS["voxcpm_1_5"])
+    assert not caplog.records
+
+
+def test_the_residual_lm_of_the_second_architecture_has_a_rope_flag_of_its_own():
+    both = {
+        (lm, residual): parse_config({**with_change("lm_config.no_rope", lm), "residual_lm_no_rope": residual})
+        for lm in (False, True)
+        for residual in (False, True)
+    }
+    assert {key: (config.base.rope is None, config.residual.rope is None) for key, config in both.items()} == {
+        key: key for key in both
+    }
+    first = copy.deepcopy(CONFIGS["voxcpm_1_5"])
+    first["lm_config"]["no_rope"] = True
+    assert parse_config(first).residual.rope is None
+
+
+def test_rope_keys_that_do_not_apply_are_not_called_unknown(caplog):
+    raw = {**with_change("lm_config.no_rope", True), "residual_lm_no_rope": True}
+    with caplog.at_level(logging.WARNING):
+        parse_config(raw)
+    assert not caplog.records
+
+
+def test_the_residual_lms_positions_are_checked_too():
+    raw = {**with_change("lm_config.no_rope", True), "residual_lm_no_rope": False, "max_length": 257}
+    with pytest.raises(CheckpointError, match="max_length 257 is beyond max_position_embeddings 256"):
+        parse_config(raw)
+
+
 @pytest.mark.parametrize(
     ("path", "value", "named"),
     [

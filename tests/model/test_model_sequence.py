@@ -53,6 +53,13 @@ def test_reference_prefix_and_prompt_together():
     assert sequence.num_positions == 8
 
 
+def test_a_prompt_shorter_than_the_context_leaves_room_for_the_references_end():
+    """The reference implementation takes the last audio patches of the whole input."""
+    sequence = build_sequence(CONFIG, [7], reference=patches(4), prompt=patches(1, first=10))
+    assert sequence.context[:, 0, 0].tolist() == [3, 4, 10]
+    assert sequence.prefix_patch[0, 0] == 10
+
+
 def test_patches_of_another_shape_are_refused():
     with pytest.raises(InvalidRequest, match=r"\[n, 4, 8\]") as caught:
         build_sequence(CONFIG, [7], prompt=np.zeros((3, 2, 8), np.float32))

@@ -31,7 +31,10 @@ def inference_mode():
 
 MODES = {
     "voxcpm": ["zero_shot", "continuation", "short_continuation"],
-    "voxcpm2": ["zero_shot", "continuation", "short_continuation", "reference", "reference_and_continuation"],
+    "voxcpm2": [
+        *("zero_shot", "continuation", "short_continuation", "reference"),
+        *("reference_and_continuation", "reference_and_short_continuation"),
+    ],
 }
 
 

@@ -148,7 +148,9 @@ def modes(model: Any, is_v2: bool) -> dict[str, dict[str, Any] | None]:
     if is_v2:
         reference = {"ref_audio_feat": patches(6)}
         found["reference"] = {**reference, "mode": "reference"}
-        found["reference_and_continuation"] = {**reference, **prompt, "mode": "ref_continuation"}
+        both = {**reference, **prompt, "mode": "ref_continuation"}
+        found["reference_and_continuation"] = both
+        found["reference_and_short_continuation"] = {**both, "audio_feat": patches(1)}
     return found
 
 

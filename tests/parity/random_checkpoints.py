@@ -68,7 +68,7 @@ _LONG = {"hidden_size": 32, "intermediate_size": 48, "kv_channels": 16, "vocab_s
 
 # name → config.json. Between them: muP and none in both architectures, both RoPE factor lists, head dim given and
 # derived, a KV head for each, for some and for all heads, residual LM with and without RoPE, odd and even VAE rates,
-# depthwise and dense VAE, three ways to condition on the rate, mean velocities in both architectures.
+# depthwise and dense VAE, three ways to condition on the rate and none, mean velocities in both architectures.
 CONFIGS: dict[str, dict[str, Any]] = {
     "voxcpm_0_5b": _config(
         {"use_mup": True},
@@ -109,6 +109,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "cond_dim": 5,
             "cond_out_layer": True,
         },
+    ),
+    "voxcpm2_no_rope": _config(  # the residual LM's positions are rotated although no other stack's are
+        {"use_mup": False, "no_rope": True},
+        architecture="voxcpm2",
+        patch_size=2,
+        residual_lm_no_rope=False,
+        audio_vae_config=_vae(encoder_rates=[3], decoder_rates=[3], out_sample_rate=16000, sr_bin_boundaries=None),
     ),
     "voxcpm_mean": _config(
         {**_LONG, "num_key_value_heads": 4},
