@@ -23,6 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "workers": set(),
     "model": {"workers.policy"},
     "engine": {
+        "audio.samples",
         "model",
         "workers.cores",
         "workers.frames",

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from realtime_tts.audio import g711
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def as_f32le(pcm_s16le: bytes) -> bytes:
@@ -13,6 +17,15 @@ def as_f32le(pcm_s16le: bytes) -> bytes:
 
     scaled = np.frombuffer(pcm_s16le, dtype="<i2").astype("<f4") / 32_768
     return bytes(scaled.tobytes())
+
+
+def resampled(samples: np.ndarray[Any, Any], from_hz: int, to_hz: int) -> np.ndarray[Any, Any]:
+    """Return a whole recording at another rate. The number of samples is rounded up, as the reference's loader does."""
+    import numpy as np
+    import soxr  # both here: a gateway's import has loaded neither
+
+    found = soxr.resample(samples, from_hz, to_hz)
+    return np.pad(found, (0, -(-len(samples) * to_hz // from_hz) - len(found)))
 
 
 # From s16le, by codec.

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import soxr
 import torch
 
+from realtime_tts.audio.samples import resampled
 from realtime_tts.errors import AudioDecodeError, InvalidRequest, VoiceExists, VoiceNotFound
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.config import ModelConfig
@@ -164,4 +164,4 @@ def _samples(pcm_s16le: bytes, from_hz: int, to_hz: int) -> torch.Tensor:
     pcm = np.frombuffer(pcm_s16le, dtype="<i2").astype(np.float32) / 32768.0
     if not MIN_RECORDING_S <= pcm.size / from_hz <= frames.MAX_RECORDING_S:
         raise AudioDecodeError(f"a recording must last {MIN_RECORDING_S} to {frames.MAX_RECORDING_S:.0f} s")
-    return torch.from_numpy(soxr.resample(pcm, from_hz, to_hz))
+    return torch.from_numpy(resampled(pcm, from_hz, to_hz))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from realtime_tts.audio.decode import Recording, decode_recording
+from realtime_tts.audio.samples import resampled
 from realtime_tts.errors import AudioDecodeError
 from realtime_tts.workers import frames
 
@@ -39,8 +40,7 @@ async def read_recording(recording: RecordingLike, field: str) -> bytes:
 
 
 def _from_samples(samples: np.ndarray[Any, Any], rate_hz: int, field: str) -> bytes:
-    import numpy as np
-    import soxr  # here, since the gateway imports this module and decodes files without either
+    import numpy as np  # here, since the gateway imports this module and decodes files without it
 
     pcm = np.asarray(samples)
     if pcm.dtype == np.int16:
@@ -52,8 +52,7 @@ def _from_samples(samples: np.ndarray[Any, Any], rate_hz: int, field: str) -> by
         raise AudioDecodeError("samples must be a finite array [samples] or [samples, channels]", field=field)
     if pcm.size > frames.MAX_RECORDING_S * rate_hz:  # before it is resampled, copied and sent
         raise AudioDecodeError(f"a recording may last {frames.MAX_RECORDING_S:.0f} s", field=field)
-    resampled = soxr.resample(pcm, rate_hz, RATE_HZ)
-    return bytes((np.clip(resampled, -1.0, 1.0) * 32767.0).round().astype("<i2").tobytes())
+    return bytes((np.clip(resampled(pcm, rate_hz, RATE_HZ), -1.0, 1.0) * 32767.0).round().astype("<i2").tobytes())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -397,6 +397,14 @@ def test_reference_and_prompt_are_two_recordings(tiny: LoadedModel) -> None:
     assert (reference.num_prompt_patches, prompt.num_reference_patches) == (0, 0)
 
 
+@pytest.mark.parametrize("rate_hz", [22_050, 24_000, 44_100, 48_000])
+def test_a_resampled_recording_has_the_references_length(tiny: LoadedModel, rate_hz: int) -> None:
+    """Rounded up: here the last sample begins a patch of its own."""
+    num_samples = 50 * tiny.config.patch_encode_samples * rate_hz // tiny.config.encode_rate_hz + 1
+    pcm = np.ones(num_samples, "<i2").tobytes()
+    assert encode_voice(tiny, frames.EncodeVoice("v", rate_hz, len(pcm), payload=pcm)).num_reference_patches == 51
+
+
 def test_a_bad_recording_is_refused(tiny: LoadedModel, tiny_first: LoadedModel) -> None:
     for rate_hz, payload in (
         (16000, b""),
