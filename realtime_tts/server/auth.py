@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import itertools
 import re
 import secrets
 from collections.abc import Iterable, Mapping
@@ -25,7 +26,7 @@ _KEY_SUBPROTOCOL = "realtime-tts.key."  # and the key: how a browser's socket br
 # Cartesia's and ElevenLabs' headers, and what their sockets write into an address.
 _SCHEMES = ("bearer", "token")
 _KEY_HEADERS = ("x-api-key", "xi-api-key")
-_KEY_QUERIES = ("api_key", "xi_api_key", "access_token", "single_use_token")
+_KEY_QUERIES = ("api_key", "xi_api_key", "access_token", "single_use_token", "authorization")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 # A name, an IPv4 address or an IPv6 one in brackets, then perhaps a port: no user, no path, no blank.
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?", re.IGNORECASE)
@@ -216,9 +217,14 @@ def _presented_key(headers: Mapping[str, str], query: Mapping[str, str]) -> str:
     places = (
         *(headers.get(name, "").strip() for name in _KEY_HEADERS),
         _key_of_subprotocols(headers),
-        *(query.get(name, "") for name in _KEY_QUERIES),
+        *(_without_scheme(query.get(name, "")) for name in _KEY_QUERIES),
     )
     return next(filter(None, places), "")
+
+
+def _without_scheme(value: str) -> str:
+    scheme, _, token = value.partition(" ")
+    return token.strip() if scheme.lower() in _SCHEMES else value
 
 
 def _key_of_subprotocols(headers: Mapping[str, str]) -> str:
@@ -228,4 +234,4 @@ def _key_of_subprotocols(headers: Mapping[str, str]) -> str:
     for item in offered:
         if item.startswith(_KEY_SUBPROTOCOL):
             return item.removeprefix(_KEY_SUBPROTOCOL)
-    return offered[1] if len(offered) == 2 and offered[0].lower() in _SCHEMES else ""
+    return next((key for scheme, key in itertools.pairwise(offered) if scheme.lower() in _SCHEMES), "")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import secrets
-import time
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -17,17 +14,16 @@ from pydantic import BaseModel, ValidationError
 from starlette.types import Scope
 
 from realtime_tts import __version__
-from realtime_tts.errors import Forbidden, InvalidRequest, RequestTooLarge, VoiceNotFound
+from realtime_tts.errors import Forbidden, RequestTooLarge
 from realtime_tts.server import schemas
+from realtime_tts.server.browser_tokens import make_token
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.lateness import Pace
-from realtime_tts.server.logs import log_event
 from realtime_tts.server.metrics import CONTENT_TYPE
 from realtime_tts.server.problems import invalid_body
 from realtime_tts.server.schemas import Health, ModelList, Problem, Readiness, VoiceList
 
-logger = logging.getLogger(__name__)
 B = TypeVar("B", bound=BaseModel)
 
 _MAX_BODY_BYTES = 16 * 1024
@@ -220,23 +216,7 @@ async def create_token(
 ) -> schemas.Token:
     if caller.token or not caller.tenant:
         raise Forbidden("tokens are made with an API key, not with a token, and not by a server without keys")
-    wanted = await read_body(request, schemas.TokenRequest)
-    gateway = get_gateway(request)
-    if wanted.ttl_s > (max_ttl_s := gateway.settings.server.max_token_ttl_s):
-        raise InvalidRequest(f"a token lasts {max_ttl_s} s at most", field="ttl_s")
-    if unknown := set(wanted.voices) - set(gateway.voices.names(caller.tenant)):
-        raise VoiceNotFound(f"there is no voice {min(unknown)[:64]!r}", field="voices")
-    holder = Caller(
-        caller.tenant,
-        token=secrets.token_urlsafe(9),
-        voices=tuple(wanted.voices),
-        max_sessions=wanted.max_sessions,
-        max_chars_per_minute=wanted.max_chars_per_minute,
-    )
-    token, expires_at = gateway.authenticator.tokens.issue(holder, wanted.ttl_s, time.time())
-    log_event(logger, logging.INFO, "token_issued", key=caller.tenant, token=holder.token, ttl_s=wanted.ttl_s)
-    response.headers["cache-control"] = "no-store"
-    return schemas.Token(token=token, expires_at=expires_at)
+    return make_token(get_gateway(request), caller, await read_body(request, schemas.TokenRequest), response)
 
 
 stream = APIRouter(prefix="/v1", tags=["speech"], dependencies=_CREDENTIALS)

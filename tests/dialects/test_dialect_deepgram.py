@@ -9,7 +9,7 @@ import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
-from realtime_tts.dialects.deepgram.stream import DeepgramDialect
+from realtime_tts.dialects.deepgram.stream import DeepgramDialect, model_uuid
 from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
     AudioPackets,
@@ -31,7 +31,8 @@ from realtime_tts.session.messages import (
 
 PCM = AudioFormat("pcm_s16le", 24_000, 40)
 METADATA = {
-    "type": "Metadata", "request_id": "r1", "model_name": "starter", "model_version": "starter", "model_uuid": "r1"
+    "type": "Metadata", "request_id": "r1", "model_name": "starter", "model_version": "starter",
+    "model_uuid": model_uuid("starter"),
 }  # fmt: skip
 
 

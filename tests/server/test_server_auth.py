@@ -63,6 +63,8 @@ def test_anything_but_the_key_is_refused(header: str) -> None:
         ("sec-websocket-protocol", "realtime-tts.v1, realtime-tts.key.{}"),
         ("sec-websocket-protocol", "token, {}"),
         ("sec-websocket-protocol", "bearer,{}"),
+        ("sec-websocket-protocol", "token, {}, x-deepgram-session-id, 1f"),
+        ("sec-websocket-protocol", "x-deepgram-session-id, 1f, bearer, {}"),
     ],
 )
 def test_a_key_is_found_where_other_services_clients_put_it(name: str, form: str) -> None:

@@ -7,6 +7,7 @@ of each is told by `Flushed`. An error ends its context: what comes for it up to
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -31,7 +32,13 @@ from realtime_tts.session.messages import (
     WarningMessage,
 )
 
+SUBPROTOCOLS = ("token", "bearer")  # what a browser offers, with its key behind it
 _HOUR_S = 3600.0
+
+
+def model_uuid(model: str) -> str:
+    """Return a UUID for a model, the same wherever it is loaded."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, model))
 
 
 class DeepgramDialect:
@@ -47,14 +54,14 @@ class DeepgramDialect:
         UnsupportedAudioFormat, InvalidRequest: a query that cannot be.
     """
 
-    subprotocol = "token"  # what a browser offers, with its key behind it
     habits = Habits(in_turn=True, refusals_are_final=True, min_idle_s=_HOUR_S)
 
     def __init__(self, query: Mapping[str, str], request_id: str, model: str, split: Split = unsplit) -> None:
+        self.subprotocol = SUBPROTOCOLS[0]
         self._voice, adapter = split(query.get("model"))
         self._audio, self._params = read_raw_format(query), replace(read_params(query), adapter=adapter)
         self._metadata = _render(
-            "Metadata", request_id=request_id, model_name=model, model_version=model, model_uuid=request_id
+            "Metadata", request_id=request_id, model_name=model, model_version=model, model_uuid=model_uuid(model)
         )
         self._turn = 1  # that is being written
         self._is_open = self._is_over = False  # that turn

@@ -10,6 +10,7 @@ from realtime_tts.dialects.voice_wish import YES, VoiceWish
 from realtime_tts.errors import InvalidRequest
 
 FIELDS = ("name", "description", "labels", "remove_background_noise", "consent", "consent_by", "consent_scope")
+FILES = ("files", "files[]")  # the latter from clients of a kind that marks lists
 MAX_FILES = 8
 # What these would do to a voice, its recordings have done.
 _SETTINGS = {"stability": 0.5, "similarity_boost": 0.75, "style": 0.0, "use_speaker_boost": True, "speed": 1.0}
@@ -19,8 +20,10 @@ def parse_wish(fields: Mapping[str, str], files: Sequence[bytes]) -> VoiceWish:
     """Of the form of `POST /v1/voices/add`. Consent, for which there is no field, may stand among the labels.
 
     Raises:
-        InvalidRequest, InvalidMessage: labels that are no object of strings.
+        InvalidRequest, InvalidMessage: labels that are no object of strings; too many files.
     """
+    if len(files) > MAX_FILES:
+        raise InvalidRequest(f"a voice is made of at most {MAX_FILES} files, got {len(files)}", field="files")
     labels = parse_labels(fields.get("labels", ""))
     consent = {name: fields.get(name) or labels.get(name, "") for name in ("consent", "consent_by", "consent_scope")}
     return VoiceWish(

@@ -16,6 +16,7 @@ from realtime_tts.dialects.cartesia.stream import CartesiaDialect
 from realtime_tts.dialects.cartesia.voices import CLONE_FIELDS, metadata, parse_clone, voice_entry, voices_page
 from realtime_tts.dialects.json_input import load_object
 from realtime_tts.errors import RealtimeTTSError, VoiceNotFound
+from realtime_tts.server.browser_tokens import make_plain_token, read_ttl_s
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.catalogue import added_voice
 from realtime_tts.server.cloning import make_voice
@@ -32,6 +33,7 @@ from realtime_tts.speech.voices import VoiceLabels
 _EVENT_STREAM = "text/event-stream"
 _MAX_PAGE = 100
 _MAX_CHANGE_BYTES = 16 * 1024
+_DEFAULT_TTL_S = 60  # of a token
 
 
 class CartesiaError(BaseModel):
@@ -145,6 +147,7 @@ async def speak_events(request: Request, caller: Annotated[Caller, Depends(autho
     return await speech_response(gateway, caller, wanted.speech, _Events(wanted, request_id(request.scope)))
 
 
+@_http.get("/voices/", include_in_schema=False)  # older clients
 @_http.get("/voices", summary="Voices, a page at a time")
 async def voices(
     request: Request,
@@ -153,8 +156,10 @@ async def voices(
     starting_after: str | None = None,
     ending_before: str | None = None,
     q: str = "",
+    is_owner: bool | None = None,
 ) -> dict[str, Any]:
-    return voices_page(_entries(request, caller), limit, starting_after, ending_before, q)
+    entries = [entry for entry in _entries(request, caller) if is_owner in (None, entry["is_owner"])]
+    return voices_page(entries, limit, starting_after, ending_before, q)
 
 
 @_http.get("/voices/{voice_id}", summary="A voice", responses={404: _PROBLEMS[404]})
@@ -195,6 +200,15 @@ async def change_voice(request: Request, voice_id: str, caller: Owner) -> dict[s
 )
 async def delete_voice(request: Request, voice_id: str, caller: Owner) -> None:
     await get_gateway(request).voices.delete(voice_id, caller.tenant)
+
+
+@_http.post("/access-token", summary="A short-lived token")
+async def access_token(
+    request: Request, response: Response, caller: Annotated[Caller, Depends(authorize)]
+) -> dict[str, str]:
+    """Return a token for speech, whatever grants are asked for."""
+    ttl_s = read_ttl_s(await read_bounded(request, _MAX_CHANGE_BYTES), "expires_in", _DEFAULT_TTL_S)
+    return {"token": make_plain_token(get_gateway(request), caller, ttl_s, response)}
 
 
 def _entries(request: Request, caller: Caller) -> list[dict[str, Any]]:

@@ -10,15 +10,19 @@ from pydantic import BaseModel
 
 from realtime_tts.dialects.deepgram.errors import deepgram_problem
 from realtime_tts.dialects.deepgram.requests import parse_speech
-from realtime_tts.dialects.deepgram.stream import DeepgramDialect
+from realtime_tts.dialects.deepgram.stream import SUBPROTOCOLS, DeepgramDialect, model_uuid
 from realtime_tts.errors import RealtimeTTSError
+from realtime_tts.server.browser_tokens import make_plain_token, read_ttl_s
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
+from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway, read_bounded
 from realtime_tts.server.problems import problem_response, speaks_with_id
 from realtime_tts.server.request_ids import request_id
 from realtime_tts.server.speech_response import read_speech_body, speech_response
 from realtime_tts.server.websocket import serve_stream
+
+_DEFAULT_TTL_S = 30  # of a token, as Deepgram's own
+_MAX_GRANT_BYTES = 16 * 1024
 
 
 class DeepgramError(BaseModel):
@@ -66,7 +70,10 @@ async def socket(websocket: WebSocket) -> None:
     id_ = request_id(websocket.scope)
 
     def make_dialect() -> DeepgramDialect:
-        return DeepgramDialect(websocket.query_params, id_, gateway.catalogue.ready.model, gateway.adapters.split)
+        dialect = DeepgramDialect(websocket.query_params, id_, gateway.catalogue.ready.model, gateway.adapters.split)
+        offered = websocket.scope.get("subprotocols", [])
+        dialect.subprotocol = next((name for name in offered if name in SUBPROTOCOLS), dialect.subprotocol)
+        return dialect
 
     def refuse(error: RealtimeTTSError) -> JSONResponse:
         answer = problem_response(error, lambda told: deepgram_problem(told, id_))
@@ -89,8 +96,16 @@ async def speak(request: Request, caller: Annotated[Caller, Depends(authorize)])
     answer = await speech_response(gateway, caller, wanted)
     answer.headers["dg-request-id"] = request_id(request.scope)
     answer.headers["dg-model-name"] = gateway.catalogue.ready.model.encode("ascii", "replace").decode()
+    answer.headers["dg-model-uuid"] = model_uuid(gateway.catalogue.ready.model)
     answer.headers["dg-char-count"] = str(len(wanted.text))
     return answer
+
+
+@_http.post("/v1/auth/grant", summary="A short-lived token")
+async def grant(request: Request, response: Response, caller: Annotated[Caller, Depends(authorize)]) -> dict[str, Any]:
+    """Return a token, and for how many seconds it can be used."""
+    ttl_s = read_ttl_s(await read_bounded(request, _MAX_GRANT_BYTES), "ttl_seconds", _DEFAULT_TTL_S)
+    return {"access_token": make_plain_token(get_gateway(request), caller, ttl_s, response), "expires_in": ttl_s}
 
 
 router.include_router(_http)

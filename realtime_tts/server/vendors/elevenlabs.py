@@ -16,8 +16,9 @@ from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
 from realtime_tts.server.http_speech import Chunk, Total
 from realtime_tts.server.problems import problem_response, speaks
-from realtime_tts.server.speech_response import read_speech_body, speech_response
-from realtime_tts.server.vendors import elevenlabs_voices
+from realtime_tts.server.request_ids import request_id
+from realtime_tts.server.speech_response import Rendering, read_speech_body, speech_response
+from realtime_tts.server.vendors import elevenlabs_account, elevenlabs_voices
 from realtime_tts.server.websocket import serve_stream
 
 KnownCaller = Annotated[Caller, Depends(authorize)]
@@ -82,25 +83,33 @@ class _Object(TimedObject):
 @speech.post("", summary="Speak a text", response_class=Response)
 @speech.post("/stream", summary="Speak a text", response_class=Response)
 async def speak(request: Request, voice: str, caller: KnownCaller) -> Response:
-    return await speech_response(get_gateway(request), caller, await _wanted(request, voice, caller))
+    return await _answer(request, caller, await _wanted(request, voice, caller))
 
 
 @speech.post("/with-timestamps", summary="Speech with times of characters")
 async def speak_with_times(request: Request, voice: str, caller: KnownCaller) -> Response:
     wanted = await _wanted(request, voice, caller)
-    return await speech_response(get_gateway(request), caller, wanted, _Object(wanted.text))
+    return await _answer(request, caller, wanted, _Object(wanted.text))
 
 
 @speech.post("/stream/with-timestamps", summary="Speech with times of characters, as it is made")
 async def stream_with_times(request: Request, voice: str, caller: KnownCaller) -> Response:
     wanted = await _wanted(request, voice, caller)
-    return await speech_response(get_gateway(request), caller, wanted, _Lines(wanted.text))
+    return await _answer(request, caller, wanted, _Lines(wanted.text))
 
 
 async def _wanted(request: Request, voice: str, caller: Caller) -> SpeechRequest:
     return parse_request(await read_speech_body(request, get_gateway(request), caller), voice, request.query_params)
 
 
+async def _answer(
+    request: Request, caller: Caller, wanted: SpeechRequest, rendering: Rendering | None = None
+) -> Response:
+    answer = await speech_response(get_gateway(request), caller, wanted, rendering)
+    answer.headers["request-id"] = request_id(request.scope)
+    return answer
+
+
 router = APIRouter()
-for part in (sockets, speech, elevenlabs_voices.catalogue):
+for part in (sockets, speech, elevenlabs_account.router, elevenlabs_voices.catalogue):
     router.include_router(part)

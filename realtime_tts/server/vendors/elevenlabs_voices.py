@@ -10,7 +10,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from realtime_tts.dialects.elevenlabs import voices as dialect
-from realtime_tts.dialects.elevenlabs.catalogue import model_entries, voice_entry
+from realtime_tts.dialects.elevenlabs.catalogue import model_entries, search_voices, voice_entry
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.json_input import load_object
 from realtime_tts.errors import InvalidRequest, VoiceNotFound
@@ -46,10 +46,13 @@ async def models(request: Request) -> list[dict[str, Any]]:
 
 
 @catalogue.get("/v1/voices", include_in_schema=False)
-@catalogue.get("/v2/voices", include_in_schema=False)
 async def voices(request: Request, caller: KnownCaller) -> dict[str, Any]:
-    found = _voices(request, caller)
-    return {"voices": found, "has_more": False, "total_count": len(found), "next_page_token": None}
+    return {"voices": _voices(request, caller)}
+
+
+@catalogue.get("/v2/voices", include_in_schema=False)
+async def search(request: Request, caller: KnownCaller) -> dict[str, Any]:
+    return search_voices(_voices(request, caller), request.query_params)
 
 
 @catalogue.get("/v1/voices/{voice}", include_in_schema=False)
@@ -82,9 +85,9 @@ async def add_voice(request: Request, caller: Owner) -> dict[str, Any]:
     gateway.check_ready()
     async with gateway.voice_making.upload(caller.tenant):
         form = await read_voice_form(
-            request, dialect.FIELDS, ("files",), max_files=dialect.MAX_FILES, ignores_others=True
+            request, dialect.FIELDS, dialect.FILES, max_files=dialect.MAX_FILES, ignores_others=True
         )
-        wish = dialect.parse_wish(form.fields, form.files_of("files"))
+        wish = dialect.parse_wish(form.fields, [content for _, content in form.files])
         if not wish.has_recordings:
             raise InvalidRequest("files are missing", field="files")
         made = await make_voice(gateway, caller, wish)

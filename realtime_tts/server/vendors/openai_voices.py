@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 
 from realtime_tts.dialects import openai
 from realtime_tts.dialects.json_input import load_object
@@ -15,7 +15,7 @@ from realtime_tts.server.caller import Caller
 from realtime_tts.server.catalogue import added_voice
 from realtime_tts.server.cloning import check_recording, make_voice
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http import NEEDS_KEY, Owner, get_gateway, read_bounded
+from realtime_tts.server.http import NEEDS_KEY, Owner, authorize, get_gateway, read_bounded
 from realtime_tts.server.problems import speaks
 from realtime_tts.server.voice_form import VoiceForm, is_form, read_voice_form
 from realtime_tts.speech.voice_store import RecordedConsent
@@ -56,6 +56,19 @@ async def _wish(gateway: Gateway, caller: Caller, form: VoiceForm) -> VoiceWish:
     return VoiceWish(
         name=form.field("name"), reference=(sample,), consent=says_so, consent_by=given_by, consent_scope=scope
     )
+
+
+@router.get("/voices", summary="The voices, as some applications list them")
+async def list_voices(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> dict[str, Any]:
+    gateway = get_gateway(request)
+    listed = gateway.catalogue.voices(caller.voices, gateway.voices.added(caller.tenant))["voices"]
+    return {"voices": [{"id": voice["id"], "name": voice["name"]} for voice in listed]}
+
+
+@router.get("/models", summary="The model, as some applications list it")
+async def list_models(request: Request) -> dict[str, Any]:
+    model = get_gateway(request).catalogue.ready.model
+    return {"models": [{"id": model, "name": model}]}
 
 
 @router.delete("/voices/{voice_id}", summary="Delete a voice")
