@@ -5,7 +5,8 @@
 The page sends its offer to POST /offer and has the answer; sound goes both ways, and over a data channel the page tells
 how far it has played, so that an interrupted turn leaves in the history what was heard. The bot stops when the caller
 speaks or presses Interrupt. Browsers give their microphone to https pages and localhost only: elsewhere put a proxy
-with a certificate in front. Its answers are scripted; give `Bot` another `answer` to let a language model speak.
+with a certificate in front and name its address (--allowed-origin https://bot.example.org). Its answers are scripted;
+give `Bot` another `answer` to let a language model speak.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ from aiortc import (
 )
 from aiortc.mediastreams import MediaStreamError
 from conversation import Answer, Conversation, Turn, scripted_answer
+from page_origins import PageOrigins
 from realtime_tts_client import AudioFormat, Packet, RealtimeTTSError, Session, connect
 from speech_track import RATE_HZ, SpeechTrack
 
@@ -46,10 +49,17 @@ logger = logging.getLogger("webrtc_bot")
 PAGE = Path(__file__).parent / "webrtc"
 OPUS = AudioFormat("opus", sample_rate=RATE_HZ, frame_ms=20)
 CONNECT_S = 20.0
+GRACE_S = 2.0  # for an offer to become a call before another may take its place
 END_S = 5.0
 CUT_ANSWER_S = 0.3  # how long the page has to say where it fell silent
 MAX_OFFER_BYTES = 64 * 1024
-CONTENT_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:"
+MAX_SECTIONS = 2  # of an offer: audio and the data channel; each takes sockets and an agent for ICE
+MAX_CANDIDATES = 64  # of an offer: a packet goes to each address, and a browser names about one for each network
+MAX_BUFFERED_BYTES = 1 << 20  # for a page that sends and does not read
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "frame-ancestors 'none'"
+)
 
 
 class Call(Conversation):
@@ -94,6 +104,11 @@ class Call(Conversation):
         if transceiver.currentDirection != "sendrecv" or self._connection.sctp is None:
             raise ValueError("an offer must have audio both ways and a data channel")
         return self._connection.localDescription
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the caller has got through, so that the call is more than an offer."""
+        return self._began.is_set()
 
     async def run(self) -> None:
         """Until one of the two hangs up.
@@ -167,14 +182,19 @@ class Call(Conversation):
                 if not self._cut_answered.is_set():
                     self._played(turn, self._track.heard_ms(int(fields["rtp"])))
                 self._cut_answered.set()
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             logger.warning("not a message of our page: %r", error)
             self.end()
 
     def _tell(self, kind: str, **fields: Any) -> None:
-        if self._channel is not None:
-            with contextlib.suppress(InvalidStateError, ConnectionError):  # it is being closed
-                self._channel.send(json.dumps({"type": kind, **fields}))
+        if self._channel is None:
+            return
+        if self._channel.bufferedAmount > MAX_BUFFERED_BYTES:
+            logger.warning("the page does not read what it is told")
+            self.end()
+            return
+        with contextlib.suppress(InvalidStateError, ConnectionError):  # it is being closed
+            self._channel.send(json.dumps({"type": kind, **fields}))
 
     # ---- speaking ------------------------------------------------------------------------------------------------
 
@@ -239,6 +259,29 @@ class Call(Conversation):
         self._tell("failed", code=code, message=str(error))
 
 
+def check_size(sdp: str) -> None:
+    """Raises ValueError: an offer asks for more sockets, or for packets to more addresses, than a browser's."""
+    lines = sdp.splitlines()
+    if sum(line.startswith("m=") for line in lines) > MAX_SECTIONS:
+        raise ValueError(f"at most {MAX_SECTIONS} media sections")
+    if sum(line.startswith("a=candidate:") for line in lines) > MAX_CANDIDATES:
+        raise ValueError(f"at most {MAX_CANDIDATES} candidates")
+
+
+@dataclass(eq=False)
+class _Offer:
+    """What a caller asked for, and what became of it."""
+
+    description: RTCSessionDescription
+    made_at: float
+    answered: asyncio.Future[RTCSessionDescription]
+    call: Call | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.call is None or not self.call.has_begun
+
+
 class Bot:
     """Serves the page, and answers whoever calls from it.
 
@@ -247,6 +290,10 @@ class Bot:
         answer: what to say next, given what was said so far; read as it is spoken.
         ice_servers: STUN and TURN servers, for callers who cannot reach this machine directly.
         max_calls: at once.
+        allowed_origins: of the page, if it is not opened under a name of this machine.
+
+    Raises:
+        ValueError: an allowed origin is not like https://bot.example.org.
     """
 
     def __init__(
@@ -258,21 +305,32 @@ class Bot:
         voice: str | None = None,
         ice_servers: list[RTCIceServer] | None = None,
         max_calls: int = 20,
+        allowed_origins: Iterable[str] = (),
     ) -> None:
         self.calls: set[Call] = set()
+        self._origins = PageOrigins(allowed_origins)
         self._tts_url, self._api_key, self._voice = tts_url, api_key, voice
         self._answer = answer
         self._ice_servers = ice_servers or []
         self._max_calls = max_calls
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], _Offer] = {}  # the oldest first
+        self._ending: set[asyncio.Task[None]] = set()  # of offers that were given up
 
     def application(self) -> web.Application:
-        made = web.Application(client_max_size=MAX_OFFER_BYTES)
+        made = web.Application(client_max_size=MAX_OFFER_BYTES, middlewares=[self._check_origin])
         made.router.add_post("/offer", self._on_offer)
         made.router.add_get("/ice", self._on_ice)
         made.router.add_get("/{name:(index.html|call.js|page.js|page.css|)}", _on_file)
         made.on_shutdown.append(self._end_calls)
         return made
+
+    @web.middleware
+    async def _check_origin(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        if (why := self._origins.refusal(request.headers)) is not None:
+            return _refusal(403, "forbidden", why)
+        return await handler(request)
 
     async def _on_ice(self, request: web.Request) -> web.Response:
         servers = []
@@ -286,30 +344,53 @@ class Bot:
             return _refusal(415, "invalid_request", "an offer is JSON")
         try:
             fields = await request.json()
-            offer = RTCSessionDescription(sdp=str(fields["sdp"]), type=str(fields["type"]))
-        except (ValueError, TypeError, KeyError):
-            return _refusal(400, "invalid_request", "an offer has sdp and type")
-        if len(self._tasks) >= self._max_calls:
+            description = RTCSessionDescription(sdp=str(fields["sdp"]), type=str(fields["type"]))
+            check_size(description.sdp)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            return _refusal(400, "invalid_request", f"an offer has sdp and type: {error!r}")
+        if not self._make_room():
             return _refusal(503, "busy", "everybody here is on the phone; try again in a moment")
-        answered: asyncio.Future[RTCSessionDescription] = asyncio.get_running_loop().create_future()
-        task = asyncio.get_running_loop().create_task(self._call(offer, answered), name="call")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        loop = asyncio.get_running_loop()
+        offer = _Offer(description, loop.time(), loop.create_future())
+        task = loop.create_task(self._call(offer), name="call")
+        self._tasks[task] = offer
+        task.add_done_callback(lambda _: self._tasks.pop(task, None))
         try:
-            answer = await answered
+            await asyncio.wait([offer.answered])
+            answer = offer.answered.result()
+        except asyncio.CancelledError:
+            if not offer.answered.cancelled():
+                raise
+            return _refusal(503, "busy", "others were quicker to get through; try again in a moment")
         except ValueError as error:
             return _refusal(400, "invalid_request", str(error))
         except RealtimeTTSError as error:
             return _refusal(503, error.code, error.message)
         return web.json_response({"sdp": answer.sdp, "type": answer.type})
 
-    async def _call(self, offer: RTCSessionDescription, answered: asyncio.Future[RTCSessionDescription]) -> None:
+    def _make_room(self) -> bool:
+        """Return whether one more call may begin. If all places are taken, give up the oldest offer whose caller has
+        not got through: a place costs its caller a connection, not a request."""
+        if len(self._tasks) < self._max_calls:
+            return True
+        now = asyncio.get_running_loop().time()
+        for task, offer in self._tasks.items():
+            if offer.is_waiting and now >= offer.made_at + GRACE_S and len(self._ending) < self._max_calls:
+                del self._tasks[task]
+                self._ending.add(task)
+                task.add_done_callback(self._ending.discard)
+                task.cancel()
+                return True
+        return False
+
+    async def _call(self, offer: _Offer) -> None:
+        answered = offer.answered
         try:
             async with connect(self._tts_url, api_key=self._api_key, voice=self._voice, audio=OPUS) as session:
-                call = Call(session, self._answer, self._ice_servers)
+                offer.call = call = Call(session, self._answer, self._ice_servers)
                 self.calls.add(call)
                 try:
-                    answered.set_result(await call.answer(offer))
+                    answered.set_result(await call.answer(offer.description))
                     await call.run()
                 finally:
                     self.calls.discard(call)
@@ -325,7 +406,7 @@ class Bot:
     async def _end_calls(self, application: web.Application) -> None:
         for call in self.calls:
             call.end()
-        tasks = list(self._tasks)
+        tasks = [*self._tasks, *self._ending]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=END_S)
             for task in late:
@@ -350,6 +431,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--ice-server", action="append", default=[], help="stun:… or turn:…; may be repeated")
     made.add_argument("--ice-username", help="for TURN servers")
     made.add_argument("--max-calls", type=int, default=20, help="at once")
+    made.add_argument(
+        "--allowed-origin",
+        action="append",
+        default=[],
+        metavar="https://bot.example.org",
+        help="address of the page, if that is not a name of this machine; may be repeated",
+    )
     return made
 
 
@@ -357,13 +445,17 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     options = parser().parse_args()
     credential = os.environ.get("ICE_CREDENTIAL")
-    bot = Bot(
-        options.tts_url,
-        api_key=os.environ.get("REALTIME_TTS_API_KEY"),
-        voice=options.voice,
-        ice_servers=[RTCIceServer(url, options.ice_username, credential) for url in options.ice_server],
-        max_calls=options.max_calls,
-    )
+    try:
+        bot = Bot(
+            options.tts_url,
+            api_key=os.environ.get("REALTIME_TTS_API_KEY"),
+            voice=options.voice,
+            ice_servers=[RTCIceServer(url, options.ice_username, credential) for url in options.ice_server],
+            max_calls=options.max_calls,
+            allowed_origins=options.allowed_origin,
+        )
+    except ValueError as error:
+        sys.exit(str(error))
     try:
         web.run_app(bot.application(), host=options.host, port=options.port)
     except OSError as error:

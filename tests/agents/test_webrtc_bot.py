@@ -205,20 +205,35 @@ async def test_a_caller_who_hangs_up_frees_the_session(fake_gateway: str) -> Non
         assert call._session.closed
 
 
-@pytest.mark.parametrize("message", ["[]", "no", '{"type": "played"}', '{"type": "played", "rtp": "?"}'])
-async def test_malformed_messages_end_the_call_alone(fake_gateway: str, message: str) -> None:
+@pytest.mark.parametrize(
+    "message",
+    [
+        "[]",
+        "no",
+        '{"type": "played"}',
+        '{"type": "played", "rtp": "?"}',
+        '{"type": "played", "rtp": Infinity}',
+        pytest.param("[" * 60_000, id="deeply nested"),
+    ],
+)
+async def test_malformed_messages_end_the_call_alone(
+    fake_gateway: str, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with serving(fake_gateway) as (url, bot):
         async with calling(url) as caller:
             await until(caller.speech)
             caller.channel.send(message)
             await until(lambda: not bot.calls)
+        assert "not a message of our page" in caplog.text
+        assert not [record for record in caplog.records if record.levelname == "ERROR"]
         async with calling(url):
             assert bot.calls
 
 
 async def test_offers_that_cannot_be_answered(fake_gateway: str) -> None:
     async with serving(fake_gateway, max_calls=1) as (url, bot), aiohttp.ClientSession() as http:
-        for body in ("no", "[]", "{}", '{"sdp": "", "type": "question"}', '{"sdp": "v=0", "type": "offer"}'):
+        deep = "[" * 60_000
+        for body in ("no", "[]", "{}", '{"sdp": "", "type": "question"}', '{"sdp": "v=0", "type": "offer"}', deep):
             async with http.post(f"{url}/offer", data=body, headers={"Content-Type": "application/json"}) as response:
                 assert (response.status, (await response.json())["code"]) == (400, "invalid_request"), body
         async with http.post(f"{url}/offer", data="{}") as response:
@@ -240,6 +255,108 @@ async def test_offers_that_cannot_be_answered(fake_gateway: str) -> None:
             with pytest.raises(RuntimeError, match="503 busy"):
                 async with calling(url):
                     pass
+
+
+PAGES = [  # Host and other headers of a request, and whether it is this bot's own page or no page
+    ({}, True),
+    ({"Host": "localhost"}, True),
+    ({"Host": "bot.localhost:8070", "Origin": "http://bot.localhost:8070"}, True),
+    ({"Host": "[::1]:8070", "Sec-Fetch-Site": "same-origin"}, True),
+    ({"Host": "bot.example.org", "Origin": "https://bot.example.org"}, True),
+    ({"Host": "localhost:8070", "Origin": "https://bot.example.org"}, True),  # a proxy that passes no Host on
+    ({"Host": "elsewhere.example.org"}, False),  # a name that its owner points at this machine
+    ({"Host": "elsewhere.example.org", "Origin": "http://elsewhere.example.org"}, False),
+    ({"Host": "localhost.example.org"}, False),
+    ({"Host": "[::1"}, False),
+    ({"Host": ""}, False),
+    ({"Origin": "https://elsewhere.example.org"}, False),
+    ({"Origin": "null"}, False),
+    ({"Host": "localhost:8070", "Origin": "http://localhost:9999"}, False),
+    ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, False),
+    ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, True),  # a link to the page
+]
+
+
+@pytest.mark.parametrize(("headers", "is_own"), PAGES)
+async def test_only_its_own_page_may_use_it(fake_gateway: str, headers: dict[str, str], is_own: bool) -> None:
+    turn = RTCIceServer("turn:b.example", "me", "secret")
+    options: dict[str, Any] = {"ice_servers": [turn], "allowed_origins": ["https://bot.example.org/"]}
+    async with serving(fake_gateway, **options) as (url, bot), aiohttp.ClientSession(headers=headers) as http:
+        for path in ("/", "/ice"):
+            async with http.get(f"{url}{path}") as response:
+                assert response.status == (200 if is_own else 403), path
+                assert is_own or "secret" not in await response.text()
+        async with http.post(f"{url}/offer", json={"sdp": "v=0", "type": "offer"}) as response:
+            assert response.status == (400 if is_own else 403)
+        assert not bot.calls
+
+
+@pytest.mark.parametrize("origin", ["bot.example.org", "https://bot.example.org/page", "ftp://a", "https://"])
+def test_an_allowed_origin_has_the_form_of_one(origin: str) -> None:
+    with pytest.raises(ValueError, match="must be like https"):
+        Bot("ws://127.0.0.1:9", allowed_origins=[origin])
+
+
+async def an_offer(*lines: str) -> dict[str, str]:
+    """An offer of the page's kind whose caller will never connect, with more lines."""
+    connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+    connection.addTransceiver("audio")
+    connection.createDataChannel("control")
+    await connection.setLocalDescription(await connection.createOffer())
+    sdp = connection.localDescription.sdp + "".join(f"{line}\r\n" for line in lines)
+    await connection.close()
+    return {"sdp": sdp, "type": "offer"}
+
+
+async def test_offers_that_nobody_follows_up_take_no_place(fake_gateway: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webrtc_bot.GRACE_S", 0.0)
+    async with serving(fake_gateway, max_calls=2) as (url, bot), aiohttp.ClientSession() as http:
+        for _ in range(5):
+            async with http.post(f"{url}/offer", json=await an_offer()) as response:
+                assert response.status == 200
+        async with calling(url) as caller, calling(url):
+            await until(caller.speech)
+            async with http.post(f"{url}/offer", json=await an_offer()) as response:
+                assert (response.status, (await response.json())["code"]) == (503, "busy")
+            assert len(bot.calls) == 2
+        await until(lambda: not bot._tasks and not bot._ending)
+
+
+async def test_an_offer_that_gives_way_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the speech server has not answered yet."""
+    monkeypatch.setattr("webrtc_bot.GRACE_S", 0.0)
+
+    async with (
+        scripted(Connection.until_closed) as (tts_url, _),
+        serving(tts_url, max_calls=1) as (url, bot),
+        aiohttp.ClientSession() as http,
+    ):
+        first = asyncio.create_task(http.post(f"{url}/offer", json=await an_offer()))
+        await until(lambda: bot._tasks)
+        second = asyncio.create_task(http.post(f"{url}/offer", json=await an_offer()))
+        async with await first as response:
+            assert (response.status, (await response.json())["code"]) == (503, "busy")
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+
+
+async def test_an_offer_asks_for_no_more_than_a_browsers(fake_gateway: str) -> None:
+    address = "a=candidate:{} 1 udp 2130706431 192.0.2.1 {} typ host"
+    many = [address.format(number, 1024 + number) for number in range(100)]
+    async with serving(fake_gateway) as (url, bot), aiohttp.ClientSession() as http:
+        for lines in (many, ["m=audio 9 UDP/TLS/RTP/SAVPF 0"]):
+            async with http.post(f"{url}/offer", json=await an_offer(*lines)) as response:
+                assert (response.status, (await response.json())["code"]) == (400, "invalid_request")
+        assert not bot.calls
+
+
+async def test_a_page_that_reads_nothing_ends_the_call(fake_gateway: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with talking(fake_gateway, ["Yes."]) as (caller, call, bot):
+        await until(lambda: call.history)
+        assert call._channel is not None
+        monkeypatch.setattr(type(call._channel), "bufferedAmount", 2 << 20)
+        caller.interrupt()
+        await until(lambda: not bot.calls)
 
 
 async def test_without_a_speech_server_the_caller_is_told() -> None:

@@ -25,6 +25,8 @@ sys.path.insert(0, str(ROOT / "agents"))
 from conversation import History
 from webrtc_bot import Bot
 
+from benchmarks.livekit_room import free_port
+
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
 MICROPHONE_HZ = 48_000
@@ -67,9 +69,10 @@ class RunningBot:
     """The bot in a thread of its own, on loopback alone."""
 
     def __init__(self, tts_url: str, **options: Any) -> None:
-        self._bot = Bot(tts_url, answer=self._answer, **options)
+        self.port = free_port()
+        origins = [f"http://lan.test:{self.port}"]
+        self._bot = Bot(tts_url, answer=self._answer, allowed_origins=origins, **options)
         self._ready = threading.Event()
-        self.port = 0
 
     async def _answer(self, history: History) -> AsyncIterator[str]:
         text = "As you say." if any(line["role"] == "user" for line in history) else LONG
@@ -94,8 +97,7 @@ class RunningBot:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         runner = web.AppRunner(self._bot.application())
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.port = runner.addresses[0][1]
+        await web.TCPSite(runner, "127.0.0.1", self.port).start()
         self._ready.set()
         await self._stopping.wait()
         await runner.cleanup()
