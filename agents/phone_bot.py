@@ -3,9 +3,9 @@
     python agents/phone_bot.py --path /a-path-that-nobody-guesses
 
 The carrier connects to wss://your-host/a-path-that-nobody-guesses; a proxy in front of this program has the
-certificate. With --public-url, /twiml answers a call (GET or POST) with the instruction to do so. The bot speaks, and
-stops when the caller speaks: what the carrier has buffered is cleared, and the carrier's marks tell what was heard
-until then.
+certificate. With --public-url, the address PATH/twiml answers a call (GET or POST) with the instruction to do so; for
+the default path /media it is /twiml. The bot speaks, and stops when the caller speaks: what the carrier has buffered is
+cleared, and the carrier's marks tell what was heard until then.
 Its answers are scripted; give `Bot` another `answer` to let a language model speak.
 """
 
@@ -26,7 +26,7 @@ from xml.sax.saxutils import quoteattr
 
 sys.path.insert(0, str(Path(__file__).parent))  # however this file was started
 
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 from conversation import Answer, Conversation, Turn, scripted_answer
 from realtime_tts_client import AudioFormat, Packet, RealtimeTTSError, Session, connect
 from realtime_tts_client.decoding import Decoder, to_int16
@@ -36,7 +36,10 @@ logger = logging.getLogger("phone_bot")
 RATE_HZ = 8_000
 PHONE_AUDIO = AudioFormat("mulaw", sample_rate=RATE_HZ, frame_ms=20)
 MARK_EVERY_MS = 200.0
-MAX_MESSAGE_BYTES = 1 << 20
+MAX_MESSAGE_BYTES = 1 << 16  # 6 s of audio: carriers send 20 ms at a time
+START_S = 10.0  # from the connection to the carrier's `start`
+DEFAULT_PATH = "/media"
+MAX_REASON_BYTES = 123  # of a close frame
 HEARTBEAT_S = 20.0
 END_S = 5.0  # for the calls to end when the bot does
 
@@ -57,30 +60,46 @@ class Call(Conversation):
 
         Raises:
             ValueError: a message is malformed.
+            TimeoutError: the carrier has not started the stream in time.
         """
+        start_by = asyncio.get_running_loop().time() + START_S
         try:
-            async for message in self._socket:
-                if message.type is not WSMsgType.TEXT:
-                    break  # the line broke, or a message is too large: aiohttp has closed the socket
+            while (message := await self._next(start_by)).type in (WSMsgType.TEXT, WSMsgType.BINARY):
                 fields = json.loads(message.data)
                 if fields["event"] == "stop":
                     break
                 self._take(fields)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a message of a media stream: {error!r}") from error
         finally:
             await self._quiet()
 
+    async def _next(self, start_by: float) -> WSMessage:
+        """Return the next message. Once the socket is closed, its type is neither text nor binary."""
+        if self._stream_sid:
+            return await self._socket.receive()
+        remaining_s = start_by - asyncio.get_running_loop().time()
+        if remaining_s <= 0:
+            raise asyncio.TimeoutError
+        return await self._socket.receive(remaining_s)
+
     def _take(self, fields: dict[str, Any]) -> None:
         event = fields["event"]
         if event == "start":
-            self._stream_sid = fields["start"]["streamSid"]
-            self._begin_turn(asked="")
+            self._start(fields["start"]["streamSid"])
+        elif not self._stream_sid:
+            return  # `connected`; whatever else comes before the start belongs to no stream
         elif event == "media" and fields["media"].get("track", "inbound") == "inbound":
             payload = base64.b64decode(fields["media"]["payload"], validate=True)
             self._hear(to_int16(self._decoder.decode(payload)))
         elif event == "mark":
             self._on_mark(str(fields["mark"]["name"]))
+
+    def _start(self, stream_sid: Any) -> None:
+        if self._stream_sid or not isinstance(stream_sid, str) or not stream_sid:
+            raise ValueError("a stream starts once, with a streamSid")
+        self._stream_sid = stream_sid
+        self._begin_turn(asked="")
 
     async def _carry(self, turn: Turn, packet: Packet) -> None:
         """Forwards a packet, with a mark wherever a word ends and every now and then."""
@@ -102,11 +121,13 @@ class Call(Conversation):
 
     def _on_mark(self, name: str) -> None:
         """The carrier has played up to there, or has thrown it away for a turn that is over."""
-        number, played_ms, *end = name.split("/")
-        turn = self.turn
+        number, position, *end = name.split("/")
+        turn, played_ms = self.turn, float(position)
         if turn is None or turn.is_over or int(number) != turn.number:
             return
-        self._played(turn, float(played_ms))
+        if not 0 <= played_ms <= turn.carried_ms + 1:  # a mark is rounded
+            raise ValueError("a mark that was not sent")
+        self._played(turn, played_ms)
         if end:
             self._heard_out(turn)
 
@@ -120,18 +141,20 @@ class Bot:
     Args:
         tts_url: of the realtime-tts server.
         answer: what to say next, given what was said so far; read as it is spoken.
-        public_url: under which the carrier reaches us, for /twiml.
+        public_url: under which the carrier reaches us, for the instruction to call.
+        max_calls: at once.
     """
 
     def __init__(
         self,
         tts_url: str,
         *,
-        path: str = "/media",
+        path: str = DEFAULT_PATH,
         answer: Answer = scripted_answer,
         api_key: str | None = None,
         voice: str | None = None,
         public_url: str | None = None,
+        max_calls: int = 20,
     ) -> None:
         self.calls: set[Call] = set()
         self._sockets: set[web.WebSocketResponse] = set()
@@ -139,6 +162,7 @@ class Bot:
         self._path = path
         self._answer = answer
         self._public_url = public_url
+        self._max_calls = max_calls
 
     @contextlib.asynccontextmanager
     async def listening(self, host: str, port: int) -> AsyncIterator[asyncio.Server]:
@@ -158,8 +182,9 @@ class Bot:
     def application(self) -> web.Application:
         made = web.Application()
         made.router.add_get(self._path, self._on_call)
-        if self._public_url is not None:
-            made.router.add_route("*", "/twiml", self._on_twiml)
+        if self._public_url is not None:  # the instruction names the path, so its address must be as hard to guess
+            instruction = "/twiml" if self._path == DEFAULT_PATH else f"{self._path.rstrip('/')}/twiml"
+            made.router.add_route("*", instruction, self._on_twiml)
         made.on_shutdown.append(self._end_calls)
         return made
 
@@ -175,10 +200,12 @@ class Bot:
     async def _on_call(self, request: web.Request) -> web.WebSocketResponse:
         if "origin" in request.headers:  # carriers name none; a page that somebody looks at on this machine does
             raise web.HTTPForbidden(text="pages may not connect\n")
+        if len(self._sockets) >= self._max_calls:
+            raise web.HTTPServiceUnavailable(text="all lines are busy\n")
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=MAX_MESSAGE_BYTES, compress=False)
-        await socket.prepare(request)
         self._sockets.add(socket)
         try:
+            await socket.prepare(request)
             await self._on_socket(socket)
         finally:
             self._sockets.discard(socket)
@@ -196,8 +223,10 @@ class Bot:
                     self.calls.discard(call)
         except ConnectionResetError as error:
             logger.info("the line broke: %s", error)
+        except asyncio.TimeoutError:
+            await socket.close(code=1008, message=b"the stream was not started")
         except ValueError as error:
-            await socket.close(code=1003, message=str(error)[:100].encode())
+            await socket.close(code=1003, message=str(error).encode("ascii", "replace")[:MAX_REASON_BYTES])
         except RealtimeTTSError as error:
             logger.error("no speech: %s: %s", error.code, error.message)
             await socket.close(code=1013, message=error.code.encode())
@@ -209,7 +238,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--voice", help="name of a voice")
     made.add_argument("--host", default="127.0.0.1")
     made.add_argument("--port", type=int, default=8090)
-    made.add_argument("--path", default="/media", help="where the carrier connects; whoever knows it can talk")
+    made.add_argument("--path", default=DEFAULT_PATH, help="where the carrier connects; whoever knows it can talk")
+    made.add_argument("--max-calls", type=int, default=20, help="at once")
     made.add_argument("--public-url", help="wss://…, under which the carrier reaches this program")
     return made
 
@@ -223,6 +253,7 @@ async def main() -> None:
         api_key=os.environ.get("REALTIME_TTS_API_KEY"),
         voice=options.voice,
         public_url=options.public_url,
+        max_calls=options.max_calls,
     )
     async with contextlib.AsyncExitStack() as stack:
         try:

@@ -206,19 +206,101 @@ async def test_a_page_in_somebodys_browser_cannot_call(fake_gateway: str) -> Non
             await connect(url, origin=Origin("https://elsewhere.example.org"))
 
 
-@pytest.mark.parametrize("message", ["[]", '{"event": "start"}', '{"event": "media", "media": {"payload": "?"}}', "no"])
-async def test_malformed_messages_end_the_call_alone(fake_gateway: str, message: str) -> None:
+START = json.dumps({"event": "start", "start": {"streamSid": "MZ1"}})
+
+
+def mark(name: str) -> str:
+    return json.dumps({"event": "mark", "mark": {"name": name}})
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        ["[]"],
+        ['{"event": "start"}'],
+        ['{"event": "start", "start": {"streamSid": []}}'],
+        [START, START],
+        [START, '{"event": "media", "media": {"payload": "?"}}'],
+        [START, mark("one")],
+        [START, mark("1/inf")],
+        [START, mark("1/nan")],
+        [START, mark("1/1e308/end")],
+        ["no"],
+        [b"\xff\x00"],
+        ["\N{GRINNING FACE}" * 200],
+        pytest.param(["[" * 60_000], id="deeply nested"),
+        pytest.param(['{"event": ' + "[" * 60_000], id="deeply nested event"),
+    ],
+)
+async def test_malformed_messages_end_the_call_alone(
+    fake_gateway: str, messages: list[str | bytes], caplog: pytest.LogCaptureFixture
+) -> None:
     bot = Bot(fake_gateway)
     async with bot.listening("127.0.0.1", 0) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/media"
         async with connect(url) as socket:
-            await socket.send(message)
-            with pytest.raises(ConnectionClosed) as caught:
-                await asyncio.wait_for(socket.recv(), 10)
-            assert caught.value.rcvd is not None
-            assert caught.value.rcvd.code == 1003
+            for message in messages:
+                await socket.send(message)
+            await asyncio.wait_for(socket.wait_closed(), 10)
+            assert socket.close_code == 1003
         async with connect(url):
             await until(lambda: bot.calls)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_message_that_is_too_large_ends_the_call(fake_gateway: str) -> None:
+    async with (
+        Bot(fake_gateway).listening("127.0.0.1", 0) as server,
+        connect(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/media") as socket,
+    ):
+        await socket.send(json.dumps({"event": "media", "media": {"payload": "A" * 100_000}}))
+        await socket.wait_closed()
+        assert socket.close_code == 1009
+
+
+async def test_a_stream_that_is_not_started_is_no_call(fake_gateway: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else is said meanwhile."""
+    monkeypatch.setattr("phone_bot.START_S", 0.3)
+    bot = Bot(fake_gateway)
+    async with bot.listening("127.0.0.1", 0) as server:
+        async with connect(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/media") as socket:
+            media = json.dumps({"event": "media", "media": {"payload": base64.b64encode(LOUD * 50).decode()}})
+            with contextlib.suppress(ConnectionClosed):
+                for _ in range(1000):
+                    await socket.send(media)
+                    await asyncio.sleep(0.02)
+            assert socket.close_code == 1008
+        await until(lambda: not bot.calls)
+
+
+async def test_nothing_is_spoken_before_the_stream_has_started(fake_gateway: str) -> None:
+    bot = Bot(fake_gateway)
+    async with (
+        bot.listening("127.0.0.1", 0) as server,
+        connect(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/media") as socket,
+    ):
+        await until(lambda: bot.calls)
+        [call] = bot.calls
+        for sound in (LOUD * 50, SILENCE * 50):  # which is an utterance
+            media = {"event": "media", "media": {"payload": base64.b64encode(sound).decode()}}
+            await socket.send(json.dumps(media))
+        await socket.send(START)
+        await until(lambda: call.turn)
+        assert call.turn is not None
+        assert call.turn.number == 1
+
+
+async def test_no_more_calls_than_it_may_have(fake_gateway: str) -> None:
+    bot = Bot(fake_gateway, max_calls=2)
+    async with bot.listening("127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/media"
+        async with connect(url):
+            async with connect(url):
+                with pytest.raises(InvalidStatus, match="503"):
+                    await connect(url)
+            await until(lambda: len(bot.calls) == 1 and len(bot._sockets) == 1)
+            async with connect(url):
+                await until(lambda: len(bot.calls) == 2)
 
 
 async def test_a_turn_that_fails_leaves_what_was_heard(caplog: pytest.LogCaptureFixture) -> None:
@@ -244,11 +326,23 @@ async def test_only_the_agreed_path_is_answered_and_twiml_names_it(fake_gateway:
     async with bot.listening("127.0.0.1", 0) as server, aiohttp.ClientSession() as http:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         form = {"CallSid": "CA1", "From": "+15550100"} if method == "POST" else None
-        async with http.request(method, f"{url}/twiml", data=form) as answer:
+        async with http.request(method, f"{url}/secret/twiml", data=form) as answer:
             assert (answer.status, answer.content_type) == (200, "application/xml")
             assert '<Stream url="wss://bot.example.org/secret"/>' in await answer.text()
+        async with http.request(method, f"{url}/twiml", data=form) as answer:
+            assert answer.status == 404, "the secret would be no secret"
         with pytest.raises(aiohttp.WSServerHandshakeError, match="404"):
             await http.ws_connect(f"{url}/media")
+
+
+async def test_without_a_secret_the_instruction_has_a_short_address(fake_gateway: str) -> None:
+    bot = Bot(fake_gateway, public_url="wss://bot.example.org")
+    async with (
+        bot.listening("127.0.0.1", 0) as server,
+        aiohttp.ClientSession() as http,
+        http.post(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/twiml") as answer,
+    ):
+        assert '<Stream url="wss://bot.example.org/media"/>' in await answer.text()
 
 
 async def test_a_bot_without_a_public_address_gives_no_instructions(fake_gateway: str) -> None:
