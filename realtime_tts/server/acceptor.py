@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 # For what is not a client's socket: the workers' sockets and pipes, a worker that is started anew, files.
 RESERVED_DESCRIPTORS = 64
 _BACKLOG = 2048
-_BATCH = 64  # so many are taken at a stretch, then others have their turn
+_BATCH = 4  # taken at a stretch: the first request of each costs a millisecond, and audio is due in between
 _RETRY_S = 0.2
 _MAX_REFUSALS = 16  # at a time, out of the reserve; beyond that a connection is closed without an answer
 _REFUSAL_S = 1.0

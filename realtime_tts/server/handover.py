@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 MAX_HANDED_BYTES = 128 * 1024  # of what was read; fits the kernel's limit for a datagram
 _DESCRIPTOR_BYTES = array.array("i").itemsize
-_BATCH = 64
+_BATCH = 4  # taken at a stretch, as by `acceptor`
 
 
 class Inbox:

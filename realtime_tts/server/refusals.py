@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-PER_S = 50.0  # refusals of one key from one address; each costs about a millisecond of the event loop
-BURST = 50  # refusals that are answered at once, after a time without any
+PER_S = 20.0  # refusals of one key from one address; each costs about a millisecond of the event loop
+BURST = 20  # refusals that are answered at once, after a time without any
 MAX_HOLD_S = 10.0
 _MIN_PURGE = 1024
 

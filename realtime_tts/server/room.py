@@ -2,7 +2,7 @@
 
 Speech that has begun comes first. Somebody new is refused before those who are in would have to wait for him, and told
 when to ask again. Keys share: who speaks less than his part of what is spoken is let in where others are not. Refusing
-costs time too: a key without speech is not refused for the lateness that another key's requests may have caused.
+costs time too: a key with little speech is not refused for the lateness that another key's requests may have caused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from realtime_tts.errors import Overloaded
 from realtime_tts.server.quota import fair_share
 
-_MUCH_MORE = 4  # times as many requests as a key made itself: another key that may have caused the lateness
+_MUCH_MORE = 2  # times as many requests as a key made itself: another key that may have caused the lateness
+_SPARED = 4  # a key may have its share of this part of the streams whatever the lateness that another key causes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,11 @@ def refusal(load: Load, tenant: str, max_waiting: int) -> Overloaded | None:
 
 
 def _is_crowded_out(load: Load, tenant: str) -> bool:
-    """Whether a key has no speech although streams are free, and another key asks far more often."""
+    """Whether a key has little speech or none although streams are free, and another key asks far more often."""
+    num_keys = len(+load.speaking | Counter([tenant]))
     most = max((count for key, count in load.asked.items() if key != tenant), default=0)
     return (
-        load.speaking[tenant] == 0
+        load.speaking[tenant] < fair_share(load.num_streams // _SPARED, num_keys)
         and load.speaking.total() < load.num_streams
         and most > _MUCH_MORE * max(1, load.asked[tenant])
     )

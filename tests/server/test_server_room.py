@@ -156,7 +156,8 @@ def test_who_has_nothing_comes_in_while_streams_are_free_and_another_asks_far_mo
     assert not is_late_for({"greedy": 1}, {"greedy": 500})
     assert not is_late_for({"greedy": 1}, {"greedy": 500, "honest": 17}), "its own retries do not count against it"
     assert is_late_for({"greedy": 1}, {"greedy": 20, "honest": 17}), "all ask alike: one more makes all later"
-    assert is_late_for({"greedy": 1, "honest": 1}, {"greedy": 500}), "it has a stream"
+    assert not is_late_for({"greedy": 1, "honest": 1}, {"greedy": 500}), "each has its share of a quarter of 16"
+    assert is_late_for({"greedy": 1, "honest": 2}, {"greedy": 500}), "more would make all later"
     assert is_late_for({"greedy": 1, "other": 1}, {"greedy": 500}, streams=2), "no stream is free"
 
 
