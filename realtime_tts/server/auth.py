@@ -144,13 +144,15 @@ class Authenticator:
         Raises:
             InvalidRequest: a `Host` or an `Origin` that is none.
             Forbidden: another site's page, or (without keys) a host name that is not this machine's: a page may point
-                its own name at 127.0.0.1.
+                its own name at 127.0.0.1; or a cross-site request without an origin, such as of an image.
         """
         host = headers.get("host", "").lower()
         name = _host_name(host)
         if not self._hashes and host not in self._hosts and not is_loopback(name):
             raise Forbidden("without an API key only this machine may connect, by its loopback name")
         origin = headers.get("origin", "").lower()
+        if not self._hashes and not origin and headers.get("sec-fetch-site", "").lower() == "cross-site":
+            raise Forbidden("without an API key pages of other sites may not ask; see --allowed-origins")
         if origin and origin not in self._origins and _host_of(origin) != host:
             raise Forbidden("pages of this origin may not connect; see --allowed-origins")
 

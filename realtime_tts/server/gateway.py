@@ -54,6 +54,7 @@ from realtime_tts.server.quota import Quotas
 from realtime_tts.server.refusals import Refusals
 from realtime_tts.server.rehearsal import rehearse
 from realtime_tts.server.room import Load, refusal
+from realtime_tts.server.shared_work import SharedWork
 from realtime_tts.server.voice_making import VoiceMaking
 from realtime_tts.session import messages
 from realtime_tts.session.messages import Resume
@@ -117,6 +118,7 @@ class Gateway:
         self.consents = Consents(self._store)
         self.voices.on_stored = self.neighbours.voices_changed
         self.voice_making = VoiceMaking()
+        self.making_previews: SharedWork[bytes] = SharedWork()
         self.previews = Previews(None if self._store is None else self._store.directory / "previews")
         self.authenticator = Authenticator(settings.server)
         self._lexicons = Lexicons(settings.server.lexicon, settings.server.key_lexicons)

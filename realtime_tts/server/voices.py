@@ -12,14 +12,15 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from realtime_tts.audio.containers import wav_header
 from realtime_tts.dialects.voice_wish import YES, VoiceWish
-from realtime_tts.errors import InvalidRequest, VoiceNotFound
+from realtime_tts.errors import InvalidRequest, LimitExceeded, Overloaded, VoiceNotFound
 from realtime_tts.server import schemas
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.catalogue import added_voice
-from realtime_tts.server.cloning import make_voice, speak_sentence
+from realtime_tts.server.cloning import make_voice
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import NEEDS_KEY, Owner, authorize, get_gateway, problems, read_body
 from realtime_tts.server.logs import log_event
+from realtime_tts.server.sample_speech import SampleSpeech
 from realtime_tts.server.voice_form import VoiceForm, read_voice_form
 from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
 from realtime_tts.speech.voices import VoiceLabels
@@ -144,7 +145,11 @@ async def delete_voice(request: Request, voice_id: str, caller: Owner) -> Respon
     response_class=Response,
     responses={
         200: {"content": {"audio/wav": {}}},
-        **problems(not_found=_NOT_FOUND, service_unavailable="no worker is ready, or no stream is free"),
+        **problems(
+            not_found=_NOT_FOUND,
+            too_many_requests="this key or token has all that it may have",
+            service_unavailable="no worker is ready, or no stream is free",
+        ),
     },
 )
 async def preview_voice(request: Request, voice_id: str, caller: Anybody) -> Response:
@@ -156,11 +161,24 @@ async def preview_voice(request: Request, voice_id: str, caller: Anybody) -> Res
     settings = defaults.resolve(Choices(), choices, tenant=caller.tenant, only_voices=caller.voices)
     engine_id = gateway.voices.engine_id(settings.voice, caller.tenant)
     if (wav := gateway.previews.get(engine_id)) is None:
-        wav = await _load_or_speak(gateway, settings, engine_id, caller)
+        wav = await _load_or_speak(request, gateway, settings, engine_id, caller)
     return Response(wav, media_type="audio/wav", headers={"cache-control": "private, max-age=300"})
 
 
-async def _load_or_speak(gateway: Gateway, settings: ContextSettings, engine_id: str, caller: Caller) -> bytes:
+async def _load_or_speak(
+    request: Request, gateway: Gateway, settings: ContextSettings, engine_id: str, caller: Caller
+) -> bytes:
+    """Return the preview, made once for all that wait for it; the first of them has the place and the characters."""
+    try:
+        return await gateway.making_previews.result(
+            engine_id, lambda: _make_preview(gateway, settings, engine_id, caller), request.receive
+        )
+    except (Overloaded, LimitExceeded) as error:
+        gateway.note_refusal(error, caller)
+        raise
+
+
+async def _make_preview(gateway: Gateway, settings: ContextSettings, engine_id: str, caller: Caller) -> bytes:
     is_kept = gateway.voices.by_id(engine_id) is not None  # the model's own voices are those of one model
     wav = await asyncio.to_thread(gateway.previews.load, engine_id) if is_kept else None
     if wav is None:
@@ -186,7 +204,7 @@ def _language_of(gateway: Gateway, settings: ContextSettings, tenant: str) -> st
 
 async def _sample(gateway: Gateway, settings: ContextSettings, caller: Caller) -> bytes:
     """A WAV file."""
-    pcm, rate_hz = await speak_sentence(gateway, settings, caller)
+    pcm, rate_hz = await SampleSpeech(gateway, caller, settings).speak()
     return wav_header(rate_hz, num_samples=len(pcm) // 2, provenance=gateway.provenance(settings.voice)) + pcm
 
 

@@ -21,6 +21,11 @@ SENTENCES = {
 _MAX_S = 20.0
 
 
+def sentence_of(language: str) -> str:
+    """Return the sentence of a language, or the English one where there is none."""
+    return SENTENCES.get(language, SENTENCES["en"])
+
+
 async def speak_sample(
     engine: EngineClient, defaults: SpeechDefaults, settings: ContextSettings, tenant: str = ""
 ) -> tuple[bytes, int]:
@@ -34,7 +39,7 @@ async def speak_sample(
     """
     name = f"sample.{secrets.token_hex(8)}"
     speaker = Speaker(engine, name, settings, tenant=tenant, paced=False, max_length_s=_MAX_S)
-    text = SENTENCES.get(settings.language, SENTENCES["en"])
+    text = sentence_of(settings.language)
     feeder = asyncio.ensure_future(speak_text(TextSource(text), defaults.make_planner(settings), speaker))
     try:
         return b"".join([piece.pcm async for piece in speaker]), speaker.sample_rate_hz

@@ -138,6 +138,29 @@ def test_origins(host: str, origin: str, allowed: bool) -> None:
             authenticator.check_origin(headers)
 
 
+@pytest.mark.parametrize(
+    ("site", "origin", "has_keys", "allowed"),
+    [
+        ("cross-site", "", False, False),
+        ("Cross-Site", "", False, False),
+        ("cross-site", "https://app.example", False, True),
+        ("cross-site", "https://evil.example", False, False),
+        ("cross-site", "", True, True),
+        ("same-site", "", False, True),
+        ("same-origin", "", False, True),
+        ("none", "", False, True),
+    ],
+)
+def test_a_page_of_another_site_cannot_ask_without_an_origin(
+    site: str, origin: str, has_keys: bool, allowed: bool
+) -> None:
+    hashes = (create_key()[1],) if has_keys else ()
+    authenticator = Authenticator(ServerConfig(allowed_origins=("https://app.example",), api_key_hashes=hashes))
+    headers = {"host": "localhost", "sec-fetch-site": site} | ({"origin": origin} if origin else {})
+    with contextlib.nullcontext() if allowed else pytest.raises(Forbidden):
+        authenticator.check_origin(headers)
+
+
 BAD_HOSTS = ("[::1", "::1]", "[::1]x", "a b", "u@localhost", "localhost/x", "localhost:x", "127.0.0.1:8000:1", "\xff")
 BAD_ORIGINS = (
     "http://[",

@@ -1,0 +1,58 @@
+"""Work that is done once for all clients that ask for it at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(slots=True)
+class _Job(Generic[T]):
+    task: asyncio.Task[T]
+    num_clients: int = 0
+
+
+class SharedWork(Generic[T]):
+    """Jobs by name. A job is cancelled when its last client has gone."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, _Job[T]] = {}
+
+    async def result(self, name: str, work: Callable[[], Coroutine[Any, Any, T]], receive: Receive) -> T:
+        """Return what the job of this name gives; start it with `work` if it does not run.
+
+        Args:
+            receive: of the client's request, whose body was read.
+
+        Raises:
+            ClientDisconnect: the client has gone. Otherwise what the work raises.
+        """
+        job = self._jobs.get(name)
+        if job is None:
+            job = self._jobs[name] = _Job(asyncio.create_task(work(), name="shared work"))
+            job.task.add_done_callback(lambda _: self._jobs.pop(name, None))
+        job.num_clients += 1
+        leaving = asyncio.create_task(_until_gone(receive), name="watch client")
+        try:
+            await asyncio.wait([job.task, leaving], return_when=asyncio.FIRST_COMPLETED)
+            if not job.task.done():
+                raise ClientDisconnect
+            return job.task.result()
+        finally:
+            leaving.cancel()
+            job.num_clients -= 1
+            if not job.num_clients and self._jobs.get(name) is job:
+                del self._jobs[name]
+                job.task.cancel()
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
