@@ -75,20 +75,16 @@ class StreamFormat:
         """Whether samples stay samples: to make them costs next to nothing."""
         return self.codec in PLAIN_CODECS
 
-    def _mp3_bitrates(self) -> list[int]:
-        low = _MP3_LOW_RATE_KBPS if self.sample_rate >= 16_000 else _MP3_LOWEST_RATE_KBPS
-        return [1000 * kbps for kbps in (_MP3_KBPS if self.sample_rate >= 32_000 else low)]
-
     def _default_bitrate(self) -> int:
         if self.codec == "mp3":
-            return min(_DEFAULT_BITRATES["mp3"], self._mp3_bitrates()[-1])
+            return min(_DEFAULT_BITRATES["mp3"], _mp3_bitrates(self.sample_rate)[-1])
         if self.codec == "aac":
             return min(_DEFAULT_BITRATES["aac"], _AAC_BITS_PER_SAMPLE * self.sample_rate // 2)
         return _DEFAULT_BITRATES[self.codec]
 
     def _check_bitrate(self) -> None:
         if self.codec == "mp3":
-            known = self._mp3_bitrates()
+            known = _mp3_bitrates(self.sample_rate)
             if self.bitrate not in known:
                 listed = ", ".join(map(str, known))
                 raise UnsupportedAudioFormat(f"at {self.sample_rate} Hz MP3 has bit rates of {listed}", field="bitrate")
@@ -99,3 +95,14 @@ class StreamFormat:
 
     def _aac_bounds(self) -> tuple[int, int]:
         return _AAC_MIN_BITRATE, _AAC_BITS_PER_SAMPLE * self.sample_rate
+
+
+def possible_mp3_bitrate(sample_rate: int, wanted: int) -> int:
+    """Return the bit rate (bits per second), lowered to the highest that MP3 has at a low sample rate."""
+    is_known = any(wanted == 1000 * kbps for kbps in _MP3_KBPS)
+    return min(wanted, _mp3_bitrates(sample_rate)[-1]) if is_known else wanted
+
+
+def _mp3_bitrates(sample_rate: int) -> list[int]:
+    low = _MP3_LOW_RATE_KBPS if sample_rate >= 16_000 else _MP3_LOWEST_RATE_KBPS
+    return [1000 * kbps for kbps in (_MP3_KBPS if sample_rate >= 32_000 else low)]

@@ -26,3 +26,8 @@ class SpeechRequest:
     params: SpeechParams = field(default_factory=SpeechParams)
     own_voice: VoiceWish | None = None
     notices: tuple[str, ...] = ()
+
+
+def bitrate_notices(asked: int, made: int) -> tuple[str, ...]:
+    """Return what is told of a bit rate (bits per second) that MP3 does not have at the sample rate."""
+    return () if made == asked else (f"bit_rate is {made}, the highest of MP3 at this sample rate",)

@@ -83,6 +83,16 @@ def test_deepgrams_formats(query: dict[str, str], audio: StreamFormat) -> None:
     assert ask_deepgram(**query) == SpeechRequest("Hello.", audio)
 
 
+def test_deepgrams_mp3_has_the_highest_bit_rate_that_there_is() -> None:
+    asked = ask_deepgram(encoding="mp3", sample_rate="8000", bit_rate="128000")
+    assert (asked.audio.bitrate, asked.notices) == (
+        64_000,
+        ("bit_rate is 64000, the highest of MP3 at this sample rate",),
+    )
+    with pytest.raises(UnsupportedAudioFormat):
+        ask_deepgram(encoding="mp3", sample_rate="8000", bit_rate="65000")
+
+
 def test_deepgram_asks_for_a_voice_and_a_speed() -> None:
     asked = ask_deepgram(model="v", speed="0.9", encoding="flac", bit_rate="1")
     assert (asked.voice, asked.params, asked.notices) == ("v", SpeechParams(speed=0.9), ("bit_rate is ignored",))

@@ -83,6 +83,22 @@ def test_files_are_what_they_say(clauses: GatewayHarness, wanted: dict[str, Any]
     assert num_samples / rate == pytest.approx(len(raw.content) / 32_000, abs=0.1)
 
 
+@pytest.mark.parametrize("rate", [8_000, 16_000, 22_050])
+@pytest.mark.parametrize("bit_rate", [32_000, 64_000, 96_000, 128_000, 192_000])
+def test_mp3_has_the_highest_bit_rate_that_there_is_at_a_low_sample_rate(
+    clauses: GatewayHarness, rate: int, bit_rate: int
+) -> None:
+    wanted = {"container": "mp3", "bit_rate": bit_rate, "sample_rate": rate}
+    with asking(clauses) as client:
+        answer = client.post("/tts/bytes", json=body(output_format=wanted))
+    assert answer.status_code == 200
+    with av.open(io.BytesIO(answer.content)) as container:
+        stream = container.streams.audio[0]
+        made = min(bit_rate, 64_000 if rate == 8_000 else 160_000)
+        assert (stream.rate, stream.bit_rate) == (rate, made)
+    assert (f"bit_rate is {made}" in answer.headers.get("realtime-tts-notice", "")) is (made != bit_rate)
+
+
 async def test_events_carry_the_same_audio_and_its_words(clauses: GatewayHarness) -> None:
     with asking(clauses) as client:
         answer = client.post("/tts/sse", json=body(add_timestamps=True, context_id="mine"))

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.audio.stream_format import StreamFormat
+from realtime_tts.audio.stream_format import StreamFormat, possible_mp3_bitrate
 from realtime_tts.dialects.json_input import Fields, load_object
-from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.dialects.speech_request import SpeechRequest, bitrate_notices
 from realtime_tts.errors import InvalidMessage, InvalidRequest, UnsupportedAudioFormat
 from realtime_tts.session.settings import SpeechParams
 
@@ -118,7 +118,7 @@ def parse_speech(body: bytes, as_events: bool) -> CartesiaSpeech:
         voice=read_voice(fields),
         model=fields.optional_text("model_id"),
         params=read_params(fields),
-        notices=tuple(_notices(fields)),
+        notices=(*_notices(fields), *_format_notices(_output_format(fields), audio)),
     )
     return CartesiaSpeech(speech, fields.optional_text("context_id"), bool(fields.optional_boolean("add_timestamps")))
 
@@ -130,7 +130,8 @@ def _stream_format(wanted: Fields) -> StreamFormat:
             f"container must be one of {', '.join(CONTAINERS)}", field="output_format.container"
         )
     if container == "mp3":
-        return StreamFormat("mp3", "mp3", _sample_rate(wanted), wanted.optional_integer("bit_rate") or 0)
+        rate_hz = _sample_rate(wanted)
+        return StreamFormat("mp3", "mp3", rate_hz, possible_mp3_bitrate(rate_hz, _bit_rate(wanted)))
     return StreamFormat(container, _codec(wanted), _sample_rate(wanted))
 
 
@@ -146,6 +147,11 @@ def _notices(fields: Fields) -> Iterator[str]:
             yield f"{name} is ignored"
 
 
+def _format_notices(wanted: Fields, audio: StreamFormat) -> tuple[str, ...]:
+    asked = _bit_rate(wanted) if audio.codec == "mp3" else 0
+    return bitrate_notices(asked, audio.bitrate) if asked else ()
+
+
 # ---- formats -------------------------------------------------------------------------------------------------------
 
 
@@ -154,6 +160,10 @@ def _output_format(fields: Fields) -> Fields:
     if wanted is None:
         raise InvalidMessage("output_format is missing", field="output_format")
     return wanted
+
+
+def _bit_rate(wanted: Fields) -> int:
+    return wanted.optional_integer("bit_rate") or 0
 
 
 def _codec(wanted: Fields) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.audio.stream_format import StreamFormat
+from realtime_tts.audio.stream_format import StreamFormat, possible_mp3_bitrate
 from realtime_tts.dialects.json_input import load_object
-from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.dialects.speech_request import SpeechRequest, bitrate_notices
 from realtime_tts.errors import InvalidRequest, UnsupportedAudioFormat
 from realtime_tts.session.settings import SpeechParams
 
@@ -74,7 +74,8 @@ def parse_speech(query: Mapping[str, str], body: bytes, split: Split = unsplit) 
     audio, params = _read_format(query), read_params(query)
     # A bit rate that does nothing is nothing to refuse a request for.
     is_odd = "bit_rate" in query and not FILES[query.get("encoding", "mp3")][3]
-    notices = ("bit_rate is ignored",) if is_odd else ()
+    lowered = bitrate_notices(_integer(query, "bit_rate") or audio.bitrate, audio.bitrate)
+    notices = ("bit_rate is ignored",) if is_odd else lowered
     voice, adapter = split(query.get("model"))
     return SpeechRequest(text, audio, voice=voice, params=replace(params, adapter=adapter), notices=notices)
 
@@ -90,7 +91,12 @@ def _read_format(query: Mapping[str, str]) -> StreamFormat:
         raise UnsupportedAudioFormat(f"of {encoding} the container must be {known}", field="container")
     container = _CONTAINERS.get(encoding, "raw") if container == "none" else container
     bitrate = (_integer(query, "bit_rate") or bitrate) if bitrate else 0
-    return StreamFormat(container, codec, _integer(query, "sample_rate") or rate_hz, bitrate)
+    rate_hz = _integer(query, "sample_rate") or rate_hz
+    return StreamFormat(container, codec, rate_hz, _possible_bitrate(codec, rate_hz, bitrate))
+
+
+def _possible_bitrate(codec: str, rate_hz: int, bitrate: int) -> int:
+    return possible_mp3_bitrate(rate_hz, bitrate) if codec == "mp3" else bitrate
 
 
 def _integer(query: Mapping[str, str], name: str) -> int | None:
