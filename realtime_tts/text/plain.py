@@ -1,5 +1,6 @@
 """Plain text that asks for something within itself: pauses (``<break time="400ms"/>``, ``[pause 1s]``), and Cartesia's
-tags ``<speed ratio="1.2"/>``, ``<volume ratio="0.5"/>``, ``<spell>AB-12</spell>`` and ``<emotion value="sad"/>``.
+tags ``<speed ratio="1.2"/>``, ``<volume ratio="0.5"/>``, ``<spell>AB-12</spell>`` and ``<emotion value="sad"/>``. Stage
+directions of other services (``[laughter]``, ``[whispers]``) are silent.
 
 What is found depends on the characters alone, never on how the stream was split: what may become a tag is held back
 until it is one or cannot be one any more, `MAX_TAG_CHARS` at most.
@@ -15,18 +16,31 @@ from realtime_tts.text.pauses import DEFAULT_PAUSE_MS, MAX_PAUSE_MS, STRENGTHS_M
 
 MAX_TAG_CHARS = 64
 _MAX_SPEED, _MIN_SPEED, _MAX_VOLUME = 4.0, 0.25, 2.0
+# Of Cartesia (laughter) and ElevenLabs. Not those that VoxCPM2 itself was trained with, such as [laughing] and [sigh].
+_DIRECTIONS = (
+    "angry|annoyed|appalled|applause|chuckles|clapping|clears throat|coughs|crying|curious|excited|exhales|"
+    "exhales sharply|explosion|gasps|giggles|gulps|gunshot|happily|happy|inhales deeply|laughs|laughs harder|laughter|"
+    "mischievously|muttering|nervous|quietly|sad|sadly|sarcastic|shouts|sighs|singing|sings|snorts|sobs|"
+    "starts laughing|surprised|swallows|thoughtful|wheezing|whisper|whispering|whispers|woo|yawns"
+)
+_NAMED_PAUSES_MS = {"[short pause]": 250.0, "[long pause]": 1000.0}
 _DURATION = r"(?:\d{1,6}(?:\.\d{0,3})?|\.\d{1,3})\s{0,2}(?:ms|s)"
 _ATTRIBUTE = rf"""\s{{1,4}}(?:time\s?=\s?["']{_DURATION}["']|strength\s?=\s?["'](?:{"|".join(STRENGTHS_MS)})["'])"""
 _TAG = re.compile(
-    rf"(?P<pause><break(?:{_ATTRIBUTE}){{0,2}}\s{{0,4}}/?>|</break>|\[pause(?:\s?:?\s?{_DURATION})?\s?\])"
+    rf"(?P<pause><break(?:{_ATTRIBUTE}){{0,2}}\s{{0,4}}/?>|</break>|\[pause(?:\s?:?\s?{_DURATION})?\s?\]"
+    rf"|\[(?a:short|long) pause\])|(?P<direction>\[(?a:{_DIRECTIONS})\])"
     rf"|<(?P<slash>/?)(?P<name>speed|volume|spell|emotion)(?P<attributes>(?:\s[^<>]{{0,{MAX_TAG_CHARS - 12}}})?)/?>",
     re.IGNORECASE,
 )
 _FOUND_DURATION = re.compile(r"([\d.]+)\s*(ms|s)", re.IGNORECASE)
 _FOUND_STRENGTH = re.compile(r"""strength\s?=\s?["']([a-z-]+)""", re.IGNORECASE)
 _FOUND_RATIO = re.compile(r"""\s(?:ratio|level)\s?=\s?["']?(\d{1,3}(?:\.\d{0,6})?|\.\d{1,6})\b""", re.IGNORECASE)
-_NAMES = ("<break", "</break>", "[pause", *(f"<{slash}{name}" for name in ("speed", "volume", "spell", "emotion")
-                                           for slash in ("", "/")))  # fmt: skip
+_NAMES = (
+    *("<break", "</break>", "[pause"),
+    *_NAMED_PAUSES_MS,
+    *(f"[{name}]" for name in _DIRECTIONS.split("|")),
+    *(f"<{slash}{name}" for name in ("speed", "volume", "spell", "emotion") for slash in ("", "/")),
+)
 _CLOSERS = {"<": ">", "[": "]"}
 
 
@@ -89,6 +103,9 @@ class PlainReader:
         if match["pause"]:
             yield Pause(num_chars, _duration_ms(match.group()))
             return
+        if match["direction"]:
+            yield Decoded(" ", num_chars)
+            return
         name = match["name"].lower()
         if name == "spell":
             self._spelt = None if match["slash"] else ""
@@ -121,6 +138,8 @@ def _may_become_tag(text: str) -> bool:
 def _duration_ms(tag: str) -> float:
     if tag.startswith("</"):
         return 0.0
+    if (named_ms := _NAMED_PAUSES_MS.get(tag.lower())) is not None:
+        return named_ms
     if (found := _FOUND_DURATION.search(tag)) is not None:
         value, unit = float(found.group(1)), found.group(2).lower()
         return min(MAX_PAUSE_MS, value * (1.0 if unit == "ms" else 1000.0))

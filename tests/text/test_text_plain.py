@@ -49,6 +49,8 @@ def num_chars(piece: Piece) -> int:
         ("[pause 1s]", 1000),
         ("[Pause: 250 ms]", 250),
         ("[pause 1.25s]", 1250),
+        ("[short pause]", 250),
+        ("[Long Pause]", 1000),
     ],
 )
 def test_a_pause_is_found_in_any_split(tag: str, duration_ms: float) -> None:
@@ -85,6 +87,8 @@ def test_a_pause_is_found_in_any_split(tag: str, duration_ms: float) -> None:
             ],
         ),
         ("<spell></spell>", [Decoded(" ", 7), Tag(8)]),
+        ("Ha [laughter] ha", ["Ha ", Decoded(" ", 10), " ha"]),
+        ("[Whispers] Hush, [laughs harder]", [Decoded(" ", 10), " Hush, ", Decoded(" ", 15)]),
         (
             "<spell>" + "a" * (MAX_SUBSTITUTED_CHARS + 1),
             [
@@ -125,6 +129,12 @@ def test_what_is_to_be_spelt_out_does_not_wait_for_its_end() -> None:
         "[paused]",
         "[pause for a week]",
         "[12]",
+        "[laughing]",  # which VoxCPM2 itself follows
+        "[sigh]",
+        "[laughter",
+        "[laughter at the back]",
+        "[\u017fad]",  # a long s
+        "whispers",
         "[[",
         "see [pau",
         "<<<<",
@@ -144,6 +154,9 @@ PIECES = st.sampled_from(
         ' time="1s"/>',
         "[pause",
         " 1s]",
+        "[whispers]",
+        "[laugh",
+        "ter]",
         "/>",
         "]",
         "a",
