@@ -231,6 +231,18 @@ def test_an_id_of_any_characters_is_sent_back_as_it_came(dialect: CartesiaDialec
     assert tell(dialect, AudioPackets(name, 1, 1, Packets((b"",), 0, 960)))[0]["context_id"] == name
 
 
+def test_a_word_does_not_begin_before_the_end_of_the_one_before_it(dialect: CartesiaDialect) -> None:
+    """A word's end is told before it is heard, and may have been taken for later than it was."""
+    opened(dialect, add_timestamps=True)
+    told = [
+        *tell(dialect, Words("c", 1, (TimedWord("one", 0, 3, 0.0, 400.0), TimedWord("two", 4, 7, 320.0, 600.0)))),
+        *tell(dialect, Words("c", 2, (TimedWord("three", 8, 13, 550.0, 590.0), TimedWord("4", 14, 15, 700.0, 800.0)))),
+    ]
+    times = [event["word_timestamps"] for event in told]
+    assert [start for each in times for start in each["start"]] == [0.0, 0.4, 0.6, 0.7]
+    assert [end for each in times for end in each["end"]] == [0.4, 0.6, 0.6, 0.8]
+
+
 def test_words_are_told_only_to_who_wants_them(dialect: CartesiaDialect) -> None:
     opened(dialect)
     assert tell(dialect, Words("c", 1, (TimedWord("Hello", 0, 5, 0.0, 1.0),))) == []

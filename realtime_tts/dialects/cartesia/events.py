@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from realtime_tts.dialects.cartesia.errors import error_body
@@ -26,6 +27,25 @@ def timestamps(context_id: str | None, words: Sequence[TimedWord], **rest: Any) 
         "end": [round(word.end_ms / 1000, 6) for word in words],
     }
     return _event("timestamps", context_id, 206, word_timestamps=times, **rest)
+
+
+class WordTimes:
+    """The words of one context, none of which begins before the end of the one before it.
+
+    A word's end is told before it is heard, so the next word may be measured to begin earlier.
+    """
+
+    def __init__(self) -> None:
+        self._end_ms = 0.0
+
+    def apart(self, words: Sequence[TimedWord]) -> list[TimedWord]:
+        """Return the words that follow, with times that do not overlap."""
+        placed: list[TimedWord] = []
+        for word in words:
+            start_ms = max(self._end_ms, word.start_ms)
+            self._end_ms = max(start_ms, word.end_ms)
+            placed.append(replace(word, start_ms=start_ms, end_ms=self._end_ms))
+        return placed
 
 
 def flush_done(context_id: str, flush_id: int) -> str:

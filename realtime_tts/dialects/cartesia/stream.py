@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.cartesia import events
+from realtime_tts.dialects.cartesia.events import WordTimes
 from realtime_tts.dialects.cartesia.requests import Input, read_input, read_params, read_raw_format, read_voice
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, error_classes
@@ -43,6 +44,7 @@ class _Context:
     wants_words: bool
     num_flushed: int = 0
     has_ended: bool = False
+    times: WordTimes = field(default_factory=WordTimes)
 
 
 class CartesiaDialect:
@@ -130,7 +132,8 @@ class CartesiaDialect:
             flush_id = context.num_flushed + 1
             return [events.chunk(context_id, payload, flush_id=flush_id) for payload in message.packets.payloads]
         if isinstance(message, Words) and context.wants_words:
-            return [events.timestamps(context_id, message.words, flush_id=context.num_flushed + 1)]
+            words = context.times.apart(message.words)
+            return [events.timestamps(context_id, words, flush_id=context.num_flushed + 1)]
         if isinstance(message, Flushed):
             context.num_flushed += 1
             return [events.flush_done(context_id, context.num_flushed)]

@@ -93,9 +93,11 @@ class _Events:
     def __init__(self, wanted: CartesiaSpeech, id_: str) -> None:
         self.wants_words = wanted.wants_words
         self._context_id, self._request_id = wanted.context_id, id_
+        self._times = events.WordTimes()
 
     def chunk(self, chunk: Chunk) -> bytes:
-        words = _event("timestamps", events.timestamps(self._context_id, chunk.words)) if chunk.words else b""
+        placed = self._times.apart(chunk.words)
+        words = _event("timestamps", events.timestamps(self._context_id, placed)) if placed else b""
         return words + (_event("chunk", events.chunk(self._context_id, chunk.data)) if chunk.data else b"")
 
     def end(self, total: Total) -> bytes:
