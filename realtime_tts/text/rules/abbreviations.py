@@ -65,9 +65,12 @@ def _street_or_title(name: str, scan: Scan, match: re.Match[str]) -> str:
     """ "Dr. Smith" and "St. Paul" against "Elm St." and "Ocean Dr."."""
     before = scan.text[max(0, match.start() - 1) : match.start()]
     previous = scan.previous_word(match.start())
+    context = scan.text[max(0, match.start() - 48) : match.start()]
     named = before == " " and previous[:1].isupper() and scan.text[match.start() - 2] not in ".,;:!?"
     ends = not _before_name(scan, match) or word_opens_sentence(scan.next_word(match.end()))
-    if named and previous.lower() not in _TITLE_CONTEXT and (ends or _has_house_number(scan.text, match.start())):
+    if named and previous.lower() not in _TITLE_CONTEXT and (ends or _HOUSE_NUMBER.search(context)):
+        return _STREETS[name] + _sentence_stop(scan, match, "")
+    if name == "st" and previous.lower() not in _BEFORE_SAINTS and _STREET_CONTEXT.search(context):
         return _STREETS[name] + _sentence_stop(scan, match, "")
     return "Saint" if name == "st" else "Doctor"
 
@@ -79,9 +82,17 @@ _TITLE_CONTEXT = word_set(
 )
 
 
-def _has_house_number(text: str, index: int) -> bool:
-    """ "221 Baker St": a number one to three words before."""
-    return re.search(r"\d+[A-Za-z]? (?:[A-Z][a-z]+ ){1,3}\Z", text[max(0, index - 48) : index]) is not None
+# First words of places that are named after a saint, and titles of saints' days and churches.
+_BEFORE_SAINTS = word_set(
+    """
+    mount lake port fort cape bay east west north south upper lower old new sault bury chapel paris saint great
+    """
+)
+_HOUSE_NUMBER = re.compile(r"(?<!\S)\d+[A-Za-z]? (?:(?:[A-Z][a-z]+|St\.|[NSEW]\.?) ){1,3}\Z")
+# "on Elm St. Boston", "42nd St. Manhattan", "Main St. Boston".
+_STREET_CONTEXT = re.compile(
+    r"(?:\b(?:at|on|off|along|down|across|near) [A-Z][a-z]+|\d(?:st|nd|rd|th)|\b(?:Main|Elm|Oak|High|Wall|Market)) \Z"
+)
 
 
 def _before_name(scan: Scan, match: re.Match[str]) -> bool:
