@@ -6,16 +6,19 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from realtime_tts.text.characters import (
-    CJK_CLAUSE_STOPS,
-    CJK_SENTENCE_STOPS,
     CLAUSE_STOPS,
     CLOSERS,
     LONG_DASHES,
     OPENERS,
     SENTENCE_STOPS,
-    is_cjk,
+    begins_grapheme,
     is_cjk_punctuation,
+    is_clause_stop,
+    is_complex,
+    is_greek,
+    is_sentence_stop,
     is_symbol,
+    is_unspaced,
     word_set,
 )
 
@@ -28,6 +31,30 @@ class Boundary(IntEnum):
     CLAUSE = 2
     SENTENCE = 3
     UNDECIDED = 4  # needs the whole next word ("the U.S. Army" against "the U.S. The")
+
+
+# In these languages "3." is "third", so that a stop after a short number ends no sentence.
+_DOTTED_ORDINALS = word_set("cs da de et fi hr hu is lv nb nn no pl sk sl sr sv tr")
+# In these languages » opens a quotation, or both ends of one look alike.
+_REVERSED_QUOTES = word_set("cs da de fi hr hu pl sk sl sv")
+_NEVER_FIRST = frozenset("!?;:,%)]}”’")  # white space before one of these parts no words ("Quoi ?")
+_OTHER_CLOSERS = frozenset("“«")  # „Ja.“ »Ja.«
+# Abbreviations that a name or a number follows, by language.
+_ABBREVIATIONS = {
+    "da": word_set("dr hr fr kl nr f.eks ca"),
+    "de": word_set("dr prof hr fr nr str st z.b d.h u.a bzw ca inkl abs art bd s vgl evtl ggf"),
+    "es": word_set("sr sra srta dr dra d dña ud uds núm pág p.ej ej av"),
+    "fi": word_set("esim ns n prof"),
+    "fr": word_set("m mm dr pr st ste p.ex ex cf env av bd n"),
+    "it": word_set("sig dott prof ing avv es p.es n pag"),
+    "nl": word_set("dhr mevr mw dr prof drs ir nr bijv d.w.z o.a ca"),
+    "no": word_set("dr hr fr kl nr f.eks ca"),
+    "pl": word_set("dr prof ul al nr np m.in tzw św godz"),
+    "pt": word_set("sr sra dr dra d prof av núm pág p.ex ex"),
+    "ru": word_set("г гг ул д стр им проф т.е т.д т.п руб тыс млн см"),
+    "sv": word_set("dr hr fr kl nr t.ex ca"),
+    "tr": word_set("dr prof av sok cad no vb"),
+}
 
 
 # Followed by a name, so the stop after them never ends a sentence.
@@ -75,8 +102,12 @@ _MAX_CLOSERS = 8
 _MAX_ABBREVIATION = 12
 
 
-def gap_boundary(chars: Sequence[str], char: str) -> Boundary:
-    """Judge the gap between the text `chars` and `char`, the first character of a word (or a CJK character)."""
+def gap_boundary(chars: Sequence[str], char: str, language: str = "en") -> Boundary:
+    """Judge the gap between the text `chars` and `char`, the first character of a word (or of a grapheme).
+
+    A mark that ends sentences in some script ends one wherever it stands; what follows it does not matter (rules SB8a
+    to SB11 of Unicode's sentence boundaries). The full stop of ASCII, which means many things, has rules of its own.
+    """
     last = len(chars) - 1
     num_newlines = 0
     while last >= 0 and chars[last].isspace():
@@ -87,15 +118,17 @@ def gap_boundary(chars: Sequence[str], char: str) -> Boundary:
     if num_newlines > 1 or (num_newlines and not char.islower()):
         return Boundary.SENTENCE  # but a line that goes on in lower case is only wrapped
     spaced = last < len(chars) - 1
-    stop = _skip_closers(chars, last, spaced)
-    if chars[stop] in CJK_SENTENCE_STOPS:
+    if spaced and _goes_on(char, language):
+        return Boundary.NONE
+    stop = _skip_closers(chars, last, spaced, language)
+    if is_sentence_stop(chars[stop]):
         return Boundary.SENTENCE
-    if chars[stop] in CJK_CLAUSE_STOPS:
-        return Boundary.CLAUSE
+    if is_clause_stop(chars[stop]):
+        return Boundary.WORD if char.isdigit() and stop and chars[stop - 1].isdigit() else Boundary.CLAUSE
     if not spaced:
         return _tight_boundary(chars, last, char)
     if chars[stop] in SENTENCE_STOPS:
-        return _stop_boundary(chars, stop, char)
+        return _stop_boundary(chars, stop, char, language)
     return _spaced_boundary(chars, stop, char)
 
 
@@ -104,15 +137,28 @@ def word_opens_sentence(word: str) -> bool:
     return word.strip("\"'“‘’”([*_,.;:!?").replace("’", "'").lower() in SENTENCE_OPENERS
 
 
-def _skip_closers(chars: Sequence[str], last: int, spaced: bool) -> int:
+def _goes_on(char: str, language: str) -> bool:
+    """Whether `char` belongs to what is before it, white space or not."""
+    if char > "\x7f" and (is_sentence_stop(char) or is_clause_stop(char)):
+        return True
+    if language == "en":
+        return False
+    return char in _NEVER_FIRST or (char == "»" and language not in _REVERSED_QUOTES)
+
+
+def _skip_closers(chars: Sequence[str], last: int, spaced: bool, language: str) -> int:
     """Index of the stop before any closing quotes and brackets, or `last` if there is none."""
     stop = last
-    while stop > 0 and last - stop < _MAX_CLOSERS and chars[stop] in CLOSERS:
-        stop -= 1
+    while stop > 0 and last - stop < _MAX_CLOSERS and (chars[stop] in CLOSERS or _closes(chars, stop, language)):
+        stop -= 1 + (chars[stop] == "»" and chars[stop - 1].isspace())  # « Oui. »
     found = chars[stop]
-    if found in CJK_SENTENCE_STOPS or found in CJK_CLAUSE_STOPS or (spaced and found in SENTENCE_STOPS):
+    if is_sentence_stop(found) or is_clause_stop(found) or (spaced and found in SENTENCE_STOPS):
         return stop
     return last
+
+
+def _closes(chars: Sequence[str], index: int, language: str) -> bool:
+    return language != "en" and chars[index] in _OTHER_CLOSERS and not chars[index - 1].isspace()
 
 
 def _tight_boundary(chars: Sequence[str], last: int, char: str) -> Boundary:
@@ -122,9 +168,11 @@ def _tight_boundary(chars: Sequence[str], last: int, char: str) -> Boundary:
         return Boundary.CLAUSE
     if before in OPENERS:
         return Boundary.NONE
-    if is_cjk(before) or is_cjk_punctuation(before):
+    if is_unspaced(char) and not begins_grapheme(before, char):
+        return Boundary.NONE
+    if is_unspaced(before) or is_cjk_punctuation(before):
         return Boundary.WORD
-    return Boundary.WORD if is_cjk(char) and before not in "+-.@#$€£¥" else Boundary.NONE
+    return Boundary.WORD if is_unspaced(char) and before not in "+-.@#$€£¥" else Boundary.NONE
 
 
 def _spaced_boundary(chars: Sequence[str], last: int, char: str) -> Boundary:
@@ -132,7 +180,11 @@ def _spaced_boundary(chars: Sequence[str], last: int, char: str) -> Boundary:
     inner = chars[last - 1] if last else " "
     if before in CLAUSE_STOPS:
         # "March 3, 2024" and "Genesis 1: 3" read as one.
+        if before == ";" and is_greek(inner):
+            return Boundary.SENTENCE  # their question mark
         return Boundary.WORD if inner.isdigit() and char.isdigit() else Boundary.CLAUSE
+    if is_complex(before) and is_complex(char):
+        return Boundary.CLAUSE  # Thai and its relatives have white space there only
     if before in LONG_DASHES or (before == "-" and inner.isspace()):
         within = char.isdigit() or last == 0 or _follows_calendar_name(chars, last)
         return Boundary.WORD if within else Boundary.CLAUSE
@@ -147,7 +199,7 @@ def _follows_calendar_name(chars: Sequence[str], dash: int) -> bool:
     return _word_before(chars, end).lower().rstrip(".") in _CALENDAR_NAMES
 
 
-def _stop_boundary(chars: Sequence[str], stop: int, char: str) -> Boundary:
+def _stop_boundary(chars: Sequence[str], stop: int, char: str, language: str) -> Boundary:
     """After `. ! ? …` and white space: `char` is the first one of what follows."""
     run = stop
     while run > 0 and stop - run < 3 and chars[run - 1] in SENTENCE_STOPS:
@@ -157,7 +209,19 @@ def _stop_boundary(chars: Sequence[str], stop: int, char: str) -> Boundary:
         return Boundary.WORD if run == stop and chars[stop] == "." else Boundary.CLAUSE
     if run < stop or chars[stop] != ".":
         return Boundary.SENTENCE
-    return _period_boundary(_word_before(chars, stop), chars, stop, char)
+    word = _word_before(chars, stop)
+    if language != "en":
+        return _foreign_period_boundary(word, language)
+    return _period_boundary(word, chars, stop, char)
+
+
+def _foreign_period_boundary(word: str, language: str) -> Boundary:
+    """The same in another language than English."""
+    if (len(word) == 1 and word.isalpha()) or _is_initialism(word) or word.lower() in _ABBREVIATIONS.get(language, ()):
+        return Boundary.WORD  # "J. Rossi", "z. B.", "Dr. Weiß"
+    if word.isdigit() and len(word) <= 2:
+        return Boundary.WORD if language in _DOTTED_ORDINALS else Boundary.SENTENCE
+    return Boundary.SENTENCE
 
 
 def _period_boundary(word: str, chars: Sequence[str], stop: int, char: str) -> Boundary:

@@ -1,6 +1,7 @@
 """Character classes that the normaliser and the segmenter share.
 
-All of them are sets or small predicates on one code point, so that both stay linear in the text.
+All of them are sets or small predicates on one or two code points, so that both stay linear in the text. Unicode's
+properties that `unicodedata` lacks come from the `regex` library.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ import re
 import unicodedata
 from functools import lru_cache
 
+import regex
+
 SENTENCE_STOPS = frozenset(".!?…")
-CJK_SENTENCE_STOPS = frozenset("。！？｡")
 CLAUSE_STOPS = frozenset(",;:")
-CJK_CLAUSE_STOPS = frozenset("，、；：､")
 CLOSERS = frozenset("\"')]}”’»›*_`」』）】》〉｣")
 OPENERS = frozenset("\"'([{“‘«‹*_`「『（【《〈｢")
 LONG_DASHES = frozenset("–—―")
@@ -20,11 +21,24 @@ _SMALL_PRINT = frozenset("©®™℠")
 ZERO_WIDTH = frozenset("\u00ad\u034f\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff")
 VARIATION_SELECTORS = frozenset(map(chr, range(0xFE00, 0xFE10)))
 
-# Scripts that write without spaces between words and that have their own punctuation.
+JOINERS = frozenset("\u200c\u200d")  # change how Persian and Indic letters are joined, and so what is read
+
+# Han, kana and bopomofo are written without spaces between words and have their own punctuation.
 _CJK = re.compile(
-    "[\u1100-\u11ff\u2e80-\u2fdf\u3040-\u30ff\u3100-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f"
-    "\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+    "[\u2e80-\u2fdf\u3040-\u30ff\u3100-\u312f\u3190-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
+_HANGUL = re.compile("[\u1100-\u11ff\u3131-\u318e\ua960-\ua97f\uac00-\ud7ff]")
+# Thai, Lao, Khmer, Burmese and their relatives: Unicode's line breaking needs a dictionary to find their words.
+_COMPLEX = regex.compile(r"\p{Line_Break=Complex_Context}")
+_THAI_VOWELS = frozenset("\u0e33\u0eb3")  # SARA AM of Thai and Lao: letters that extend the one before them
+# Vowels that are written before their consonant, and signs that stack the next consonant under this one.
+_BEFORE_CONSONANT = frozenset("\u0e40\u0e41\u0e42\u0e43\u0e44\u0ec0\u0ec1\u0ec2\u0ec3\u0ec4\u1039\u17d2\u1a60")
+_SENTENCE_STOP = regex.compile(r"\p{Sentence_Break=STerm}")
+_ANY_STOP = regex.compile(r"\p{Terminal_Punctuation}")
+_FULL_STOP = regex.compile(r"\p{Sentence_Break=ATerm}")
+_PICTOGRAPH = regex.compile(r"[\p{Extended_Pictographic}\u2190-\u2bff\u3030\U0001d000-\U0010ffff]")
+_ASCII_SIGNS = frozenset("$%&@#+=<>^~")
 _CJK_PUNCTUATION = re.compile("[\u3000-\u303f\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f\uff5f-\uff65]")
 
 
@@ -38,9 +52,56 @@ def is_foreign_letter(char: str) -> bool:
     return char > "\u03ff" and char.isalpha() and not "\u1e00" <= char <= "\u1fff"
 
 
+def is_greek(char: str) -> bool:
+    """A Greek letter; False for the empty string."""
+    return "\u0370" <= char <= "\u03ff" or "\u1f00" <= char <= "\u1fff"
+
+
 def is_cjk(char: str) -> bool:
-    """A Han, kana, bopomofo or hangul letter."""
+    """A Han, kana or bopomofo letter."""
     return char > "\u10ff" and _CJK.match(char) is not None
+
+
+def is_hangul(char: str) -> bool:
+    """A Korean syllable, or a part of one."""
+    return char > "\u10ff" and _HANGUL.match(char) is not None
+
+
+@lru_cache(maxsize=4096)
+def is_complex(char: str) -> bool:
+    """A letter or mark of Thai, Lao, Khmer, Burmese and the like, which have spaces between clauses only."""
+    return char > "\u0dff" and _COMPLEX.match(char) is not None
+
+
+def is_unspaced(char: str) -> bool:
+    """A character of a script that has no spaces between words."""
+    return is_cjk(char) or is_complex(char)
+
+
+def begins_grapheme(before: str, char: str) -> bool:
+    """Whether a text may be divided between two characters of such a script."""
+    return not is_mark(char) and before not in _BEFORE_CONSONANT
+
+
+@lru_cache(maxsize=4096)
+def is_sentence_stop(char: str) -> bool:
+    """A mark beyond ASCII that ends a sentence, whether white space follows or not."""
+    return char > "\x7f" and _SENTENCE_STOP.match(char) is not None
+
+
+@lru_cache(maxsize=4096)
+def is_clause_stop(char: str) -> bool:
+    """A comma, colon or semicolon beyond ASCII."""
+    return char > "\x7f" and bool(_ANY_STOP.match(char)) and not (_SENTENCE_STOP.match(char) or _FULL_STOP.match(char))
+
+
+@lru_cache(maxsize=4096)
+def is_sign(char: str) -> bool:
+    """A sign that has a name in any language, which a model may know: "%", "€", "°", "≥"."""
+    if char <= "\x7f":
+        return char in _ASCII_SIGNS
+    category = unicodedata.category(char)
+    return category in ("Sc", "Sm") or (category == "So" and _PICTOGRAPH.match(char) is None)
 
 
 def is_cjk_punctuation(char: str) -> bool:
@@ -50,7 +111,9 @@ def is_cjk_punctuation(char: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_mark(char: str) -> bool:
-    """A combining mark (accents typed after their base, vowel signs)."""
+    """What belongs to the character before it: accents typed after their base, vowel signs, joiners."""
+    if char in _THAI_VOWELS or char in JOINERS:
+        return True
     return char > "\u02ff" and unicodedata.category(char) in ("Mn", "Mc", "Me")
 
 

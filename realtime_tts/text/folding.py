@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+import regex
+
 from realtime_tts.text.characters import (
+    JOINERS,
     VARIATION_SELECTORS,
     ZERO_WIDTH,
     is_cjk_punctuation,
+    is_foreign_letter,
     is_mark,
     is_surrogate,
 )
 
 WHOLE = "\x01"  # control characters of a text are left out
-MAX_MARKS = 3  # per base character; Vietnamese and polytonic Greek need two or three, "zalgo" text has dozens
+MAX_ACCENTS = 3  # per base character; Vietnamese and polytonic Greek need two or three, "zalgo" text has dozens
+MAX_MARKS = 8  # with those that only one script has: Burmese syllables have up to five
+_ACCENT = regex.compile(r"\p{Script=Inherited}")
 
 _LOOKALIKES = {
     **dict.fromkeys("‘’‛′ʼʹ＇´", "'"),
@@ -38,7 +44,7 @@ _LOOKALIKES = {
     "\ufffd": " ",
 }
 # Compatibility characters whose plain form would say something else ("2½" is not "21⁄2", "m²" not "m2").
-_KEEP = frozenset("²³½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞ªº™℠°№")
+_KEEP = frozenset("²³½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞ªº™℠°№") | frozenset(map(chr, range(0x3131, 0x318F)))  # ㅋ is laughter
 
 _PLAIN = re.compile(r"[ -~\n]*")  # folds to itself
 
@@ -99,17 +105,39 @@ def _fold(source: str, offset: int) -> tuple[str, list[int], list[int]]:
     parts: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
+    for start, end in _clusters(source):
+        folded = _fold_cluster(source[start : min(end, start + 1 + MAX_MARKS)])
+        parts.append(folded)
+        starts += [offset + start] * len(folded)
+        ends += [offset + end] * len(folded)
+    return "".join(parts), starts, ends
+
+
+def as_written(source: str) -> str:
+    """Return `source` in its own characters, composed, without those that have neither sound nor shape."""
+    if source.isascii():
+        return source
+    return "".join(_write_cluster(source[start : min(end, start + 1 + MAX_MARKS)]) for start, end in _clusters(source))
+
+
+def _clusters(source: str) -> Iterator[tuple[int, int]]:
+    """Ranges of a character with its marks."""
     index = 0
     while index < len(source):
         end = index + 1
         while end < len(source) and is_mark(source[end]):
             end += 1
-        folded = _fold_cluster(source[index : min(end, index + 1 + MAX_MARKS)])
-        parts.append(folded)
-        starts += [offset + index] * len(folded)
-        ends += [offset + end] * len(folded)
+        yield index, end
         index = end
-    return "".join(parts), starts, ends
+
+
+@lru_cache(maxsize=4096)
+def _write_cluster(cluster: str) -> str:
+    """A base character with its marks as it is written; ligatures and letters of other width in their usual form."""
+    base = cluster[0]
+    if _is_silent(base):
+        return ""
+    return _compose(_plain_form(base) if base.isalnum() else base, cluster[1:])
 
 
 @lru_cache(maxsize=4096)
@@ -118,17 +146,39 @@ def _fold_cluster(cluster: str) -> str:
     base, marks = cluster[0], cluster[1:]
     if base in _LOOKALIKES:
         return _LOOKALIKES[base]
-    if base in ZERO_WIDTH or base in VARIATION_SELECTORS:
-        return ""
-    if is_surrogate(base) or is_mark(base):
-        return " " if is_surrogate(base) else ""
+    if is_surrogate(base):
+        return " "
     if base.isspace():
         return base if base == "\n" else " "
-    if unicodedata.category(base) in ("Cc", "Cf"):
+    if _is_silent(base):
         return ""
-    if base not in _KEEP and not is_cjk_punctuation(base):
-        base = unicodedata.normalize("NFKC", base)
-    return unicodedata.normalize("NFC", base + "".join(mark for mark in marks if mark not in VARIATION_SELECTORS))
+    return _compose(_plain_form(base), marks)
+
+
+def _plain_form(base: str) -> str:
+    if base in _KEEP or is_cjk_punctuation(base) or is_mark(base):
+        return base
+    return unicodedata.normalize("NFKC", base)
+
+
+def _is_silent(base: str) -> bool:
+    """Whether a character that no other stands before is left out: a control character, a mark without its letter."""
+    if base in ZERO_WIDTH or base in VARIATION_SELECTORS or unicodedata.category(base) in ("Cc", "Cf", "Cs"):
+        return True
+    return is_mark(base) and not base.isalnum()
+
+
+def _compose(base: str, marks: str) -> str:
+    """The base with as many of its marks as writing needs."""
+    keeps_joiners = is_foreign_letter(base[-1])
+    kept: list[str] = []
+    num_accents = 0
+    for mark in marks:
+        num_accents += _ACCENT.match(mark) is not None and mark not in JOINERS
+        if mark in VARIATION_SELECTORS or (mark in JOINERS and not keeps_joiners) or num_accents > MAX_ACCENTS:
+            continue
+        kept.append(mark)
+    return unicodedata.normalize("NFC", base + "".join(kept))
 
 
 class _FitTable(dict[int, str]):

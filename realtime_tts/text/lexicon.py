@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from realtime_tts.errors import BadLexicon
-from realtime_tts.text.characters import has_content, is_cjk, is_mark
+from realtime_tts.text.characters import has_content, is_hangul, is_mark, is_unspaced
 from realtime_tts.text.folding import Folded
 
 MAX_WORD_CHARS = 64
@@ -157,7 +157,7 @@ def _piece_end(text: str, index: int, limit: int) -> int:
 
 def _is_inner(char: str) -> bool:
     """Whether the character goes on with a word that stands before it."""
-    return (char.isalnum() and not is_cjk(char)) or is_mark(char)
+    return (char.isalnum() and not is_unspaced(char) and not is_hangul(char)) or is_mark(char)
 
 
 def _is_edge(text: str, index: int) -> bool:

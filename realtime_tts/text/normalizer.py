@@ -8,7 +8,7 @@ from functools import lru_cache
 from string import ascii_lowercase
 from typing import NamedTuple
 
-from realtime_tts.text.folding import Folded, fit
+from realtime_tts.text.folding import Folded, as_written, fit
 from realtime_tts.text.lexicon import Lexicon, Lexicons
 from realtime_tts.text.rules.base import POSSESSIVE, Respellings, Scan, Token
 from realtime_tts.text.rules.table import find_token
@@ -18,6 +18,11 @@ from realtime_tts.text.unread import Range, Unread
 
 _MAX_RESPELLINGS = 1024
 STRETCH_TOKENS = 48  # are read at a stretch: a third of a millisecond
+
+
+def primary_subtag(language: str) -> str:
+    """Return the language itself of a BCP 47 tag: "en" of "en-GB"."""
+    return language.lower().replace("_", "-").split("-")[0]
 
 
 def run(work: Iterator[object]) -> None:
@@ -79,7 +84,7 @@ class Normalizer:
     """
 
     def __init__(self, language: str = "en", charset: frozenset[str] | None = None) -> None:
-        self._language = language.lower().replace("_", "-").split("-")[0]
+        self._language = primary_subtag(language)
         self._charset = None if charset is None else charset | {char.lower() for char in charset}
         self._has_letters = self._charset is not None and self._charset.issuperset(ascii_lowercase)
         self._lexicons: Lexicons | None = None
@@ -204,7 +209,9 @@ class Normalization:
             self._read(token)
 
     def _read(self, token: Token) -> None:
-        if token.pause:
+        if token.pause and token.as_written:
+            self._spoken.add_mark(self._written(token), opens=token.opens)
+        elif token.pause:
             self._spoken.add_pause(token.text)
         elif not self._add_words(token):
             self._unread.add_token(self._index, token.end, dropped=token.dropped)
@@ -217,8 +224,19 @@ class Normalization:
                 self._spoken.add_space()
             return False
         start, end = self._folded.starts[self._index], self._folded.ends[token.end - 1]
+        if token.as_written:
+            self._spoken.add_written(self._written(token), start, end)
+            return True
         if not self._spoken.add_words(token.text, start, end, spaced=token.spaced):
             return False
         if self._charset is not None and not (self._has_letters and token.text.isascii()):
             self._unread.add_missing_letters(self._index, token.end, token.text, self._charset)
         return True
+
+    def _written(self, token: Token) -> str:
+        """The source's characters for a token; those it is folded to where it shares one with another token."""
+        starts, start, end = self._folded.starts, self._index, token.end
+        shares = (start > 0 and starts[start - 1] == starts[start]) or (
+            end < len(starts) and starts[end] == starts[end - 1]
+        )
+        return token.text if shares else as_written(self._folded.source[starts[start] : self._folded.ends[end - 1]])

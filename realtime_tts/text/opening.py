@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from realtime_tts.text.characters import is_unspaced
 from realtime_tts.text.normalizer import NormalizedText, Normalizer, Reading, Span
 from realtime_tts.text.splitting import SpokenPart
 from realtime_tts.text.words import Word, place_words
 
 _MIN_TOKENS = 2
 _MIN_CHARS = 8
+_MIN_GRAPHEMES = 4  # two words of a script without spaces between them
 
 
 class OpenPart(NamedTuple):
@@ -50,8 +52,11 @@ class OpenText:
         """Whether enough can be spoken to begin with, or any of it has been given out."""
         if self._num_given or self._normalization.num_tokens < _MIN_TOKENS:
             return self._num_given > 0
-        spans = self._spans(self._normalization.spoken())
-        return len(spans) >= _MIN_TOKENS and spans[-1].end >= _MIN_CHARS
+        known = self._normalization.spoken()
+        spans = self._spans(known)
+        if len(spans) < _MIN_TOKENS:
+            return False
+        return spans[-1].end >= _MIN_CHARS or sum(map(is_unspaced, _last_chars(known, spans))) >= _MIN_GRAPHEMES
 
     def extending(self, source: str, readings: Sequence[Reading] = ()) -> Iterator[None]:
         """Take more of the source, to a place where it may be cut; in stretches of work."""
@@ -101,3 +106,7 @@ class OpenText:
             self._first += len(spans) - 1
             self._words_end = placed[-1].end - self.start
         return words
+
+
+def _last_chars(known: NormalizedText, spans: Sequence[Span]) -> Iterator[str]:
+    return (known.text[span.end - 1] for span in spans)

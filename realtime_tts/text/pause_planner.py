@@ -9,7 +9,7 @@ from dataclasses import replace
 from realtime_tts.text.lexicon import Lexicon
 from realtime_tts.text.marks import Break, Decoded, Piece, Substitute, Tag
 from realtime_tts.text.markup import markup_reader
-from realtime_tts.text.normalizer import Normalizer
+from realtime_tts.text.normalizer import Normalizer, primary_subtag
 from realtime_tts.text.pauses import MAX_SENTENCE_SILENCE_MS, MAX_SILENCE_MS
 from realtime_tts.text.places import Places
 from realtime_tts.text.planner import (
@@ -236,7 +236,7 @@ class PlannerFactory:
     ) -> PausePlanner:
         """A planner for one context in this language; the rest is as for what it is made of."""
         stall_flush_s = OPEN_STALL_S if live and self._stall_flush_s is None else self._stall_flush_s
-        segmenter = replace(self._segmenter, by_sentence=sentence_pause_ms > 0)
+        segmenter = replace(self._segmenter, by_sentence=sentence_pause_ms > 0, language=primary_subtag(language))
         normalizer = self._normalizer(language).with_lexicons(lexicons)
         planner = SpeechPlanner(normalizer, segmenter, stall_flush_s, live=live)
         return PausePlanner(planner, stall_flush_s, sentence_pause_ms=sentence_pause_ms, text_type=text_type)

@@ -14,7 +14,18 @@ from string import ascii_letters, digits
 
 from realtime_tts.errors import ConfigError
 from realtime_tts.text.boundaries import Boundary, gap_boundary, word_opens_sentence
-from realtime_tts.text.characters import CLOSERS, LONG_DASHES, OPENERS, is_cjk, is_cjk_punctuation, is_mark, word_set
+from realtime_tts.text.characters import (
+    CLOSERS,
+    LONG_DASHES,
+    OPENERS,
+    begins_grapheme,
+    is_cjk_punctuation,
+    is_clause_stop,
+    is_mark,
+    is_sentence_stop,
+    is_unspaced,
+    word_set,
+)
 
 _MAX_UNDECIDED = 12  # characters of the next word that an ambiguous stop waits for
 _TINY = -100.0
@@ -41,6 +52,7 @@ class SegmenterConfig:
         clause_chars: beyond this length a clause end is good enough for a later segment too.
         max_word_chars: a word longer than this is cut inside.
         by_sentence: every sentence is a segment of its own, however short.
+        language: primary language subtag of the text, for abbreviations, ordinals and quotation marks.
     """
 
     max_chars: int = 200
@@ -49,6 +61,7 @@ class SegmenterConfig:
     clause_chars: int = 120
     max_word_chars: int = 300
     by_sentence: bool = False
+    language: str = "en"
 
     def __post_init__(self) -> None:
         for name in ("max_chars", "first_min_chars", "min_chars", "clause_chars", "max_word_chars"):
@@ -163,7 +176,7 @@ class Segmenter:
         segments: list[TextSegment] = []
         if self._chars:
             # A sentence as well if what follows is another one.
-            ends_sentence = gap_boundary([*self._chars, " "], "A") >= Boundary.SENTENCE
+            ends_sentence = gap_boundary([*self._chars, " "], "A", self._config.language) >= Boundary.SENTENCE
             self._cut(len(self._chars), segments, ends_sentence=ends_sentence)
         self._num_segments = 0
         return segments
@@ -203,7 +216,7 @@ class Segmenter:
     def _judge_gap(self, char: str) -> None:
         """Decide about the gap before `char`, which is about to be appended."""
         index = len(self._chars)
-        boundary = gap_boundary(self._chars, char)
+        boundary = gap_boundary(self._chars, char, self._config.language)
         if self._num_ticks % 2:
             boundary = min(boundary, Boundary.WORD)  # inline code is not prose
         gap = _Gap(index, self._num_visible, boundary)
@@ -225,7 +238,11 @@ class Segmenter:
             return char not in LONG_DASHES
         if is_mark(char) or (is_cjk_punctuation(char) and char not in OPENERS) or char in CLOSERS or char in ",.!?;:…":
             return False
-        return is_cjk(char) or is_cjk(before) or is_cjk_punctuation(before) or before in CLOSERS
+        if is_sentence_stop(char) or is_clause_stop(char):
+            return False
+        if is_sentence_stop(before) or is_clause_stop(before) or is_cjk_punctuation(before) or before in CLOSERS:
+            return True
+        return (is_unspaced(char) or is_unspaced(before)) and begins_grapheme(before, char)
 
     def _resolve_undecided(self, *, over: bool) -> bool:
         """Settle an ambiguous stop once the word after it is over or long enough; whether that was so."""

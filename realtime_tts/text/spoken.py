@@ -15,8 +15,9 @@ SpanTuple = tuple[int, int, int, int]  # start and end in the spoken text, start
 class SpokenText:
     """Collects the output of one normalisation.
 
-    Pauses before the first word are dropped; of several pauses in a row the strongest stays. Tokens that come from
-    one source character ("㎏%" is folded to "kg%", of which "g%" could be a token) share a span.
+    Pauses before the first word are dropped; of several pauses in a row the strongest stays. Punctuation that is given
+    as written stays whole: what closes or ends goes to the word before it, what opens to the word after it. Tokens that
+    come from one source character ("㎏%" is folded to "kg%", of which "g%" could be a token) share a span.
     """
 
     def __init__(self, charset: frozenset[str] | None) -> None:
@@ -26,17 +27,34 @@ class SpokenText:
         self._length = 0
         self._last = ""  # last character written
         self._pause = ""
-        self._space = False
+        self._is_written = False  # whether the pause is punctuation as written
+        self._opening = ""
+        self._is_apart = False  # whether white space comes before it
+        self._space = False  # the next word is kept apart
+        self._is_blank = False  # the source has white space here
 
     def add_space(self) -> None:
         """The words on both sides stay apart."""
-        self._space = True
+        self._space = self._is_blank = True
 
     def add_pause(self, mark: str) -> None:
         """A pause after the words so far."""
-        if self.spans and _strength(mark) > _strength(self._pause):
-            self._pause = mark
+        if self.spans and not self._is_written and _strength(mark) > _strength(self._pause):
+            self._pause = "。" if mark == "." and self._charset is None and is_cjk(self._last) else mark
         self._space = True
+
+    def add_mark(self, text: str, *, opens: bool) -> None:
+        """Punctuation as written; `opens`: it belongs to the next word."""
+        if self._opening:
+            self._opening += " " * self._space + text
+        elif opens:
+            self._opening, self._is_apart = text, self._space
+        elif self.spans:
+            self._pause += " " * (self._is_blank and not self._joins(text[0])) + text
+            self._is_written = True
+        else:
+            return
+        self._space = self._is_blank = False
 
     def add_words(self, text: str, source_start: int, source_end: int, *, spaced: bool) -> bool:
         """Spoken form of one source token, and whether anything is left of it within the charset.
@@ -48,22 +66,38 @@ class SpokenText:
             fitted = ""  # "'s" of a word that the charset has nothing for
         words = " ".join(fitted.split()).strip("' ")
         words = words if words[1:2].isdigit() else words.lstrip("-' ")  # "-5" stays where numbers are not read
-        if text == POSSESSIVE and self.spans and not self._pause:
+        if text == POSSESSIVE and self.spans and not (self._pause or self._opening):
             self._extend(fit(text, self._charset), source_end)
             return True
         if not (words.isalpha() or any(char.isalnum() for char in words)):
             self._space = True
             return False
+        self._add(words, source_start, source_end, spaced=spaced)
+        return True
+
+    def add_written(self, text: str, source_start: int, source_end: int) -> None:
+        """A word, a number or a sign as written, apart from its neighbours where the source has white space."""
+        self._add(text, source_start, source_end, spaced=False)
+
+    def close(self) -> None:
+        """Write the pause at the end, if any."""
+        if self.spans:
+            self._write_pause()
+
+    def _add(self, words: str, source_start: int, source_end: int, *, spaced: bool) -> None:
+        opening, self._opening = self._opening, ""
+        if opening:
+            words = opening + " " * self._space + words
+            self._space = self._is_apart
         self._write_pause()
-        if self._last and (self._space or spaced) and not self._joins(words[0]):
+        if self._last and (self._space or (spaced and not opening)) and not self._joins(words[0]):
             self._write(" ")
         start = self._length
         self._write(words)
         if self.spans and source_start < self.spans[-1][3]:
             start, _, source_start, _ = self.spans.pop()
         self.spans.append((start, self._length, source_start, source_end))
-        self._space = spaced
-        return True
+        self._space, self._is_blank = spaced, False
 
     def _extend(self, ending: str, source_end: int) -> None:
         """Add to the last word without a space."""
@@ -72,23 +106,20 @@ class SpokenText:
         self.spans.append((start, self._length, source_start, source_end))
         self._space = True
 
-    def close(self) -> None:
-        """Write the pause at the end, if any."""
-        if self.spans:
-            self._write_pause()
-
     def _joins(self, first: str) -> bool:
         """CJK text has no spaces between its characters, nor after its punctuation."""
-        if is_cjk_punctuation(self._last):
+        last = self._pause[-1:] or self._last
+        if is_cjk_punctuation(last):
             return True
-        return is_cjk(self._last) and is_cjk(first)
+        return is_cjk(last) and (is_cjk(first) or is_cjk_punctuation(first))
 
     def _write_pause(self) -> None:
         mark = fit(self._pause, self._charset)
+        is_written, self._is_written = self._is_written, False
         self._pause = ""
         if mark:
             self._write(mark)
-            self._space = True
+            self._space = self._space or not is_written
 
     def _write(self, text: str) -> None:
         self.parts.append(text)

@@ -6,7 +6,17 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from realtime_tts.text.characters import CLOSERS, OPENERS, is_cjk, is_cjk_punctuation
+from realtime_tts.text.characters import (
+    CLOSERS,
+    OPENERS,
+    begins_grapheme,
+    is_cjk,
+    is_cjk_punctuation,
+    is_clause_stop,
+    is_hangul,
+    is_sentence_stop,
+    is_unspaced,
+)
 from realtime_tts.text.normalizer import Span
 from realtime_tts.text.splitting import SpokenPart
 from realtime_tts.text.unread import Range
@@ -54,9 +64,9 @@ class _Chunk:
 def place_words(part: SpokenPart, offset: int) -> tuple[Word, ...]:
     """Words of `part`, whose source begins at `offset` of the context.
 
-    A word is a run without white space that has something spoken in it (a CJK character is a word of its own), with
-    the punctuation that touches it; silent text is in none. A token of several words ("March 3, 2024") shares its
-    weight and its reading among them.
+    A word is a run without white space that has something spoken in it, with the punctuation that touches it. In a
+    script without spaces each character with its marks is a word. Silent text is in none. A token of several words
+    ("March 3, 2024") shares its weight and its reading among them.
     """
     chunks = [_Chunk(start, end) for start, end in _chunks(_blank(part.source, part.silent))]
     first = 0
@@ -122,7 +132,7 @@ def _size(source: str) -> int:
 
 def _pause_weight(text: str, start: int, end: int) -> float:
     """Of the pause between two spoken tokens, or of the one at the end of the text."""
-    pause = sum(_PAUSE_WEIGHTS.get(char, 0.0) for char in text[start:end])
+    pause = sum(map(_mark_weight, text[start:end]))
     return min(pause, _LAST_PAUSE if end == len(text) else 8.0)
 
 
@@ -133,7 +143,17 @@ def _spoken_weight(spoken: str) -> float:
 
 @lru_cache(maxsize=4096)
 def _char_weight(char: str) -> float:
-    return _CJK_WEIGHT if is_cjk(char) else _PAUSE_WEIGHTS.get(char, 0.5 if char in " -'" else 1.0)
+    if is_cjk(char) or is_hangul(char):
+        return _CJK_WEIGHT
+    return _mark_weight(char) or (0.5 if char in " -'" else 1.0)
+
+
+@lru_cache(maxsize=4096)
+def _mark_weight(char: str) -> float:
+    """How long a mark rests; 0 for what is none."""
+    if char not in _PAUSE_WEIGHTS and (is_sentence_stop(char) or is_clause_stop(char)):
+        char = "." if is_sentence_stop(char) else ","
+    return _PAUSE_WEIGHTS.get(char, 0.0)
 
 
 def _blank(source: str, silent: tuple[Range, ...]) -> str:
@@ -144,7 +164,8 @@ def _blank(source: str, silent: tuple[Range, ...]) -> str:
 
 
 def _chunks(source: str) -> list[tuple[int, int]]:
-    """Ranges without white space; also cut around CJK characters, which keep the punctuation after them."""
+    """Ranges without white space, cut around characters of scripts without spaces; these keep the punctuation after
+    them."""
     chunks: list[tuple[int, int]] = []
     for run in _RUN.finditer(source):
         start = run.start()
@@ -160,9 +181,9 @@ def _chunks(source: str) -> list[tuple[int, int]]:
 def _cuts(source: str, index: int) -> bool:
     """Whether a new word begins at `index`, within a run without white space."""
     before, char = source[index - 1], source[index]
-    after_cjk = is_cjk(before) or is_cjk_punctuation(before)
     if before in OPENERS and before not in CLOSERS:
         return False
-    if is_cjk(char):
-        return True
-    return after_cjk and (char.isalnum() or (char in OPENERS and char not in CLOSERS))
+    if is_unspaced(char):
+        return begins_grapheme(before, char)
+    after_unspaced = is_unspaced(before) or is_cjk_punctuation(before)
+    return after_unspaced and (char.isalnum() or (char in OPENERS and char not in CLOSERS))

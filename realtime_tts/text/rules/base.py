@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from realtime_tts.text.boundaries import word_opens_sentence
-from realtime_tts.text.characters import is_cjk
+from realtime_tts.text.characters import is_hangul, is_unspaced
 from realtime_tts.text.lexicon import Lexicons, Respelt
 from realtime_tts.text.rules.reach import ReachingPattern, reaching
 from realtime_tts.text.rules.script import Script
@@ -29,6 +29,8 @@ class Token(NamedTuple):
     """`end` is the index after it. A pause, words, or with an empty `text` nothing to say (`spaced`: a gap).
 
     `dropped`: a rule knows it and says nothing for it on purpose (a link's target, a tag, an emoticon).
+    `as_written`: the model is given the source's own characters, with the spaces that are there; `text` tells which
+    they are. A pause that is `as_written` is punctuation; `opens`: it belongs to the word after it.
     """
 
     text: str
@@ -36,6 +38,8 @@ class Token(NamedTuple):
     pause: bool = False
     spaced: bool = True
     dropped: bool = False
+    as_written: bool = False
+    opens: bool = False
 
 
 class Respellings(NamedTuple):
@@ -85,7 +89,7 @@ class Scan:
         if found is None:
             return None
         word = self.text[index : found.end]
-        is_joined = is_cjk(word[0]) or is_cjk(word[-1])
+        is_joined = any(is_unspaced(char) or is_hangul(char) for char in (word[0], word[-1]))
         end = found.end
         if self.ahead(end, 2)[:1] == "-" and self.ahead(end, 2)[1:].isalnum():
             end += 1  # "nginx-based" is two words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from realtime_tts.text.characters import CJK_CLAUSE_STOPS, CJK_SENTENCE_STOPS
+from realtime_tts.text.characters import is_clause_stop, is_sentence_stop
 from realtime_tts.text.rules.base import Token
 
 _PAUSES = {",": ",", ";": ";", ":": ":", "—": "—", "(": ",", ")": ",", "[": ",", "]": ",", "|": ",", "→": ",", "⇒": ","}
@@ -18,7 +18,7 @@ def pause_token(text: str, index: int) -> Token:
         return _white_space(text, index)
     if char in ".!?":
         return _stops(text, index)
-    if char in CJK_SENTENCE_STOPS or char in CJK_CLAUSE_STOPS:
+    if is_sentence_stop(char) or is_clause_stop(char):
         return Token(char, index + 1, pause=True)
     before = text[index - 1] if index else " "
     if char in "-–" and before.isspace() and after.isspace() and index:

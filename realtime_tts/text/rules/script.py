@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from realtime_tts.text.characters import is_foreign_letter
+from realtime_tts.text.characters import is_foreign_letter, is_greek
 
 
 class Script:
@@ -20,16 +20,19 @@ class Script:
         They do if the nearest letter before (or at; or else after) is Latin, and no foreign letter touches what
         follows.
         """
-        for char in text[self._num_read : index + 1]:
-            if char.isalpha():
-                self._before = not is_foreign_letter(char)
-        self._num_read = max(self._num_read, index + 1)
+        for place in range(self._num_read, index):
+            if text[place].isalpha():
+                self._before = not _is_foreign(text, place)
+        self._num_read = max(self._num_read, index)
+        before = not _is_foreign(text, index) if text[index].isalpha() else self._before
         self._stop = max(self._stop, index)
         while self._stop < len(text) and not (text[self._stop].isalpha() or text[self._stop].isspace()):
             self._stop += 1
-        if self._before is False or (self._stop < len(text) and is_foreign_letter(text[self._stop])):
+        if before is False or (self._stop < len(text) and _is_foreign(text, self._stop)):
             return False
-        after = True if self._before else self._after(text, index)
+        if _is_last_greek(text, index) or _is_last_greek(text, self._stop):
+            return None
+        after = True if before else self._after(text, index)
         return after if after is not True or self._stop < len(text) else None
 
     def _after(self, text: str, index: int) -> bool | None:
@@ -37,4 +40,18 @@ class Script:
         self._letter = max(self._letter, index)
         while self._letter < len(text) and not text[self._letter].isalpha():
             self._letter += 1
-        return None if self._letter == len(text) else not is_foreign_letter(text[self._letter])
+        if self._letter == len(text) or _is_last_greek(text, self._letter):
+            return None
+        return not _is_foreign(text, self._letter)
+
+
+def _is_last_greek(text: str, index: int) -> bool:
+    """Whether a Greek letter ends the text so far: the next one tells whether it is one of a word."""
+    return index + 1 == len(text) and is_greek(text[index])
+
+
+def _is_foreign(text: str, index: int) -> bool:
+    """A letter of another script; a Greek one only within a word of them, as single ones are those of formulas."""
+    if not is_greek(text[index]):
+        return is_foreign_letter(text[index])
+    return is_greek(text[index - 1 : index]) or is_greek(text[index + 1 : index + 2])

@@ -111,14 +111,17 @@ LETTER_RULES = (
     Rule(re.compile(r"x(?= ?\d)(?<=in\. x)"), _by),
     Rule(re.compile(r"[xX](?<=\d[xX])" + END), _times),
 )
-SYMBOL_RULES = (
-    Rule(re.compile(r"(?<=[\w.])'s(?!\w)"), _possessive),
+MARKUP_RULES = (
     Rule(re.compile(_EMOTICON), _silent),
     Rule(re.compile(rf"</?(?:{_TAGS}|{_SSML})(?: [^<>]{{0,200}})?/?>", re.IGNORECASE), _silent),
     Rule(re.compile(r"\[(?=[^\[\]]{1,200}\]\()|\[\d{1,3}\](?!\()"), _silent),
-    Rule(re.compile(r"\.NET" + END), _language),
     Rule(re.compile(r"`{3}[a-z0-9+-]{0,12}(?=\n)"), _silent),
     Rule(re.compile(r"-{3,}|={3,}|_{3,}|\*{3,}|~{3,}|#{3,}"), _silent),
+)
+SYMBOL_RULES = (
+    Rule(re.compile(r"(?<=[\w.])'s(?!\w)"), _possessive),
+    *MARKUP_RULES,
+    Rule(re.compile(r"\.NET" + END), _language),
     Rule(re.compile(r"-(?<=\d-)(?=\d{1,15} ?=)|-(?<=\d -)(?= \d{1,15} ?=)"), _minus),
     Rule(re.compile(r"[-–—](?<=[\d%°][-–—])(?=[$€£¥]?\d)|[-–](?<=[\d%°] [-–])(?= [$€£¥]?\d)"), _to),
     Rule(re.compile(rf"{_DASH}(?=\d)(?<=[ap]m.)|{_DASH}(?=\d)(?<=[ap]\.m\..)", re.IGNORECASE), _between_hours),

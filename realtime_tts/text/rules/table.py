@@ -6,7 +6,7 @@ money before plain numbers). What no rule claims is a word, a pause or nothing.
 
 from __future__ import annotations
 
-from realtime_tts.text.characters import is_cjk, is_cjk_punctuation, is_mark
+from realtime_tts.text.characters import is_cjk_punctuation, is_mark, is_unspaced
 from realtime_tts.text.rules import (
     abbreviations,
     codes,
@@ -22,8 +22,8 @@ from realtime_tts.text.rules import (
 )
 from realtime_tts.text.rules.base import REACHING, RuleList, Scan, Token
 from realtime_tts.text.rules.pauses import pause_token
-from realtime_tts.text.rules.reach import ReachingPattern
 from realtime_tts.text.rules.verbalize import foreign_number
+from realtime_tts.text.rules.written import MARKUP, NUMBER, written_token
 
 DIGIT_RULES = RuleList(
     (
@@ -65,13 +65,10 @@ SYMBOL_RULES = RuleList(
     )
 )
 
-# Numbers in text of another script stay as they are, for a model that reads that language.
-_VERBATIM = ReachingPattern(r"[$€£¥+-]?\d(?:[\d.,:/-]{0,38}\d)?[%‰°]?")
-
 
 def compile_rules() -> None:
     """All that `find_token` would compile when it is first needed: 60 ms, at once."""
-    for each in (DIGIT_RULES, LETTER_RULES, SYMBOL_RULES, _VERBATIM, *REACHING):
+    for each in (DIGIT_RULES, LETTER_RULES, SYMBOL_RULES, MARKUP, NUMBER, *REACHING):
         each.compile()
 
 
@@ -87,14 +84,16 @@ def find_token(scan: Scan, index: int) -> Token:
         return pause_token(scan.text, index)
     if (given := scan.given(index)) is not None:
         return given
-    if is_cjk(char):
-        return Token(char, index + 1, spaced=False)
-    if not is_cjk_punctuation(char) and scan.language == "en" and scan.is_latin(index):
+    is_english = scan.language == "en" and not is_cjk_punctuation(char) and not is_unspaced(char)
+    if is_english and scan.is_latin(index):
         token = _try_rules(scan, index, char)
         if token is not None:
             return token
-    if not scan.spell and (verbatim := scan.match(_VERBATIM, index)):
-        return Token(verbatim.group(), verbatim.end(), spaced=False)
+    elif not scan.spell:
+        return written_token(scan, index)
+    if is_unspaced(char):
+        end = words.grapheme_end(scan.text, index)
+        return Token(scan.text[index:end], end, spaced=False)
     if char.isdecimal():
         return _plain_number(scan, index)
     if char.isalnum() or is_mark(char):

@@ -153,8 +153,9 @@ LETTER_RULES = (
     Rule(re.compile(r"([A-Za-z]{2,20}(?<=[a-z])[A-Z][A-Za-z]{1,40})(?:\(\))?(?!\w)"), _camel),
 )
 DIGIT_RULES = (LETTER_RULES[1], LETTER_RULES[3])
+MARKUP_RULES = (Rule(re.compile(r"\]\([^()\s]{1,2000}\)"), _link_tail),)
 SYMBOL_RULES = (
-    Rule(re.compile(r"\]\([^()\s]{1,2000}\)"), _link_tail),
+    *MARKUP_RULES,
     Rule(re.compile(r"(?<![\w/.])(?:~|\.{1,2})?(?:/[A-Za-z0-9_.+-]{1,64}){1,20}/?"), _path),
     Rule(re.compile(r"(?<!\w)@([A-Za-z_]\w{1,40})"), _handle),
     Rule(re.compile(r"(?<![\w&])#([A-Za-z_]\w{1,40}|\d{1,4}(?!st|nd|rd|th)[A-Za-z][a-z]\w{0,38})"), _hashtag),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
-from realtime_tts.text.characters import is_cjk, is_mark
+from realtime_tts.text.characters import begins_grapheme, is_mark, is_unspaced
 from realtime_tts.text.rules.acronyms import read_caps
 from realtime_tts.text.rules.base import Scan
 
 _MAX_WORD = 200
+_MAX_GRAPHEME = 16
 _PLAIN = re.compile(r"[A-Za-z]{1,200}(?=[ ,.!?]|\Z)")
 
 
@@ -28,6 +29,17 @@ def word_end(text: str, index: int) -> int:
     return end
 
 
+def grapheme_end(text: str, index: int) -> int:
+    """End of the character at `index`, with its marks, of a script that has no spaces between words."""
+    end = index + 1
+    limit = min(len(text), index + _MAX_GRAPHEME)
+    while (
+        end < limit and (is_mark(text[end]) or is_unspaced(text[end])) and not begins_grapheme(text[end - 1], text[end])
+    ):
+        end += 1
+    return end
+
+
 def read_word(word: str, scan: Scan) -> str:
     """A word as it is, or its acronyms letter by letter (each part of "API-based" by itself)."""
     if not scan.spell or scan.language != "en":
@@ -38,4 +50,4 @@ def read_word(word: str, scan: Scan) -> str:
 
 
 def _is_letter(char: str) -> bool:
-    return (char.isalpha() and not is_cjk(char)) or is_mark(char)
+    return (char.isalpha() and not is_unspaced(char)) or is_mark(char)

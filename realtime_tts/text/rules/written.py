@@ -1,0 +1,99 @@
+"""Text that is given to the model as it is written: in languages and scripts that have no rules here.
+
+Words, numbers, signs and punctuation stay as they are. Markup is left out, and pictographs, which are reported.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+from realtime_tts.text.characters import has_content, is_mark, is_sign, is_unspaced
+from realtime_tts.text.rules import symbols, web
+from realtime_tts.text.rules.base import RuleList, Scan, Token
+from realtime_tts.text.rules.pauses import pause_token
+from realtime_tts.text.rules.reach import ReachingPattern
+from realtime_tts.text.rules.words import grapheme_end, word_end
+
+MARKUP = RuleList((*web.MARKUP_RULES, *symbols.MARKUP_RULES))
+NUMBER = ReachingPattern(r"\d(?:[\d.,:/-]{0,38}\d)?")
+_BULLETS = frozenset("-*+•◦▪–#>")  # at the start of a line, before a space
+_EMPHASIS = frozenset("*_")
+_SILENT = frozenset("`\\")
+_PAUSES = frozenset("|→⇒")
+_MAX_HEADING = 6
+
+
+def written_token(scan: Scan, index: int) -> Token:
+    """Return the token at `index`, which is no white space."""
+    text, char = scan.text, scan.text[index]
+    if (number := scan.match(NUMBER, index)) is not None:
+        return _written(text, index, number.end())
+    if is_unspaced(char):
+        return _written(text, index, grapheme_end(text, index))
+    if char.isalnum() or is_mark(char):
+        return _word(scan, index)
+    token = MARKUP.read(scan, index)
+    if token is not None:
+        return token
+    if (end := _bullet_end(scan, index)) is not None:
+        return Token("", end, dropped=True)
+    if char in _SILENT or (char in _EMPHASIS and not _is_inner(scan, index)):
+        return Token("", index + 1, spaced=False)
+    if char in _PAUSES:
+        return pause_token(text, index)
+    if is_sign(char):
+        return _written(text, index, index + 1)
+    if has_content(char):
+        return Token("", index + 1)  # a pictograph
+    return _punctuation(scan, index)
+
+
+def _written(text: str, start: int, end: int) -> Token:
+    return Token(text[start:end], end, spaced=False, as_written=True)
+
+
+def _word(scan: Scan, index: int) -> Token:
+    end = word_end(scan.text, index)
+    scan.ahead(end, 2 if scan.text[end : end + 1] in ("'", "-") else 1)  # these go on with a letter
+    if (given_from := scan.starts_given(index, end)) < end:
+        return Token(scan.text[index : given_from - 1], given_from)
+    return _written(scan.text, index, end)
+
+
+def _bullet_end(scan: Scan, index: int) -> int | None:
+    """Where the mark of a list, a heading or a quotation ends that begins at `index`, if one does."""
+    char = scan.text[index]
+    if char not in _BULLETS:
+        return None
+    start = index
+    while start > 0 and scan.text[start - 1] == " ":
+        start -= 1
+    if start > 0 and scan.text[start - 1] != "\n":
+        return None
+    end = index + 1
+    while char == "#" and end - index < _MAX_HEADING and scan.ahead(end, 1) == "#":
+        end += 1
+    return end if scan.ahead(end, 1) == " " else None
+
+
+def _is_inner(scan: Scan, index: int) -> bool:
+    """Whether the sign at `index` stands within a word ("Leser*innen", "max_len")."""
+    return index > 0 and scan.text[index - 1].isalnum() and scan.ahead(index + 1, 1).isalnum()
+
+
+def _punctuation(scan: Scan, index: int) -> Token:
+    """A mark, or a run of stops."""
+    text, char = scan.text, scan.text[index]
+    end = index + 1
+    while char == "." and end < len(text) and text[end] == ".":
+        end += 1
+    before, after = text[index - 1 : index] or " ", scan.ahead(end, 1) or " "
+    return Token(text[index:end], end, pause=True, as_written=True, opens=_opens(char, before, after))
+
+
+def _opens(char: str, before: str, after: str) -> bool:
+    """Whether a mark belongs to the word after it: as the white space around it says, else as Unicode does."""
+    if before.isspace() != after.isspace():
+        return before.isspace()
+    is_opener = unicodedata.category(char) in ("Ps", "Pi")
+    return is_opener and (before.isspace() or after.isalnum() or is_sign(after))
