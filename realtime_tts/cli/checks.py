@@ -1,11 +1,17 @@
-"""What `say` can tell before a model is loaded, which may take minutes."""
+"""Checks of `say` and `serve` before a model is loaded, which may take minutes."""
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
+
+from realtime_tts.config import EngineConfig
 from realtime_tts.errors import ConfigError
 from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.workers.location import local_directory
+from realtime_tts.workers.location import check_location
 from realtime_tts.workers.policy import ZERO_SHOT_VOICE, ServingPolicy
+
+logger = logging.getLogger(__name__)
 
 
 def nothing_to_say() -> ConfigError:
@@ -13,16 +19,17 @@ def nothing_to_say() -> ConfigError:
 
 
 def check_model(model: str, text: str | None, text_type: str, voice: str | None) -> None:
-    """Whether a checkpoint on this machine has the voice, and something to say of the text. Of one that is elsewhere
-    or incomplete the loading tells.
+    """Check that a checkpoint on this machine has the voice, and that something of the text can be spoken.
+
+    A checkpoint on the hub is not checked.
 
     Raises:
-        ConfigError: it has not.
+        ConfigError: one of them is not so.
         BadSSML: the text is meant to be SSML, and its beginning is malformed.
-        CheckpointError: its serving.json is damaged.
+        CheckpointError: there is no such model, or its serving.json is damaged.
     """
-    directory = local_directory(model)
-    if directory is None or not (directory / "config.json").is_file():
+    directory = check_location(model)
+    if directory is None:
         return
     policy = ServingPolicy.load(directory)
     voices = (*policy.voices, ZERO_SHOT_VOICE)
@@ -31,3 +38,26 @@ def check_model(model: str, text: str | None, text_type: str, voice: str | None)
     planner = PlannerFactory(policy.charset, policy.max_segment_chars, None).make("en", text_type=text_type)
     if text is not None and not planner.push(text, 0.0) and not planner.end(0.0):
         raise nothing_to_say()
+
+
+def check_adapter(adapter: str) -> None:
+    """Raises ConfigError: `adapter`, as given to `say` without a server, is no directory."""
+    if not (directory := Path(adapter).expanduser()).is_dir():
+        raise ConfigError(
+            f"--adapter: there is no directory {directory.absolute()}; an adapter has a name only on a server (--url)",
+            field="adapter",
+        )
+
+
+def check_engine(engine: EngineConfig) -> None:
+    """Check that the model and the adapters of a server are there. Warn if --adapters-dir is not.
+
+    Raises:
+        CheckpointError, ConfigError: one of them is not.
+    """
+    check_location(engine.model)
+    for name, adapter in engine.adapters:
+        if not (directory := Path(adapter).expanduser()).is_dir():
+            raise ConfigError(f"--adapters: {name}: there is no directory {directory.absolute()}", field="adapters")
+    if engine.adapters_dir and not (directory := Path(engine.adapters_dir).expanduser()).is_dir():
+        logger.warning("--adapters-dir: there is no directory %s yet; it has no adapters to load", directory.absolute())

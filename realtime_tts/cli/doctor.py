@@ -128,10 +128,14 @@ def compute() -> dict[str, str]:
 
 
 def describe_model(model: str) -> dict[str, str]:
-    from realtime_tts.workers.location import local_directory
+    from realtime_tts.errors import CheckpointError
+    from realtime_tts.workers.location import check_location
     from realtime_tts.workers.policy import ServingPolicy
 
-    directory = local_directory(model)
+    try:
+        directory = check_location(model)
+    except CheckpointError as error:
+        return {"model": model, "files": error.message}
     if directory is None:
         return {"model": model, "files": "not a directory here: they come from the Hugging Face hub or its cache"}
     policy = ServingPolicy.load(directory)

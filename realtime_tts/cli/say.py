@@ -16,7 +16,7 @@ import click
 
 from realtime_tts import __version__
 from realtime_tts.audio.provenance import Provenance
-from realtime_tts.cli.checks import check_model, nothing_to_say
+from realtime_tts.cli.checks import check_adapter, check_model, nothing_to_say
 from realtime_tts.cli.options import read_settings
 from realtime_tts.cli.playing import Speech, play
 from realtime_tts.cli.progress import Progress
@@ -187,6 +187,8 @@ def command(
     else:
         engine = read_settings({"model": model, "devices": device}, None).engine
         check_model(engine.model, request.text, request.text_type, request.voice)
+        if request.adapter is not None:
+            check_adapter(request.adapter)
         speech = _local(request, engine, progress)
     try:
         made_by = Provenance(f"realtime-tts {__version__}", voice=request.voice or "") if provenance else None

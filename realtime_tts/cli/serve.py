@@ -54,6 +54,7 @@ the workers, one after the other, each when its contexts have ended.
 def command(config_path: Path | None, **flags: Any) -> None:
     """Start the server: the playground page, the WebSocket API, health and metrics."""
     settings = read_settings(flags, config_path)
+    from realtime_tts.cli.checks import check_engine
     from realtime_tts.cli.engine import make_workers
     from realtime_tts.server.gateway_count import gateway_count
     from realtime_tts.server.host import Host
@@ -62,6 +63,7 @@ def command(config_path: Path | None, **flags: Any) -> None:
     from realtime_tts.workers.client import EngineClient
 
     configure_logging(settings.server.log_level, settings.server.log_format)
+    check_engine(settings.engine)
     click.echo(f"Loading {settings.engine.model} …", err=True)
 
     count = gateway_count(settings)

@@ -90,13 +90,13 @@ def local_voices(model: str) -> list[dict[str, Any]]:
 
     Raises:
         ConfigError: it is not on this machine.
-        CheckpointError: its serving.json is damaged.
+        CheckpointError: there is no such model, or its serving.json is damaged.
     """
     from realtime_tts.errors import ConfigError
-    from realtime_tts.workers.location import local_directory
+    from realtime_tts.workers.location import check_location
     from realtime_tts.workers.policy import ServingPolicy
 
-    directory = local_directory(model)
+    directory = check_location(model)
     if directory is None:
         raise ConfigError(
             f"{model} is no directory here; models of the hub have no named voices unless a server says so: use --url",

@@ -7,7 +7,6 @@ or the id of one on the Hugging Face hub.
 from __future__ import annotations
 
 import dataclasses
-import re
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,10 @@ from realtime_tts.model.weights import (
     to_model,
     to_upstream,
 )
+from realtime_tts.workers.location import check_location
 from realtime_tts.workers.policy import ServingPolicy
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.json", "*.safetensors", "*.bin", "*.pth"]
 
 
@@ -129,13 +128,10 @@ def resolve_directory(path_or_id: str | Path, *, revision: str | None = None, of
     """A directory as it is; a hub id downloaded (with progress, resumed if cut) or found in the local cache.
 
     Raises:
-        CheckpointError: neither a directory nor a hub id, or a download that failed.
+        CheckpointError: neither a checkpoint directory nor a hub id, or a download that failed.
     """
-    path = Path(path_or_id).expanduser()
-    if path.is_dir():
-        return path
-    if path.exists() or not _HUB_ID.fullmatch(str(path_or_id)):
-        raise CheckpointError(f"{str(path_or_id)!r} is neither a checkpoint directory nor a hub id (owner/name)")
+    if (directory := check_location(str(path_or_id))) is not None:
+        return directory
     from huggingface_hub import snapshot_download  # imported late: most runs load a directory
 
     try:
@@ -144,7 +140,7 @@ def resolve_directory(path_or_id: str | Path, *, revision: str | None = None, of
         )
     except Exception as error:  # the client raises its own, HTTP and OS errors
         where = "in the local cache" if offline else "on the hub"
-        raise CheckpointError(f"{path_or_id} was not found {where}: {error}") from error
+        raise CheckpointError(f"{path_or_id} is no directory, and was not found {where}: {error}") from error
     return Path(found)
 
 

@@ -87,12 +87,13 @@ class AdapterRegistry:
 
     async def load_all(self, adapters: Mapping[str, str]) -> None:
         """What the configuration names. Raises ConfigError: one of them cannot be loaded; and as `load`."""
-        name = ""
+        name = directory = ""
         try:
             for name, directory in adapters.items():
                 await self.load(name, Path(directory))
         except InvalidRequest as error:
-            raise ConfigError(f"the adapter {name!r} cannot be loaded: {error.message}", field="adapters") from error
+            message = f"the adapter {name!r} cannot be loaded from {_absolute(Path(directory))}: {error.message}"
+            raise ConfigError(message, field="adapters") from error
 
     async def load_by_name(self, name: str) -> LoadedAdapter:
         """Load one of the directory's. Raises Forbidden: there is none; and as `load`."""

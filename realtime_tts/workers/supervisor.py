@@ -13,12 +13,13 @@ import contextlib
 import dataclasses
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from realtime_tts.errors import EngineStartError, RealtimeTTSError, error_from_code
+from realtime_tts.errors import ConfigError, EngineStartError, RealtimeTTSError, error_from_code
 from realtime_tts.workers import frames
 from realtime_tts.workers.child import end_child, until_one_ends
 from realtime_tts.workers.socket_directory import SocketDirectory, clients_path
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 _Connected: TypeAlias = "asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]"
 
 _READ_BYTES = 256 * 1024
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _HEALTHY_AFTER_S = 60.0  # a worker that lived so long resets the pause before the next respawn
 
 
@@ -65,7 +67,13 @@ def worker_command(
     max_adapter_rank: int | None = None,
     adapter_mlp: bool = False,
 ) -> tuple[str, ...]:
-    """The command line of a real worker; what is None, 0 or "auto" is left to the worker."""
+    """Return the command line of a real worker; what is None, 0 or "auto" is left to the worker.
+
+    Raises:
+        ConfigError: `device` cannot be the name of a device.
+    """
+    if not _DEVICE.fullmatch(device):
+        raise ConfigError(f"device {device!r} is unknown: give auto, cpu, cuda or cuda:N", field="devices")
     command = [sys.executable, "-m", "realtime_tts.engine.worker", "--model", model, "--device", device]
     options = {"--dtype": dtype, "--threads": threads, "--max-streams": max_streams, "--num-blocks": num_blocks}
     if max_adapters:
@@ -188,7 +196,8 @@ class Supervisor:
                     directory.remove()
         if process is None:
             return failure
-        return f"{failure}, exit status {self.last_exit}".removeprefix(", ")
+        reasons = (failure, self.start_error and self.start_error.message, f"exit status {self.last_exit}")
+        return ", ".join(filter(None, reasons))
 
     async def _spawn(self, path: str) -> asyncio.subprocess.Process:
         self.num_starts += 1

@@ -23,9 +23,11 @@ from gateway_harness import GatewayHarness
 from spoken_recordings import said, wav
 
 from realtime_tts.cli import sinks as cli_sinks
+from realtime_tts.cli.checks import check_engine
 from realtime_tts.cli.main import COMMANDS, cli, main
 from realtime_tts.cli.serve import show
 from realtime_tts.cli.sinks import OggSink, WavSink, format_of
+from realtime_tts.config import EngineConfig
 from realtime_tts.errors import AdapterExists, AdapterNotFound, ConfigError, Unauthorized, VoiceNotFound
 from realtime_tts.server.auth import hash_key, load_hashes
 from realtime_tts.server.run import describe
@@ -120,17 +122,23 @@ def test_a_mistake_ends_the_process_without_a_traceback() -> None:
     result = in_process("serve", "--port", "0", "--metrics-port", "0", "--devices", "nonsense")
     assert result.returncode == 2
     assert [line.split()[0] for line in result.stderr.splitlines()] == [b"Loading", b"Error:"]
-    assert b"device 'nonsense' cannot be used" in result.stderr
+    assert b"device 'nonsense' is unknown: give auto, cpu, cuda or cuda:N" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["say", "hi", "-o", "{tmp}/a.wav", "--model", "/nonexistent"], "neither a checkpoint directory nor a hub id"),
-        (["say", "hi", "-o", "{tmp}/a.wav", "--model", "owner/none"], "owner/none was not found"),
-        (["say", "hi", "-o", "{tmp}/a.wav", "--model", "{tmp}"], "config.json cannot be read"),
-        (["say", "hi", "-o", "{tmp}/a.wav", "--device", "nonsense"], "device 'nonsense' cannot be used"),
-        (["doctor", "--model", "{tmp}", "--devices", "cpu"], "config.json cannot be read"),
+        (["say", "hi", "-o", "{tmp}/a.wav", "--model", "owner/none"], "owner/none is no directory, and was not found"),
+        (["say", "hi", "-o", "{tmp}/a.wav", "--model", "./nothing"], "neither a checkpoint directory nor a hub id"),
+        (["say", "hi", "-o", "{tmp}/a.wav", "--model", "{tmp}"], "{tmp}' is no checkpoint: it has no config.json"),
+        (["say", "hi", "-o", "{tmp}/a.wav", "--device", "gpu"], "'gpu' is unknown: give auto, cpu, cuda or cuda:N"),
+        (["say", "hi", "-o", "{tmp}/a.wav", "--device", "cuda:99"], "device 'cuda:99' cannot be used"),
+        (["say", "hi", "-o", "{tmp}/a.wav", "--adapter", "{tmp}/x"], "--adapter: there is no directory {tmp}/x;"),
+        (["serve", "--model", "{tmp}"], "{tmp}' is no checkpoint: it has no config.json"),
+        (["serve", "--adapters", "a={tmp}/x"], "--adapters: a: there is no directory {tmp}/x"),
+        (["voices", "--model", "{tmp}"], "{tmp}' is no checkpoint: it has no config.json"),
+        (["doctor", "--model", "{tmp}", "--devices", "cpu"], "{tmp}' is no checkpoint: it has no config.json"),
     ],
 )
 def test_a_model_or_device_that_is_not_there_is_told_in_one_line(
@@ -145,8 +153,24 @@ def test_a_model_or_device_that_is_not_there_is_told_in_one_line(
     assert status in (1, 2)
     assert len([line for line in lines if not line.startswith(("Loading", "Measuring"))]) == 1, lines
     assert lines[-1].startswith("Error: ")
-    assert said in lines[-1]
+    assert said.replace("{tmp}", str(tmp_path)) in lines[-1]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_for_adapters_that_is_not_there_is_warned_of(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    check_engine(EngineConfig(adapters_dir=str(tmp_path)))
+    assert not caplog.messages
+    check_engine(EngineConfig(adapters_dir=str(tmp_path / "none")))
+    (warning,) = caplog.messages
+    assert f"there is no directory {tmp_path}/none" in warning
+
+
+def test_doctor_tells_of_the_machine_also_where_there_is_no_such_model() -> None:
+    result = run("doctor", "--model", "nothing", "--no-measure")
+    assert result.exit_code == 0
+    assert "'nothing' is neither a checkpoint directory nor a hub id" in result.stdout
 
 
 @pytest.mark.parametrize(

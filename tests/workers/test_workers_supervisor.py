@@ -21,10 +21,10 @@ from client_harness import QUICK, MakeClient, collect, speak, until
 from fake_worker import fake_worker_command
 from processes import supervisors, worker_pids
 
-from realtime_tts.errors import EngineStartError
+from realtime_tts.errors import ConfigError, EngineStartError
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, EngineState
-from realtime_tts.workers.supervisor import WorkerSpec
+from realtime_tts.workers.supervisor import WorkerSpec, worker_command
 
 SCRIPT = Path(__file__).resolve().parents[1] / "support" / "run_client.py"
 PATIENT_S = 60  # for what a busy machine may delay
@@ -87,6 +87,21 @@ async def test_a_failed_start_leaves_nothing_and_says_why(monkeypatch: pytest.Mo
     with pytest.raises(EngineStartError, match="Too many open files"):
         await EngineClient([WorkerSpec(("worker",), "a"), WorkerSpec(("worker",), "b")], QUICK).start()
     assert not [name for name in os.listdir(tempfile.gettempdir()) if "realtime-tts" in name and name not in before]
+
+
+async def test_each_start_that_fails_is_logged_with_the_workers_own_reason(
+    make_client: MakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    await make_client(each=[{}, {"fail_start": True}])
+    await until(lambda: attempts_logged(caplog, "worker fake-1 ended (asked to fail at start, ") >= 2, PATIENT_S)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:one", "mps", "CPU"])
+def test_what_cannot_be_a_device_is_refused_with_the_choices(device: str) -> None:
+    for good in ("auto", "cpu", "cuda", "cuda:7"):
+        assert worker_command("m", good)
+    with pytest.raises(ConfigError, match="give auto, cpu, cuda or cuda:N"):
+        worker_command("m", device)
 
 
 async def test_a_fault_of_ours_ends_the_worker_but_not_its_supervision(
