@@ -31,7 +31,7 @@ def connect(
     """A session: `async with connect(url) as session`.
 
     Args:
-        url: of the server, `ws://host:port` or `https://host`; `/v1/stream` is added if there is no path.
+        url: of the server, `host:port`, `ws://host:port` or `https://host`; `/v1/stream` is added if there is no path.
         voice, audio, params: defaults of the contexts (None: the server's; its audio is Opus at 48 kHz).
             An `OwnVoice` is made for this session and deleted with it.
             params: `cfg`, `steps`, `seed`, `language`, `instructions`, `mode`, `speed`, `volume`, `sentence_pause_ms`,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
@@ -73,14 +74,14 @@ class Endpoint:
 
 
 def stream_url(url: str) -> str:
-    """A server's address (http, https, ws, wss; with or without a path) → that of its stream.
+    """Return the address of the stream of a server, given by http, https, ws, wss or no scheme, with or without a path.
 
     Raises:
         ValueError: another scheme, or no host.
     """
-    parts = urlsplit(url)
+    parts = urlsplit(url if re.match(r"[a-z]+://", url) else f"ws://{url}")
     if parts.scheme not in _SCHEMES or not parts.hostname:
-        raise ValueError("the address is ws://host:port, wss://…, http://… or https://…")
+        raise ValueError(f"the address is host:port, ws://host:port, wss://…, http://… or https://…, not {url!r}")
     path = STREAM_PATH if parts.path in ("", "/") else parts.path
     return urlunsplit((_SCHEMES[parts.scheme], parts.netloc, path, parts.query, ""))
 
