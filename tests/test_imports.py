@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "audio": set(),
     "session": {"audio"},
     "workers": set(),
-    "model": {"workers.policy"},
+    "model": {"workers.location", "workers.policy"},
     "engine": {
         "audio.samples",
         "model",

@@ -34,7 +34,9 @@ def check_model(model: str, text: str | None, text_type: str, voice: str | None)
     policy = ServingPolicy.load(directory)
     voices = (*policy.voices, ZERO_SHOT_VOICE)
     if voice is not None and voice not in voices:
-        raise ConfigError(f"there is no voice {voice!r}; the voices are {', '.join(voices)}", field="voice")
+        known = f"the voices of this model are {', '.join(voices)}"
+        message = f"there is no voice {voice!r}; {known}; a running server has voices of its own (--url)"
+        raise ConfigError(message, field="voice")
     planner = PlannerFactory(policy.charset, policy.max_segment_chars, None).make("en", text_type=text_type)
     if text is not None and not planner.push(text, 0.0) and not planner.end(0.0):
         raise nothing_to_say()

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+import click
+
 from realtime_tts.errors import ConfigError, RealtimeTTSError, error_from_code
 
 SAMPLE_RATE_HZ = 48_000
@@ -108,21 +110,28 @@ async def remote_speech(
     except client.ConnectionFailed as error:
         raise ConfigError(f"no server answers: {error.message}", field="url") from error
     except client.RealtimeTTSError as error:
-        raise _said(error.code, error.message) from error
+        raise _said(error.code, error.message, error.field) from error
 
 
 def _headers(api_key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
 
-def _said(code: str, message: str) -> RealtimeTTSError:
-    """The server's error, and what helps here."""
-    return error_from_code(code, f"{message}; here: --api-key" if code == "unauthorized" else message)
+def _said(code: str, message: str, field: str | None) -> RealtimeTTSError:
+    """Return the server's error, with the option of the running command that it is about."""
+    option = _option("api_key" if code == "unauthorized" else (field or "").rpartition(".")[2])
+    return error_from_code(code, f"{message}; here: {option}" if option else message)
+
+
+def _option(name: str) -> str | None:
+    context = click.get_current_context(silent=True)
+    options = () if context is None else (each for each in context.command.params if isinstance(each, click.Option))
+    return next((option.opts[0] for option in options if option.name == name), None)
 
 
 def _refused(body: bytes, status: int) -> RealtimeTTSError:
     try:
         problem = json.loads(body)
-        return _said(str(problem["code"]), str(problem["message"]))
-    except (ValueError, KeyError, TypeError):
+        return _said(str(problem["code"]), str(problem["message"]), problem.get("field"))
+    except (ValueError, KeyError, TypeError, AttributeError):
         return ConfigError(f"the server answered with status {status}", field="url")

@@ -120,7 +120,8 @@ def problem(error: RealtimeTTSError) -> tuple[int, dict[str, Any]]:
     status = error.http_status
     if isinstance(error, InvalidRequest) and status not in (404, 413):
         status = 400
-    body = {"message": error.message, "type": _error_type(error), "param": error.field, "code": error.code}
+    param = "input" if error.field == "text" else error.field  # the text's name in this dialect
+    body = {"message": error.message, "type": _error_type(error), "param": param, "code": error.code}
     return status, {"error": body}
 
 

@@ -22,7 +22,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 from uvicorn.protocols.utils import ClientDisconnected
 
+from realtime_tts.dialects.json_input import MAX_NAME_CHARS
 from realtime_tts.errors import InternalError, InvalidRequest, RealtimeTTSError, Unauthorized
+from realtime_tts.server.field_problems import sentence
 from realtime_tts.server.logs import log_crash
 from realtime_tts.server.request_ids import request_id
 
@@ -96,9 +98,9 @@ def error_code(status: int) -> str:
 
 
 def invalid_body(error: Mapping[str, Any]) -> InvalidRequest:
-    """pydantic's first complaint, without the value that it complains of."""
-    field = ".".join(str(part) for part in error["loc"])
-    return InvalidRequest(str(error["msg"]), field=field or None)
+    """Return pydantic's first error as ours, without the value that was sent."""
+    field = ".".join(str(part)[:MAX_NAME_CHARS] for part in error["loc"])
+    return InvalidRequest(sentence(field, error), field=field or None)
 
 
 def not_found_response() -> JSONResponse:

@@ -101,8 +101,11 @@ async def _checked(
         is_known = name in (files if is_file else fields)
         if not is_known and ignores_others:
             continue
-        if not is_known or name in read.fields or (is_file and len(read.files_of(name)) == max_files):
-            raise InvalidRequest(f"{name[:64]!r} is not wanted here, or not twice", field=name[:64])
+        if not is_known:
+            raise InvalidRequest(_unknown(name, is_file, fields, files), field=name[:64])
+        if name in read.fields or (is_file and len(read.files_of(name)) == max_files):
+            most = f"at most {max_files} times" if is_file and max_files > 1 else "once"
+            raise InvalidRequest(f"{name} can be given {most}", field=name)
         if isinstance(value, UploadFile):
             if not (content := await value.read()):
                 raise AudioDecodeError("the file is empty", field="audio")
@@ -112,3 +115,12 @@ async def _checked(
         else:
             read.fields[name] = value
     return read
+
+
+def _unknown(name: str, is_file: bool, fields: Collection[str], files: Collection[str]) -> str:
+    if name in files:
+        return f"{name} must be a file"
+    if name in fields:
+        return f"{name} must be text, not a file"
+    kind, known = ("file", files) if is_file else ("field", fields)
+    return f"there is no {kind} {name[:64]!r} in this form; it has {', '.join(known) or 'none'}"

@@ -276,4 +276,4 @@ class SsmlReader:
         return min(2.0, float(10 ** (float(decibels.group(1)) / 20)))
 
     def _fail(self, problem: str) -> NoReturn:
-        raise BadSSML(f"{problem} (at character {self._position})", field="text")
+        raise BadSSML(f"SSML: {problem} (at character {self._position})", field="text")

@@ -308,7 +308,8 @@ def test_say_of_nothing_speakable_fails_and_leaves_no_file(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["hi", "-o", "{tmp}/a.wav", "--voice", "nobody"], "the voices are slt, rms, awb, zero-shot"),
+        (["hi", "-o", "{tmp}/a.wav", "--voice", "nobody"], "a running server has voices of its own (--url)"),
+        (["hi", "-o", "{tmp}/a.wav", "--voice", "nobody"], "the voices of this model are slt, rms, awb, zero-shot"),
         (["hi", "-o", "{tmp}/none/a.wav"], "there is no directory"),
         (["hi", "-o", "{tmp}", "--format", "wav"], "is a directory"),
         (["hi", "-o", "{tmp}/a.mp4"], "must end in"),
@@ -532,6 +533,21 @@ def test_a_servers_voices_are_added_and_deleted(server: GatewayHarness, tmp_path
     assert run("voices", "delete", "Anna", "--url", server.url).exit_code == 0
     assert "Anna" not in run("voices", "--url", server.url).stdout
     assert isinstance(run("voices", "delete", "Anna", "--url", server.url).exception, VoiceNotFound)
+
+
+@pytest.mark.parametrize("command", [("say", "Hello.", "-o", "{tmp}/a.wav"), ("voices", "add", "Anna")])
+@pytest.mark.parametrize(
+    ("given", "option"), [((), "--consent"), (("--consent", "--prompt-text", "x" * 5000), "--prompt-text")]
+)
+def test_a_servers_refusal_names_the_option_of_the_command(
+    server: GatewayHarness, tmp_path: Path, command: tuple[str, ...], given: tuple[str, ...], option: str
+) -> None:
+    (tmp_path / "me.wav").write_bytes(b"any")
+    path = str(tmp_path / "me.wav")
+    recordings = ("--reference", path, *(("--prompt", path) if "--prompt-text" in given else ()))
+    arguments = [argument.replace("{tmp}", str(tmp_path)) for argument in (*command, *recordings, *given)]
+    refused = run(*arguments, "--url", server.url)
+    assert str(getattr(refused.exception, "message", "")).endswith(f"; here: {option}")
 
 
 def test_say_has_a_server_speak_like_a_recording(server: GatewayHarness, tmp_path: Path) -> None:

@@ -215,5 +215,5 @@ def test_a_key_is_needed_and_a_token_may_only_look(make_gateway: MakeGateway, as
 
 
 def test_a_server_whose_adapter_cannot_be_loaded_does_not_start(make_gateway: MakeGateway, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="the adapter 'first' cannot be loaded from .*: there is no such directory"):
+    with pytest.raises(ConfigError, match=r"the adapter 'first' cannot be loaded from .*: there is no such directory"):
         make_gateway(engine={"adapters": (("first", str(tmp_path / "nothing")),)})

@@ -322,6 +322,26 @@ def test_a_broken_form_is_the_callers_fault(shared: GatewayHarness, content_type
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
 
+@pytest.mark.parametrize(
+    ("data", "files", "said"),
+    [
+        ({"nmae": "x"}, ["reference"], "there is no field 'nmae' in this form; it has name,"),
+        ({}, ["audio"], "there is no file 'audio' in this form; it has reference, prompt"),
+        ({"name": ["x", "y"]}, ["reference"], "name can be given once"),
+        ({}, ["reference", "reference"], "reference can be given once"),
+        ({}, ["name"], "name must be text, not a file"),
+        ({"reference": "x"}, [], "reference must be a file"),
+    ],
+)
+def test_what_is_wrong_with_a_form_is_told_in_a_sentence(
+    shared: GatewayHarness, data: dict[str, object], files: list[str], said: str
+) -> None:
+    parts = [(name, (name, b"content")) for name in files or ["prompt"]]
+    answer = httpx.post(f"{shared.url}/v1/voices", data=data, files=parts)
+    assert answer.status_code == 400
+    assert answer.json()["message"].startswith(said)
+
+
 def test_an_upload_that_is_too_large_ends_at_its_limit(
     shared: GatewayHarness, recording: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
