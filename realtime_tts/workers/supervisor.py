@@ -196,8 +196,8 @@ class Supervisor:
                     directory.remove()
         if process is None:
             return failure
-        reasons = (failure, self.start_error and self.start_error.message, f"exit status {self.last_exit}")
-        return ", ".join(filter(None, reasons))
+        start_error = "" if self.start_error is None else self.start_error.message
+        return ", ".join(filter(None, (failure, start_error, f"exit status {self.last_exit}")))
 
     async def _spawn(self, path: str) -> asyncio.subprocess.Process:
         self.num_starts += 1

@@ -123,7 +123,8 @@ def test_what_is_no_request_is_refused(body: bytes) -> None:
     ],
 )
 def test_errors_have_the_shape_that_clients_know(error: RealtimeTTSError, status: int, kind: str) -> None:
-    body = {"error": {"message": "m", "type": kind, "param": error.field, "code": error.code}}
+    param = {"text": "input"}.get(error.field or "", error.field)
+    body = {"error": {"message": "m", "type": kind, "param": param, "code": error.code}}
     assert openai.problem(error) == (status, body)
 
 
