@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import math
 import uuid
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from realtime_tts.api.request import SpeechRequest, speech_request, taking
@@ -28,6 +28,7 @@ from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.text_source import TextSource, speak_text
 from realtime_tts.speech.voices import VoiceLabels, VoiceRegistry
 from realtime_tts.speech.whole_text import check_whole
+from realtime_tts.text.pause_planner import PausePlanner
 from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.policy import ServingPolicy
@@ -207,6 +208,8 @@ class AsyncTTS:
             text_type: ``ssml``, ``text``, or ``auto``, where a text is SSML if it begins with ``<speak``. Of a whole
                 text that is malformed nothing is spoken.
             max_length_s: stop after so much audio.
+            on_skipped: called with the places in the text (start and end, in characters) that cannot be spoken and are
+                left out, as they are found: an emoji, another script. Of `TTS`, in the thread that runs the model.
 
         Raises (while iterated):
             InvalidRequest, EngineError and others of `realtime_tts.errors`.
@@ -240,11 +243,14 @@ class AsyncTTS:
                     voice = await ending.enter_async_context(self._voices.lend(request.recordings))
                 speaker = self._open_speaker(dataclasses.replace(settings, voice=voice), request.max_length_s)
                 ending.callback(self._speakers.discard, speaker)
-                feeder = asyncio.ensure_future(speak_text(source, self._defaults.make_planner(settings), speaker))
+                planner = self._defaults.make_planner(settings)
+                feeder = asyncio.ensure_future(speak_text(source, planner, speaker))
                 ending.push_async_callback(_end, feeder)
                 ending.callback(speaker.close)  # the first to be called: nothing more is generated from now on
                 async for piece in speaker:
+                    _tell_skipped(planner, request.on_skipped)
                     yield piece
+                _tell_skipped(planner, request.on_skipped)
 
     def _open_speaker(self, settings: ContextSettings, max_length_s: float | None) -> Speaker:
         speaker = Speaker(
@@ -278,6 +284,11 @@ class AsyncTTS:
             adapters=self._adapters.names,
             draw_seed=lambda: 0,  # never drawn: `generate` has a seed of its own
         )
+
+
+def _tell_skipped(planner: PausePlanner, on_skipped: Callable[[Sequence[tuple[int, int]]], None] | None) -> None:
+    if on_skipped is not None and (skipped := planner.take_skipped()):
+        on_skipped(skipped)
 
 
 async def _end(task: asyncio.Future[None]) -> None:

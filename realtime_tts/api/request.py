@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -27,6 +27,7 @@ class SpeechRequest:
     recordings: VoiceRecordings
     params: SpeechParams
     max_length_s: float | None
+    on_skipped: Callable[[Sequence[tuple[int, int]]], None] | None
 
 
 def speech_request(
@@ -49,6 +50,7 @@ def speech_request(
     adapter: str | None = None,
     text_type: str = "auto",
     max_length_s: float | None = None,
+    on_skipped: Callable[[Sequence[tuple[int, int]]], None] | None = None,
 ) -> SpeechRequest:
     """The arguments of `AsyncTTS.generate`, which says what they mean."""
     params = SpeechParams(
@@ -66,7 +68,7 @@ def speech_request(
         text_type=text_type,
     )
     recordings = VoiceRecordings(reference_audio, prompt_audio, prompt_text)
-    return SpeechRequest(text, voice, recordings, params, max_length_s)
+    return SpeechRequest(text, voice, recordings, params, max_length_s, on_skipped)
 
 
 def taking(make: Callable[P, R]) -> Callable[[Callable[[S, R], T]], Callable[Concatenate[S, P], T]]:

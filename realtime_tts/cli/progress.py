@@ -6,12 +6,19 @@ import time
 
 import click
 
+from realtime_tts.text.skipped import describe_skipped
+
 
 class Progress:
-    """One line at the terminal while it speaks, and a summary at the end; nothing else ever goes to stderr."""
+    """One line at the terminal while it speaks, and a summary at the end; nothing else ever goes to stderr.
+
+    Attributes:
+        skipped: places in the text that are not spoken; the summary tells of them.
+    """
 
     def __init__(self, shown: bool, summary: bool) -> None:
         self._shown, self._summary = shown, summary
+        self.skipped: list[tuple[int, int]] = []
         self._begun = time.monotonic()
         self._first_s: float | None = None
         self._made_s = self._written_s = 0.0
@@ -36,6 +43,8 @@ class Progress:
         self._written_s += duration_s
 
     def done(self, output: str | None) -> None:
+        if self.skipped:
+            self._summarise(f"Note: {describe_skipped(self.skipped)}")
         took_s = time.monotonic() - self._begun
         first_ms = 1000 * (self._first_s or 0.0)
         target = f" → {output}" if output not in (None, "-") else ""

@@ -83,11 +83,13 @@ async def remote_speech(
     voice: str | None,
     recordings: Mapping[str, Any] | None,
     params: dict[str, Any],
+    skipped: list[tuple[int, int]],
 ) -> AsyncGenerator[bytes, None]:
     """s16le mono PCM at 48 kHz of a text, as soon as it arrives.
 
     Args:
         recordings: in place of `voice`, what the client's `OwnVoice` takes.
+        skipped: gets the places in the text that are not spoken.
 
     Raises:
         RealtimeTTSError: whatever the server answers; `ConfigError` if there is none, or no client to ask it with.
@@ -107,6 +109,7 @@ async def remote_speech(
         async with session, session.speak(text) as context:
             async for packet in context:
                 yield packet.payload
+            skipped += context.skipped
     except client.ConnectionFailed as error:
         raise ConfigError(f"no server answers: {error.message}", field="url") from error
     except client.RealtimeTTSError as error:

@@ -183,7 +183,7 @@ def command(
     if request.text is not None and not request.text.strip():
         raise nothing_to_say()
     if url:
-        speech = _remote(request, url, api_key)
+        speech = _remote(request, url, api_key, progress)
     else:
         engine = read_settings({"model": model, "devices": device}, None).engine
         check_model(engine.model, request.text, request.text_type, request.voice)
@@ -254,13 +254,14 @@ async def _local(request: Request, engine: EngineConfig, progress: Progress) -> 
             language=request.language,
             adapter="adapter" if adapters else None,
             text_type=request.text_type,
+            on_skipped=progress.skipped.extend,
         )
         async with contextlib.aclosing(chunks) as generated:
             async for chunk in generated:
                 yield tts.sample_rate, (chunk.clip(-1, 1) * 32767).round().astype("<i2").tobytes()
 
 
-async def _remote(request: Request, url: str, api_key: str | None) -> Speech:
+async def _remote(request: Request, url: str, api_key: str | None, progress: Progress) -> Speech:
     from realtime_tts.cli.remote import SAMPLE_RATE_HZ, remote_speech
 
     params = {name: getattr(request, name) for name in _PARAMS if getattr(request, name) is not None}
@@ -277,7 +278,7 @@ async def _remote(request: Request, url: str, api_key: str | None) -> Speech:
             "consent_by": request.consent_by,
             "consent_scope": request.consent_scope,
         }
-    remote = remote_speech(url, api_key, text, request.voice, recordings, params)
+    remote = remote_speech(url, api_key, text, request.voice, recordings, params, progress.skipped)
     async with contextlib.aclosing(remote) as speech:
         async for pcm in speech:
             yield SAMPLE_RATE_HZ, pcm

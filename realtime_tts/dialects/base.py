@@ -8,6 +8,8 @@ from typing import Protocol
 
 from realtime_tts.session.messages import ClientMessage, ServerMessage
 
+NOTICE_FIELD = "realtime_tts_notice"  # of a message in which a service has no field for it, as the header over HTTP
+
 
 @dataclass(frozen=True, slots=True)
 class Habits:
@@ -19,6 +21,7 @@ class Habits:
         in_turn: nothing on the wire tells contexts apart, so they are spoken one after the other.
         refusals_are_final: they know no error that a context outlives: one whose message is refused has failed.
         forgives_mistakes: a message that cannot be is refused, and the connection goes on; else it is closed.
+        needs_audio: they take a turn without audio for a failure: text that cannot be spoken becomes short silence.
         min_idle_s: they keep a silent connection for so long; the server's own timeout counts if it is longer.
     """
 
@@ -27,6 +30,7 @@ class Habits:
     in_turn: bool = False
     refusals_are_final: bool = False
     forgives_mistakes: bool = True
+    needs_audio: bool = False
     min_idle_s: float = 0.0
 
 

@@ -540,7 +540,7 @@ class Gateway:
             resolve=functools.partial(
                 defaults.resolve, tenant=caller.tenant, permissive=permissive, only_voices=caller.voices
             ),
-            make_planner=functools.partial(defaults.make_planner, tenant=caller.tenant),
+            make_planner=functools.partial(defaults.make_planner, tenant=caller.tenant, fill_empty=habits.needs_audio),
             refuse=refuse,
             now=time.monotonic(),
         )

@@ -28,6 +28,8 @@ from realtime_tts.session.messages import TimedWord
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.whole_text import check_whole, speak_whole
+from realtime_tts.text.pause_planner import PausePlanner
+from realtime_tts.text.skipped import describe_skipped
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +93,7 @@ class HttpSpeech:
         self._aligner = WordAligner()
         self._num_segments = 0
         self._error: RealtimeTTSError | None = None
+        self._planner: PausePlanner | None = None
         self._speaker: Speaker | None = None
         self._feeder: asyncio.Task[None] | None = None
 
@@ -140,14 +143,17 @@ class HttpSpeech:
         await check_whole(self.request.text, self._settings.text_type)
         context_id = "h_" + secrets.token_urlsafe(9)
         speaker = self._speaker = Speaker(gateway.engine, context_id, self._settings, tenant=self.tenant)
-        planner = gateway.catalogue.defaults.make_planner(self._settings, self.tenant)
-        self._feeder = asyncio.create_task(speak_whole(self.request.text, planner, speaker), name="plan speech")
+        planner = gateway.catalogue.defaults.make_planner(self._settings, self.tenant, fill_empty=True)
+        self._planner, is_begun = planner, asyncio.Event()
+        speaking = speak_whole(self.request.text, planner, speaker, is_begun)
+        self._feeder = asyncio.create_task(speaking, name="plan speech")
         # The encoder is set up in a thread, while the engine makes the first patch.
         rate_hz, audio = speaker.sample_rate_hz, self.request.audio
         provenance = gateway.provenance(self._settings.voice)
         making = gateway.encoders.run(lambda: SpeechStream(rate_hz, audio, provenance))
         try:
             async for piece in speaker:
+                await is_begun.wait()
                 stream = await making
                 data = await self._encode(stream, piece.pcm) if piece.pcm else b""
                 self._audio_ms += 1000 * len(piece.pcm) / 2 / rate_hz
@@ -160,6 +166,13 @@ class HttpSpeech:
             making.cancel()
         if self._error is not None:
             raise self._error
+
+    def take_notice(self) -> str | None:
+        """What of the text is not spoken, as far as it was planned; with the first chunk the beginning was."""
+        skipped = () if self._planner is None else self._planner.take_skipped()
+        if skipped == [(0, len(self.request.text))]:
+            return "nothing in the text can be spoken, the answer is silence"
+        return describe_skipped(skipped) if skipped else None
 
     @property
     def total(self) -> Total:

@@ -28,6 +28,7 @@ _BODY_BYTES_PER_CHAR = 12  # of JSON that escapes whatever it can
 _BODY_BYTES_BESIDE = 16 * 1024
 MAX_RECORDINGS_BODY_BYTES = 4 * 1024 * 1024  # a minute at 24 kHz; larger ones come as a form
 _MAX_NAME_CHARS = 64
+_NOTICE = "realtime-tts-notice"
 
 
 class Rendering(Protocol):
@@ -141,8 +142,14 @@ class SpeechResponse(StreamingResponse):
 
     async def _put(self, send: Send, body: bytes, has_begun: bool, more: bool = True) -> None:
         if not has_begun:
+            self._add_notice(self._speech.take_notice())
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": body, "more_body": more})
+
+    def _add_notice(self, notice: str | None) -> None:
+        if notice is not None:
+            others = self.headers.get(_NOTICE)
+            self.headers[_NOTICE] = notice if others is None else f"{others}; {notice}"
 
 
 async def speech_response(
@@ -198,7 +205,7 @@ def _headers(gateway: Gateway, caller: Caller, request: SpeechRequest, voice: st
         "realtime-tts-voice": ascii(voice)[1:-1],
     }
     if notices := [*_substitutions(gateway, caller, request, voice), *request.notices]:
-        headers["realtime-tts-notice"] = "; ".join(notices)
+        headers[_NOTICE] = "; ".join(notices)
     return headers
 
 

@@ -131,8 +131,11 @@ class SpeechDefaults:
         """Names of those that can be spoken with."""
         return list(self._adapters())
 
-    def make_planner(self, settings: ContextSettings, tenant: str = "") -> PausePlanner:
-        """A planner of one context's text. The caller's own lexicon comes first, then its key's, then everybody's."""
+    def make_planner(self, settings: ContextSettings, tenant: str = "", *, fill_empty: bool = False) -> PausePlanner:
+        """A planner of one context's text. The caller's own lexicon comes first, then its key's, then everybody's.
+
+        fill_empty: see `PausePlanner`.
+        """
         own = (self._request_lexicon(settings.lexicon),) if settings.lexicon else ()
         return self._planners.make(
             settings.language,
@@ -140,6 +143,7 @@ class SpeechDefaults:
             sentence_pause_ms=settings.sentence_pause_ms,
             lexicons=(*own, *self._lexicons.of(tenant)),
             text_type=settings.text_type,
+            fill_empty=fill_empty,
         )
 
     def _checked_lexicon(self, entries: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:

@@ -8,6 +8,10 @@ from realtime_tts.speech.speaker import Speaker
 from realtime_tts.text.markup import checking
 from realtime_tts.text.pause_planner import PausePlanner
 
+# An answer's headers tell what of its text cannot be spoken, and leave with the first audio: so much is planned before,
+# in 10 to 40 ms, mostly while the engine makes that audio. It is what OpenAI takes at most.
+PLANNED_AHEAD_CHARS = 4096
+
 
 async def check_whole(text: str, text_type: str) -> None:
     """Raises:
@@ -17,19 +21,31 @@ async def check_whole(text: str, text_type: str) -> None:
         await asyncio.sleep(0)
 
 
-async def speak_whole(text: str, planner: PausePlanner, speaker: Speaker) -> None:
+async def speak_whole(
+    text: str, planner: PausePlanner, speaker: Speaker, is_begun: asyncio.Event | None = None
+) -> None:
     """Hand a text's segments to a speaker, not far ahead of what the engine takes. The planner plans by clauses.
+
+    With `is_begun`, the first `PLANNED_AHEAD_CHARS` are planned without waiting for the engine; then it is set.
 
     What planning or the engine raises, the speaker's reader gets after the speech before it.
     """
     now = asyncio.get_running_loop().time()
+    begun = is_begun or asyncio.Event()
+    if is_begun is None:
+        begun.set()
     try:
         for stretches in (planner.pushing(text, now), planner.ending(now)):
             for segments in stretches:
                 for segment in segments:
                     speaker.add(segment)
-                await speaker.drain()
+                if segments and segments[-1].end >= PLANNED_AHEAD_CHARS:
+                    begun.set()
+                if begun.is_set():
+                    await speaker.drain()
                 await asyncio.sleep(0)  # a stretch takes a millisecond
         speaker.end()
     except Exception as error:
         speaker.end(error)
+    finally:
+        begun.set()

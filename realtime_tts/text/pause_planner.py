@@ -10,7 +10,7 @@ from realtime_tts.text.lexicon import Lexicon
 from realtime_tts.text.marks import Break, Decoded, Piece, Substitute, Tag
 from realtime_tts.text.markup import markup_reader
 from realtime_tts.text.normalizer import Normalizer, primary_subtag
-from realtime_tts.text.pauses import MAX_SENTENCE_SILENCE_MS, MAX_SILENCE_MS
+from realtime_tts.text.pauses import EMPTY_SPEECH_MS, MAX_SENTENCE_SILENCE_MS, MAX_SILENCE_MS
 from realtime_tts.text.places import Places
 from realtime_tts.text.planner import (
     OPEN_STALL_S,
@@ -36,6 +36,7 @@ class PausePlanner:
         sentence_pause_ms: of silence between two sentences between which the text asks for no pause; its planner cuts
             by sentence.
         text_type: see `markup_reader`.
+        fill_empty: plan `EMPTY_SPEECH_MS` of silence for a text that has no segment at its end, unless it is blank.
 
     Raises (whatever text comes in, and at its end):
         BadSSML: it is SSML, and malformed.
@@ -48,8 +49,10 @@ class PausePlanner:
         *,
         sentence_pause_ms: float = 0.0,
         text_type: str = "auto",
+        fill_empty: bool = False,
     ) -> None:
         self._planner, self._stall_flush_s = planner, stall_flush_s
+        self._fill_empty, self._is_blank, self._is_filled = fill_empty, True, False
         self._reader = markup_reader(text_type)
         self._last_text_at = 0.0
         self._places = Places()
@@ -84,6 +87,7 @@ class PausePlanner:
     def pushing(self, delta: str, now: float) -> Planning:
         self._last_text_at = now
         self._text += replace_surrogates(delta)
+        self._is_blank = self._is_blank and not delta.strip()
         yield from self._reading_all(self._reader.push(delta), now)
 
     def flushing(self, now: float) -> Planning:
@@ -93,6 +97,9 @@ class PausePlanner:
     def ending(self, now: float) -> Planning:
         yield from self._reading_all(self._reader.finish(), now)
         yield from self._placed(self._planner.ending(now))
+        if self._fill_empty and not self._is_blank and self._num_placed + self._num_silences == 0:
+            self._is_filled = True
+            yield [self._silence(0, self.num_chars, EMPTY_SPEECH_MS)]
 
     def ticking(self, now: float) -> Planning:
         if (released_at := self._released_at()) is not None and now >= released_at:
@@ -104,7 +111,11 @@ class PausePlanner:
         return min(times, default=None)
 
     def take_skipped(self) -> Sequence[tuple[int, int]]:
-        return [(self._places.start(start), self._places.end(end)) for start, end in self._planner.take_skipped()]
+        """As of `SpeechPlanner`; of a text that silence stands for, once the whole text."""
+        skipped = [(self._places.start(start), self._places.end(end)) for start, end in self._planner.take_skipped()]
+        if self._is_filled:
+            self._is_filled, skipped = False, [(0, self.num_chars)]
+        return skipped
 
     def take_ignored(self) -> Sequence[tuple[int, int]]:
         """Where in the text markup stands that is not followed, of what was found since the last call."""
@@ -233,10 +244,13 @@ class PlannerFactory:
         sentence_pause_ms: float = 0.0,
         lexicons: Sequence[Lexicon] = (),
         text_type: str = "auto",
+        fill_empty: bool = False,
     ) -> PausePlanner:
         """A planner for one context in this language; the rest is as for what it is made of."""
         stall_flush_s = OPEN_STALL_S if live and self._stall_flush_s is None else self._stall_flush_s
         segmenter = replace(self._segmenter, by_sentence=sentence_pause_ms > 0, language=primary_subtag(language))
         normalizer = self._normalizer(language).with_lexicons(lexicons)
         planner = SpeechPlanner(normalizer, segmenter, stall_flush_s, live=live)
-        return PausePlanner(planner, stall_flush_s, sentence_pause_ms=sentence_pause_ms, text_type=text_type)
+        return PausePlanner(
+            planner, stall_flush_s, sentence_pause_ms=sentence_pause_ms, text_type=text_type, fill_empty=fill_empty
+        )

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from realtime_tts.text.normalizer import NormalizedText
 from realtime_tts.text.unread import Range
+
+_MAX_TOLD = 4
+
+
+def describe_skipped(ranges: Sequence[Range]) -> str:
+    """Return a notice that places in a text are not spoken; characters count from 1, and the first places are named."""
+    told = ", ".join(
+        f"{start + 1}" if end == start + 1 else f"{start + 1} to {end}" for start, end in ranges[:_MAX_TOLD]
+    )
+    others = " and others" if len(ranges) > _MAX_TOLD else ""
+    return f"parts of the text cannot be spoken and are left out: at character {told}{others}"
 
 
 class SkippedText:

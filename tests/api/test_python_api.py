@@ -51,6 +51,13 @@ async def speak(tts: AsyncTTS, text: Any, **options: Any) -> np.ndarray[Any, Any
     return np.concatenate(chunks) if chunks else np.zeros(0, np.float32)
 
 
+async def test_what_is_left_out_of_a_text_is_told(tts: AsyncTTS) -> None:
+    places: list[tuple[int, int]] = []
+    text = "Hello \u4f60\u597d there. And more of it. \U0001f600"
+    await speak(tts, text, on_skipped=places.extend)
+    assert [text[start:end] for start, end in places] == ["\u4f60\u597d", "\U0001f600"]
+
+
 async def test_any_split_of_the_text_gives_the_same_samples(tts: AsyncTTS) -> None:
     text = "Hello there. The total is $5.50, and that is all. Is it not? " * 2
 

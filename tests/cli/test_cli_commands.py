@@ -257,6 +257,16 @@ def test_say_with_a_model_of_its_own_prints_one_line(tmp_path: Path) -> None:
     assert duration_s(path) > 0.3
 
 
+def test_say_tells_what_it_leaves_out(server: GatewayHarness, tmp_path: Path) -> None:
+    note = "Note: parts of the text cannot be spoken and are left out: at character 7, 16 to 17"
+    command = ["say", "Hello \U0001f600 there. \u4f60\u597d", "-o", str(tmp_path / "out.wav")]
+    for where in (["--url", server.url], ["--model", "starter-voice", "--device", "cpu"]):
+        result = in_process(*command, *where)
+        assert result.returncode == 0, result.stderr
+        assert note in result.stderr.decode().splitlines()
+        assert in_process(*command, *where, "-q").stderr == b""
+
+
 def test_say_tells_a_servers_refusal(server: GatewayHarness, program: Program) -> None:
     status, lines = program("say", "hi", "--url", server.url, "-o", "-", "--steps", "5000")
     assert status == 1

@@ -332,5 +332,11 @@ def test_contexts_that_are_over_are_forgotten_in_the_end(dialect: CartesiaDialec
 def test_what_has_no_words_in_this_dialect_is_not_said(dialect: CartesiaDialect) -> None:
     opened(dialect)
     assert tell(dialect, ContextStarted("c", 0, 1, "slt", 7, PCM)) == []
-    assert tell(dialect, WarningMessage("c", "unspeakable_text", "no", ((0, 1),))) == []
     assert tell(dialect, CancelAcknowledged(None, "all")) == []
+
+
+def test_a_warning_is_told_with_the_end_of_its_context(dialect: CartesiaDialect) -> None:
+    opened(dialect)
+    assert tell(dialect, WarningMessage("c", "unspeakable_text", "some is left out", ((0, 1),))) == []
+    [done] = tell(dialect, ContextDone("c", 1, 160.0, 3, 10.0))
+    assert (done["type"], done["realtime_tts_notice"]) == ("done", "some is left out")

@@ -127,8 +127,13 @@ class Connection:
             for frame in self.dialect.serialize(message):
                 answer = json.loads(frame)
                 frame.encode()
-                assert set(answer) <= {"audio", "isFinal", "alignment", "normalizedAlignment", "contextId"} or (
-                    {"message", "error", "code"} <= set(answer) <= {"message", "error", "code", "contextId"}
+                assert (
+                    set(answer) <= {"audio", "isFinal", "alignment", "normalizedAlignment", "contextId"}
+                    or (
+                        answer.get("isFinal")
+                        and set(answer) <= {"audio", "isFinal", "contextId", "realtime_tts_notice"}
+                    )
+                    or ({"message", "error", "code"} <= set(answer) <= {"message", "error", "code", "contextId"})
                 )
 
     def end(self) -> None:

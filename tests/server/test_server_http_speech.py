@@ -158,13 +158,6 @@ def test_the_first_audio_leaves_before_the_last_is_made(steady: GatewayHarness) 
         assert steady.gateway.num_speeches == 1
 
 
-def test_a_text_without_anything_to_speak_is_an_empty_file(http: httpx.Client) -> None:
-    assert speak(http, "...", response_format="pcm").content == b""
-    wav = speak(http, "...", response_format="wav")
-    assert wav.status_code == 200
-    assert wav.content.endswith(b"data\xff\xff\xff\xff")  # a header, and nothing behind it
-
-
 def test_the_longest_text_is_spoken_however_it_is_escaped(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_text_chars=600)
     text = "Na so. " * 85 + "\U0001f600\U0001f600"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from realtime_tts.speech.whole_text import speak_whole
+from realtime_tts.speech.whole_text import PLANNED_AHEAD_CHARS, speak_whole
 from realtime_tts.text.pause_planner import PlannerFactory
 from realtime_tts.text.planner import SpeechPlanner, SpeechSegment
 
@@ -67,6 +67,23 @@ async def test_no_more_is_planned_than_the_engine_takes() -> None:
         engine.take(10_000)
         await asyncio.sleep(0)
     assert len(engine.segments) > 50
+
+
+async def test_the_beginning_is_planned_without_waiting_for_the_engine() -> None:
+    engine, is_begun = Engine(2), asyncio.Event()
+    speaking = asyncio.create_task(speak_whole(TEXT, make_planner(), engine, is_begun))  # type: ignore[arg-type]
+    await asyncio.wait_for(is_begun.wait(), 30)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert PLANNED_AHEAD_CHARS <= engine.segments[-1].end < PLANNED_AHEAD_CHARS + 1_000 < len(TEXT)
+    speaking.cancel()
+
+
+@pytest.mark.parametrize("text", ["Hi.", "..."])
+async def test_of_a_short_text_the_end_is_the_beginning(text: str) -> None:
+    engine, is_begun = Engine(1), asyncio.Event()
+    await speak_whole(text, make_planner(), engine, is_begun)  # type: ignore[arg-type]
+    assert is_begun.is_set()
 
 
 async def test_others_have_their_turn_while_a_long_text_is_planned() -> None:

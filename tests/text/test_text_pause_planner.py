@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.text.pause_planner import PausePlanner, PlannerFactory
-from realtime_tts.text.pauses import MAX_SILENCE_MS
+from realtime_tts.text.pauses import EMPTY_SPEECH_MS, MAX_SILENCE_MS
 from realtime_tts.text.planner import SpeechSegment
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ,.?!'-"
@@ -165,3 +165,22 @@ def test_cartesias_tags_change_what_follows_and_words_keep_their_places() -> Non
         words = [word for segment in segments for word in segment.words]
         assert [word.text for word in words] == ["A", "b.", "C", "d", "X-1", "Now", "then."]
         assert all(text[word.start : word.end] == word.text for word in words)
+
+
+@pytest.mark.parametrize("text", ["...", "\U0001f600", "*** ---", "<speak></speak>", '<break time="0s"/>'])
+@pytest.mark.parametrize("live", [False, True])
+def test_a_text_without_a_segment_is_filled_with_silence(text: str, live: bool) -> None:
+    assert outline(plan(text)) == []
+    made = FACTORY.make("en", live=live, fill_empty=True)
+    segments = [*made.push(text, 0.0), *made.flush(0.0), *made.end(0.0), *made.end(0.0)]
+    assert outline(segments) == [EMPTY_SPEECH_MS]
+    assert (segments[0].start, segments[0].end) == (0, len(text))
+    assert list(made.take_skipped()) == [(0, len(text))]
+    assert list(made.take_skipped()) == []
+
+
+@pytest.mark.parametrize("text", ["", " \n", "Hello.", "\U0001f600 Hello.", "[pause 1s]", "Hello. \U0001f600"])
+def test_no_other_text_is_filled(text: str) -> None:
+    made = FACTORY.make("en", fill_empty=True)
+    assert outline([*made.push(text, 0.0), *made.end(0.0)]) == outline(plan(text))
+    assert (0, len(text)) not in made.take_skipped()

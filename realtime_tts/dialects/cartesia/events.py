@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from realtime_tts.dialects.base import NOTICE_FIELD
 from realtime_tts.dialects.cartesia.errors import error_body
 from realtime_tts.session.messages import TimedWord
 
@@ -52,8 +53,9 @@ def flush_done(context_id: str, flush_id: int) -> str:
     return _event("flush_done", context_id, 206, flush_done=True, flush_id=flush_id)
 
 
-def done(context_id: str | None) -> str:
-    return _event("done", context_id, 200, done=True)
+def done(context_id: str | None, notice: str | None = None) -> str:
+    told = {} if notice is None else {NOTICE_FIELD: notice}
+    return _event("done", context_id, 200, done=True, **told)
 
 
 def error(context_id: str | None, code: str, status: int, message: str, request_id: str) -> str:

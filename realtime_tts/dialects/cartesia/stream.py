@@ -30,6 +30,7 @@ from realtime_tts.session.messages import (
     KeepAlive,
     ServerMessage,
     Text,
+    WarningMessage,
     Words,
 )
 
@@ -39,12 +40,19 @@ _MAX_OVER = 1024  # ids that are remembered
 
 @dataclass(slots=True)
 class _Context:
-    """What a context's answers depend on. `num_flushed`: flushes that were answered; `has_ended`: its text."""
+    """What a context's answers depend on.
+
+    Attributes:
+        num_flushed: flushes that were answered.
+        has_ended: its text has.
+        notice: told with its end, as there is no message for it.
+    """
 
     wants_words: bool
     num_flushed: int = 0
     has_ended: bool = False
     times: WordTimes = field(default_factory=WordTimes)
+    notice: str | None = None
 
 
 class CartesiaDialect:
@@ -56,7 +64,7 @@ class CartesiaDialect:
     """
 
     subprotocol = None
-    habits = Habits(refusals_are_final=True, min_idle_s=300.0)
+    habits = Habits(refusals_are_final=True, needs_audio=True, min_idle_s=300.0)
     welcome = ()
 
     def __init__(self, request_id: str, adapter_of: Callable[[str | None], str | None] = lambda model: None) -> None:
@@ -139,7 +147,9 @@ class CartesiaDialect:
             return [events.flush_done(context_id, context.num_flushed)]
         if isinstance(message, ContextDone | ContextCancelled):
             del self._contexts[context_id]
-            return [events.done(context_id)]
+            return [events.done(context_id, context.notice)]
+        if isinstance(message, WarningMessage):
+            context.notice = message.message
         if isinstance(message, ContextFailed):
             return self._render_error(context_id, message.code, message.message)
         return []

@@ -54,7 +54,7 @@ class DeepgramDialect:
         UnsupportedAudioFormat, InvalidRequest: a query that cannot be.
     """
 
-    habits = Habits(in_turn=True, refusals_are_final=True, min_idle_s=_HOUR_S)
+    habits = Habits(in_turn=True, refusals_are_final=True, needs_audio=True, min_idle_s=_HOUR_S)
 
     def __init__(self, query: Mapping[str, str], request_id: str, model: str, split: Split = unsplit) -> None:
         self.subprotocol = SUBPROTOCOLS[0]

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from realtime_tts.dialects.base import Habits
+from realtime_tts.dialects.base import NOTICE_FIELD, Habits
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
 from realtime_tts.dialects.elevenlabs.errors import error_status
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_packet_format
@@ -37,6 +37,7 @@ from realtime_tts.session.messages import (
     Ping,
     ServerMessage,
     Text,
+    WarningMessage,
     Words,
 )
 from realtime_tts.session.settings import SpeechParams
@@ -61,6 +62,7 @@ class _Turn:
         ends_blank: no boundary is needed behind the text so far.
         is_flushed: a flush without text was the last thing said of it.
         num_flushes: that are not answered.
+        notice: told with its end, as there is no message for it.
     """
 
     key: str
@@ -71,6 +73,7 @@ class _Turn:
     ends_blank: bool = True
     is_flushed: bool = False
     num_flushes: int = 0
+    notice: str | None = None
 
     @property
     def is_spoken(self) -> bool:
@@ -94,7 +97,7 @@ class ElevenLabsDialect:
 
     subprotocol = None
     welcome = ()
-    habits = Habits(min_idle_s=MAX_INACTIVITY_S, refusals_are_final=True, forgives_mistakes=False)
+    habits = Habits(min_idle_s=MAX_INACTIVITY_S, refusals_are_final=True, forgives_mistakes=False, needs_audio=True)
 
     def __init__(self, voice: str, query: Mapping[str, str], multi: bool, adapter: str | None = None) -> None:
         self._voice, self._multi, self._adapter = voice, multi, adapter
@@ -199,7 +202,9 @@ class ElevenLabsDialect:
             return [self._rendered(self._turns[key], b"") for key in message.context_ids if key in self._turns]
         if isinstance(message, ErrorMessage):
             return self._refusal(message)
-        turn = self._turns.get(message.context_id) if isinstance(message, ContextMessage) else None
+        if not isinstance(message, ContextMessage | WarningMessage):
+            return []
+        turn = self._turns.get(message.context_id)
         if turn is None:
             return []
         if isinstance(message, AudioPackets):
@@ -208,6 +213,8 @@ class ElevenLabsDialect:
             turn.known.extend(turn.times.place(message.words))
         elif isinstance(message, Flushed):
             turn.num_flushes -= 1
+        elif isinstance(message, WarningMessage):
+            turn.notice = message.message
         elif isinstance(message, ContextDone):
             turn.known.extend(turn.times.finish(message.audio_ms))
             last = [self._rendered(turn, b"")] if turn.known.chars else []
@@ -244,7 +251,8 @@ class ElevenLabsDialect:
         for names in (self._open, self._draining):
             if names.get(turn.name) is turn:
                 del names[turn.name]
-        return self._told(turn, {"audio": None, "isFinal": True})
+        told = {} if turn.notice is None else {NOTICE_FIELD: turn.notice}
+        return self._told(turn, {"audio": None, "isFinal": True, **told})
 
     def _failure(self, turn: _Turn, code: str, text: str) -> list[str]:
         error = self._told(turn, _error(code, text))
