@@ -453,6 +453,12 @@ class Gateway:
     def _charge_message(self, caller: Caller, message: messages.ClientMessage, now: float) -> RealtimeTTSError | None:
         return self._charge(caller, len(message.text)) if isinstance(message, messages.Text) else None
 
+    def charge_added(self, caller: Caller, num_chars: int) -> None:
+        """Enter characters that lexicons have added to a text that was let in."""
+        if num_chars and self._quotas.is_limited(caller):
+            self._quotas.charge_anyway(caller, num_chars, time.monotonic())
+            self.neighbours.charge(Charge(caller.tenant, caller.token, caller.max_chars_per_minute, num_chars))
+
     def _charged_elsewhere(self, charge: Charge) -> None:
         caller = Caller(charge.tenant, charge.token, max_chars_per_minute=charge.max_chars_per_minute)
         self._quotas.charge_anyway(caller, charge.num_chars, time.monotonic())
@@ -521,7 +527,8 @@ class Gateway:
         refuse = functools.partial(self.context_refusal, caller.tenant)
         session, services = self._make_session(session_id, caller, habits, refuse), self._services
         charge = functools.partial(self._charge_message, caller)
-        live = LiveSession(session, services, caller.tenant, charge, self._forget)
+        charge_added = functools.partial(self.charge_added, caller)
+        live = LiveSession(session, services, caller.tenant, charge, self._forget, charge_added=charge_added)
         self.sessions[session.session_id] = live
         self.metrics.sessions_total.inc()
         self.metrics.sessions.set(len(self.sessions))

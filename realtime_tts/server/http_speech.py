@@ -25,6 +25,7 @@ from realtime_tts.server.metrics import PlaybackEstimate
 from realtime_tts.server.reading_clock import ReadingClock
 from realtime_tts.session.alignment import WordAligner
 from realtime_tts.session.messages import TimedWord
+from realtime_tts.session.planning import Segment, check_added
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.whole_text import check_whole, speak_whole
@@ -80,7 +81,7 @@ class HttpSpeech:
     lost_at = None
 
     def __init__(self, gateway: Gateway, caller: Caller, request: SpeechRequest, wants_words: bool) -> None:
-        self.tenant, self.request = caller.tenant, request
+        self.tenant, self.request, self._caller = caller.tenant, request, caller
         self._gateway, self._wants_words = gateway, wants_words
         settings = _resolve(gateway, caller, request)
         self.voice = settings.voice  # by its name
@@ -92,6 +93,7 @@ class HttpSpeech:
         self._clock, self._listener, self._is_behind = ReadingClock(), PlaybackEstimate(), False
         self._aligner = WordAligner()
         self._num_segments = 0
+        self._added_chars = 0  # by lexicons
         self._error: RealtimeTTSError | None = None
         self._planner: PausePlanner | None = None
         self._speaker: Speaker | None = None
@@ -145,7 +147,7 @@ class HttpSpeech:
         speaker = self._speaker = Speaker(gateway.engine, context_id, self._settings, tenant=self.tenant)
         planner = gateway.catalogue.defaults.make_planner(self._settings, self.tenant, fill_empty=True)
         self._planner, is_begun = planner, asyncio.Event()
-        speaking = speak_whole(self.request.text, planner, speaker, is_begun)
+        speaking = speak_whole(self.request.text, planner, speaker, is_begun, self._charge_added)
         self._feeder = asyncio.create_task(speaking, name="plan speech")
         # The encoder is set up in a thread, while the engine makes the first patch.
         rate_hz, audio = speaker.sample_rate_hz, self.request.audio
@@ -180,6 +182,16 @@ class HttpSpeech:
         made_ms = self._audio_ms * self._settings.speed
         patches = round(made_ms / 1000 * ready.sample_rate / ready.patch_samples)
         return Total(len(self.request.text), self._audio_ms, patches)
+
+    def _charge_added(self, segment: Segment) -> None:
+        """Charge the characters that lexicons have added to a segment.
+
+        Raises:
+            TextTooLong: they have added too many to this text.
+        """
+        self._added_chars += segment.added_chars
+        check_added(self._added_chars, self._gateway.settings.server.max_text_chars)
+        self._gateway.charge_added(self._caller, segment.added_chars)
 
     async def _encode(self, stream: SpeechStream, pcm: bytes) -> bytes:
         # To resample costs less than the way to a thread and back.

@@ -70,6 +70,7 @@ class LiveSession:
     Args:
         tenant: id of the client's key; only it may resume the session.
         charge: enters a message of the client's in its key's account, or says why it must wait.
+        charge_added: enters characters that lexicons have added to the client's text in its key's account.
         on_closed: called once when the session is over.
         ledger: of another kind than the usual.
     """
@@ -82,8 +83,9 @@ class LiveSession:
         charge: Callable[[messages.ClientMessage, float], RealtimeTTSError | None],
         on_closed: Callable[[LiveSession], None],
         ledger: Ledger | None = None,
+        charge_added: Callable[[int], None] = lambda num_chars: None,
     ) -> None:
-        self.session, self.tenant, self._charge = session, tenant, charge
+        self.session, self.tenant, self._charge, self._charge_added = session, tenant, charge, charge_added
         self.closing: tuple[int, str] | None = None  # close code and reason, once the session has ended itself
         self._services, self._on_closed = services, on_closed
         self._outlet: Outlet | None = None
@@ -294,6 +296,8 @@ class LiveSession:
                 self._perform(event, now)
 
     def _perform(self, event: messages.SessionEvent, now: float) -> None:
+        if isinstance(event, messages.StartSpeech | messages.ExtendSpeech):
+            self._charge_added(event.segment.added_chars)
         if isinstance(event, messages.StartSpeech):
             self._start(event, now)
         elif isinstance(event, messages.CancelContext | messages.CloseContext):

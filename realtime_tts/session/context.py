@@ -55,6 +55,7 @@ class Context:
         ended: no more text comes.
         audio_complete: no more packets come; the engine has nothing left to do for it.
         num_segments: handed to the engine so far; the last one may be open, and more of its text to come.
+        added_chars: number of characters by which lexicons have made the text longer, as far as it was planned.
         is_parked: the engine was told to make no more audio for now.
         told: what the engine was told last of its playback.
     """
@@ -68,6 +69,7 @@ class Context:
         self.ended = False
         self.audio_complete = False
         self.num_segments = 0
+        self.added_chars = 0
         self.num_flushes = 0
         self.is_parked = False
         self.told = ToldPlayback()
@@ -126,6 +128,7 @@ class Context:
         return segments, num_chars
 
     def _note_segment(self, segment: Segment) -> None:
+        self.added_chars += segment.added_chars
         if segment.index < self.num_segments:
             self.outflow.aligner.update_segment(segment)
         else:

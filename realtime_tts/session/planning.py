@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from realtime_tts.errors import TextTooLong
+
 
 class PlannedWord(Protocol):
     """A word of the context's text: `text` is its characters from `start` to `end`."""
@@ -74,6 +76,11 @@ class Segment(Protocol):
         """Likewise."""
         ...
 
+    @property
+    def added_chars(self) -> int:
+        """Number of characters by which lexicons have made it longer than what was sent; 0 until it is final."""
+        ...
+
 
 class Planner(Protocol):
     """Text deltas in, segments out (`realtime_tts.text.planner.SpeechPlanner`).
@@ -102,3 +109,15 @@ class Planner(Protocol):
         ...
 
     def next_deadline(self) -> float | None: ...
+
+
+def check_added(added_chars: int, max_text_chars: int) -> None:
+    """Check that lexicons have not made a text longer by more characters than a text may have.
+
+    Raises:
+        TextTooLong: they have.
+    """
+    if added_chars > max_text_chars:
+        raise TextTooLong(
+            f"the lexicon makes the text longer by more than {max_text_chars} characters", field="lexicon"
+        )

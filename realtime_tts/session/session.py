@@ -64,7 +64,7 @@ from realtime_tts.session.messages import (
     WarningMessage,
 )
 from realtime_tts.session.outbox import Outbox, OutflowCrash
-from realtime_tts.session.planning import Planner
+from realtime_tts.session.planning import Planner, check_added
 from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig, SpeechParams
 
 NORMAL_CLOSURE = 1000
@@ -682,6 +682,7 @@ class Session:
         try:
             was_planned, num_known = context.is_planned, context.num_segments
             segments, num_chars = context.plan(max_chars, self._now)
+            check_added(context.added_chars, self.config.max_text_chars)
         except RealtimeTTSError as error:
             self._fail(context, error)
             return max_chars

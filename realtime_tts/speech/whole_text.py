@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+from realtime_tts.session.planning import Segment
 from realtime_tts.speech.speaker import Speaker
 from realtime_tts.text.markup import checking
 from realtime_tts.text.pause_planner import PausePlanner
@@ -22,13 +24,18 @@ async def check_whole(text: str, text_type: str) -> None:
 
 
 async def speak_whole(
-    text: str, planner: PausePlanner, speaker: Speaker, is_begun: asyncio.Event | None = None
+    text: str,
+    planner: PausePlanner,
+    speaker: Speaker,
+    is_begun: asyncio.Event | None = None,
+    on_segment: Callable[[Segment], None] = lambda segment: None,
 ) -> None:
     """Hand a text's segments to a speaker, not far ahead of what the engine takes. The planner plans by clauses.
 
     With `is_begun`, the first `PLANNED_AHEAD_CHARS` are planned without waiting for the engine; then it is set.
 
-    What planning or the engine raises, the speaker's reader gets after the speech before it.
+    `on_segment` is called before each segment. What it, planning or the engine raises, the speaker's reader gets after
+    the speech before it.
     """
     now = asyncio.get_running_loop().time()
     begun = is_begun or asyncio.Event()
@@ -38,6 +45,7 @@ async def speak_whole(
         for stretches in (planner.pushing(text, now), planner.ending(now)):
             for segments in stretches:
                 for segment in segments:
+                    on_segment(segment)
                     speaker.add(segment)
                 if segments and segments[-1].end >= PLANNED_AHEAD_CHARS:
                     begun.set()

@@ -51,6 +51,7 @@ class NormalizedText(NamedTuple):
         skipped: ranges of `source`, in order, that have more than punctuation in them and that nothing can speak. One
             may lie within a span: letters of a word that the model lacks.
         dropped: ranges of `source` apart from those, in order: markup that has no sound on purpose.
+        added_chars: number of characters by which lexicons have made `text` longer.
     """
 
     text: str
@@ -58,6 +59,7 @@ class NormalizedText(NamedTuple):
     spans: tuple[Span, ...]
     skipped: tuple[Range, ...] = ()
     dropped: tuple[Range, ...] = ()
+    added_chars: int = 0
 
     @property
     def silent(self) -> list[Range]:
@@ -138,6 +140,7 @@ class Normalization:
         self._spoken = SpokenText(charset)
         self._unread = Unread(self._folded)
         self._index = 0  # in the folded text: what is before has been read
+        self._added_chars = 0
 
     @property
     def num_chars(self) -> int:
@@ -187,6 +190,7 @@ class Normalization:
             tuple(Span(*span) for span in spans),
             skipped,
             self._unread.dropped(spans, skipped, start),
+            self._added_chars,
         )
 
     def _take(self, source: str, readings: Sequence[Reading]) -> Iterator[None]:
@@ -215,6 +219,7 @@ class Normalization:
             self._spoken.add_pause(token.text)
         elif not self._add_words(token):
             self._unread.add_token(self._index, token.end, dropped=token.dropped)
+        self._added_chars += token.added
         self._index = token.end
 
     def _add_words(self, token: Token) -> bool:

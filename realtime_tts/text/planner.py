@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from realtime_tts.errors import ContextClosed
 from realtime_tts.text.characters import is_surrogate
@@ -37,6 +37,7 @@ class SpeechSegment:
         silence_ms: in place of text, words and source: so long nothing is said.
         ends_sentence: what follows it, if anything does, is another sentence.
         speed, volume: at which it is spoken, against the context's.
+        added_chars: number of characters by which lexicons have made the text longer than its source; 0 until `final`.
     """
 
     index: int
@@ -50,6 +51,7 @@ class SpeechSegment:
     ends_sentence: bool = False
     speed: float = 1.0
     volume: float = 1.0
+    added_chars: int = 0
 
 
 Planning = Iterator[list[SpeechSegment]]
@@ -247,7 +249,10 @@ class SpeechPlanner:
         parts = split_spoken(normalized, self._config.max_chars)
         for first in range(0, max(1, len(parts)), _STRETCH_PARTS):
             stretch = parts[first : first + _STRETCH_PARTS]
-            yield [self._segment_of(part, segment, is_last=part is parts[-1]) for part in stretch]
+            made = [self._segment_of(part, segment, is_last=part is parts[-1]) for part in stretch]
+            if first == 0 and made and normalized.added_chars:
+                made[0] = replace(made[0], added_chars=normalized.added_chars)
+            yield made
 
     def _segment_of(self, part: SpokenPart, segment: TextSegment, *, is_last: bool) -> SpeechSegment:
         start = segment.start + part.start

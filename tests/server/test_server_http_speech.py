@@ -373,6 +373,19 @@ def test_characters_are_charged(make_gateway: MakeGateway) -> None:
         assert int(refused.headers["retry-after"]) > 10
 
 
+def test_characters_that_a_lexicon_adds_are_charged_and_bounded(make_gateway: MakeGateway) -> None:
+    key, key_hash = create_key()
+    gateway = make_gateway(api_key_hashes=(key_hash,), max_chars_per_minute=100, max_text_chars=300)
+    lexicon = {"a": "b" * 180}
+    with client_of(gateway, headers={"authorization": f"Bearer {key}"}) as client:
+        too_long = client.post(PATH, json={"input": "a a a a a.", "lexicon": lexicon})
+        assert too_long.json()["error"]["code"] == "text_too_long"
+        assert "lexicon" in too_long.json()["error"]["message"]
+        assert client.post(PATH, json={"input": "Now a.", "lexicon": lexicon}).status_code == 200
+        refused = speak(client, "Hello.")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limited")
+
+
 def test_a_key_has_its_share_of_places_and_a_token_its_own(make_gateway: MakeGateway) -> None:
     (key, key_hash), (other, other_hash) = create_key(), create_key()
     gateway = make_gateway(api_key_hashes=(key_hash, other_hash), max_sessions_per_key=1)

@@ -93,6 +93,23 @@ async def test_what_cannot_be_asked_for_is_refused(gateway: GatewayHarness) -> N
             assert (await client.until("error", 30))["code"] == code
 
 
+async def test_characters_that_a_lexicon_adds_are_charged_and_bounded() -> None:
+    key, key_hash = create_key()
+    params = {"lexicon": {"a": "b" * 180}}
+    with GatewayHarness(api_key_hashes=(key_hash,), max_chars_per_minute=100, max_text_chars=300) as gateway:
+        headers = {"Authorization": f"Bearer {key}"}
+        async with open_stream(gateway.ws_url, additional_headers=headers) as client:
+            await client.send("text", context_id="long", text="a a a a a. ", params=params)
+            await client.send("flush", context_id="long")
+            failed = await client.until_terminal("long", 30)
+            assert (failed["type"], failed["code"]) == ("context.failed", "text_too_long")
+            await client.send("text", context_id="short", text="Now a. ", params=params)
+            await client.send("end", context_id="short")
+            assert (await client.until_terminal("short", 30))["type"] == "context.done"
+            await client.send("text", context_id="next", text="Hello. ")
+            assert (await client.until("error", 30))["code"] == "rate_limited"
+
+
 def test_over_http_malformed_ssml_is_refused_before_a_sound(gateway: GatewayHarness) -> None:
     with httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as client:
         body = {"model": "tts-1", "voice": "slt", "response_format": "pcm"}

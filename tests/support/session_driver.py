@@ -37,6 +37,7 @@ class FakeSegment:
     words: tuple[FakeWord, ...]
     final: bool = True
     silence_ms: float = 0.0
+    added_chars: int = 0
     speed: float = 1.0
     volume: float = 1.0
 

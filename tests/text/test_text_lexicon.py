@@ -222,3 +222,27 @@ def test_work_grows_with_the_text_and_not_with_its_square(text: str, monkeypatch
     monkeypatch.setattr(Lexicon, "find", counted)
     Normalizer("en", LETTERS).with_lexicons([lexicon]).normalize(text)
     assert looked_at <= 2 * len(text)
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize(
+    ("text", "respelling", "added"),
+    [
+        ("Ask a. And a again.", "b" * 180, 2 * 179),
+        ("Ask a.", "7" * 20, 20 * len("seven ") - 2),
+        ("a " * 300 + ".", "b" * 180, 300 * 179),
+        ("Ask banana.", "b", 0),
+        ("Ask nobody.", "b" * 180, 0),
+    ],
+)
+def test_the_characters_that_a_lexicon_adds_are_counted_once(
+    text: str, respelling: str, added: int, live: bool
+) -> None:
+    planner = PlannerFactory(None, 120, None).make(
+        "en", live=live, lexicons=[Lexicon({"a": respelling, "banana": "b"}.items())]
+    )
+    pieces = [text[start : start + 7] for start in range(0, len(text), 7)]
+    segments = [segment for at, piece in enumerate(pieces) for segment in planner.push(piece, at / 10)]
+    segments += planner.end(len(pieces) / 10)
+    assert sum(segment.added_chars for segment in segments) == added
+    assert not any(segment.added_chars for segment in segments if not segment.final)

@@ -31,6 +31,7 @@ class Token(NamedTuple):
     `dropped`: a rule knows it and says nothing for it on purpose (a link's target, a tag, an emoticon).
     `as_written`: the model is given the source's own characters, with the spaces that are there; `text` tells which
     they are. A pause that is `as_written` is punctuation; `opens`: it belongs to the word after it.
+    `added`: number of characters by which a lexicon has made it longer.
     """
 
     text: str
@@ -40,6 +41,7 @@ class Token(NamedTuple):
     dropped: bool = False
     as_written: bool = False
     opens: bool = False
+    added: int = 0
 
 
 class Respellings(NamedTuple):
@@ -94,7 +96,8 @@ class Scan:
         if self.ahead(end, 2)[:1] == "-" and self.ahead(end, 2)[1:].isalnum():
             end += 1  # "nginx-based" is two words
         assert self._respellings is not None
-        return Token(self._respellings.speak(found.respelling), end, spaced=not is_joined)
+        spoken = self._respellings.speak(found.respelling)
+        return Token(spoken, end, spaced=not is_joined, added=max(0, len(spoken) - len(word)))
 
     def starts_given(self, start: int, end: int) -> int:
         """Where in the word from `start` to `end`, behind a hyphen, a lexicon has an entry; `end` if nowhere."""
