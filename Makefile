@@ -73,20 +73,22 @@ format: $(VENV)/.dev ## rewrite files in the project's format
 bench: $(VENV)/.dev ## measure this machine: first packet, RTF, barge-in, memory; prints a table
 	$(BIN)/python -m benchmarks.local $(ARGS)
 
+# Every file of a version has its hash, for all systems. Not torch: which build is installed depends on the index that the
+# machine uses, and a CUDA build brings packages that a CPU build does not have. So it has a lock of its own, without hashes.
+COMPILE := uv pip compile --universal --no-header --no-annotate --no-emit-index-url --upgrade
+HASHED := --generate-hashes --no-emit-package torch -c requirements-torch.lock --config-file lock.toml
+
 lock: ## resolve all requirements*.lock anew (needs uv)
-	uv pip compile --universal --python-version 3.10 --no-header --no-annotate --no-emit-index-url \
-	  --config-file lock.toml --upgrade --extra speaker pyproject.toml -o requirements.lock
-	uv pip compile --universal --python-version 3.10 --no-header --no-annotate --no-emit-index-url \
-	  --config-file lock.toml --upgrade --extra speaker --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
-	uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --upgrade \
+	$(COMPILE) --python-version 3.10 --no-deps --quiet pyproject.toml | grep ^torch== > requirements-torch.lock
+	$(COMPILE) --python-version 3.10 $(HASHED) --extra speaker pyproject.toml -o requirements.lock
+	$(COMPILE) --python-version 3.10 $(HASHED) --extra speaker --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	$(COMPILE) --python-version 3.11 --generate-hashes \
 	  $(addprefix --no-emit-package ,realtime-tts-client livekit-plugins-realtime-tts pipecat-realtime-tts) \
 	  agents/requirements.in -o agents/requirements.lock
-	uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
-	  --config-file lock.toml --upgrade --extra ray -c requirements.lock pyproject.toml -o deploy/ray/requirements.lock
+	$(COMPILE) --python-version 3.11 $(HASHED) --extra ray -c requirements.lock pyproject.toml -o deploy/ray/requirements.lock
 
 lock-clients: ## resolve the versions of other services' clients anew (needs uv and npm)
-	uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
-	  --upgrade $(VENDORS)/requirements.in -o $(VENDORS)/requirements.lock
+	$(COMPILE) --python-version 3.11 --generate-hashes $(VENDORS)/requirements.in -o $(VENDORS)/requirements.lock
 	cd $(VENDORS) && npm update --package-lock-only --omit-lockfile-registry-resolved
 
 clean: ## remove the environments and caches
@@ -97,20 +99,21 @@ $(BIN)/python:
 	  || { echo "Python 3.10 to 3.13 is needed; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.runtime: $(BIN)/python requirements.lock pyproject.toml
-	$(BIN)/python -m pip install -r requirements.lock
+$(VENV)/.runtime: $(BIN)/python requirements.lock requirements-torch.lock pyproject.toml
+	$(BIN)/python -m pip install --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install -r requirements-torch.lock
 	$(BIN)/python -m pip install --no-deps -e . -e clients/python
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
-	$(BIN)/python -m pip install -r requirements-dev.lock
+	$(BIN)/python -m pip install --require-hashes -r requirements-dev.lock
 	@touch $@
 
 $(AGENTS_VENV)/.agents: agents/requirements.lock clients/python/pyproject.toml $(wildcard agents/*/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
 	  || { echo "The agents need Python 3.11 to 3.13; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(AGENTS_VENV)
-	$(AGENTS_VENV)/bin/python -m pip install -r agents/requirements.lock
+	$(AGENTS_VENV)/bin/python -m pip install --require-hashes -r agents/requirements.lock
 	$(AGENTS_VENV)/bin/python -m pip install --no-deps -e clients/python $(addprefix -e ,$(dir $(wildcard agents/*/pyproject.toml)))
 	@touch $@
 
@@ -118,14 +121,15 @@ $(CLIENTS_VENV)/.clients: $(VENDORS)/requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
 	  || { echo "The clients need Python 3.11 to 3.13; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(CLIENTS_VENV)
-	$(CLIENTS_VENV)/bin/python -m pip install -r $(VENDORS)/requirements.lock
+	$(CLIENTS_VENV)/bin/python -m pip install --require-hashes -r $(VENDORS)/requirements.lock
 	@touch $@
 
-$(RAY_VENV)/.ray: deploy/ray/requirements.lock
+$(RAY_VENV)/.ray: deploy/ray/requirements.lock requirements-torch.lock
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
 	  || { echo "Ray's lock needs Python 3.11 to 3.13; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(RAY_VENV)
-	$(RAY_VENV)/bin/python -m pip install -r deploy/ray/requirements.lock
+	$(RAY_VENV)/bin/python -m pip install --require-hashes -r deploy/ray/requirements.lock
+	$(RAY_VENV)/bin/python -m pip install -r requirements-torch.lock
 	@touch $@
 
 # Where npm reaches no registry, the JavaScript clients are skipped, which the tests' summary says.

@@ -46,9 +46,13 @@ def test_the_linter_finds_nothing() -> None:
 
 def test_it_is_built_from_the_lock_and_does_not_run_as_root() -> None:
     steps = instructions()
-    assert ("RUN", "pip install --no-cache-dir -r requirements.lock") in steps
-    installs = [rest for name, rest in steps if name == "RUN" and "pip install" in rest]
-    assert all("-r requirements.lock" in rest or "--no-deps" in rest for rest in installs)
+    runs = [command.split() for name, rest in steps if name == "RUN" for command in rest.split("&&")]
+    installs = [command[2:] for command in runs if command[:2] == ["pip", "install"]]
+    assert installs == [
+        ["--no-cache-dir", "--require-hashes", "-r", "requirements.lock"],
+        ["--no-cache-dir", "-r", "requirements-torch.lock"],
+        ["--no-cache-dir", "--no-deps", ".", "./clients/python"],
+    ]
     last_stage = steps[max(index for index, (name, _) in enumerate(steps) if name == "FROM") :]
     (user,) = [rest for name, rest in last_stage if name == "USER"]
     assert int(user.partition(":")[0]) > 0
@@ -72,6 +76,7 @@ def test_the_build_is_given_what_the_package_is_made_of_and_no_more() -> None:
     let_in = {pattern[1:] for pattern in patterns if pattern.startswith("!")}
     assert let_in == {
         "requirements.lock",
+        "requirements-torch.lock",
         "pyproject.toml",
         "README.md",
         "LICENSE",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -198,6 +199,10 @@ def test_the_compose_file_says_the_same() -> None:
     front, host = services["front"], services["host"]
     settings = load_settings(env=host["environment"])
     assert front["environment"]["HOSTS"] in services
+    shipped = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))["front"]["image"]
+    assert front["image"] == f"${{HAPROXY_IMAGE:-{shipped}}}"
+    (base,) = re.findall(r"ARG PYTHON_IMAGE=(\S+)", (DEPLOY / "Containerfile").read_text(encoding="utf-8"))
+    assert host["build"]["args"]["PYTHON_IMAGE"] == f"${{PYTHON_IMAGE:-{base}}}"
     assert front["environment"]["HOST_PORT"] == str(settings.server.port)
     assert int(host["stop_grace_period"].removesuffix("s")) > settings.server.drain_timeout_s
     assert float(front["environment"]["DRAIN_S"]) < float(front["stop_grace_period"].removesuffix("s"))

@@ -27,7 +27,7 @@ NAMED = (
 @pytest.mark.parametrize("name", NAMED)
 def test_a_client_is_installed_as_locked(name: str) -> None:
     lines = (HERE / "requirements.lock").read_text(encoding="utf-8").splitlines()
-    assert f"{name}=={importlib.metadata.version(name)}" in lines
+    assert f"{name}=={importlib.metadata.version(name)} \\" in lines, "its hashes follow"
 
 
 def test_the_javascript_clients_are_installed_as_locked() -> None:
