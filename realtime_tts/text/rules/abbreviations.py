@@ -70,9 +70,23 @@ def _street_or_title(name: str, scan: Scan, match: re.Match[str]) -> str:
     ends = not _before_name(scan, match) or word_opens_sentence(scan.next_word(match.end()))
     if named and previous.lower() not in _TITLE_CONTEXT and (ends or _HOUSE_NUMBER.search(context)):
         return _STREETS[name] + _sentence_stop(scan, match, "")
+    if name == "st" and named and _is_street(scan, match, previous):
+        return _STREETS[name] + _sentence_stop(scan, match, "")
     if name == "st" and previous.lower() not in _BEFORE_SAINTS and _STREET_CONTEXT.search(context):
         return _STREETS[name] + _sentence_stop(scan, match, "")
     return "Saint" if name == "st" else "Doctor"
+
+
+def _is_street(scan: Scan, match: re.Match[str], previous: str) -> bool:
+    """Return whether "St." between a word with a capital and another one is a street: "Yonge St. Toronto".
+
+    The word before it may be a verb that begins the sentence, as in "Visit St. Moritz": that leaves a saint.
+    """
+    following = scan.next_word(match.end())
+    if following.lower().removesuffix("'s") in _SAINTS or previous.lower() in _TITLE_CONTEXT:
+        return False
+    is_first = _FIRST_WORD.search(scan.text, max(0, match.start() - 48), match.start()) is not None
+    return not is_first or following.isupper()
 
 
 _TITLE_CONTEXT = word_set(
@@ -88,6 +102,26 @@ _BEFORE_SAINTS = word_set(
     mount lake port fort cape bay east west north south upper lower old new sault bury chapel paris saint great
     """
 )
+# Names that follow "St." in the names of people, places and churches.
+_SAINTS = word_set(
+    """
+    agatha agnes aidan alban albans ambrose andrew andrews ann anne anselm anthony antoine asaph aubin augustine
+    austell barnabas barth bartholomew barts basil bees benedict benet bernard blaise bonaventure boniface brendan
+    bride brieuc brigid catharines catherine catherines cecilia chad charles christopher clair claire clare clement
+    cloud columba croix cuthbert cyprian cyr david davids denis denys dominic donatus dunstan edmund edmunds edward
+    elizabeth elmo emilion etienne eustatius felix fillan finbar florian francis gall gallen george georges germain
+    gertrude giles gotthard gregory helen helena helens helier hilaire hilary hilda honore honoré hubert ignatius
+    irenaeus isidore ives jacob jacques james jean jerome joan johann john johns johnsbury joseph jude julian julien
+    kevin kilda kitts lambert laurence laurent lawrence leger leo leonard leonards lo louis luc lucia lucie lucy
+    luke lô maarten magloire magnus malachy malo marc margaret margarets maria marie mark marks martin martins mary
+    marys matthew maur maurice mawes max michael michaels michel mirren monica moritz nazaire neot neots nicholas
+    nicolas olaf olave omer ouen pancras patrick patricks paul pauls peter peters petersburg philip pierre piran
+    polten pölten quentin raphael raymond regis remy rita roch rémy sebastian servan simeon simon stephen stephens
+    swithin swithun teresa theresa thomas thérèse tropez ursula valentine veit veronica vincent vitus wenceslas
+    wilfrid winifred xavier zita étienne
+    """
+)
+_FIRST_WORD = re.compile(r"(?:\A|(?<!\bSt)[.!?][\"')\]]*\s)\W*[\w'-]+ \Z")
 _HOUSE_NUMBER = re.compile(r"(?<!\S)\d+[A-Za-z]? (?:(?:[A-Z][a-z]+|St\.|[NSEW]\.?) ){1,3}\Z")
 # "on Elm St. Boston", "42nd St. Manhattan", "Main St. Boston".
 _STREET_CONTEXT = re.compile(
@@ -114,7 +148,10 @@ def _plain(match: re.Match[str], scan: Scan) -> str | None:
 
 
 def _saint(match: re.Match[str], scan: Scan) -> str | None:
-    return "Saint"
+    """ "St Paul" against "Baker St London"."""
+    previous = scan.previous_word(match.start())
+    is_after_name = scan.text[max(0, match.start() - 1) : match.start()] == " " and previous[:1].isupper()
+    return "Street" if is_after_name and _is_street(scan, match, previous) else "Saint"
 
 
 def _initials(match: re.Match[str], scan: Scan) -> str | None:
