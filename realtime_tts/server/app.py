@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from fastapi import Depends, FastAPI, WebSocket
+from fastapi.middleware.cors import CORSMiddleware
 
 from realtime_tts import __version__
 from realtime_tts.config import Settings
@@ -61,6 +62,11 @@ def create_app(settings: Settings, engine: EngineClient, neighbours: Neighbours 
     app.state.gateway = gateway
     install_problem_handlers(app)
     app.add_middleware(RequestIds)
+    if origins := gateway.authenticator.origins:
+        # Browsers ask before they send a key, and show a page no header that is not exposed. There are no cookies.
+        app.add_middleware(
+            CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=["*"]
+        )
 
     # Before all others: addresses are compared one by one, and of those who are refused in thousands most want this.
     @app.websocket("/v1/stream")

@@ -88,6 +88,9 @@ def is_loopback(host: str) -> bool:
 class Authenticator:
     """Checks the credentials and the origin of a request.
 
+    Attributes:
+        origins: other sites whose pages may connect, as browsers write them.
+
     Raises (at construction):
         ConfigError: no key although the server listens beyond loopback, or a setting that cannot be.
     """
@@ -97,7 +100,7 @@ class Authenticator:
         self._key_ids = frozenset(map(_key_id, self._hashes))
         self.tokens = Tokens(load_secret(config.token_secret_file))
         self._metrics_are_local = is_loopback(config.metrics_host)
-        self._origins, self._hosts = _parse_allowed(config.allowed_origins)
+        self.origins, self._hosts = _parse_allowed(config.allowed_origins)
         if not self._hashes and not is_loopback(config.host):
             raise ConfigError(
                 f"listening on {config.host} needs an API key: run `realtime-tts keys create`, put the hash that it "
@@ -153,7 +156,7 @@ class Authenticator:
         origin = headers.get("origin", "").lower()
         if not self._hashes and not origin and headers.get("sec-fetch-site", "").lower() == "cross-site":
             raise Forbidden("without an API key pages of other sites may not ask; see --allowed-origins")
-        if origin and origin not in self._origins and _host_of(origin) != host:
+        if origin and origin not in self.origins and _host_of(origin) != host:
             raise Forbidden("pages of this origin may not connect; see --allowed-origins")
 
     def check_metrics_host(self, headers: Mapping[str, str]) -> None:
