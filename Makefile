@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 AGENTS_VENV ?= .venv-agents
 CLIENTS_VENV ?= .venv-clients
+OLDER_CLIENTS_VENV ?= .venv-clients-older
 RAY_VENV ?= .venv-ray
 BIN := $(VENV)/bin
 VENDORS := tests/clients/vendors
@@ -42,10 +43,11 @@ test-search: $(VENV)/.dev ## Hypothesis tests with new random examples, which `m
 test-agents: $(VENV)/.dev lint-agents ## plugins for LiveKit and Pipecat, in an environment of their own
 	SERVER_PYTHON=$(abspath $(BIN)/python) $(AGENTS_VENV)/bin/python -m pytest tests/agents -m "not slow" $(ARGS)
 
-CLIENTS_READY := $(CLIENTS_VENV)/.clients $(VENDORS)/node_modules/.package-lock.json
+CLIENTS_READY := $(CLIENTS_VENV)/.clients $(OLDER_CLIENTS_VENV)/.clients $(VENDORS)/node_modules/.package-lock.json
 
 test-clients: $(VENV)/.dev $(CLIENTS_READY) ## other services' own clients against this server, in an environment of their own
-	SERVER_PYTHON=$(abspath $(BIN)/python) $(CLIENTS_VENV)/bin/python -m pytest tests/clients/vendors -m "not slow" \
+	SERVER_PYTHON=$(abspath $(BIN)/python) OLDER_CLIENTS_PYTHON=$(abspath $(OLDER_CLIENTS_VENV)/bin/python) \
+	  $(CLIENTS_VENV)/bin/python -m pytest tests/clients/vendors -m "not slow" \
 	  $(PARALLEL) $(ARGS)
 
 test-livekit-suite: $(VENV)/.dev $(AGENTS_VENV)/.agents ## LiveKit's own tests of speech plugins on ours; clones them
@@ -89,10 +91,11 @@ lock: ## resolve all requirements*.lock anew (needs uv)
 
 lock-clients: ## resolve the versions of other services' clients anew (needs uv and npm)
 	$(COMPILE) --python-version 3.11 --generate-hashes $(VENDORS)/requirements.in -o $(VENDORS)/requirements.lock
+	$(COMPILE) --python-version 3.11 --generate-hashes $(VENDORS)/requirements-older.in -o $(VENDORS)/requirements-older.lock
 	cd $(VENDORS) && npm update --package-lock-only --omit-lockfile-registry-resolved
 
 clean: ## remove the environments and caches
-	rm -rf $(VENV) $(AGENTS_VENV) $(CLIENTS_VENV) $(RAY_VENV) $(VENDORS)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(AGENTS_VENV) $(CLIENTS_VENV) $(OLDER_CLIENTS_VENV) $(RAY_VENV) $(VENDORS)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' \
@@ -122,6 +125,11 @@ $(CLIENTS_VENV)/.clients: $(VENDORS)/requirements.lock
 	  || { echo "The clients need Python 3.11 to 3.13; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(CLIENTS_VENV)
 	$(CLIENTS_VENV)/bin/python -m pip install --require-hashes -r $(VENDORS)/requirements.lock
+	@touch $@
+
+$(OLDER_CLIENTS_VENV)/.clients: $(CLIENTS_VENV)/.clients $(VENDORS)/requirements-older.lock
+	$(PYTHON) -m venv $(OLDER_CLIENTS_VENV)
+	$(OLDER_CLIENTS_VENV)/bin/python -m pip install --require-hashes -r $(VENDORS)/requirements-older.lock
 	@touch $@
 
 $(RAY_VENV)/.ray: deploy/ray/requirements.lock requirements-torch.lock

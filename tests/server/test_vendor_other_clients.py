@@ -64,6 +64,11 @@ def test_cartesias_older_client_lists_voices_at_an_address_that_ends_with_a_slas
     assert bearer.get("/voices/").json() == bearer.get("/voices").json()
 
 
+def test_cartesias_oldest_clients_want_voices_in_a_list(bearer: httpx.Client) -> None:
+    listed = bearer.get("/voices", headers={"cartesia-version": "2024-06-10"}).json()
+    assert listed == bearer.get("/voices", headers={"cartesia-version": "2024-11-13"}).json()["data"]
+
+
 @pytest.mark.usefixtures("decodings")
 def test_voices_are_told_apart_by_their_owner_and_by_what_is_searched(elevenlabs: httpx.Client) -> None:
     """The form's files may have the name that older clients give them."""
@@ -187,6 +192,41 @@ async def test_elevenlabs_key_may_be_an_authorization_in_the_address(keyed: Gate
     async with connect(url, proxy=None) as socket:
         await socket.send('{"text": ""}')
         assert '"isFinal":true' in [str(message) async for message in socket][-1]
+
+
+# ---- applications --------------------------------------------------------------------------------------------------
+
+# The body that each of them sends to `POST /v1/audio/speech`, and what it wants to get.
+APPLICATIONS = {
+    "Open WebUI": ({"model": "tts-1", "input": "Hello there.", "voice": "alloy"}, "audio/mpeg"),
+    "Home Assistant": (
+        {
+            "model": "tts-1", "input": "Hello there.", "voice": "alloy", "response_format": "wav", "speed": 1.0,
+            "instructions": "Speak calmly.", "stream_format": "audio",
+        },
+        "audio/wav",
+    ),
+    "SillyTavern": (
+        {"model": "tts-1", "input": "Hello there.", "voice": "alloy", "response_format": "mp3", "speed": 1.25},
+        "audio/mpeg",
+    ),
+    "speech-to-speech": (
+        {
+            "model": "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice", "input": "Hello there.", "voice": "aiden",
+            "response_format": "pcm", "stream": True, "stream_format": "audio", "task_type": "CustomVoice",
+        },
+        "audio/pcm",
+    ),
+    "LiteLLM": ({"model": "tts-1", "input": "Hello there.", "voice": "alloy", "speed": None}, "audio/mpeg"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_applications_are_spoken_to(bearer: httpx.Client, name: str) -> None:
+    body, content_type = APPLICATIONS[name]
+    answer = bearer.post("/v1/audio/speech", json=body)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, content_type)
+    assert len(answer.content) > 1000
 
 
 # ---- headers -------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response, WebSocket
+from fastapi import APIRouter, Depends, Header, Query, Request, Response, WebSocket
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
@@ -34,6 +34,7 @@ _EVENT_STREAM = "text/event-stream"
 _MAX_PAGE = 100
 _MAX_CHANGE_BYTES = 16 * 1024
 _DEFAULT_TTL_S = 60  # of a token
+_PAGES_SINCE = "2024-11-13"  # of an answer with voices, by Cartesia's versions
 
 
 class CartesiaError(BaseModel):
@@ -150,7 +151,7 @@ async def speak_events(request: Request, caller: Annotated[Caller, Depends(autho
 
 
 @_http.get("/voices/", include_in_schema=False)  # older clients
-@_http.get("/voices", summary="Voices, a page at a time")
+@_http.get("/voices", summary="Voices, a page at a time; all in a list for versions before 2024-11-13")
 async def voices(
     request: Request,
     caller: Annotated[Caller, Depends(authorize)],
@@ -159,8 +160,11 @@ async def voices(
     ending_before: str | None = None,
     q: str = "",
     is_owner: bool | None = None,
-) -> dict[str, Any]:
+    cartesia_version: Annotated[str, Header()] = _PAGES_SINCE,
+) -> dict[str, Any] | list[dict[str, Any]]:
     entries = [entry for entry in _entries(request, caller) if is_owner in (None, entry["is_owner"])]
+    if cartesia_version < _PAGES_SINCE:
+        return entries
     return voices_page(entries, limit, starting_after, ending_before, q)
 
 
