@@ -189,6 +189,12 @@ class ServerConfig:
         maximum=1,
     )
     max_chars_per_minute: int = setting(0, "Text of one API key in a minute, characters; 0: no limit.", minimum=0)
+    max_steps: int = setting(
+        64,
+        "Flow steps that a client may ask for; the default number always may. More than the default hold others up.",
+        minimum=2,
+        maximum=64,
+    )
     max_contexts: int = setting(16, "Unfinished contexts in one session.", minimum=1, maximum=1024)
     max_text_chars: int = setting(20_000, "Text of one context, characters.", minimum=1)
     max_message_bytes: int = setting(65_536, "One message of a client, bytes.", minimum=1024, maximum=16 * 1024 * 1024)

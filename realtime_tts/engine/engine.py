@@ -173,9 +173,9 @@ class Engine:
         plan, cost, inbox = flight.plan, self.scheduler.cost, self._inbox
         if not (self.scheduler.others_fill_a_step(plan) or self.scheduler.following(plan, self._clock())):
             return None  # nobody can tell before this one is over
-        size = len(plan.request_ids), plan.num_prefill_positions
+        size = plan.size
         began_s = self._began_s(flight)
-        due_s = began_s + cost.hasty_s(*size) - self._lead_s
+        due_s = began_s + cost.hasty_s(size) - self._lead_s
         while (left_s := due_s - self._clock()) > 0 and not flight.sent.is_here:
             with contextlib.suppress(queue.Empty):
                 self._take(inbox.get(timeout=min(left_s, _NAP_S)))
@@ -496,7 +496,7 @@ class Engine:
         """A heartbeat; may be called from another thread (it reads counters only)."""
         scheduler, times_s = self.scheduler, list(self._step_times_s)
         num_parked, num_awaiting = scheduler.num_parked, scheduler.num_awaiting_text
-        fixed_s, stream_s, position_s = scheduler.cost.weights
+        fixed_s, stream_s, position_s = scheduler.cost.weights[:3]
         return frames.Stats(
             num_steps=self.num_steps,
             running=scheduler.num_active - num_parked - num_awaiting,

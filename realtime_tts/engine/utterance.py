@@ -123,6 +123,8 @@ def make_utterance(
         raise InvalidRequest(f"cfg must be 0 to {MAX_CFG:g}", field="cfg")
     if not MIN_SPEED <= message.speed <= MAX_SPEED:
         raise InvalidRequest(f"speed must be {MIN_SPEED:g} to {MAX_SPEED:g}", field="speed")
+    usual_steps = loaded.policy.default_steps
+    steps = usual_steps if message.steps is None else message.steps
     voice, adapter = voices.get(message.voice, message.tenant), adapters.get(message.adapter)
     size = text_size(message, message.text, loaded, continuity.first(voice, instructions), continuity)
     if size.num_tokens == 0 and message.final:
@@ -136,6 +138,8 @@ def make_utterance(
         paced=message.paced,
         speed=message.speed,
         tenant=message.tenant,
+        work=max(1.0, steps / usual_steps),
+        own_steps=0 if steps == usual_steps else steps,
         max_positions=0 if message.final else _longest(message, loaded, size),
         supply=TextSupply(size.num_chars, message.final),
     )
@@ -146,7 +150,7 @@ def make_utterance(
         request,
         instructions,
         cfg=loaded.policy.default_cfg if message.cfg is None else message.cfg,
-        steps=loaded.policy.default_steps if message.steps is None else message.steps,
+        steps=steps,
         noise_key=noise_key(message.seed, message.segment),
         opinion=SecondOpinion(loaded.policy.text_head.reach if loaded.policy.text_head else 1.0, patch_s),
         adapter=adapter,

@@ -15,7 +15,6 @@ from realtime_tts.workers.policy import (
     MAX_INSTRUCTION_CHARS,
     MAX_SEED,
     MAX_SPEED,
-    MAX_STEPS,
     MAX_VOLUME,
     MIN_SPEED,
     MIN_STEPS,
@@ -65,7 +64,7 @@ class Catalogue:
         """What may be asked for, so that no client has to know the bounds by heart."""
         policy = self.defaults.policy
         return {
-            "steps": {"min": MIN_STEPS, "max": MAX_STEPS, "default": policy.default_steps},
+            "steps": {"min": MIN_STEPS, "max": self.defaults.max_steps, "default": policy.default_steps},
             "cfg": {"min": 0.0, "max": MAX_CFG, "default": policy.default_cfg},
             "instructions": {"max_chars": MAX_INSTRUCTION_CHARS},
             "adapter": {"choices": self.defaults.adapters},

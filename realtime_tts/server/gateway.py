@@ -593,6 +593,7 @@ class Gateway:
             voice_aliases=dict(config.voice_aliases),
             name_of=self.voices.name_of,
             adapters=self.adapters.names,
+            max_steps=config.max_steps,
         )
         return Catalogue(ready, defaults, config.max_text_chars, config.voice_consent)
 

@@ -103,7 +103,8 @@ class HttpSpeech:
 
     @property
     def num_speaking(self) -> int:
-        return int(self.outcome is Outcome.RUNNING)
+        is_running = self.outcome is Outcome.RUNNING
+        return max(1, self._speaker.num_streams) if is_running and self._speaker is not None else int(is_running)
 
     @property
     def voices(self) -> tuple[str]:

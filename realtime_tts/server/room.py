@@ -22,7 +22,7 @@ class Load:
     """What is under way.
 
     Attributes:
-        speaking: contexts that have work at the engine, by key.
+        speaking: contexts that have work at the engine, by key; one with more work than usual counts as several.
         num_streams: as many the engine can speak at a time, each in real time.
         is_late: the gateway itself cannot keep up.
         asked: requests of the last seconds by key, granted or refused.
@@ -51,6 +51,7 @@ def refusal(load: Load, tenant: str, max_waiting: int) -> Overloaded | None:
         return None
     # The engine's next stream is for a key that has less than its share, however much others have waiting: it is
     # let in, as long as there are not too many of its kind.
+    num_waiting = sum(min(num, load.num_streams) for num in load.speaking.values()) - load.num_streams
     if mine < fair_share(load.num_streams, num_keys) and num_waiting < 2 * max(max_waiting, load.num_streams):
         return None
     return Overloaded("the engine has as much to speak as it can")

@@ -69,8 +69,10 @@ class SpeechDefaults:
         voice_aliases: Mapping[str, str] | None = None,
         name_of: Callable[[str, str], str | None] = lambda voice_id, tenant: None,
         adapters: Callable[[], Sequence[str]] = tuple,
+        max_steps: int = MAX_STEPS,
     ) -> None:
         self.policy = ServingPolicy.from_map(ready.policy)
+        self.max_steps = max(max_steps, self.policy.default_steps)
         self.default_voice: str = ready.default_voice or ZERO_SHOT_VOICE
         self._voices = voices
         self._voice_aliases = voice_aliases or {}
@@ -104,7 +106,7 @@ class SpeechDefaults:
                 `field` names it.
         """
         params = _merge(overrides.params, defaults.params)
-        _check(params)
+        _check(params, self.max_steps)
         return ContextSettings(
             voice=self._voice(
                 defaults.voice if overrides.voice is None else overrides.voice, tenant, permissive, only_voices
@@ -209,11 +211,11 @@ def _merge(over: SpeechParams, under: SpeechParams) -> SpeechParams:
     )
 
 
-def _check(params: SpeechParams) -> None:
+def _check(params: SpeechParams, max_steps: int) -> None:
     if params.cfg is not None and not (math.isfinite(params.cfg) and 0.0 <= params.cfg <= MAX_CFG):
         raise InvalidRequest(f"cfg must be within 0 and {MAX_CFG:g}", field="params.cfg")
-    if params.steps is not None and not MIN_STEPS <= params.steps <= MAX_STEPS:
-        raise InvalidRequest(f"steps must be within {MIN_STEPS} and {MAX_STEPS}", field="params.steps")
+    if params.steps is not None and not MIN_STEPS <= params.steps <= max_steps:
+        raise InvalidRequest(f"steps must be within {MIN_STEPS} and {max_steps}", field="params.steps")
     if params.seed is not None and not 0 <= params.seed <= MAX_SEED:
         raise InvalidRequest(f"seed must be within 0 and {MAX_SEED}", field="params.seed")
     if params.speed is not None and not MIN_SPEED <= params.speed <= MAX_SPEED:

@@ -85,7 +85,9 @@ class Speaker:
         self._settings, self._tenant = settings, tenant
         self._encoding, self._paced, self._max_submitted = encoding, paced, max_submitted
         self._patch_samples = engine.ready.patch_samples
-        self._leaves_onset_out = ServingPolicy.from_map(engine.ready.policy).onset_db is not None
+        policy = ServingPolicy.from_map(engine.ready.policy)
+        self._leaves_onset_out = policy.onset_db is not None
+        self._work = max(1.0, settings.steps / policy.default_steps)  # of a patch, as the engine's scheduler counts
         self._max_samples = None if max_length_s is None else round(max_length_s * self.sample_rate_hz)
         self._bytes_left = None if self._max_samples is None else SAMPLE_BYTES[encoding] * self._max_samples
         self._waiting: collections.deque[tuple[Segment, int]] = collections.deque()
@@ -162,8 +164,9 @@ class Speaker:
 
     @property
     def num_streams(self) -> int:
-        """As how many streams in real time it counts while the engine has a segment of it: heard faster, as more."""
-        return max(1, round(self._speed_of(self._submitted[0][0]))) if self.is_busy else 0
+        """Number of streams in real time that it counts as while the engine has a segment of it: more where it is heard
+        faster, or has more flow steps than usual."""
+        return max(1, round(self._speed_of(self._submitted[0][0]) * self._work)) if self.is_busy else 0
 
     @property
     def _num_requests(self) -> int:

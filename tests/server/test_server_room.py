@@ -133,6 +133,12 @@ def test_who_has_less_than_his_share_comes_in_though_others_wait() -> None:
     assert is_refused({"a": 8, "b": 2}, "b", waiting=4)
 
 
+def test_one_keys_work_fills_the_waiting_room_for_itself_only() -> None:
+    assert is_refused({"a": 400}, "a", waiting=4)
+    assert not is_refused({"a": 400}, "b", waiting=4)
+    assert not is_refused({"a": 400, "b": 1}, "b", waiting=4)
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_many_with_little_are_too_many_all_the_same(late: bool) -> None:
     everybody = {str(number): 1 for number in range(20)}

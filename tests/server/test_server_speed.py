@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import httpx
 import pytest
 from gateway_harness import GatewayHarness
 from stream_client import open_stream
@@ -70,6 +71,30 @@ async def test_who_listens_faster_takes_more_of_the_engine(
         assert gateway.call(lambda: [live.num_speaking for live in gateway.gateway.sessions.values()]) == [num_streams]
         await client.send("cancel")
         await client.until_terminal("c")
+
+
+@pytest.mark.parametrize(("steps", "speed", "num_streams"), [(2, 1.0, 1), (24, 1.0, 4), (24, 2.0, 8)])
+async def test_who_asks_for_more_flow_steps_takes_more_of_the_engine(
+    gateway: GatewayHarness, steps: int, speed: float, num_streams: int
+) -> None:
+    async with open_stream(gateway.ws_url) as client:
+        params = {"steps": steps, "speed": speed}
+        await client.send("text", context_id="c", text=LONG, audio=PCM, params=params)
+        await client.until("audio")
+        assert gateway.call(lambda: [live.num_speaking for live in gateway.gateway.sessions.values()]) == [num_streams]
+        await client.send("cancel")
+        await client.until_terminal("c")
+
+
+async def test_the_server_bounds_flow_steps_and_says_so(make_gateway: Callable[..., GatewayHarness]) -> None:
+    gateway = make_gateway(max_steps=12)
+    async with open_stream(gateway.ws_url) as client:
+        await client.send("text", context_id="c", text="Hello.", params={"steps": 13})
+        error = await client.until("error")
+    assert (error["code"], error["field"]) == ("invalid_request", "params.steps")
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+        (model,) = (await http.get("/v1/models")).json()["data"]
+    assert model["params"]["steps"]["max"] == 12
 
 
 @pytest.mark.parametrize("speed", [0, 0.2, 4.1, -1, "fast", True])

@@ -14,6 +14,7 @@ from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.lexicons import Lexicons, read_lexicon
 from realtime_tts.workers import frames
+from realtime_tts.workers.policy import MAX_STEPS
 
 POLICY = {"languages": ["en", "de"], "default_steps": 4, "default_cfg": 1.5}
 VOICES = [{"id": "slt"}, {"id": "rms"}]
@@ -22,7 +23,9 @@ OPEN = Choices()
 
 @pytest.fixture
 def make_defaults() -> Callable[..., SpeechDefaults]:
-    def make(language: str = "en", lexicons: Lexicons | None = None, **fields: Any) -> SpeechDefaults:
+    def make(
+        language: str = "en", lexicons: Lexicons | None = None, max_steps: int = MAX_STEPS, **fields: Any
+    ) -> SpeechDefaults:
         given = {"voices": VOICES, "default_voice": "slt", "policy": POLICY, **fields}
         ready = frames.Ready("m", "cpu", "float32", "eager", 16_000, 2560, **given)
         names = [*(voice["id"] for voice in given["voices"]), "zero-shot"]
@@ -31,6 +34,7 @@ def make_defaults() -> Callable[..., SpeechDefaults]:
             voices=lambda tenant: [*names, "mine"] if tenant == "owner" else names,
             language=language,
             lexicons=lexicons,
+            max_steps=max_steps,
             stall_flush_s=None,
             draw_seed=lambda: 99,
             voice_aliases={"rachel": "rms", "slt": "rms", "gone": "none", "own": "mine"},
@@ -55,6 +59,16 @@ def test_a_message_goes_before_the_session_and_that_before_the_model(defaults: S
     )
     message = Choices("slt", None, SpeechParams(steps=2))
     assert defaults.resolve(session, message) == ContextSettings("slt", pcm, 0, 0.0, 2, "de", "live", "slow")
+
+
+def test_flow_steps_are_bounded_and_the_models_own_number_always_may(
+    make_defaults: Callable[..., SpeechDefaults],
+) -> None:
+    for max_steps, allowed in ((12, 12), (2, POLICY["default_steps"])):
+        defaults = make_defaults(max_steps=max_steps)
+        assert defaults.resolve(OPEN, Choices(params=SpeechParams(steps=allowed))).steps == allowed
+        with pytest.raises(InvalidRequest, match=f"steps must be within 2 and {allowed}"):
+            defaults.resolve(OPEN, Choices(params=SpeechParams(steps=allowed + 1)))
 
 
 def test_a_model_without_voices_makes_one_up(make_defaults: Callable[..., SpeechDefaults]) -> None:

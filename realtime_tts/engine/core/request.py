@@ -7,6 +7,7 @@ import enum
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from realtime_tts.engine.core.step_cost import StepSize
 from realtime_tts.engine.core.text_supply import TextSupply
 
 
@@ -39,6 +40,8 @@ class Request:
     those in front that are as they were.
     speed: how much faster than it is made its listener hears it.
     tenant: whose it is; keys share the slots and the steps fairly.
+    work: what a patch of it costs, in patches with the usual number of flow steps; 1 at least, since the LMs and the
+    decoder cost the same. own_steps: number of its flow steps where that is not the usual one; else 0.
     min_prefill: num_prefill of the text alone, without what continuity adds if there is room for it; known at the door.
     max_positions: for the longest that an open text may become, without continuity either; 0: as it is.
     """
@@ -51,6 +54,8 @@ class Request:
     paced: bool = True
     speed: float = 1.0
     tenant: str = ""
+    work: float = 1.0
+    own_steps: int = 0
     arrived_s: float = 0.0
     max_positions: int = 0
     supply: TextSupply = dataclasses.field(default_factory=TextSupply)
@@ -110,8 +115,13 @@ class DecodeItem(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepPlan:
+    """One step. extra_work: of its requests beyond 1 each. own_steps: flow steps of the group in it that has another
+    number than the usual one; 0: there is none."""
+
     prefill: tuple[PrefillItem, ...] = ()
     decode: tuple[DecodeItem, ...] = ()
+    extra_work: float = 0.0
+    own_steps: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.prefill or self.decode)
@@ -119,6 +129,12 @@ class StepPlan:
     @property
     def num_prefill_positions(self) -> int:
         return sum(item.num_positions for item in self.prefill)
+
+    @property
+    def size(self) -> StepSize:
+        """What its cost depends on."""
+        work = len(self.prefill) + len(self.decode) + self.extra_work
+        return StepSize(work, self.num_prefill_positions, self.own_steps)
 
     @property
     def num_extended_positions(self) -> int:

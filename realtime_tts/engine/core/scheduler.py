@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from realtime_tts.engine.core.block_pool import BlockPool
 from realtime_tts.engine.core.context_queue import ContextQueue
-from realtime_tts.engine.core.fairness import beyond_share, in_turn, is_below_share
+from realtime_tts.engine.core.fairness import beyond_one_group, beyond_share, in_turn, is_below_share
 from realtime_tts.engine.core.request import (
     DecodeItem,
     Finished,
@@ -57,6 +57,7 @@ class Scheduler:
         self._contexts: dict[str, ContextQueue] = {}
         self._requests: dict[str, Request] = {}
         self._active: dict[str, Request] = {}  # those with blocks and a slot
+        self._num_own_steps = 0  # of those, with a number of flow steps of their own
         self._roster = Roster()
         self._free_slots = list(range(config.max_streams - 1, -1, -1))
         self.num_extensions = 0
@@ -76,7 +77,7 @@ class Scheduler:
         positions = _check_size(request.min_prefill, request.max_patches, room)
         if self.num_waiting >= self.config.max_waiting and not self._may_wait(request.tenant):
             raise Overloaded(f"{self.num_waiting} requests are waiting already")
-        if request.context_id not in self._contexts and self._is_full():
+        if request.context_id not in self._contexts and self._is_full(request.work):
             raise Overloaded("the device has no time for another stream")
         if request.request_id in self._requests:
             raise AssertionError(f"request id {request.request_id!r} is in use")
@@ -92,11 +93,12 @@ class Scheduler:
         """Whether a request of it was ever taken and it has not been closed."""
         return context_id in self._contexts
 
-    def _is_full(self) -> bool:
+    def _is_full(self, work: float) -> bool:
+        """Whether the device has no time for a new context with so much work."""
         if self.config.max_load is None:
             return False
-        num_busy = sum(bool(context.requests) for context in self._contexts.values())
-        return self.cost.step_s(num_busy + 1, 0) > self.config.max_load * self.config.patch_s
+        work += sum(context.requests[0].work for context in self._contexts.values() if context.requests)
+        return self.cost.step_s(work, 0) > self.config.max_load * self.config.patch_s
 
     def _may_wait(self, tenant: str) -> bool:
         """Whether a tenant's request is taken into a full queue."""
@@ -198,7 +200,7 @@ class Scheduler:
             ):
                 return StepPlan()
             items.append(DecodeItem(name, slot, blocks, position + 1, patch_index + 1))
-        return StepPlan((), tuple(items))
+        return StepPlan((), tuple(items), plan.extra_work, plan.own_steps)
 
     def _fill_step(self, now: float, begins_in_s: float = 0.0, busy: frozenset[str] = frozenset()) -> StepPlan:
         """A step in which nobody has a part who is busy in the one before it."""
@@ -206,8 +208,11 @@ class Scheduler:
         self._admit(now, busy)
         now += begins_in_s
         ready = self._ready(now, busy)
-        one_s, all_s = self.cost.step_s(1, 0), self.cost.step_s(min(len(ready), self.config.full_streams), 0)
+        work = sum(request.work for request in ready) if self._num_own_steps else len(ready)
+        one_s, all_s = self.cost.step_s(1, 0), self.cost.step_s(min(work, self.config.full_streams), 0)
         excess = beyond_share(ready, self.cost.affordable_streams(self.config.patch_s))
+        if self._num_own_steps:
+            excess |= beyond_one_group(ready)
         first_dry_s = self._roster.first_dry_s
         offers: list[tuple[bool, float, int, Request, bool]] = []
         contexts, in_time_s, tight_s = self._contexts, now + one_s, now + 2 * all_s
@@ -215,7 +220,8 @@ class Scheduler:
             deadline_s = contexts[request.context_id].deadline_s(request, now)
             if excess and request.request_id in excess:
                 deadline_s += self.config.excess_slack_s
-            is_on_time = request.num_patches > 0 and in_time_s <= deadline_s
+            own_s = self.cost.step_s(request.work, 0, request.own_steps) - one_s if request.own_steps else 0.0
+            is_on_time = request.num_patches > 0 and in_time_s + own_s <= deadline_s
             is_tight = is_on_time and deadline_s < tight_s
             can_wait = is_on_time and not is_tight
             if can_wait and deadline_s < first_dry_s and request.status is Status.DECODE:
@@ -253,7 +259,9 @@ class Scheduler:
 
         Steps that are longer than a patch carry too many; a lead would only be taken from the others.
         """
-        return 2 * min(self.cost.cautious_s(len(self._active), 0), self.config.patch_s)
+        works = (request.work for request in self._active.values())
+        work = sum(works) if self._num_own_steps else len(self._active)
+        return 2 * min(self.cost.cautious_s(work, 0), self.config.patch_s)
 
     def _admit(self, now: float, busy: frozenset[str]) -> None:
         """Give blocks and slots to the heads of contexts, in turn; the first that does not fit keeps its place. Who has
@@ -272,6 +280,7 @@ class Scheduler:
             request.status = Status.PREFILL
             request.started_s = now
             self._active[request.request_id] = request
+            self._num_own_steps += request.own_steps > 0
             self._roster.place(self._contexts[request.context_id])
 
     def _allocate(self, request: Request) -> bool:
@@ -344,7 +353,8 @@ class Scheduler:
             elapsed_s: how long the step took, if it is fit to learn from.
         """
         if elapsed_s is not None:
-            self.cost.observe(len(plan.prefill) + len(plan.decode), plan.num_prefill_positions, elapsed_s)
+            work, num_positions, own_steps = plan.size
+            self.cost.observe(work, num_positions, elapsed_s, own_steps)
         finished = [self._advance(item, item.num_positions, item.is_last, flags, now) for item in plan.prefill]
         finished += [self._advance(item, 1, True, flags, now) for item in plan.decode]
         self.num_extended_positions += plan.num_extended_positions
@@ -398,6 +408,7 @@ class Scheduler:
         context.requests.remove(request)
         if self._active.pop(request.request_id, None):
             self.pool.release(request.blocks)
+            self._num_own_steps -= request.own_steps > 0
             self._free_slots.append(request.slot)
         request.status = Status.FINISHED
         if is_first:

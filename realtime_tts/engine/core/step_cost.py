@@ -1,4 +1,8 @@
-"""How long a step will take: a line over streams and prefill positions, learned from the steps that were run. Pure.
+"""How long a step will take: a line over work and prefill positions, learned from the steps that were run. Pure.
+
+The work of a stream is 1, or more with more flow steps than usual. Steps with the usual number are replayed from
+graphs; a group with another number is launched kernel by kernel, which takes time for each of its flow steps whatever
+the number of its streams.
 
 How far steps stray from that line is learned, too: on a machine that has other work they do.
 """
@@ -6,6 +10,7 @@ How far steps stray from that line is learned, too: on a machine that has other 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 _RATE = 0.1  # of each error that is corrected
 _MAX_ERROR = 1.0  # times the estimate; a page fault or a collection must not teach more than that
@@ -14,60 +19,74 @@ _CAUTION = 4.0  # mean errors that are allowed for, as by the timers of TCP
 _HASTE = 2.0  # mean errors by which a step may be shorter
 
 
-class StepCost:
-    """``fixed + per_stream * streams + per_position * positions``, in seconds."""
+class StepSize(NamedTuple):
+    """What a step's cost depends on. work: streams, each with its work; own_steps: as `StepPlan`."""
 
-    def __init__(self, fixed_s: float = 0.005, per_stream_s: float = 0.0005, per_position_s: float = 0.00002) -> None:
-        self._weights = [fixed_s, per_stream_s, per_position_s]
+    work: float
+    num_positions: int = 0
+    own_steps: int = 0
+
+
+class StepCost:
+    """``fixed + per_stream * work + per_position * positions + per_own_step * own_steps``, in seconds."""
+
+    def __init__(
+        self,
+        fixed_s: float = 0.005,
+        per_stream_s: float = 0.0005,
+        per_position_s: float = 0.00002,
+        per_own_step_s: float = 0.0005,
+    ) -> None:
+        self._weights = [fixed_s, per_stream_s, per_position_s, per_own_step_s]
         self._stray = 0.0  # mean error of the estimate, a share of it
 
     @property
-    def weights(self) -> tuple[float, float, float]:
-        """fixed, per_stream, per_position."""
-        fixed_s, per_stream_s, per_position_s = self._weights
-        return fixed_s, per_stream_s, per_position_s
+    def weights(self) -> tuple[float, float, float, float]:
+        """fixed, per_stream, per_position, per_own_step."""
+        fixed_s, per_stream_s, per_position_s, per_own_step_s = self._weights
+        return fixed_s, per_stream_s, per_position_s, per_own_step_s
 
     @property
     def caution(self) -> float:
         """So many times its estimate a step will hardly take longer than."""
         return 1 + _CAUTION * self._stray
 
-    def step_s(self, num_streams: int, num_positions: int) -> float:
+    def step_s(self, work: float, num_positions: int, own_steps: int = 0) -> float:
         """The estimate for a step."""
-        fixed_s, per_stream_s, per_position_s = self._weights
-        return fixed_s + per_stream_s * num_streams + per_position_s * num_positions
+        fixed_s, per_stream_s, per_position_s, per_own_step_s = self._weights
+        return fixed_s + per_stream_s * work + per_position_s * num_positions + per_own_step_s * own_steps
 
-    def cautious_s(self, num_streams: int, num_positions: int) -> float:
+    def cautious_s(self, work: float, num_positions: int) -> float:
         """What a step will hardly take longer than."""
-        return self.step_s(num_streams, num_positions) * self.caution
+        return self.step_s(work, num_positions) * self.caution
 
-    def hasty_s(self, num_streams: int, num_positions: int) -> float:
+    def hasty_s(self, size: StepSize) -> float:
         """What a step will hardly take less than."""
-        return self.step_s(num_streams, num_positions) * max(0.0, 1 - _HASTE * self._stray)
+        return self.step_s(*size) * max(0.0, 1 - _HASTE * self._stray)
 
     def affordable_streams(self, time_s: float) -> int:
-        """How many streams a step without prefill can advance within `time_s`."""
-        fixed_s, per_stream_s, _ = self._weights
+        """How many streams with the usual flow steps a step without prefill can advance within `time_s`."""
+        fixed_s, per_stream_s = self._weights[:2]
         return int(min(max(0.0, time_s - fixed_s) / max(per_stream_s, 1e-9), 1e9))
 
     def positions_s(self, num_positions: int) -> float:
         """What prefill positions add to a step."""
         return self._weights[2] * num_positions
 
-    def affordable_positions(self, num_streams: int, time_s: float) -> int:
-        """How many prefill positions a step over so many streams can hold within `time_s`."""
-        spare_s = time_s - self.step_s(num_streams, 0)
+    def affordable_positions(self, work: float, time_s: float, own_steps: int = 0) -> int:
+        """How many prefill positions a step with so much work can hold within `time_s`."""
+        spare_s = time_s - self.step_s(work, 0, own_steps)
         if spare_s <= 0:
             return 0
         return int(min(spare_s / max(self._weights[2], 1e-9), 1e9)) if math.isfinite(spare_s) else 10**9
 
-    def observe(self, num_streams: int, num_positions: int, elapsed_s: float) -> None:
+    def observe(self, work: float, num_positions: int, elapsed_s: float, own_steps: int = 0) -> None:
         """Correct the estimate by a step (normalised least mean squares)."""
-        estimate_s = self.step_s(num_streams, num_positions)
+        estimate_s = self.step_s(work, num_positions, own_steps)
         bound_s = _MAX_ERROR * estimate_s
         error_s = max(-bound_s, min(bound_s, elapsed_s - estimate_s))
         self._stray += _STRAY_RATE * (abs(error_s) / estimate_s - self._stray)
-        inputs = (1.0, float(num_streams), float(num_positions))
+        inputs = (1.0, float(work), float(num_positions), float(own_steps))
         norm = sum(value * value for value in inputs)
         self._weights = [
             max(1e-7, weight + _RATE * error_s * value / norm)

@@ -22,37 +22,39 @@ class StepDraft:
         self._prefill: list[PrefillItem] = []
         self._decode: list[DecodeItem] = []
         self._num_streams = self._num_positions = 0
+        self._extra_work = 0.0  # beyond 1 for each stream
+        self._own_steps = 0
         self._reach_s = math.inf
         # As the cost estimates a step, which has no news while one is filled; asked for each stream.
-        fixed_s, self._per_stream_s, self._per_position_s = cost.weights
+        fixed_s, self._per_stream_s, self._per_position_s, self._per_own_step_s = cost.weights
         self._step_s = fixed_s  # so far
         self._caution = cost.caution
 
     @property
     def is_full(self) -> bool:
         """Whether nobody joins who can wait."""
-        return self._num_streams >= self._config.full_streams
+        return self._num_streams + self._extra_work >= self._config.full_streams
 
     def plan(self) -> StepPlan:
         """What was chosen."""
-        return StepPlan(tuple(self._prefill), tuple(self._decode))
+        return StepPlan(tuple(self._prefill), tuple(self._decode), self._extra_work, self._own_steps)
 
     def offer(self, request: Request, deadline_s: float, can_wait: bool = False) -> bool:
         """Choose a request that speaks, unless that makes somebody late who is on time.
 
         Those later than `max_late_s` are always chosen, so that nobody starves. Who can wait joins where even a slow
-        step is over in time.
+        step is over in time. A step has one group at most with another number of flow steps than the usual one.
         """
         config, num_streams, now = self._config, self._num_streams, self._now
-        if num_streams >= (config.full_streams if can_wait else config.max_step_streams):
+        if num_streams >= config.max_step_streams or (can_wait and self.is_full) or not self._fits_group(request):
             return False
-        step_s = (self._step_s + self._per_stream_s) * (self._caution if can_wait else 1.0)
+        step_s = (self._step_s + self._added_s(request)) * (self._caution if can_wait else 1.0)
         if step_s > self._reach_s - now and num_streams and now - deadline_s <= config.max_late_s:
             return False
         self._decode.append(
             DecodeItem(request.request_id, request.slot, request.blocks, request.num_computed, request.num_patches)
         )
-        self._take(deadline_s, 0)
+        self._take(request, deadline_s, 0)
         return True
 
     def offer_prefill(self, request: Request, deadline_s: float) -> bool:
@@ -60,19 +62,31 @@ class StepDraft:
         if self._num_streams >= self._config.max_step_streams:
             return False
         chunk = self._chunk(request, deadline_s)
-        if chunk == 0:
-            return False
         start = request.num_computed
         is_last = start + chunk == request.num_prefill
+        if chunk == 0 or (is_last and not self._fits_group(request)):
+            return False
         item_of = request.request_id, request.slot, request.blocks
         self._prefill.append(PrefillItem(*item_of, start, chunk, is_last, request.num_patches))
-        self._take(deadline_s, chunk)
+        self._take(request, deadline_s, chunk, speaks=is_last)
         return True
 
-    def _take(self, deadline_s: float, num_positions: int) -> None:
+    def _fits_group(self, request: Request) -> bool:
+        return not (self._own_steps and request.own_steps) or request.own_steps == self._own_steps
+
+    def _added_s(self, request: Request) -> float:
+        """Return by how much the step becomes longer, without prefill positions."""
+        added_s = self._per_stream_s * request.work
+        return added_s if self._own_steps else added_s + self._per_own_step_s * request.own_steps
+
+    def _take(self, request: Request, deadline_s: float, num_positions: int, speaks: bool = True) -> None:
+        added_s = self._added_s(request) if speaks else self._per_stream_s
+        self._step_s += added_s + self._per_position_s * num_positions
         self._num_streams += 1
         self._num_positions += num_positions
-        self._step_s += self._per_stream_s + self._per_position_s * num_positions
+        if speaks:
+            self._extra_work += request.work - 1
+            self._own_steps = self._own_steps or request.own_steps
         if deadline_s < self._reach_s and self._now + self._step_s <= deadline_s:
             self._reach_s = deadline_s
 
@@ -80,7 +94,9 @@ class StepDraft:
         """How many positions of a prefill this step can hold: the rest of it, or whole blocks; one if there is nothing
         else to do."""
         slack_s = min(self._reach_s, self._prefill_reach_s) - self._now
-        affordable = self._cost.affordable_positions(self._num_streams + 1, slack_s) - self._num_positions
+        work = self._num_streams + self._extra_work + request.work
+        own_steps = self._own_steps or request.own_steps
+        affordable = self._cost.affordable_positions(work, slack_s, own_steps) - self._num_positions
         if self._num_streams == 0 or self._now - deadline_s > self._config.max_late_s:
             affordable = max(affordable, self._config.block_size)
         wanted = request.num_prefill - request.num_computed
