@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http
 
 import pytest
@@ -65,6 +66,7 @@ def test_other_addresses_are_refused(url: str) -> None:
         (403, b"[]", client.Forbidden, False, None),
         (502, b"", client.ConnectionFailed, True, None),
         (404, b'{"detail":"Not Found"}', client.InvalidRequest, False, None),
+        (503, b"[" * 100_000, client.Overloaded, True, None),
     ],
 )
 async def test_a_refused_handshake_is_a_typed_error(status, body, expected, retryable, retry_after_s) -> None:
@@ -82,6 +84,47 @@ async def test_a_refused_handshake_is_a_typed_error(status, body, expected, retr
             async with connect(f"ws://127.0.0.1:{port}", api_key="k1"):
                 pass
     assert (caught.value.retryable, caught.value.retry_after_s) == (retryable, retry_after_s)
+
+
+async def test_a_time_to_wait_that_is_no_number_is_none() -> None:
+    """A header may hold what Python takes for digits."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 503 Busy\r\nRetry-After: \xb2\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        with pytest.raises(client.Overloaded) as caught:
+            await Endpoint(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}").open()
+    assert caught.value.retry_after_s is None
+
+
+async def test_no_error_has_a_key() -> None:
+    """Errors are logged. A key may also be in the address."""
+    with pytest.raises(client.ConnectionFailed) as caught:
+        await Endpoint("ws://127.0.0.1:9/v1/stream?api_key=the-key", "the-key").open()
+    assert "127.0.0.1:9" in caught.value.message
+    assert "the-key" not in f"{caught.value!r}"
+    for key in ("the-key\r\nX-Other: 1", "the-key\N{GRINNING FACE}", "the key"):
+        with pytest.raises(ValueError, match="api_key") as refused:
+            connect("ws://127.0.0.1:9", api_key=key)
+        assert key not in str(refused.value)
+
+
+async def test_a_key_may_end_a_line() -> None:
+    """As it comes out of a file."""
+    asked: list[str] = []
+
+    def refuse(connection: ServerConnection, request: Request) -> Response:
+        asked.append(request.headers["Authorization"])
+        return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "")
+
+    async with serve(lambda _: None, "127.0.0.1", 0, process_request=refuse) as server:  # type: ignore[arg-type,return-value]
+        with pytest.raises(client.Overloaded):
+            async with connect(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}", api_key="k1\n"):
+                pass
+    assert asked == ["Bearer k1"]
 
 
 def test_a_code_of_a_later_version_keeps_its_name() -> None:

@@ -602,6 +602,31 @@ async def test_what_json_cannot_carry_is_refused_where_it_is_given(options: dict
         assert len(connections) == 1
 
 
+async def test_playback_is_a_finite_number() -> None:
+    async with scripted(Voice(num_frames=1)) as (url, connections), open_session(url) as session:
+        context = session.speak("Hello.", context_id="c1", playback="manual")
+        for played_ms in (float("nan"), float("inf"), -float("inf")):
+            with pytest.raises(ValueError, match="played_ms"):
+                session.played(context, played_ms)
+        session.played(context, np.float32(7))
+        await asyncio.wait_for(context.cancel(), 20)
+        reports = [message["played_ms"] for message in connections[0].received if message["type"] == "playback"]
+        assert set(reports) == {7.0}
+
+
+@pytest.mark.parametrize("window", ['"abc"', "[]", "1" + "0" * 400, "NaN"])
+async def test_a_window_that_is_no_number_is_a_typed_error(window: str) -> None:
+    async def script(connection: Connection) -> None:
+        await connection.read("session.start")
+        started = '{"type":"session.started","session_id":"s1","model":"m","voice":"v","limits":{"resume_window_s":%s}}'
+        await connection.socket.send(started % window)
+
+    async with scripted(script) as (url, _):
+        with pytest.raises(client.ProtocolError, match="resume_window_s"):
+            async with open_session(url):
+                pass
+
+
 async def test_a_fault_of_the_client_itself_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     async with scripted(Voice()) as (url, _), open_session(url) as session:
 
@@ -632,6 +657,10 @@ async def test_what_cannot_be_written_leaves_nobody_waiting(fault: str, monkeypa
         assert len(connections) <= 8
 
 
+def repr_of_ends(frame: str | bytes) -> str:
+    return f"{frame[:20]!r}…{frame[-20:]!r}"
+
+
 @pytest.mark.parametrize(
     "frame",
     [
@@ -640,7 +669,13 @@ async def test_what_cannot_be_written_leaves_nobody_waiting(fault: str, monkeypa
         '{"type": 5}',
         '{"type":"context.started","context_id":"c1","sequence":0,"number":-1,"voice":"v","seed":1,"audio":{}}',
         '{"type":"context.started","context_id":"c1","sequence":0,"number":1,"voice":"v","seed":1,"audio":{"codec":"x"}}',
+        *(
+            '{"type":"context.started","context_id":"c1","sequence":0,"number":1,"voice":"v","seed":1,'
+            f'"audio":{{"codec":"mulaw","sample_rate":{rate},"frame_ms":{frame_ms}}}}}'
+            for rate, frame_ms in (("8", "20"), ("8000.5", "20"), ("Infinity", "20"), ("true", "20"), ("8000", "1e9"))
+        ),
         '{"type":"context.done","context_id":"c1","sequence":3,"audio_ms":1,"characters":1}',
+        '{"type":"error","code":"x","message":"x","retry_after_s":1' + "0" * 400 + "}",
         '{"type":"words","context_id":"c1","sequence":0,"words":[5]}',
         '{"type":"error","code":5,"message":"x"}',
         "[" * 100_000,
@@ -649,7 +684,7 @@ async def test_what_cannot_be_written_leaves_nobody_waiting(fault: str, monkeypa
         b"\x02" + HEADER.pack(1, 1, 0, 1, 1, 0)[1:] + b"x",
         HEADER.pack(1, 1, 0, 1, 1, 0),
     ],
-    ids=lambda f: repr(f[:40]),
+    ids=repr_of_ends,
 )
 async def test_malformed_frames_end_the_session_with_a_typed_error(frame: str | bytes) -> None:
     async def script(connection: Connection) -> None:

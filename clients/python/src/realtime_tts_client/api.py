@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from realtime_tts_client.handshake import Endpoint, stream_url
+from realtime_tts_client.handshake import Endpoint, clean_key, stream_url
 from realtime_tts_client.playback import PlaybackMode
 from realtime_tts_client.session import Session, opening_fields
 from realtime_tts_client.types import AudioFormat
@@ -43,11 +43,14 @@ def connect(
         open_timeout_s: for the connection, and again for the server's first answer.
         ping_interval_s: a connection that answers no ping for so long is given up and taken up again.
 
+    Raises:
+        ValueError: an address, a key or a field that cannot be.
+
     Raises (on entering):
         ConnectionFailed: nobody answers.
         ServerError: refused (`Unauthorized`, `VoiceNotFound`, `Overloaded` …).
     """
-    endpoint = Endpoint(stream_url(url), api_key, open_timeout_s, ping_interval_s)
+    endpoint = Endpoint(stream_url(url), clean_key(api_key), open_timeout_s, ping_interval_s)
     name, own_voice = (None, voice) if isinstance(voice, OwnVoice) else (voice, None)
     return Session(endpoint, opening_fields(name, audio, params), playback, own_voice)
 

@@ -25,6 +25,8 @@ from realtime_tts_client.wire import SUBPROTOCOL
 
 STREAM_PATH = "/v1/stream"
 MAX_FRAME_BYTES = 4 * 1024 * 1024
+_KEY = re.compile(r"[!-~]+")  # what a header can carry without a blank
+_SECONDS = re.compile(r"[0-9]{1,9}")
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 
 
@@ -70,7 +72,25 @@ class Endpoint:
             EOFError,
             ImportError,
         ) as error:  # that: a SOCKS proxy
-            raise ConnectionFailed(f"no connection to {self.url}: {error or type(error).__name__}") from error
+            raise ConnectionFailed(f"no connection to {self._shown}: {error or type(error).__name__}") from error
+
+    @property
+    def _shown(self) -> str:
+        """The address without what may be a secret: a query, a user with a password."""
+        parts = urlsplit(self.url)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def clean_key(api_key: str | None) -> str | None:
+    """Return a key without the blanks around it, which it has when it was read from a file; None for no key.
+
+    Raises:
+        ValueError: no header can carry it. The message does not repeat it.
+    """
+    key = (api_key or "").strip()
+    if key and not _KEY.fullmatch(key):
+        raise ValueError("api_key must be printable ASCII characters without blanks")
+    return key or None
 
 
 def stream_url(url: str) -> str:
@@ -101,8 +121,8 @@ def refusal(response: Response) -> RealtimeTTSError:
         body = json.loads(response.body or b"")
         error: RealtimeTTSError = error_from_code(str(body["code"]), str(body.get("message", message)))
         error.retryable = body.get("retryable") is True
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         error = error_from_status(response.status_code, message)
     retry_after = response.headers.get("Retry-After", "")
-    error.retry_after_s = float(retry_after) if retry_after.isdigit() else None
+    error.retry_after_s = float(retry_after) if _SECONDS.fullmatch(retry_after) else None
     return error

@@ -200,7 +200,9 @@ class ClientProtocol:
 
     def _on_session_started(self, fields: Fields) -> None:
         self.session_id = fields.text("session_id")
-        self.limits = fields.object("limits").as_map()
+        limits = fields.object("limits")
+        limits.optional_number("resume_window_s")  # checked: see `Link`
+        self.limits = limits.as_map()
         self.model, self.voice = fields.text("model"), fields.text("voice")
         if self.state is State.STARTING:
             self.state = State.READY

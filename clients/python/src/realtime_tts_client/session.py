@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import time
 import uuid
 import weakref
@@ -162,7 +163,14 @@ class Session:
         return context
 
     def played(self, context: Context, played_ms: float) -> None:
-        """Tell how much of a context has been heard; from then on the program does so, a few times a second."""
+        """Tell how much of a context has been heard; from then on the program does so, a few times a second.
+
+        Raises:
+            ValueError: `played_ms` is not finite.
+        """
+        played_ms = float(played_ms)
+        if not math.isfinite(played_ms):
+            raise ValueError(f"played_ms must be finite, got {played_ms}")
         context.clock.mode = "manual"
         context.clock.report(played_ms, self._now())
         self._protocol.played(context.id, played_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import secrets
@@ -9,13 +10,22 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from realtime_tts_client.errors import ConnectionFailed, InvalidRequest, RealtimeTTSError, error_from_code
+from realtime_tts_client.errors import (
+    ConnectionFailed,
+    InvalidRequest,
+    ProtocolError,
+    RealtimeTTSError,
+    error_from_code,
+)
+from realtime_tts_client.wire import Fields
 
 logger = logging.getLogger(__name__)
 
 TTL_S = 3600  # beyond its last use; a session that ends deletes it at once
+MAX_ANSWER_BYTES = 1 << 20
 _TIMEOUT_S = 120.0
 
 
@@ -42,7 +52,7 @@ def lend_voice(stream_url: str, api_key: str | None, voice: OwnVoice) -> str:
 
     Raises:
         ServerError: the server refused, e.g. `recording_too_short`. InvalidRequest: a file that cannot be read.
-        ConnectionFailed: it cannot be reached.
+        ConnectionFailed: it cannot be reached. ProtocolError: what answered is no such server.
     """
     fields = {
         "ttl_s": str(TTL_S),
@@ -61,10 +71,10 @@ def lend_voice(stream_url: str, api_key: str | None, voice: OwnVoice) -> str:
     )
     request = urllib.request.Request(_address(stream_url), body + f"--{boundary}--\r\n".encode(), _headers(api_key))
     request.add_header("Content-Type", f"multipart/form-data; boundary={boundary}")
-    made = json.loads(_ask(request))
-    for remark in made.get("warnings", ()):
-        logger.warning("of the %s: %s", remark.get("field"), remark.get("message"))
-    return str(made["id"])
+    made = Fields.parse(_ask(request).decode("utf-8", "replace"))
+    for remark in made.objects("warnings") if "warnings" in made.as_map() else ():
+        logger.warning("of the %s: %s", remark.optional_text("field"), remark.optional_text("message"))
+    return made.text("id")
 
 
 def return_voice(stream_url: str, api_key: str | None, voice_id: str) -> None:
@@ -93,24 +103,35 @@ def _content(file: str | Path | bytes) -> bytes:
         raise InvalidRequest(f"{file} cannot be read: {error.strerror}") from error
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A voice is made at the server that was named, and only that one gets the key."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
 def _ask(request: urllib.request.Request) -> bytes:
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
-            return bytes(response.read())
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=_TIMEOUT_S) as response:
+            body = bytes(response.read(MAX_ANSWER_BYTES + 1))
     except urllib.error.HTTPError as error:
-        raise _refusal(error.read(), error.code) from error
-    except (OSError, ValueError) as error:
-        raise ConnectionFailed(f"no answer from {request.full_url}: {error}") from error
+        with error:
+            raise _refusal(error) from error
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise ConnectionFailed(f"no answer from {request.full_url}: {error!r}") from error
+    if len(body) > MAX_ANSWER_BYTES:
+        raise ProtocolError(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
+    return body
 
 
-def _refusal(body: bytes, status: int) -> RealtimeTTSError:
+def _refusal(answer: urllib.error.HTTPError) -> RealtimeTTSError:
     try:
-        problem = json.loads(body)
+        problem = json.loads(answer.read(MAX_ANSWER_BYTES))
         return error_from_code(
             str(problem["code"]),
             str(problem["message"]),
             retryable=problem.get("retryable") is True,
             field=problem.get("field"),
         )
-    except (ValueError, TypeError, KeyError):
-        return ConnectionFailed(f"the server answered {status}", retryable=status >= 500)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, http.client.HTTPException):
+        return ConnectionFailed(f"the server answered {answer.code}", retryable=answer.code >= 500)

@@ -92,9 +92,15 @@ class Fields:
 
     def number(self, name: str) -> float:
         value = self._values.get(name)
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
             raise ProtocolError(f"{name} is not a number")
-        return float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # JSON has integers of any size
+            number = math.inf
+        if not math.isfinite(number):
+            raise ProtocolError(f"{name} is not a finite number")
+        return number
 
     def optional_number(self, name: str) -> float | None:
         return None if self._values.get(name) is None else self.number(name)
@@ -117,9 +123,12 @@ class Fields:
     def audio_format(self, name: str) -> AudioFormat:
         values = self.object(name)._values
         try:
-            return AudioFormat.from_map(values)
+            made = AudioFormat.from_map(values)
         except (TypeError, ValueError) as error:
             raise ProtocolError(f"{name} is not an audio format") from error
+        if type(made.sample_rate) is not int or type(made.frame_ms) is not int or made.frame_samples == 0:
+            raise ProtocolError(f"{name} is not an audio format: packets need a whole number of samples")
+        return made
 
     def words(self, name: str) -> tuple[Word, ...]:
         return tuple(
