@@ -16,7 +16,8 @@ class FairGate:
     Args:
         num_places: how many may be inside.
         of_one: of them one key's at most.
-        max_waiting, max_waiting_of_one: likewise outside.
+        max_waiting, max_waiting_of_one: likewise outside. When `max_waiting` wait, a key that has fewer of them than
+            another takes the place of the one of those that came last.
         refusal: what those hear for whom there is no room to wait.
     """
 
@@ -44,16 +45,27 @@ class FairGate:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[turn] = key
         self._let_in()
-        num_own = sum(waiting == key for waiting in self._waiting.values())
-        if not turn.done() and (len(self._waiting) > self._max_waiting or num_own > self._max_waiting_of_one):
-            del self._waiting[turn]
-            raise Overloaded(self._refusal)
+        if not turn.done() and Counter(self._waiting.values())[key] > self._max_waiting_of_one:
+            self._put_out(turn)
+        elif not turn.done() and len(self._waiting) > self._max_waiting:
+            self._put_out(self._last_of_the_most())
         try:
             await turn
         except asyncio.CancelledError:
-            if self._waiting.pop(turn, None) is None:  # it had just been let in
+            is_put_out = turn.done() and not turn.cancelled() and turn.exception() is not None
+            if self._waiting.pop(turn, None) is None and not is_put_out:  # it had just been let in
                 self._leave(key)
             raise
+
+    def _last_of_the_most(self) -> asyncio.Future[None]:
+        """The one that came last, of the key of which the most wait."""
+        counts = Counter(self._waiting.values())
+        return max(reversed(self._waiting), key=lambda turn: counts[self._waiting[turn]])
+
+    def _put_out(self, turn: asyncio.Future[None]) -> None:
+        del self._waiting[turn]
+        if not turn.done():  # else its waiter has been cancelled, and leaves when it runs
+            turn.set_exception(Overloaded(self._refusal))
 
     def _leave(self, key: str) -> None:
         self._held[key] -= 1

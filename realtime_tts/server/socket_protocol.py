@@ -307,6 +307,7 @@ class RequestProtocol(H11Protocol):
         self._request_timer: asyncio.TimerHandle | None = self.loop.call_later(self.handshake_timeout_s, self._late)
         self._end_timer: asyncio.TimerHandle | None = None
         self._on_writable: Callable[[bool], None] = _ignore
+        self._is_held = False  # the server lets the request wait
         self._write_timeout_s = self.handshake_timeout_s
         if self._replayed:
             self._begin_replayed(transport)
@@ -371,6 +372,17 @@ class RequestProtocol(H11Protocol):
         finally:
             self._on_writable = _ignore
 
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        """While the server lets a request wait before it reads its body: the limit on its arrival does not run."""
+        self._is_held = True
+        self._stop_watching()
+        try:
+            yield
+        finally:
+            self._is_held = False
+            self._watch_request()
+
     def flush(self) -> None:
         """What is sent next waits until the peer has taken all that was sent before."""
         self.transport.set_write_buffer_limits(high=0)
@@ -404,7 +416,7 @@ class RequestProtocol(H11Protocol):
             return
         state = self.conn.their_state
         is_arriving = state is h11.SEND_BODY or (state is h11.IDLE and bool(self.conn.trailing_data[0]))
-        if is_arriving and self._request_timer is None:
+        if is_arriving and self._request_timer is None and not self._is_held:
             self._request_timer = self.loop.call_later(self.handshake_timeout_s, self._late)
         elif not is_arriving:
             self._stop_watching()
@@ -429,7 +441,8 @@ class RequestProtocol(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        body = json.dumps({"code": error_code(status), "message": message, "retryable": False}).encode()
+        is_retryable = status is HTTPStatus.REQUEST_TIMEOUT
+        body = json.dumps({"code": error_code(status), "message": message, "retryable": is_retryable}).encode()
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
         for event in (
             h11.Response(status_code=status, headers=headers, reason=status.phrase.encode()),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 
 from fastapi import Request
 from starlette.datastructures import FormData, UploadFile
@@ -11,6 +12,8 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from realtime_tts.audio.decode import DecodeLimits
 from realtime_tts.errors import AudioDecodeError, InvalidRequest, RequestTooLarge
+from realtime_tts.server.socket_protocol import SOCKET_EXTENSION
+from realtime_tts.server.voice_making import VoiceMaking
 
 MAX_BODY_BYTES = 2 * DecodeLimits().max_bytes + 64 * 1024  # two recordings, and the fields
 MAX_FIELD_CHARS = 4096
@@ -34,6 +37,20 @@ class VoiceForm:
         return b"".join(self.files_of(name))
 
 
+@contextlib.asynccontextmanager
+async def upload_place(request: Request, making: VoiceMaking, tenant: str) -> AsyncIterator[None]:
+    """Hold a place for a request's recordings. While it waits for one, the limit on its arrival does not run.
+
+    Raises:
+        Overloaded: too many wait already.
+    """
+    connection = request.scope.get("extensions", {}).get(SOCKET_EXTENSION)
+    async with contextlib.AsyncExitStack() as place:
+        with connection.holding() if connection is not None else contextlib.nullcontext():
+            await place.enter_async_context(making.upload(tenant))
+        yield
+
+
 def is_form(request: Request) -> bool:
     return request.headers.get("content-type", "").startswith("multipart/form-data")
 
@@ -45,12 +62,14 @@ async def read_voice_form(
     *,
     max_field_chars: int = MAX_FIELD_CHARS,
     max_files: int = 1,
+    max_body_bytes: int | None = None,
     ignores_others: bool = False,
 ) -> VoiceForm:
     """A form with these fields, each of them at most once, and files.
 
     Args:
         max_files: of one name.
+        max_body_bytes: None: `MAX_BODY_BYTES`.
         ignores_others: unknown ones are of no account, as clients of another service expect; else they are refused.
 
     Raises:
@@ -59,12 +78,14 @@ async def read_voice_form(
     if not is_form(request):
         raise InvalidRequest("the body is a form: multipart/form-data", field="content-type")
 
+    max_bytes = MAX_BODY_BYTES if max_body_bytes is None else max_body_bytes
+
     async def bounded() -> AsyncGenerator[bytes, None]:
         num_bytes = 0
         async for part in request.stream():
             num_bytes += len(part)
-            if num_bytes > MAX_BODY_BYTES:
-                raise RequestTooLarge(f"the body has more than {MAX_BODY_BYTES} bytes")
+            if num_bytes > max_bytes:
+                raise RequestTooLarge(f"the body has more than {max_bytes} bytes")
             yield part
 
     others = 16 if ignores_others else 0

@@ -21,7 +21,7 @@ from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import NEEDS_KEY, Owner, authorize, get_gateway, problems, read_body
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.sample_speech import SampleSpeech
-from realtime_tts.server.voice_form import VoiceForm, read_voice_form
+from realtime_tts.server.voice_form import VoiceForm, read_voice_form, upload_place
 from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
 from realtime_tts.speech.voices import VoiceLabels
 
@@ -76,7 +76,7 @@ _FORM = {
 async def create_voice(request: Request, caller: Owner) -> schemas.NewVoice:
     gateway = get_gateway(request)
     gateway.check_ready()
-    async with gateway.voice_making.upload(caller.tenant):
+    async with upload_place(request, gateway.voice_making, caller.tenant):
         made = await make_voice(gateway, caller, _wish(await read_voice_form(request, _FIELDS, _FILES)))
     return schemas.NewVoice(**added_voice(made.record), warnings=list(made.remarks))
 

@@ -111,10 +111,29 @@ async def test_who_finds_too_many_waiting_is_refused(visitors: Callable[..., Vis
     all_here = visitors()
     await all_here.come("a1", "a2", "a3", "a4", "a5")
     assert (await all_here.refused("a6")).message == "later"  # as many of its key wait as may
+    await all_here.come("b1", "c1")  # a5 waits no longer, since more of its key wait
+    await all_here.refused("a7")  # as many wait as may
+    await all_here.go("a1", "a2", "b1", "c1")
+    assert all_here.inside == ["a3", "a4"]
+
+
+async def test_two_keys_cannot_fill_the_waiting_room(visitors: Callable[..., Visitors]) -> None:
+    all_here = visitors(num_places=2, of_one=1, max_waiting=4, max_waiting_of_one=3)
+    await all_here.come("a1", "b1", "a2", "a3", "a4", "b2")
+    await all_here.come("c1")  # a4 waits no longer
+    await all_here.refused("a5")
+    await all_here.go("a1", "b1", "a2", "b2", "a3", "c1")
+    assert all_here.came_in == ["a1", "b1", "a2", "b2", "a3", "c1"]
+
+
+async def test_one_cancelled_as_it_is_put_out_leaves_the_places_right(visitors: Callable[..., Visitors]) -> None:
+    all_here = visitors(num_places=1, of_one=1, max_waiting=2, max_waiting_of_one=2)
+    await all_here.come("a1", "a2", "a3")
     await all_here.come("b1")
-    await all_here.refused("b2")  # as many wait as may
-    await all_here.go("a1", "a2", "b1", "a3")
-    assert all_here.inside == ["a4", "a5"]
+    await all_here.cancel("a3")  # before it has run
+    assert all_here.inside == ["a1"]
+    await all_here.go("a1", "a2")
+    assert all_here.came_in == ["a1", "a2", "b1"]
 
 
 async def test_who_gives_up_leaves_no_gap(visitors: Callable[..., Visitors]) -> None:

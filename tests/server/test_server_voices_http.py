@@ -406,6 +406,26 @@ def test_slow_uploads_of_one_key_keep_nobody_from_making_a_voice(
         assert create(clients(gateway, honest), "mine", recording).status_code == 201
 
 
+async def test_the_limit_on_a_requests_arrival_does_not_run_while_an_upload_waits_for_its_turn(
+    make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes
+) -> None:
+    gateway = make_gateway()
+    making, connections = gateway.gateway.voice_making, gateway.server.server_state.connections
+    may_leave = asyncio.Event()
+
+    async def hold(tenant: str) -> None:
+        async with making.upload(tenant):
+            await may_leave.wait()
+
+    holding = gateway.call(lambda: [asyncio.create_task(hold(tenant)) for tenant in "aabb"])
+    uploading = asyncio.create_task(asyncio.to_thread(create, clients(gateway), "mine", recording))
+    await until(lambda: len(making._uploads._waiting) == 1, 30)
+    assert gateway.call(lambda: {each._request_timer for each in connections}) == {None}
+    gateway.call(may_leave.set)
+    assert (await uploading).status_code == 201
+    gateway.call(lambda: [task.result() for task in holding])
+
+
 async def test_only_so_many_voices_are_made_at_once() -> None:
     making, most, running = VoiceMaking(), 0, 0
 

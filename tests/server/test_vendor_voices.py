@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ import httpx
 import pytest
 from gateway_harness import GatewayHarness
 from quick_recordings import decodings
+from raw_http import port_of
 from spoken_recordings import said, wav
 
 from realtime_tts.server.auth import create_key
@@ -190,6 +192,26 @@ def test_elevenlabs_edits_and_settings(keyed: tuple[str, str, str], recording: b
     assert service.problem(http.post(change, json={"speed": 1.1})) == "invalid_request"
     assert http.get(f"/v1/voices/{voice}", headers={"xi-api-key": keyed[2]}).status_code == 404
     assert service.delete(voice).json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize(("named", "num_sent", "status"), [("voice", 400_000, 400), ("nobody", 0, 404)])
+def test_an_elevenlabs_edit_reads_labels_only_and_for_a_voice_that_is_there(
+    keyed: tuple[str, str, str], recording: bytes, named: str, num_sent: int, status: int
+) -> None:
+    """Most of the body is never sent, so that only a server that does not wait for it answers."""
+    service = ElevenLabs(keyed[0], keyed[1])
+    voice = service.id_of(service.add(recording, name="Anna", consent="true"))
+    path = f"/v1/voices/{voice if named == 'voice' else named}/edit"
+    part = b'--b\r\ncontent-disposition: form-data; name="files"; filename="a.wav"\r\n\r\n'
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: localhost\r\nxi-api-key: {keyed[1]}\r\ncontent-length: 30000000\r\n"
+        "content-type: multipart/form-data; boundary=b\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", port_of(keyed[0])), timeout=30) as connection:
+        connection.sendall(head.encode() + part + bytes(num_sent))
+        answer = connection.recv(4096)
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+    service.delete(voice)
 
 
 def test_cartesia_renames_and_says_whose_it_is(keyed: tuple[str, str, str], recording: bytes) -> None:

@@ -26,7 +26,7 @@ from realtime_tts.server.http_speech import Chunk, Total
 from realtime_tts.server.problems import problem_response, speaks_with_id
 from realtime_tts.server.request_ids import request_id
 from realtime_tts.server.speech_response import read_speech_body, speech_response
-from realtime_tts.server.voice_form import read_voice_form
+from realtime_tts.server.voice_form import read_voice_form, upload_place
 from realtime_tts.server.websocket import serve_stream
 from realtime_tts.speech.voices import VoiceLabels
 
@@ -182,7 +182,7 @@ async def voice(request: Request, voice_id: str, caller: Annotated[Caller, Depen
 async def clone(request: Request, caller: Owner) -> dict[str, Any]:
     gateway = get_gateway(request)
     gateway.check_ready()
-    async with gateway.voice_making.upload(caller.tenant):
+    async with upload_place(request, gateway.voice_making, caller.tenant):
         form = await read_voice_form(request, CLONE_FIELDS, ("clip",), ignores_others=True)
         made = await make_voice(gateway, caller, parse_clone(form.fields, form.file("clip")))
     return metadata(added_voice(made.record))

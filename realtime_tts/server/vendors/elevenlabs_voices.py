@@ -13,15 +13,16 @@ from realtime_tts.dialects.elevenlabs import voices as dialect
 from realtime_tts.dialects.elevenlabs.catalogue import model_entries, search_voices, voice_entry
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.json_input import load_object
-from realtime_tts.errors import InvalidRequest, VoiceNotFound
+from realtime_tts.errors import InvalidRequest, RequestTooLarge, VoiceNotFound
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.cloning import make_voice
 from realtime_tts.server.http import NEEDS_KEY, Owner, authorize, get_gateway, read_bounded
 from realtime_tts.server.problems import speaks
-from realtime_tts.server.voice_form import read_voice_form
+from realtime_tts.server.voice_form import MAX_FIELD_CHARS, VoiceForm, read_voice_form, upload_place
 from realtime_tts.speech.voices import VoiceLabels
 
 _MAX_BODY_BYTES = 16 * 1024
+_MAX_LABELS_BYTES = 4 * MAX_FIELD_CHARS * len(dialect.FIELDS)  # of a form without recordings
 
 
 class _TheirsAlone(APIRoute):
@@ -83,7 +84,7 @@ def _voices(request: Request, caller: Caller) -> list[dict[str, Any]]:
 async def add_voice(request: Request, caller: Owner) -> dict[str, Any]:
     gateway = get_gateway(request)
     gateway.check_ready()
-    async with gateway.voice_making.upload(caller.tenant):
+    async with upload_place(request, gateway.voice_making, caller.tenant):
         form = await read_voice_form(
             request, dialect.FIELDS, dialect.FILES, max_files=dialect.MAX_FILES, ignores_others=True
         )
@@ -96,15 +97,34 @@ async def add_voice(request: Request, caller: Owner) -> dict[str, Any]:
 
 @catalogue.post("/v1/voices/{voice}/edit", include_in_schema=False)
 async def edit_voice(request: Request, voice: str, caller: Owner) -> dict[str, Any]:
-    form = await read_voice_form(request, dialect.FIELDS, ("files",), max_files=dialect.MAX_FILES, ignores_others=True)
-    if form.files:
-        raise InvalidRequest("a voice keeps the recordings that it was made of; add another one", field="files")
     voices = get_gateway(request).voices
     old = await voices.find(voice, caller.tenant)
+    form = await _read_labels(request)
     language = dialect.parse_labels(form.field("labels")).get("language", old.language)
     labels = VoiceLabels(form.field("name") or old.name, form.fields.get("description", old.description), language)
     await voices.relabel(old.voice_id, labels, caller.tenant)
     return {"status": "ok"}
+
+
+async def _read_labels(request: Request) -> VoiceForm:
+    """Raises:
+    InvalidRequest: there are recordings, too, or what is as large.
+    """
+    refusal = InvalidRequest("a voice keeps the recordings that it was made of; add another voice", field="files")
+    try:
+        form = await read_voice_form(
+            request,
+            dialect.FIELDS,
+            ("files",),
+            max_files=dialect.MAX_FILES,
+            max_body_bytes=_MAX_LABELS_BYTES,
+            ignores_others=True,
+        )
+    except RequestTooLarge:
+        raise refusal from None
+    if form.files:
+        raise refusal
+    return form
 
 
 @catalogue.delete("/v1/voices/{voice}", include_in_schema=False)

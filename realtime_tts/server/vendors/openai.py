@@ -26,7 +26,7 @@ from realtime_tts.server.speech_response import (
     speech_response,
 )
 from realtime_tts.server.vendors import openai_voices
-from realtime_tts.server.voice_form import VoiceForm, is_form, read_voice_form
+from realtime_tts.server.voice_form import VoiceForm, is_form, read_voice_form, upload_place
 
 _FORM_FILES = ("reference", "prompt")
 _FORM_FIELDS = (
@@ -140,7 +140,7 @@ async def read_request(request: Request, gateway: Gateway, caller: Caller) -> op
         if is_large:  # with recordings, of which only so many are held at a time
             caller.check_owner()
             gateway.check_room(caller)
-            await upload.enter_async_context(gateway.voice_making.upload(caller.tenant))
+            await upload.enter_async_context(upload_place(request, gateway.voice_making, caller.tenant))
         if is_form(request):
             wanted = _parse_form(await _read_form(request, gateway))
         elif is_large:

@@ -17,7 +17,7 @@ from realtime_tts.server.cloning import check_recording, make_voice
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import NEEDS_KEY, Owner, authorize, get_gateway, read_bounded
 from realtime_tts.server.problems import speaks
-from realtime_tts.server.voice_form import VoiceForm, is_form, read_voice_form
+from realtime_tts.server.voice_form import VoiceForm, is_form, read_voice_form, upload_place
 from realtime_tts.speech.voice_store import RecordedConsent
 
 _MAX_BODY_BYTES = 16 * 1024
@@ -31,7 +31,7 @@ router = APIRouter(prefix="/v1/audio", tags=["OpenAI"], dependencies=[speaks(ope
 async def create_voice(request: Request, caller: Owner) -> dict[str, Any]:
     gateway = get_gateway(request)
     gateway.check_ready()
-    async with gateway.voice_making.upload(caller.tenant):
+    async with upload_place(request, gateway.voice_making, caller.tenant):
         if is_form(request):
             wish = await _wish(gateway, caller, await read_voice_form(request, _VOICE_FIELDS, ("audio_sample",)))
         else:
@@ -81,7 +81,7 @@ async def delete_voice(request: Request, voice_id: str, caller: Owner) -> dict[s
 async def create_consent(request: Request, caller: Owner) -> dict[str, Any]:
     """The recording must be speech; its hash is kept, and nothing else of it."""
     gateway = get_gateway(request)
-    async with gateway.voice_making.upload(caller.tenant):
+    async with upload_place(request, gateway.voice_making, caller.tenant):
         form = await read_voice_form(request, ("name", "language"), ("recording",))
         recording = form.file("recording")
         if not recording:
