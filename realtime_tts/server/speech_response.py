@@ -202,7 +202,7 @@ def _headers(gateway: Gateway, caller: Caller, request: SpeechRequest, voice: st
     headers = {
         "cache-control": "no-store",
         "x-accel-buffering": "no",  # nginx would keep the speech until it is whole
-        "realtime-tts-voice": ascii(voice)[1:-1],
+        "realtime-tts-voice": ascii(voice)[1:-1].strip(),  # h11 sends no answer with a blank at an end of a header
     }
     if notices := [*_substitutions(gateway, caller, request, voice), *request.notices]:
         headers[_NOTICE] = "; ".join(notices)

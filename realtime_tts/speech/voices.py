@@ -32,8 +32,8 @@ MAX_DESCRIPTION_CHARS = 1000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VoiceLabels:
-    """What people call a voice: 1 to `MAX_NAME_CHARS` characters, unique among its owner's; a description of at most
-    `MAX_DESCRIPTION_CHARS`; the code of a language or nothing.
+    """What people call a voice: 1 to `MAX_NAME_CHARS` characters, unique among its owner's, without white space around
+    them; a description of at most `MAX_DESCRIPTION_CHARS`; the code of a language or nothing.
 
     Raises:
         InvalidRequest: a label that cannot be; `field` names it.
@@ -44,7 +44,8 @@ class VoiceLabels:
     language: str = ""
 
     def __post_init__(self) -> None:
-        if not self.name.strip() or len(self.name) > MAX_NAME_CHARS:
+        object.__setattr__(self, "name", self.name.strip())  # frozen
+        if not self.name or len(self.name) > MAX_NAME_CHARS:
             raise InvalidRequest(f"a voice's name must have 1 to {MAX_NAME_CHARS} characters", field="name")
         if len(self.description) > MAX_DESCRIPTION_CHARS:
             raise InvalidRequest(f"a description has at most {MAX_DESCRIPTION_CHARS} characters", field="description")

@@ -22,6 +22,7 @@ from stream_client import open_stream
 from realtime_tts.server import schemas, voice_form
 from realtime_tts.server.auth import create_key
 from realtime_tts.server.voice_making import VoiceMaking
+from realtime_tts.speech.voices import VoiceLabels
 
 MakeGateway = Callable[..., GatewayHarness]
 
@@ -382,6 +383,21 @@ def test_a_server_may_ask_who_consents_or_nothing(
     http = clients(make_gateway(voice_consent="off"))
     made = create(http, "a", recording, consent="")
     assert (made.status_code, made.json()["consent"]) == (201, None)
+
+
+def test_blanks_around_a_voices_name_are_left_out_and_old_names_with_them_can_speak(
+    make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes
+) -> None:
+    gateway = make_gateway()
+    http = clients(gateway)
+    assert create(http, " Anna ", recording).json()["name"] == "Anna"
+    assert create(http, "Anna\t", recording).status_code == 409
+    old = VoiceLabels("old")
+    object.__setattr__(old, "name", "Berta ")  # as earlier versions kept it
+    voice_id = gateway.run(gateway.gateway.voices.relabel(http.get("/v1/voices/Anna").json()["id"], old)).voice_id
+    for voice in (voice_id, "Berta "):
+        answer = http.post("/v1/audio/speech", json={"input": "Hello.", "voice": voice, "response_format": "pcm"})
+        assert (answer.status_code, answer.headers["realtime-tts-voice"]) == (200, "Berta")
 
 
 SLOW_UPLOAD = (
