@@ -44,7 +44,7 @@ _LOOKALIKES = {
     "\ufffd": " ",
 }
 # Compatibility characters whose plain form would say something else ("2½" is not "21⁄2", "m²" not "m2").
-_KEEP = frozenset("²³½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞ªº™℠°№") | frozenset(map(chr, range(0x3131, 0x318F)))  # ㅋ is laughter
+_KEEP = frozenset("²³½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞ªº™℠°№゛゜") | frozenset(map(chr, range(0x3131, 0x318F)))  # ㅋ is laughter
 
 _PLAIN = re.compile(r"[ -~\n]*")  # folds to itself
 

@@ -226,7 +226,7 @@ class Normalization:
         """Whether any of the token is spoken."""
         if not token.text or (token.text == POSSESSIVE and self._unread.ends_at(self._index)):
             if token.spaced:
-                self._spoken.add_space()
+                self._spoken.add_space(is_blank=self._scan.text[self._index].isspace())
             return False
         start, end = self._folded.starts[self._index], self._folded.ends[token.end - 1]
         if token.as_written:

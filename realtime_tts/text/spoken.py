@@ -33,9 +33,10 @@ class SpokenText:
         self._space = False  # the next word is kept apart
         self._is_blank = False  # the source has white space here
 
-    def add_space(self) -> None:
-        """The words on both sides stay apart."""
-        self._space = self._is_blank = True
+    def add_space(self, *, is_blank: bool) -> None:
+        """The words on both sides stay apart; `is_blank`: by white space of the source."""
+        self._space = True
+        self._is_blank = self._is_blank or is_blank
 
     def add_pause(self, mark: str) -> None:
         """A pause after the words so far."""

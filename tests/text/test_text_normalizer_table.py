@@ -444,6 +444,7 @@ SYMBOLS = [
     ("Great 😀! Love it ❤️ 👨‍👩‍👧", "Great! Love it"),
     ("ok :) <3", "ok"),
     ("**bold** and *it* and `code`", "bold and it and code"),
+    ("**Note:** read on :*", "Note, read on"),
     ("see [the link](http://x.y/z) here", "see the link here"),
     ("as shown [12].", "as shown."),
     ("<b>bold</b> text", "bold text"),
@@ -550,4 +551,4 @@ def test_other_languages_get_plain_numbers(language: str, written: str, spoken: 
 
 
 def test_other_languages_keep_digits_for_a_model_that_reads_them() -> None:
-    assert Normalizer("de").normalize("Ich habe 42,5 Äpfel.").text == "Ich habe 42,5 Äpfel."
+    assert Normalizer("de").normalize("Ich habe 42 Äpfel.").text == "Ich habe 42 Äpfel."

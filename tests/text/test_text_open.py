@@ -15,7 +15,9 @@ from realtime_tts.text.normalizer import Normalizer
 from realtime_tts.text.rules.reach import ReachingPattern, reaching
 
 SPELLING = table.SPELLING
-NORMALIZERS = st.sampled_from([SPELLING, Normalizer("en"), Normalizer("de", table.LETTERS), Normalizer("zh")])
+NORMALIZERS = st.sampled_from(
+    [SPELLING, Normalizer("en"), Normalizer("de", table.LETTERS), Normalizer("zh"), Normalizer("fr"), Normalizer("es")]
+)
 
 
 def stages(text: str, normalizer: Normalizer = SPELLING) -> list[str]:
@@ -64,6 +66,7 @@ def test_cjk_characters_are_settled_by_the_next() -> None:
 
 FRAGMENTS = """
     I the so Let me see API US IT NOW a.m. p.m. St. Dr. No. Mon Jan May 3 March 5 12 $5 million k in. x st th II of BC
+    1.234,56 1 234 3.5. 03/05/2024 2024-03-05 15:30 15h30 Uhr 1er 2ª n° z. B. usw. etc. Mme M. Sr. EE. UU. km/h m² « » ¿
     EUR € ° % h km 's - – — / : , . ! ? ' " ( ) [ ] [x ](a.b/c) <b> ``` ` * @ # & 汉 字 。 Привет é ﬁ ㎏% ½ № ３ 😀
 """
 PIECES = [

@@ -47,8 +47,9 @@ def test_words_signs_and_punctuation_stay_as_they_are(language: str, text: str) 
 
 
 CHANGED = [
-    ("**Fett** und _so_ `x` ~~y~~", "Fett und so x ~~y~~"),
-    ("[Hier](https://a.de) <b>so</b> :)", "Hier so"),
+    ("**Fett:** und _so_ `x` ~~y~~", "Fett: und so x ~~y~~"),
+    ("[Hier](https://a.de)s <b>so</b>. :)", "Hiers so."),
+    ("そう──はい", "そう──はい"),
     ("# Titel\n- eins\n  - zwei\n> drei", "Titel. eins. zwei. drei"),
     ("標題\n- 一\n二", "標題。一。二"),
     ("a\tb\u00a0c\u200b\u00add", "a b cd"),

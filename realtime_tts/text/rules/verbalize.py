@@ -72,7 +72,21 @@ def pluralize(words: str) -> str:
 
 def foreign_number(number: str, language: str) -> str | None:
     """A plain number in another language, or None where num2words does not know it."""
+    return _foreign(number, "cardinal", language)
+
+
+def foreign_ordinal(number: str, language: str) -> str:
+    """The ordinal of a plain number in another language; the number itself where num2words does not know it."""
+    return _foreign(str(int(number)), "ordinal", language) or number
+
+
+def foreign_year(number: str, language: str) -> str:
+    """The same of a year."""
+    return _foreign(str(int(number)), "year", language) or number
+
+
+def _foreign(number: str, kind: str, language: str) -> str | None:
     try:
-        return _convert(number, "cardinal", language)
+        return _convert(number, kind, language)
     except (NotImplementedError, OverflowError, ValueError):
         return None

@@ -20,6 +20,7 @@ _BULLETS = frozenset("-*+•◦▪–#>")  # at the start of a line, before a sp
 _EMPHASIS = frozenset("*_")
 _SILENT = frozenset("`\\")
 _PAUSES = frozenset("|→⇒")
+_DRAWN_DASHES = frozenset("─━")  # box drawing, which Japanese texts have for dashes
 _MAX_HEADING = 6
 
 
@@ -34,7 +35,7 @@ def written_token(scan: Scan, index: int) -> Token:
         return _word(scan, index)
     token = MARKUP.read(scan, index)
     if token is not None:
-        return token
+        return token._replace(spaced=char not in "[]")
     if (end := _bullet_end(scan, index)) is not None:
         return Token("", end, dropped=True)
     if char in _SILENT or (char in _EMPHASIS and not _is_inner(scan, index)):
@@ -43,7 +44,7 @@ def written_token(scan: Scan, index: int) -> Token:
         return pause_token(text, index)
     if is_sign(char):
         return _written(text, index, index + 1)
-    if has_content(char):
+    if has_content(char) and char not in _DRAWN_DASHES:
         return Token("", index + 1)  # a pictograph
     return _punctuation(scan, index)
 
@@ -85,7 +86,7 @@ def _punctuation(scan: Scan, index: int) -> Token:
     """A mark, or a run of stops."""
     text, char = scan.text, scan.text[index]
     end = index + 1
-    while char == "." and end < len(text) and text[end] == ".":
+    while (char == "." or char in _DRAWN_DASHES) and end < len(text) and text[end] == char:
         end += 1
     before, after = text[index - 1 : index] or " ", scan.ahead(end, 1) or " "
     return Token(text[index:end], end, pause=True, as_written=True, opens=_opens(char, before, after))

@@ -1,0 +1,282 @@
+"""Amounts, units, decimals, dates, times, ordinals and abbreviations of the languages in `locales`.
+
+A whole number by itself stays in digits for a model that reads them: its form may depend on the noun after it (Spanish
+"doscientos", "doscientas"), which the model knows and a rule does not.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from realtime_tts.text.rules.base import Rule, RuleList, Scan, Speak
+from realtime_tts.text.rules.locales import LOCALES, Currency, Locale, Unit
+from realtime_tts.text.rules.verbalize import foreign_number, foreign_ordinal, foreign_year
+
+_END = r"(?![^\W_])"
+_CODES = {"€": ("EUR",), "$": ("USD", "US$"), "£": ("GBP",), "¥": ("JPY",)}
+_MAX_BYTE = 255
+_GERMAN_DATIVE = frozenset({"am", "vom", "zum", "dem", "den", "ab", "seit", "bis", "beim"})
+
+
+@lru_cache(maxsize=len(LOCALES))
+def local_rules(language: str) -> RuleList | None:
+    """Return the rules of a language, or None if it has none."""
+    locale = LOCALES.get(language)
+    return None if locale is None else RuleList(_Reader(language, locale).rules())
+
+
+def all_local_rules() -> tuple[RuleList, ...]:
+    """Return the rules of every language that has any."""
+    return tuple(rules for language in LOCALES if (rules := local_rules(language)) is not None)
+
+
+class _Reader:
+    """How one language says what its rules find."""
+
+    def __init__(self, language: str, locale: Locale) -> None:
+        self._language = language
+        self._locale = locale
+        group = re.escape(locale.group)
+        self._number = rf"(?:\d{{1,3}}(?:{group}\d{{3}}){{1,4}}|\d{{1,12}})(?:,\d{{1,6}})?(?![.,]?\d)"
+        self._currencies = {
+            name: each for sign, each in locale.currencies.items() for name in (sign, *_CODES.get(sign, ()))
+        }
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Return the rules in order of precedence."""
+        return (
+            *self._dates(),
+            *self._times(),
+            *self._money(),
+            *self._quantities(),
+            *self._ordinals(),
+            *self._abbreviations(),
+        )
+
+    # Numbers
+
+    def _words(self, number: str, *, before_noun: bool = False) -> str:
+        """The number in words: a cardinal, with a decimal part."""
+        whole, _, fraction = number.replace(self._locale.group, "").partition(",")
+        if fraction:
+            return f"{self._cardinal(whole)} {self._locale.point} {self._fraction(fraction)}"
+        words = self._cardinal(whole)
+        for ending, form in self._locale.one.items() if before_noun else ():
+            if words == ending or (words.endswith(ending) and self._language != "it"):
+                return words.removesuffix(ending) + form
+        return words
+
+    def _cardinal(self, digits: str) -> str:
+        return (foreign_number(digits, self._language) or digits).replace(",", "")
+
+    def _fraction(self, digits: str) -> str:
+        if self._locale.reads_digits or len(digits) > 2 or digits[0] == "0":
+            return " ".join(map(self._cardinal, digits))
+        return self._cardinal(digits)
+
+    def _counted(self, number: str, unit: Unit, scan: Scan) -> str:
+        """The number with the name of what it counts."""
+        is_whole = "," not in number
+        plain = number.replace(self._locale.group, "")
+        name = unit.one if plain == "1" else unit.many
+        if is_whole and unit.is_feminine and not scan.spell:
+            return f"{plain} {name}"
+        of = self._locale.of if is_whole and len(plain) > 6 and plain.endswith("000000") else ""
+        if of == "d'" and name[0] not in "aeiou":
+            of = "de "
+        return f"{self._words(number, before_noun=True)} {of}{name}"
+
+    # Rules
+
+    def _dates(self) -> tuple[Rule, ...]:
+        day, month, year = r"(0?[1-9]|[12]\d|3[01])", r"(0?[1-9]|1[0-2])", r"(\d{4})"
+        rules = [
+            Rule(re.compile(rf"{year}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])(?![\d-])"), self._iso_date),
+            Rule(re.compile(rf"{day}[./-]{month}[./-]{year}(?![\d/-]|\.\d)"), self._date),
+        ]
+        if self._language == "de":
+            names = "|".join(self._locale.months)
+            rules.append(Rule(re.compile(rf"{day}\. ?{month}\.(?:(\d\d)(?!\d))?(?!\d)"), self._short_date))
+            rules.append(Rule(re.compile(rf"{day}\. (?={names})"), self._german_day))
+        return tuple(rules)
+
+    def _iso_date(self, match: re.Match[str], scan: Scan) -> str | None:
+        return self._spoken_date(match.group(3), match.group(2), match.group(1), match, scan)
+
+    def _date(self, match: re.Match[str], scan: Scan) -> str | None:
+        return self._spoken_date(match.group(1), match.group(2), match.group(3), match, scan)
+
+    def _short_date(self, match: re.Match[str], scan: Scan) -> str | None:
+        """ "am 3.5." and "vom 3.5.24", only after a word that says it is a date."""
+        if scan.previous_word(match.start()).lower() not in _GERMAN_DATIVE | {"der"}:
+            return None
+        month = self._locale.months[int(match.group(2)) - 1]
+        year = f" {self._cardinal(match.group(3))}" if match.group(3) else ""
+        return f"{self._day(match.group(1), match, scan)} {month}{year}"
+
+    def _german_day(self, match: re.Match[str], scan: Scan) -> str | None:
+        return self._day(match.group(1), match, scan)
+
+    def _spoken_date(self, day: str, month: str, year: str, match: re.Match[str], scan: Scan) -> str:
+        return self._locale.date.format(
+            day=self._day(day, match, scan),
+            month=self._locale.months[int(month) - 1],
+            year=foreign_year(year, self._language),
+        )
+
+    def _day(self, day: str, match: re.Match[str], scan: Scan) -> str:
+        if self._language == "de":
+            before = scan.previous_word(match.start()).lower()
+            ending = "n" if before in _GERMAN_DATIVE else "" if before in ("der", "die", "das") else "r"
+            return f"{foreign_ordinal(day, 'de')}{ending}"
+        if int(day) == 1 and self._locale.first:
+            return self._locale.first
+        return self._cardinal(day)
+
+    def _times(self) -> tuple[Rule, ...]:
+        word = self._locale.hour_words
+        rules = [Rule(re.compile(rf"([01]?\d|2[0-4]):([0-5]\d)(?![:\d])(?: ?{word}{_END})?"), self._time)]
+        if self._language in ("fr", "pt", "es"):
+            rules.append(Rule(re.compile(rf"([01]?\d|2[0-4]) ?h ?([0-5]\d){_END}"), self._time))
+        return tuple(rules)
+
+    def _time(self, match: re.Match[str], scan: Scan) -> str | None:
+        hour, minute = int(match.group(1)), int(match.group(2))
+        noun = self._locale.hour.one if hour == 1 else self._locale.hour.many
+        hours = f"{self._hours(hour)} {noun}".strip()
+        if not minute:
+            return hours
+        if self._language == "es":
+            hours = self._hours(hour)
+        return f"{hours} {self._locale.and_minutes}{self._cardinal(str(minute))}"
+
+    def _hours(self, hour: int) -> str:
+        words = self._cardinal(str(hour))
+        if self._language == "de":
+            return "ein" if words == "eins" else words
+        if not self._locale.hour.is_feminine or hour % 10 not in (1, 2) or hour in (11, 12):
+            return words
+        forms = {"es": ("uno", "una"), "fr": ("un", "une"), "it": ("uno", "una"), "pt": ("um", "uma")}
+        ending, form = forms[self._language]
+        if hour % 10 == 2:
+            ending, form = ("dois", "duas") if self._language == "pt" else ("", "")
+        is_apart = words == ending or words.endswith(" " + ending) or self._language == "es"
+        return words.removesuffix(ending) + form if ending and is_apart and words.endswith(ending) else words
+
+    def _money(self) -> tuple[Rule, ...]:
+        name = "|".join(sorted(map(re.escape, self._currencies), key=len, reverse=True))
+        number = self._number
+        return (
+            Rule(re.compile(rf"({number})(?: ?[-–] ?({number}))? ?({name}){_END}"), self._amount_before),
+            Rule(re.compile(rf"({name}) ?({number})(?: ?[-–] ?({number}))?"), self._amount_after),
+            Rule(re.compile(r"([€£¥]|\$(?!\w))"), self._currency),
+        )
+
+    def _amount_before(self, match: re.Match[str], scan: Scan) -> str | None:
+        return self._amount(match.group(1), match.group(2), self._currencies[match.group(3)], scan)
+
+    def _amount_after(self, match: re.Match[str], scan: Scan) -> str | None:
+        return self._amount(match.group(2), match.group(3), self._currencies[match.group(1)], scan)
+
+    def _currency(self, match: re.Match[str], scan: Scan) -> str | None:
+        return self._currencies[match.group()].unit.many
+
+    def _amount(self, low: str, high: str | None, currency: Currency, scan: Scan) -> str:
+        if high:
+            return f"{self._words(low)} {self._locale.to} {self._amount(high, None, currency, scan)}"
+        whole, _, fraction = low.partition(",")
+        if len(fraction) != 2 or not currency.cents:
+            return self._counted(low, currency.unit, scan)
+        cents = self._counted(str(int(fraction)), Unit(currency.cent, currency.cents), scan)
+        if not int(fraction):
+            return self._counted(whole, currency.unit, scan)
+        if not int(whole.replace(self._locale.group, "")):
+            return cents
+        return f"{self._counted(whole, currency.unit, scan)} {self._locale.cents_joint} {cents}"
+
+    def _quantities(self) -> tuple[Rule, ...]:
+        name = "|".join(sorted(map(re.escape, self._locale.units), key=len, reverse=True))
+        number = self._number
+        return (
+            Rule(re.compile(rf"({number})(?: ?[-–] ?({number}))? ?({name})(?![^\W_]|[²³])"), self._quantity),
+            Rule(re.compile(rf"(?<![\d.]){number}"), self._plain),
+            Rule(re.compile(r"-(?=\d)(?<![^\s(]-)"), self._minus),
+            Rule(re.compile(r"[§&](?= )|§(?=\d)"), self._sign),
+        )
+
+    def _quantity(self, match: re.Match[str], scan: Scan) -> str | None:
+        low, high, name = match.groups()
+        spoken = self._counted(high or low, self._locale.units[name], scan)
+        return f"{self._words(low)} {self._locale.to} {spoken}" if high else spoken
+
+    def _plain(self, match: re.Match[str], scan: Scan) -> str | None:
+        """A decimal in words; of a whole number the digits without separators."""
+        number = match.group()
+        if "," in number:
+            return self._words(number)
+        parts = number.split(self._locale.group)
+        is_address = len(parts) == 4 and all(int(part) <= _MAX_BYTE for part in parts)
+        if len(parts) == 1 or is_address:
+            return None
+        return self._words(number) if scan.spell else "".join(parts)
+
+    def _minus(self, match: re.Match[str], scan: Scan) -> str | None:
+        return self._locale.minus
+
+    def _sign(self, match: re.Match[str], scan: Scan) -> str | None:
+        if self._language == "es" and re.match("h?i", scan.next_word(match.end()), re.IGNORECASE):
+            return "e"  # "Pérez e Hijos"
+        return self._locale.signs[match.group()]
+
+    def _ordinals(self) -> tuple[Rule, ...]:
+        if not self._locale.ordinals:
+            return ()
+        endings = "|".join(sorted(map(re.escape, self._locale.ordinals), key=len, reverse=True))
+        return (Rule(re.compile(rf"(\d{{1,4}})({endings}){_END}"), self._ordinal),)
+
+    def _ordinal(self, match: re.Match[str], scan: Scan) -> str | None:
+        number, letters = match.groups()
+        if letters in ("er", "re", "ère") and number != "1":
+            return None
+        old, new = self._locale.ordinals[letters]
+        spoken = foreign_ordinal(number, self._language)
+        if not old:
+            return spoken
+        return " ".join(word.removesuffix(old) + new if word.endswith(old) else word for word in spoken.split())
+
+    def _abbreviations(self) -> tuple[Rule, ...]:
+        before_number = self._locale.before_number
+        return (
+            Rule(re.compile(rf"({_written(self._locale.abbreviations)})(?![^\W_])"), self._abbreviation),
+            Rule(re.compile(rf"({_written(before_number)}) ?(?=\d)"), _replacement(before_number)),
+            *self._french_mister(),
+        )
+
+    def _abbreviation(self, match: re.Match[str], scan: Scan) -> str | None:
+        written = _key(match.group(1), self._locale.abbreviations)
+        spoken = self._locale.abbreviations[written]
+        if not written.endswith("."):
+            return spoken
+        following = scan.next_word(match.end())
+        is_over = not scan.ahead(match.end(), 3).strip()
+        return spoken + "." * (is_over or (written in self._locale.finals and following[:1].isupper()))
+
+    def _french_mister(self) -> tuple[Rule, ...]:
+        if self._language != "fr":
+            return ()
+        return (Rule(re.compile(r"M\.(?= [A-ZÀ-Þ][^\W\d_])"), lambda match, scan: "Monsieur"),)
+
+
+def _written(names: dict[str, str]) -> str:
+    """A pattern of abbreviations, longest first; white space within one may be missing."""
+    patterns = (re.escape(name).replace(r"\ ", " ?") for name in sorted(names, key=len, reverse=True))
+    return "|".join(patterns)
+
+
+def _key(found: str, names: dict[str, str]) -> str:
+    return next(name for name in names if name.replace(" ", "") == found.replace(" ", ""))
+
+
+def _replacement(names: dict[str, str]) -> Speak:
+    return lambda match, scan: names[_key(match.group(1), names)]
