@@ -72,7 +72,7 @@ def _street_or_title(name: str, scan: Scan, match: re.Match[str]) -> str:
         return _STREETS[name] + _sentence_stop(scan, match, "")
     if name == "st" and named and _is_street(scan, match, previous):
         return _STREETS[name] + _sentence_stop(scan, match, "")
-    if name == "st" and previous.lower() not in _BEFORE_SAINTS and _STREET_CONTEXT.search(context):
+    if name == "st" and _SURE_STREET.search(context):
         return _STREETS[name] + _sentence_stop(scan, match, "")
     return "Saint" if name == "st" else "Doctor"
 
@@ -96,12 +96,6 @@ _TITLE_CONTEXT = word_set(
 )
 
 
-# First words of places that are named after a saint, and titles of saints' days and churches.
-_BEFORE_SAINTS = word_set(
-    """
-    mount lake port fort cape bay east west north south upper lower old new sault bury chapel paris saint great
-    """
-)
 # Names that follow "St." in the names of people, places and churches.
 _SAINTS = word_set(
     """
@@ -123,10 +117,7 @@ _SAINTS = word_set(
 )
 _FIRST_WORD = re.compile(r"(?:\A|(?<!\bSt)[.!?][\"')\]]*\s)\W*[\w'-]+ \Z")
 _HOUSE_NUMBER = re.compile(r"(?<!\S)\d+[A-Za-z]? (?:(?:[A-Z][a-z]+|St\.|[NSEW]\.?) ){1,3}\Z")
-# "on Elm St. Boston", "42nd St. Manhattan", "Main St. Boston".
-_STREET_CONTEXT = re.compile(
-    r"(?:\b(?:at|on|off|along|down|across|near) [A-Z][a-z]+|\d(?:st|nd|rd|th)|\b(?:Main|Elm|Oak|High|Wall|Market)) \Z"
-)
+_SURE_STREET = re.compile(r"(?:\d(?:st|nd|rd|th)|\bMain) \Z")  # "42nd St. Manhattan", "Main St. Boston"
 
 
 def _before_name(scan: Scan, match: re.Match[str]) -> bool:
