@@ -152,7 +152,10 @@ class Authenticator:
         host = headers.get("host", "").lower()
         name = _host_name(host)
         if not self._hashes and host not in self._hosts and not is_loopback(name):
-            raise Forbidden("without an API key only this machine may connect, by its loopback name")
+            raise Forbidden(
+                "without an API key only this machine may connect, by its loopback name: give the server a key "
+                "(`realtime-tts keys create`), or name this address in --allowed-origins"
+            )
         origin = headers.get("origin", "").lower()
         if not self._hashes and not origin and headers.get("sec-fetch-site", "").lower() == "cross-site":
             raise Forbidden("without an API key pages of other sites may not ask; see --allowed-origins")
