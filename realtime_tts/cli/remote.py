@@ -101,6 +101,7 @@ async def remote_speech(
             "--url needs the Python client: pip install ./clients/python, in a copy of the repository",
             field="url",
         ) from error
+    api_key = _clean_key(api_key)
     address, audio = server_url(url, "/v1/stream", "ws"), client.AudioFormat("pcm_s16le", SAMPLE_RATE_HZ)
     # What was taken counts as heard: the sink holds it, or waits for the speaker by itself.
     spoken_by = voice if recordings is None else client.OwnVoice(**recordings)
@@ -117,7 +118,20 @@ async def remote_speech(
 
 
 def _headers(api_key: str | None) -> dict[str, str]:
-    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    key = _clean_key(api_key)
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _clean_key(api_key: str | None) -> str:
+    """Return a key without the line break that it has when it was read from a file.
+
+    Raises:
+        ConfigError: no header can carry it. The message does not repeat it.
+    """
+    key = (api_key or "").strip()
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError("--api-key must be printable ASCII characters without blanks", field="api_key")
+    return key
 
 
 def _said(code: str, message: str, field: str | None) -> RealtimeTTSError:

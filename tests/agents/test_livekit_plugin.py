@@ -223,7 +223,7 @@ def test_the_environment_names_the_server(monkeypatch: pytest.MonkeyPatch) -> No
     assert tts._connect(1.0)._endpoint.api_key == "secret"
     assert (tts.capabilities.streaming, tts.capabilities.aligned_transcript) == (True, True)
     with pytest.raises(ValueError, match="address"):
-        realtime_tts.TTS("localhost:8000")
+        realtime_tts.TTS("ftp://localhost:8000")
 
 
 async def test_fifty_turns_leave_nothing_behind(make_tts: Any) -> None:

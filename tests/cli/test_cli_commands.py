@@ -454,6 +454,16 @@ def test_say_without_portaudio_says_what_to_do(
     assert "pip install" not in result.exception.message  # the package is there
 
 
+@pytest.mark.parametrize("command", [["voices"], ["adapters"], ["say", "-o", "-", "Hello."]])
+@pytest.mark.parametrize("key", ["the key", "the\nkey", "th\xe9-key"])
+def test_a_key_that_no_header_can_carry_is_not_repeated(command: list[str], key: str) -> None:
+    result = run(command[0], "--url", "http://127.0.0.1:9", "--api-key", key, *command[1:])
+    told = f"{result.output}{result.exception!r}"
+    assert "--api-key must be printable" in told
+    assert key not in told
+    assert repr(key) not in told
+
+
 @pytest.mark.parametrize("arguments", [["say", "Hello.", "-o", "hello.wav"], ["voices"]])
 def test_of_a_server_that_wants_a_key_it_is_said_how_to_give_one(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
