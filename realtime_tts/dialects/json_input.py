@@ -53,6 +53,8 @@ class Fields:
     def __init__(self, values: Mapping[str, Any], prefix: str = "") -> None:
         self._values = values
         self._prefix = prefix
+        self._known: set[str] = set()  # members that were asked for
+        self._objects: dict[str, Fields] = {}  # of those, the objects
 
     def text(self, name: str) -> str:
         """A string that must be there."""
@@ -60,14 +62,14 @@ class Fields:
         return self._fail(name, "is missing") if value is None else value
 
     def optional_text(self, name: str) -> str | None:
-        value = self._values.get(name)
+        value = self._get(name)
         if value is None:
             return None
         return replace_surrogates(value) if isinstance(value, str) else self._fail(name, "must be a string")
 
     def optional_plain_text(self, name: str) -> str | None:
         """As `optional_text`, for what is not read as text (megabytes of base64): surrogates stay."""
-        value = self._values.get(name)
+        value = self._get(name)
         return value if value is None or isinstance(value, str) else self._fail(name, "must be a string")
 
     def number(self, name: str) -> float:
@@ -76,7 +78,7 @@ class Fields:
         return self._fail(name, "is missing") if value is None else value
 
     def optional_number(self, name: str) -> float | None:
-        value = self._values.get(name)
+        value = self._get(name)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -85,7 +87,7 @@ class Fields:
 
     def optional_integer(self, name: str) -> int | None:
         """An integer; a float without a fraction will do, as some languages know no other numbers."""
-        value = self._values.get(name)
+        value = self._get(name)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -95,18 +97,18 @@ class Fields:
         return int(value) if value == int(value) else self._fail(name, "must be an integer")
 
     def optional_boolean(self, name: str) -> bool | None:
-        value = self._values.get(name)
+        value = self._get(name)
         return value if value is None or isinstance(value, bool) else self._fail(name, "must be true or false")
 
     def optional_object(self, name: str) -> Fields | None:
-        value = self._values.get(name)
+        value = self._get(name)
         if value is None:
             return None
-        return (
-            Fields(value, f"{self._prefix}{name}.")
-            if isinstance(value, dict)
-            else self._fail(name, "must be an object")
-        )
+        if not isinstance(value, dict):
+            self._fail(name, "must be an object")
+        if name not in self._objects:
+            self._objects[name] = Fields(value, f"{self._prefix}{name}.")
+        return self._objects[name]
 
     def optional_texts(self, name: str) -> tuple[tuple[str, str], ...] | None:
         """The members of an object, each of which is a string."""
@@ -116,11 +118,27 @@ class Fields:
         )
 
     def optional_text_or_object(self, name: str) -> str | Fields | None:
-        value = self._values.get(name)
+        value = self._get(name)
         return self.optional_object(name) if isinstance(value, dict) else self.optional_text(name)
 
     def names(self) -> Iterator[str]:
         return iter(self._values)
+
+    def expect(self, *names: str) -> None:
+        """Count these members as known, though nobody asks for them."""
+        self._known.update(names)
+
+    def unknown_names(self) -> Iterator[str]:
+        """Dotted names of the members that were neither asked for nor expected, those of objects included."""
+        for name, value in self._values.items():
+            if value is not None and name not in self._known:
+                yield self._prefix + name
+        for each in self._objects.values():
+            yield from each.unknown_names()
+
+    def _get(self, name: str) -> Any:
+        self._known.add(name)
+        return self._values.get(name)
 
     def _fail(self, name: str, problem: str) -> NoReturn:
         field = replace_surrogates(self._prefix + name[:MAX_NAME_CHARS])

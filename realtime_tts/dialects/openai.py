@@ -5,18 +5,19 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.dialects.json_input import Fields, load_object
-from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.dialects.speech_request import SpeechRequest, unknown_field_notices
 from realtime_tts.dialects.voice_wish import VoiceWish, parse_inline_voice
 from realtime_tts.errors import (
     Forbidden,
     InvalidRequest,
     LimitExceeded,
     RealtimeTTSError,
+    TextTooLong,
     UnsupportedAudioFormat,
 )
 from realtime_tts.session.settings import SpeechParams
@@ -52,10 +53,10 @@ def parse_request(body: bytes) -> OpenAIRequest:
     fields = load_object(body, len(body))
     voice = fields.optional_text_or_object("voice")
     if not isinstance(voice, Fields):
-        return _parse(fields, voice, None)
+        return _noticed(_parse(fields, voice, None), fields)
     if (name := voice.optional_text("id")) is not None:  # a voice of one's own, as the service names it
-        return _parse(fields, name, None)
-    return _parse(fields, None, parse_inline_voice(voice, INLINE_TTL_S))
+        return _noticed(_parse(fields, name, None), fields)
+    return _noticed(_parse(fields, None, parse_inline_voice(voice, INLINE_TTL_S)), fields)
 
 
 def parse_form(form: Mapping[str, str], own_voice: VoiceWish) -> OpenAIRequest:
@@ -73,6 +74,10 @@ def parse_form(form: Mapping[str, str], own_voice: VoiceWish) -> OpenAIRequest:
     if fields.optional_text("voice") is not None:
         raise InvalidRequest("give a voice or recordings, not both", field="voice")
     return _parse(fields, None, own_voice)
+
+
+def _noticed(request: OpenAIRequest, fields: Fields) -> OpenAIRequest:
+    return replace(request, speech=replace(request.speech, notices=unknown_field_notices(fields)))
 
 
 def _parse(fields: Fields, voice: str | None, own_voice: VoiceWish | None) -> OpenAIRequest:
@@ -118,10 +123,12 @@ def _parse_speed(fields: Fields) -> float | None:
 def problem(error: RealtimeTTSError) -> tuple[int, dict[str, Any]]:
     """Status and body of an error."""
     status = error.http_status
-    if isinstance(error, InvalidRequest) and status not in (404, 413):
+    is_too_long = isinstance(error, TextTooLong)
+    if isinstance(error, InvalidRequest) and (is_too_long or status not in (404, 413)):
         status = 400
     param = "input" if error.field == "text" else error.field  # the text's name in this dialect
-    body = {"message": error.message, "type": _error_type(error), "param": param, "code": error.code}
+    code = "string_above_max_length" if is_too_long and param == "input" else error.code
+    body = {"message": error.message, "type": _error_type(error), "param": param, "code": code}
     return status, {"error": body}
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 from realtime_tts.audio.stream_format import StreamFormat
+from realtime_tts.dialects.json_input import Fields
 from realtime_tts.dialects.voice_wish import VoiceWish
 from realtime_tts.session.settings import SpeechParams
+
+_MAX_NAMES, _MAX_NAME_CHARS = 8, 64  # in a notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,13 @@ class SpeechRequest:
     params: SpeechParams = field(default_factory=SpeechParams)
     own_voice: VoiceWish | None = None
     notices: tuple[str, ...] = ()
+
+
+def unknown_field_notices(fields: Fields) -> tuple[str, ...]:
+    """Return what is told of the fields of a request that have not been read; their names are fit for a header."""
+    names = [ascii(name[:_MAX_NAME_CHARS]) for name in itertools.islice(fields.unknown_names(), _MAX_NAMES + 1)]
+    others = " and others" if len(names) > _MAX_NAMES else ""
+    return (f"unknown fields are ignored: {', '.join(names[:_MAX_NAMES])}{others}",) if names else ()
 
 
 def bitrate_notices(asked: int, made: int) -> tuple[str, ...]:

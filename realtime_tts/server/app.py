@@ -58,6 +58,7 @@ def create_app(settings: Settings, engine: EngineClient, neighbours: Neighbours 
         openapi_url=None,  # see `mount_docs`
         docs_url=None,  # FastAPI's own pages load their viewers from a CDN
         redoc_url=None,
+        redirect_slashes=False,
     )
     app.state.gateway = gateway
     install_problem_handlers(app)

@@ -261,6 +261,8 @@ class Playground(StaticFiles):
     """The page at ``/``. Its files are checked for change on every load, so that an update is seen at once."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
+        if scope["method"] not in ("GET", "HEAD") and self.lookup_path(path)[1] is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND)  # an address that there is not, rather than a method
         response = await super().get_response(path, scope)
         response.headers["cache-control"] = "no-cache"
         response.headers["content-security-policy"] = _CONTENT_SECURITY_POLICY
@@ -269,10 +271,13 @@ class Playground(StaticFiles):
 
 
 def mount_playground(app: FastAPI) -> None:
-    """Serve the page if this installation has it."""
+    """Serve the page if this installation has it, at the addresses that no route has.
+
+    Not as a mount: that would be the answer for routes that are asked with another method.
+    """
     for directory in PLAYGROUND_DIRECTORIES:
         if (directory / "index.html").is_file():
-            app.mount("/", Playground(directory=directory, html=True), name="playground")
+            app.router.default = Playground(directory=directory, html=True)
             return
 
     @app.get("/", include_in_schema=False)

@@ -262,8 +262,8 @@ class HttpSpeech:
 
 def _resolve(gateway: Gateway, caller: Caller, request: SpeechRequest) -> ContextSettings:
     config = gateway.settings.server
-    if len(request.text) > config.max_text_chars:
-        raise TextTooLong(f"a text has at most {config.max_text_chars} characters", field="text")
+    if (num_chars := len(request.text)) > config.max_text_chars:
+        raise TextTooLong(f"a text has at most {config.max_text_chars} characters, got {num_chars}", field="text")
     adapter = gateway.adapter_of(request.model)
     params = dataclasses.replace(request.params, mode="clause")  # the text is whole
     if params.adapter is None:

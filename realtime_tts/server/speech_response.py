@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from realtime_tts.dialects.speech_request import SpeechRequest
-from realtime_tts.errors import InternalError, RealtimeTTSError, RequestTooLarge
+from realtime_tts.errors import InternalError, RealtimeTTSError, RequestTooLarge, TextTooLong
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import read_bounded
@@ -164,11 +164,14 @@ async def read_speech_body(request: Request, gateway: Gateway, caller: Caller) -
     """A body with a text in JSON; one of the longest text is let in, however its characters are escaped.
 
     Raises:
-        RequestTooLarge
+        TextTooLong: the body is larger than that.
         Draining, EngineLost, Overloaded, TooManySessions, RateLimited: nothing of the body has been read.
     """
     gateway.check_room(caller)
-    return await read_bounded(request, max_speech_body_bytes(gateway))
+    try:
+        return await read_bounded(request, max_speech_body_bytes(gateway))
+    except RequestTooLarge:
+        raise _text_too_long(gateway) from None
 
 
 async def read_recordings_body(request: Request, gateway: Gateway) -> bytes:
@@ -178,14 +181,22 @@ async def read_recordings_body(request: Request, gateway: Gateway) -> bytes:
     escapes a hundred times as much.
 
     Raises:
-        RequestTooLarge: also where it is more than a text and recordings.
+        TextTooLong: there are no recordings in it.
+        RequestTooLarge: it is more than a text and recordings.
     """
     body = await read_bounded(request, MAX_RECORDINGS_BODY_BYTES)
     has_recordings = b'"reference"' in body or b'"prompt"' in body
-    if not has_recordings or sum(map(body.count, (b"\\", b",", b"[", b"{"))) > max_speech_body_bytes(gateway):
+    if not has_recordings:
+        raise _text_too_long(gateway)
+    if sum(map(body.count, (b"\\", b",", b"[", b"{"))) > max_speech_body_bytes(gateway):
         longest = gateway.settings.server.max_text_chars
         raise RequestTooLarge(f"the body is more than recordings and a text, which may have up to {longest} characters")
     return body
+
+
+def _text_too_long(gateway: Gateway) -> TextTooLong:
+    longest = gateway.settings.server.max_text_chars
+    return TextTooLong(f"the body is larger than a text of {longest} characters, the most that is taken", field="text")
 
 
 def max_speech_body_bytes(gateway: Gateway) -> int:

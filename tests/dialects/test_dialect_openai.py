@@ -61,7 +61,7 @@ def test_all_that_can_be_asked_for() -> None:
     assert (speech.text, speech.voice, speech.model) == (" Hi there ", "alloy", "gpt-4o-mini-tts")
     assert speech.audio.container == "flac"
     assert (speech.params.instructions, speech.params.speed) == ("slowly", 1.5)
-    assert speech.notices == ()
+    assert speech.notices == ("unknown fields are ignored: 'something'",)
 
 
 def test_a_voice_of_ones_own_is_named_by_an_object() -> None:
@@ -116,7 +116,7 @@ def test_what_is_no_request_is_refused(body: bytes) -> None:
         (Unauthorized("m"), 401, "invalid_request_error"),
         (Forbidden("m"), 403, "permission_error"),
         (VoiceNotFound("m", field="voice"), 404, "invalid_request_error"),
-        (TextTooLong("m", field="text"), 413, "invalid_request_error"),
+        (TextTooLong("m", field="text"), 400, "invalid_request_error"),
         (RateLimited("m"), 429, "rate_limit_error"),
         (Overloaded("m"), 503, "server_error"),
         (RealtimeTTSError("m"), 500, "server_error"),
@@ -124,7 +124,8 @@ def test_what_is_no_request_is_refused(body: bytes) -> None:
 )
 def test_errors_have_the_shape_that_clients_know(error: RealtimeTTSError, status: int, kind: str) -> None:
     param = {"text": "input"}.get(error.field or "", error.field)
-    body = {"error": {"message": "m", "type": kind, "param": param, "code": error.code}}
+    code = "string_above_max_length" if isinstance(error, TextTooLong) else error.code
+    body = {"error": {"message": "m", "type": kind, "param": param, "code": code}}
     assert openai.problem(error) == (status, body)
 
 

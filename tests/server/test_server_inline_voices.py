@@ -295,8 +295,12 @@ def test_a_large_body_that_is_no_recording_is_not_parsed(
     gateway: GatewayHarness, monkeypatch: pytest.MonkeyPatch, filling: bytes
 ) -> None:
     monkeypatch.setattr(speech_response, "MAX_RECORDINGS_BODY_BYTES", 2 * len(filling))
-    answer = httpx.post(f"{gateway.url}/v1/audio/speech", content=b'{"input": ' + filling, timeout=60)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
+    for opening, status, code in (
+        (b'{"input": ', 400, "string_above_max_length"),
+        (b'{"voice": {"reference": "", "input": ', 413, "request_too_large"),
+    ):
+        answer = httpx.post(f"{gateway.url}/v1/audio/speech", content=opening + filling, timeout=60)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
     monkeypatch.setattr(speech_response, "MAX_RECORDINGS_BODY_BYTES", len(filling) // 2)
     answer = httpx.post(f"{gateway.url}/v1/audio/speech", content=b'{"input": "' + b"A" * len(filling), timeout=60)
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")

@@ -5,14 +5,20 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
-from realtime_tts.errors import RealtimeTTSError
+from realtime_tts.errors import RealtimeTTSError, TextTooLong
 
 _BUSY = frozenset({"overloaded", "too_many_contexts", "too_many_sessions"})  # what Cartesia has one code for
 
 
 def cartesia_problem(error: RealtimeTTSError, request_id: str) -> tuple[int, dict[str, Any]]:
     """Status and body of an HTTP answer."""
-    return error.http_status, error_body(error.code, error.http_status, error.message, request_id)
+    status = error_status(error.code, error.http_status)
+    return status, error_body(error.code, status, error.message, request_id)
+
+
+def error_status(code: str, status: int) -> int:
+    """Return Cartesia's status for an error of ours with this code and status."""
+    return HTTPStatus.BAD_REQUEST.value if code == TextTooLong.code else status
 
 
 def error_body(code: str, status: int, message: str, request_id: str) -> dict[str, Any]:

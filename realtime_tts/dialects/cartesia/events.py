@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from realtime_tts.dialects.base import NOTICE_FIELD
-from realtime_tts.dialects.cartesia.errors import error_body
+from realtime_tts.dialects.cartesia.errors import error_body, error_status
 from realtime_tts.session.messages import TimedWord
 
 
@@ -60,6 +60,7 @@ def done(context_id: str | None, notice: str | None = None) -> str:
 
 def error(context_id: str | None, code: str, status: int, message: str, request_id: str) -> str:
     """Not `done`: a client that looks at that first would take the error for a normal end."""
+    status = error_status(code, status)
     return _event("error", context_id, status, **error_body(code, status, message, request_id))
 
 

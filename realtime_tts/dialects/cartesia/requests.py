@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.stream_format import StreamFormat, possible_mp3_bitrate
 from realtime_tts.dialects.json_input import Fields, load_object
-from realtime_tts.dialects.speech_request import SpeechRequest, bitrate_notices
+from realtime_tts.dialects.speech_request import SpeechRequest, bitrate_notices, unknown_field_notices
 from realtime_tts.errors import InvalidMessage, InvalidRequest, UnsupportedAudioFormat
 from realtime_tts.session.settings import SpeechParams
 
@@ -47,7 +47,10 @@ def read_input(fields: Fields) -> Input:
 def read_voice(fields: Fields) -> str | None:
     """The id of a voice; None where there is none, as in an embedding."""
     voice = fields.optional_text_or_object("voice")
-    return voice.optional_text("id") if isinstance(voice, Fields) else voice
+    if not isinstance(voice, Fields):
+        return voice
+    voice.expect("mode")
+    return voice.optional_text("id")
 
 
 def read_params(fields: Fields) -> SpeechParams:
@@ -120,11 +123,14 @@ def parse_speech(body: bytes, as_events: bool) -> CartesiaSpeech:
         params=read_params(fields),
         notices=(*_notices(fields), *_format_notices(_output_format(fields), audio)),
     )
-    return CartesiaSpeech(speech, fields.optional_text("context_id"), bool(fields.optional_boolean("add_timestamps")))
+    context_id, wants_words = fields.optional_text("context_id"), bool(fields.optional_boolean("add_timestamps"))
+    speech = replace(speech, notices=(*speech.notices, *unknown_field_notices(fields)))
+    return CartesiaSpeech(speech, context_id, wants_words)
 
 
 def _stream_format(wanted: Fields) -> StreamFormat:
     container = wanted.text("container")
+    wanted.expect("encoding", "bit_rate")  # which are for one or the other
     if container not in CONTAINERS:
         raise UnsupportedAudioFormat(
             f"container must be one of {', '.join(CONTAINERS)}", field="output_format.container"

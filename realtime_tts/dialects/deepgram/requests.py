@@ -9,7 +9,7 @@ from dataclasses import replace
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.stream_format import StreamFormat, possible_mp3_bitrate
 from realtime_tts.dialects.json_input import load_object
-from realtime_tts.dialects.speech_request import SpeechRequest, bitrate_notices
+from realtime_tts.dialects.speech_request import SpeechRequest, bitrate_notices, unknown_field_notices
 from realtime_tts.errors import InvalidRequest, UnsupportedAudioFormat
 from realtime_tts.session.settings import SpeechParams
 
@@ -68,14 +68,15 @@ def parse_speech(query: Mapping[str, str], body: bytes, split: Split = unsplit) 
     """
     if "callback" in query:
         raise InvalidRequest("callback is not supported: the answer is the speech", field="callback")
-    text = load_object(body, len(body)).text("text")
+    fields = load_object(body, len(body))
+    text = fields.text("text")
     if not text.strip():
         raise InvalidRequest("text is empty", field="text")
     audio, params = _read_format(query), read_params(query)
     # A bit rate that does nothing is nothing to refuse a request for.
     is_odd = "bit_rate" in query and not FILES[query.get("encoding", "mp3")][3]
     lowered = bitrate_notices(_integer(query, "bit_rate") or audio.bitrate, audio.bitrate)
-    notices = ("bit_rate is ignored",) if is_odd else lowered
+    notices = (("bit_rate is ignored",) if is_odd else lowered) + unknown_field_notices(fields)
     voice, adapter = split(query.get("model"))
     return SpeechRequest(text, audio, voice=voice, params=replace(params, adapter=adapter), notices=notices)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from realtime_tts.errors import RealtimeTTSError
+from realtime_tts.errors import RealtimeTTSError, TextTooLong
 
 _STATUSES = {
     "unauthorized": "invalid_api_key",
@@ -27,4 +27,5 @@ def error_status(code: str) -> str:
 
 def elevenlabs_problem(error: RealtimeTTSError) -> tuple[int, dict[str, Any]]:
     """Status and body of a response."""
-    return error.http_status, {"detail": {"status": error_status(error.code), "message": error.message}}
+    status = 400 if isinstance(error, TextTooLong) else error.http_status
+    return status, {"detail": {"status": error_status(error.code), "message": error.message}}

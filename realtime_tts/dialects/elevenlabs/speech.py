@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
@@ -12,12 +13,16 @@ from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_format
 from realtime_tts.dialects.elevenlabs.voice_settings import ignored_settings, parse_speed
 from realtime_tts.dialects.json_input import load_object
-from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.dialects.speech_request import SpeechRequest, unknown_field_notices
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError
 from realtime_tts.session.messages import TimedWord
 from realtime_tts.session.settings import SpeechParams
 
-# What we have no counterpart for. Previous and next text make no difference either, but clients send them unasked.
+# What we have no counterpart for. The others make no difference either, but clients send them unasked.
+_WITHOUT_DIFFERENCE = (
+    *("previous_text", "next_text", "apply_text_normalization", "apply_language_text_normalization"),
+    "enable_ssml_parsing",
+)
 _IGNORED = ("pronunciation_dictionary_locators", "previous_request_ids", "next_request_ids", "use_pvc_as_ivc")
 
 
@@ -35,7 +40,8 @@ def parse_request(body: bytes, voice: str, query: Mapping[str, str]) -> SpeechRe
         raise InvalidRequest("text is empty", field="text")
     settings = fields.optional_object("voice_settings")
     ignored = [*ignored_settings(settings), *(name for name in _IGNORED if name in set(fields.names()))]
-    return SpeechRequest(
+    fields.expect(*_IGNORED, *_WITHOUT_DIFFERENCE)
+    request = SpeechRequest(
         text=text,
         audio=audio,
         voice=voice,
@@ -45,8 +51,9 @@ def parse_request(body: bytes, voice: str, query: Mapping[str, str]) -> SpeechRe
             language=fields.optional_text("language_code") or None,
             speed=parse_speed(settings),
         ),
-        notices=tuple(f"{name} is ignored" for name in ignored),
     )
+    notices = (*(f"{name} is ignored" for name in ignored), *unknown_field_notices(fields))
+    return replace(request, notices=notices)
 
 
 class TimedLines:

@@ -16,4 +16,7 @@ def parse_speed(settings: Fields | None) -> float | None:
 
 def ignored_settings(settings: Fields | None) -> list[str]:
     """Names of what was set and makes no difference."""
-    return [] if settings is None else [name for name in settings.names() if name in _IGNORED]
+    if settings is None:
+        return []
+    settings.expect(*_IGNORED)
+    return [name for name in settings.names() if name in _IGNORED]

@@ -79,7 +79,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     for status, description in {
         400: "what cannot be spoken, or not so",
         404: "a voice or a model that there is not, where the server is strict",
-        413: "too much text",
+        413: "a body that is too large",
         429: "more than this key may have",
         503: "no room for now",
     }.items()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, HTTPException, Request, Response, WebSocket
 from pydantic import BaseModel, Field
 
 from realtime_tts import __version__
@@ -18,7 +19,7 @@ from realtime_tts.server.cloning import make_voice
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
 from realtime_tts.server.http_speech import Chunk, Total
-from realtime_tts.server.problems import speaks
+from realtime_tts.server.problems import error_code, problem_response, speaks
 from realtime_tts.server.speech_response import (
     max_speech_body_bytes,
     read_recordings_body,
@@ -85,7 +86,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: {"model": OpenAIError, "description": "a field that cannot be"},
     401: {"model": OpenAIError, "description": "no key, or one that is not active; only where the server has keys"},
     404: {"model": OpenAIError, "description": "an unknown voice or model, where the server is strict about ids"},
-    413: {"model": OpenAIError, "description": "a text that is too long"},
+    413: {"model": OpenAIError, "description": "a body that is too large"},
     429: {"model": OpenAIError, "description": "this key has all that it may have; see `retry-after`"},
     503: {"model": OpenAIError, "description": "overloaded, not ready, or shutting down; see `retry-after`"},
 }
@@ -187,6 +188,28 @@ async def service() -> OpenAIService:
     return OpenAIService(object="service", name="realtime-tts", version=__version__)
 
 
+_NO_REALTIME = (
+    "this server has no Realtime API; speech is POST /v1/audio/speech, or text as it is written over the WebSockets in "
+    "docs/clients.md and docs/protocol.md"
+)
+_METHODS = ["GET", "POST", "DELETE"]
+
+
+@_own.api_route("/realtime", methods=_METHODS, include_in_schema=False)
+@_own.api_route("/realtime/{rest:path}", methods=_METHODS, include_in_schema=False)
+async def no_realtime(rest: str = "") -> None:
+    raise HTTPException(HTTPStatus.NOT_FOUND, _NO_REALTIME)
+
+
 router = APIRouter()
+
+
+@router.websocket("/v1/realtime")
+async def no_realtime_socket(websocket: WebSocket) -> None:
+    missing = RealtimeTTSError(_NO_REALTIME)
+    missing.code, missing.http_status = error_code(HTTPStatus.NOT_FOUND), HTTPStatus.NOT_FOUND
+    await websocket.send_denial_response(problem_response(missing, openai.problem))
+
+
 for part in (_own, openai_voices.router):
     router.include_router(part)
