@@ -18,24 +18,32 @@ from http import HTTPStatus
 from typing import Any, cast
 
 import h11
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from realtime_tts.server.handover import MAX_HANDED_BYTES
 from realtime_tts.server.problems import error_code
+from realtime_tts.server.request_parser import MAX_HEAD_BYTES, MAX_HEADERS, BoundedConnection, ParseBudget
 
 SOCKET_EXTENSION = "realtime_tts.socket"
 # What the kernel and asyncio hold for a peer that does not read. Small, since it is audio that a barge-in cannot take
 # back, yet enough for 16 contexts of 48 kHz PCM over a path of 100 ms.
 SEND_BUFFER_BYTES = 64 * 1024
 WRITE_HIGH_BYTES = 32 * 1024
-# asyncio reads 256 KiB at a time; thousands of tiny frames would be parsed before anybody else gets a turn.
+# asyncio reads 256 KiB at a time; thousands of tiny frames or chunks would be parsed before another connection's turn.
 READ_BYTES = 4 * 1024
 _GOING_AWAY = 1001
 _INVALID_DATA = 1007
 _PONG = b"\x8a"  # first byte of such a frame
 _TEXT, _BINARY = 0x81, 0x82  # first bytes of messages in one frame (RFC 6455, 5.2)
 _SHORT_HEADER, _LONG_HEADER = struct.Struct(">BBH"), struct.Struct(">BBQ")  # with 126 and 127 for a length that follows
+
+
+def _read_little(transport: asyncio.Transport) -> None:
+    """Parse only a few kilobytes before other connections have their turn."""
+    if hasattr(transport, "max_size"):
+        transport.max_size = READ_BYTES
 
 
 def _keep_little(transport: asyncio.Transport) -> None:
@@ -73,8 +81,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
         _keep_little(self.transport)
-        if hasattr(self.transport, "max_size"):
-            self.transport.max_size = READ_BYTES
+        _read_little(self.transport)
 
     def data_received(self, data: bytes) -> None:
         if self._received is not None:
@@ -287,16 +294,51 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
+class _PacedFlow(FlowControl):
+    """uvicorn's flow control for a connection whose reading can also be paused to bound its cost."""
+
+    is_halted = False
+
+    def halt(self) -> None:
+        self.is_halted = True
+        self._transport.pause_reading()
+
+    def resume(self) -> None:
+        self.is_halted = False
+        if not self.read_paused:
+            self._transport.resume_reading()
+
+    def resume_reading(self) -> None:
+        if self.is_halted:
+            self.read_paused = False  # `resume` does it
+        else:
+            super().resume_reading()
+
+
 class RequestProtocol(H11Protocol):
-    """HTTP/1.1 with a limit on each wait for the peer: for a whole request, and for it to take an answer."""
+    """HTTP/1.1 with a limit on each wait for the peer (for a whole request, and for it to take an answer) and on what
+    parsing costs.
+
+    Attributes:
+        halted: all connections of this server that pause since their requests cost much.
+    """
 
     handshake_timeout_s: float = 10.0
     close_timeout_s: float = 2.0
+    halted: set[RequestProtocol]
 
+    conn: BoundedConnection
+    flow: _PacedFlow
     cycle: Any  # None until a request has begun
     scope: Any
 
     _replayed = b""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.conn = BoundedConnection()
+        self._budget = ParseBudget(self.loop.time())
+        self._halt_timer: asyncio.TimerHandle | None = None
 
     def replay(self, received: bytes) -> None:
         """Begin with the handshake of a WebSocket that another process has read and answered, and what came after."""
@@ -304,6 +346,8 @@ class RequestProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        _read_little(transport)
+        self.flow = _PacedFlow(transport)
         self._request_timer: asyncio.TimerHandle | None = self.loop.call_later(self.handshake_timeout_s, self._late)
         self._end_timer: asyncio.TimerHandle | None = None
         self._on_writable: Callable[[bool], None] = _ignore
@@ -324,11 +368,34 @@ class RequestProtocol(H11Protocol):
             transport.abort()
 
     def handle_events(self) -> None:
+        if self.flow.is_halted:
+            return  # `_parse_again` calls this again
         before = self.scope
         super().handle_events()
         # A new request's application starts with the next turn of the loop; that of a WebSocket is another's.
         if self.scope is not before and self.transport.get_protocol() is self:
             self.scope.setdefault("extensions", {})[SOCKET_EXTENSION] = self
+        self._pace()
+
+    def _pace(self) -> None:
+        """Parse nothing for a while if what has just been parsed cost too much; at least until others had their turn,
+        if there is more."""
+        is_cut = self.conn.is_cut
+        pause_s = self._budget.pause_s(self.conn.take_cost_us(), len(self.halted), self.loop.time())
+        if self.transport.get_protocol() is not self or self.transport.is_closing():
+            return  # a WebSocket's reading is its own protocol's business
+        if pause_s > 0 or is_cut:
+            self.flow.halt()
+            self.halted.add(self)
+            self._halt_timer = self.loop.call_later(pause_s, self._parse_again)
+
+    def _parse_again(self) -> None:
+        self._halt_timer = None
+        self.halted.discard(self)
+        self.flow.resume()
+        if not self.transport.is_closing():
+            self.handle_events()
+            self._watch_request()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -344,9 +411,10 @@ class RequestProtocol(H11Protocol):
         self._watch_request()  # the next request may have begun already
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._request_timer, self._end_timer):
+        for timer in (self._request_timer, self._end_timer, self._halt_timer):
             if timer is not None:
                 timer.cancel()
+        self.halted.discard(self)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -408,7 +476,9 @@ class RequestProtocol(H11Protocol):
             self._abort_after(self.close_timeout_s)
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(HTTPStatus.BAD_REQUEST, msg)
+        if self.conn.error_status is HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+            msg = f"a request has at most {MAX_HEADERS} headers of {MAX_HEAD_BYTES} bytes in all"
+        self._refuse(self.conn.error_status, msg)
 
     def _watch_request(self) -> None:
         """The clock of a request starts with its first byte and stops with its last one, however they drip."""
@@ -463,6 +533,6 @@ def protocol_classes(
 ) -> tuple[type[RequestProtocol], type[StreamProtocol]]:
     """The two classes with these times; uvicorn makes instances itself and passes no arguments of ours."""
     times = {"handshake_timeout_s": handshake_timeout_s, "close_timeout_s": close_timeout_s}
-    http = type("RequestProtocol", (RequestProtocol,), times)
+    http = type("RequestProtocol", (RequestProtocol,), {**times, "halted": set()})
     stream = type("StreamProtocol", (StreamProtocol,), {"close_timeout_s": close_timeout_s})
     return http, stream

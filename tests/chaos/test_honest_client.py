@@ -39,3 +39,8 @@ def test_an_honest_client_that_suffers_is_seen(beside: Turns, suffers: bool) -> 
 def test_an_attack_that_did_nothing_shows_nothing() -> None:
     with pytest.raises(AssertionError):
         Comparison(turns(0.02), turns(0.02)).check()
+
+
+def test_a_machine_that_is_too_busy_shows_nothing() -> None:
+    with pytest.raises(AssertionError, match="too busy"):
+        Comparison(turns(0.02, late_s=0.11), turns(0.02), num_attacks=1).check()
