@@ -43,7 +43,7 @@ from realtime_tts.server.catalogue import Catalogue
 from realtime_tts.server.holdings import Holdings
 from realtime_tts.server.host_messages import Charge
 from realtime_tts.server.interpreter import keep_heap_small, settle_heap, unsettle_heap
-from realtime_tts.server.lateness import PROBE_EVERY_S, Lateness, Pace
+from realtime_tts.server.lateness import IDLE_PROBE_EVERY_S, PROBE_EVERY_S, Lateness, Pace
 from realtime_tts.server.live_session import LiveSession, Outlet, Services
 from realtime_tts.server.logs import Throttle, log_crash, log_event
 from realtime_tts.server.metrics import Metrics
@@ -146,6 +146,7 @@ class Gateway:
         self._num_connections = 0
         self._throttle = Throttle()
         self._changed = asyncio.Event()
+        self._client_came = asyncio.Event()
         self._voices_changed = asyncio.Event()  # by another gateway
         self._start_task: asyncio.Task[None] | None = None
         self._upkeep: list[asyncio.Task[None]] = []
@@ -251,6 +252,10 @@ class Gateway:
                 # Once it is late, it may go to and fro for as long as the load lasts.
                 level = logging.INFO if Pace.FREE in (pace, self.lateness.pace) else logging.DEBUG
                 log_event(logger, level, "pace", is_now=self.lateness.pace.value, late_ms=late_ms)
+            if self.lateness.is_calm and not (self._num_connections or self._holders()):
+                self._client_came.clear()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._client_came.wait(), IDLE_PROBE_EVERY_S)
 
     async def _follow_voices(self) -> None:
         """Take over what other processes do to the voices of our directory, and end those that were for a while."""
@@ -388,6 +393,7 @@ class Gateway:
                 held.callback(self._places.give_back, place)
                 held.enter_context(self._quotas.token_place(caller))
             self._num_connections += 1
+            self._client_came.set()
             held.callback(self._connection_ended)
             yield place
 

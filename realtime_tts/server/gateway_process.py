@@ -49,7 +49,8 @@ async def run(control: int, directory: str) -> None:
 
 async def _report(link: HostLink, server: GatewayServer) -> None:
     await server.takes_connections.wait()
-    await link.report(lambda: Report([], server.num_given, server.num_open), lambda: server.gateway.holdings)
+    gateway = server.gateway
+    await link.report(lambda: Report([], server.num_given, server.num_open), lambda: gateway.holdings, server.connected)
 
 
 def _host_is_gone(task: asyncio.Task[None]) -> None:

@@ -157,13 +157,19 @@ class HostLink(Neighbours):
                 for message in self._decoder.feed(data):
                     self._take(message)
 
-    async def report(self, look: Callable[[], Report], hold: Callable[[], Holdings]) -> None:
-        """Tell the host of this gateway, and the others what it holds, for ever. `look` is told no charges; they are
-        put in here."""
+    async def report(self, look: Callable[[], Report], hold: Callable[[], Holdings], connected: asyncio.Event) -> None:
+        """Tell the host of this gateway, and the others what it holds, for ever.
+
+        Args:
+            look: returns a report without charges, which are added here.
+            connected: set when a connection comes in. A gateway without any looks for news only then, and as often as
+                the host needs a sign of life.
+        """
         clock = asyncio.get_running_loop().time
         told, told_at = None, 0.0
         while True:
-            self._board.write(hold())
+            held = hold()
+            self._board.write(held)
             charges, self._charges = self._charges, Counter()
             report = dataclasses.replace(
                 look(), charges=[Charge(*owner, num_chars) for owner, num_chars in charges.items()]
@@ -172,7 +178,12 @@ class HostLink(Neighbours):
                 told, told_at = dataclasses.replace(report, charges=[]), clock()
                 if not self._send(report):
                     self._send(told)  # without the charges: a gateway without a sign of life is ended
-            await asyncio.sleep(_LOOK_EVERY_S)
+            if report.num_open or report.charges or held != Holdings():
+                await asyncio.sleep(_LOOK_EVERY_S)
+                continue
+            connected.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(connected.wait(), SIGN_OF_LIFE_S)
 
     def _take(self, message: Message) -> None:
         if isinstance(message, WorkerReady):

@@ -16,6 +16,7 @@ import statistics
 from collections import deque
 
 PROBE_EVERY_S = 0.05
+IDLE_PROBE_EVERY_S = 1.0  # without clients, while probes are in time: each probe wakes three threads
 NUM_PROBES = 5  # that are looked at together: one hiccup, or two, is no lateness
 RECOVERY_S = 1.0  # without lateness until somebody may begin again
 CARE_S = 10.0  # and from then on until everybody may
@@ -54,6 +55,14 @@ class Lateness:
     def may_begin(self) -> bool:
         """Whether speech may begin now."""
         return self.pace is Pace.FREE or (self.pace is Pace.CAREFUL and self._num_timely >= TURN_PROBES)
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing is or was late of late, so that probes may be rare while there are no clients."""
+        if not self._limit_s:
+            return True
+        is_known = len(self._probes) == NUM_PROBES
+        return is_known and self.pace is Pace.FREE and self._probes[-1] < _LOW * self._limit_s
 
     def begin(self) -> None:
         """Speech begins."""

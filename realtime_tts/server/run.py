@@ -26,14 +26,21 @@ from realtime_tts.workers.threads import switch_quickly
 from realtime_tts.workers.watch import watch
 
 _CLOSE_CONNECTIONS_S = 3
+_DATE_EVERY_S = 1.0
 _METRICS_CONNECTIONS = 32
 
 
 class BoundedServer(uvicorn.Server):
-    """uvicorn's server with our way of taking connections."""
+    """uvicorn's server with our way of taking connections.
+
+    Attributes:
+        connected: set when a connection comes in; whoever waits for it clears it.
+    """
 
     def __init__(self, config: uvicorn.Config, door: Door, max_connections: int) -> None:
+        self._exit = asyncio.Event()
         super().__init__(config)
+        self.connected = asyncio.Event()
         self._door, self._max_connections = door, max_connections
         self._doorman: Doorman | None = None
         self.takes_connections = asyncio.Event()
@@ -42,6 +49,23 @@ class BoundedServer(uvicorn.Server):
     @property
     def num_open(self) -> int:
         return self._doorman.num_taken if self._doorman is not None else 0
+
+    @property
+    def should_exit(self) -> bool:
+        return self._exit.is_set()
+
+    @should_exit.setter
+    def should_exit(self, value: bool) -> None:
+        if value:
+            self._exit.set()
+        else:
+            self._exit.clear()
+
+    async def main_loop(self) -> None:
+        """Run until `should_exit`. uvicorn's own loop looks for it ten times a second."""
+        while not await self.on_tick(0):  # which sets the date in the headers
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._exit.wait(), _DATE_EVERY_S)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])  # it listens nowhere itself
@@ -58,6 +82,7 @@ class BoundedServer(uvicorn.Server):
     def _admit(self, connection: socket.socket, received: bytes) -> None:
         assert self._doorman is not None
         self.num_given += not received  # what another gateway gives was counted there
+        self.connected.set()
         self._doorman.admit(connection, received)
 
     def _make_protocol(self) -> asyncio.Protocol:

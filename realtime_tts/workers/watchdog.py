@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_TICK_S = 0.25
+_TICK_S = 0.5
 
 
 class Watchdog:

@@ -61,13 +61,35 @@ async def test_a_report_that_cannot_be_encoded_loses_its_charges_only(
 ) -> None:
     async with linked(tmp_path) as (link, host):
         link.charge(TOO_LARGE)
-        reporting = asyncio.create_task(link.report(lambda: Report([], 3, 2), Holdings))
+        reporting = asyncio.create_task(link.report(lambda: Report([], 3, 2), Holdings, asyncio.Event()))
         assert await host.hear(Report) == Report([], 3, 2), "the sign of life comes all the same"
         link.charge(GOOD)
         assert (await host.hear(Report)).charges == [GOOD]
         assert not reporting.done()
         reporting.cancel()
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR] == ["message_not_sent"]
+
+
+async def test_a_gateway_without_clients_looks_for_news_when_one_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("realtime_tts.server.host_link.SIGN_OF_LIFE_S", 3600.0)
+    looks, num_open, connected = [], 0, asyncio.Event()
+
+    def look() -> Report:
+        looks.append(num_open)
+        return Report([], len(looks), num_open)
+
+    async with linked(tmp_path) as (link, host):
+        reporting = asyncio.create_task(link.report(look, Holdings, connected))
+        assert await host.hear(Report) == Report([], 1, 0)
+        await asyncio.sleep(0.1)
+        assert looks == [0]
+        num_open = 1
+        connected.set()
+        for number in (2, 3, 4):
+            assert await host.hear(Report) == Report([], number, 1)
+        reporting.cancel()
 
 
 async def test_any_other_message_that_cannot_be_encoded_is_not_sent(tmp_path: Path) -> None:

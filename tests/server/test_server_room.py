@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -49,6 +50,22 @@ def test_one_long_halt_is_no_lateness() -> None:
     probes = Probes()
     assert probes.see(GOOD, GOOD, 8.0, GOOD, 8.0, GOOD) is Pace.FREE
     assert probes.lateness.may_begin
+
+
+def test_probes_may_be_rare_while_they_are_in_time() -> None:
+    probes = Probes()
+    assert not probes.lateness.is_calm, "nothing is known"
+    probes.see(*[GOOD] * NUM_PROBES)
+    assert probes.lateness.is_calm
+    probes.see(BETWEEN)
+    assert not probes.lateness.is_calm
+    probes.see(GOOD)
+    assert probes.lateness.is_calm
+    probes.see(*[LATE] * NUM_PROBES, GOOD)
+    assert not probes.lateness.is_calm, "it is late, or was"
+    probes.see_for(RECOVERY_S + CARE_S + 1, GOOD)
+    assert probes.lateness.is_calm
+    assert Probes(limit_s=0).lateness.is_calm, "nothing depends on it"
 
 
 def test_what_is_typically_late_is_late() -> None:
@@ -177,6 +194,28 @@ async def handshake_code(gateway: GatewayHarness) -> tuple[int, str]:
     response = caught.value.response
     assert int(response.headers["retry-after"]) >= 1
     return response.status_code, json.loads(response.body or b"{}")["code"]
+
+
+async def test_a_gateway_without_clients_hardly_probes(
+    make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("realtime_tts.server.gateway.IDLE_PROBE_EVERY_S", 3600.0)
+    observed: list[float] = []
+    monkeypatch.setattr(Lateness, "observe", lambda self, late_s, now: observed.append(late_s))
+    gateway = make_gateway(max_late_ms=0)
+
+    async def until_observed(number: int) -> None:
+        while len(observed) < number:
+            await asyncio.sleep(0.01)
+
+    await until_observed(1)
+    await asyncio.sleep(5 * PROBE_EVERY_S)
+    assert len(observed) == 1
+    async with open_stream(gateway.ws_url):
+        await until_observed(4)
+    num_after = len(observed)
+    async with open_stream(gateway.ws_url):
+        await until_observed(num_after + 2)
 
 
 async def test_a_late_gateway_takes_nobody_new_and_speaks_on(make_gateway: MakeGateway) -> None:
