@@ -141,6 +141,10 @@ class Authenticator:
                 return caller
         raise Unauthorized("this API key is not active")
 
+    def lacks_key(self, headers: Mapping[str, str], query: Mapping[str, str]) -> bool:
+        """Whether a request needs a key and brings none, neither a right nor a wrong one."""
+        return self.required and not _presented_key(headers, query)
+
     def check_origin(self, headers: Mapping[str, str]) -> None:
         """Let a browser's page connect only from our own address or an allowed one.
 

@@ -177,11 +177,12 @@ async def test_what_is_no_message_is_answered_and_closes_the_socket(
 
 
 async def test_keys_have_their_place(make_gateway: Callable[..., GatewayHarness]) -> None:
+    """A key that is missing may still come with the first message."""
     key, key_hash = create_key()
     gateway = make_gateway(api_key_hashes=(key_hash,))
-    for headers in ({}, {"xi-api-key": "wrong"}):
+    for wrong, query in (({"xi-api-key": "wrong"}, {}), ({}, {"xi_api_key": "wrong"})):
         with pytest.raises(InvalidStatus) as caught:
-            await connect(address(gateway), proxy=None, additional_headers=headers)
+            await connect(address(gateway, **query), proxy=None, additional_headers=wrong)
         assert caught.value.response.status_code == 401
         assert json.loads(caught.value.response.body)["detail"]["status"] == "invalid_api_key"
     for headers, query in (

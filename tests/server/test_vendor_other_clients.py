@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ from gateway_harness import GatewayHarness
 from quick_recordings import decodings
 from spoken_recordings import said, wav
 from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosedError
 
 from realtime_tts.server.auth import create_key
 
@@ -192,6 +194,55 @@ async def test_elevenlabs_key_may_be_an_authorization_in_the_address(keyed: Gate
     async with connect(url, proxy=None) as socket:
         await socket.send('{"text": ""}')
         assert '"isFinal":true' in [str(message) async for message in socket][-1]
+
+
+def elevenlabs_socket(gateway: GatewayHarness, endpoint: str = "stream-input") -> Any:
+    return connect(f"{gateway.ws_url.removesuffix('/v1/stream')}/v1/text-to-speech/rms/{endpoint}", proxy=None)
+
+
+@pytest.mark.parametrize("name", ["xi_api_key", "xi-api-key", "authorization"])
+@pytest.mark.parametrize("endpoint", ["stream-input", "multi-stream-input"])
+async def test_elevenlabs_key_may_come_with_the_first_message(keyed: GatewayHarness, endpoint: str, name: str) -> None:
+    async with elevenlabs_socket(keyed, endpoint) as socket:
+        key = f"Bearer {KEY}" if name == "authorization" else KEY
+        await socket.send(json.dumps({"text": " ", name: key}))
+        await socket.send('{"text": "Hello. "}')
+        await socket.send('{"text": "", "close_socket": true}')
+        told = [json.loads(message) async for message in socket]
+    assert any(message.get("audio") for message in told)
+    assert told[-1]["isFinal"] is True
+    assert socket.close_code == 1000
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        '{"text": " "}',
+        '{"text": " ", "xi_api_key": "wrong"}',
+        '{"xi_api_key": 7}',
+        "[]",
+        b"\xff",
+        '{"xi_api_key": "\u20ac"}',
+    ],
+)
+async def test_a_first_message_without_the_key_is_told_so_and_nothing_is_spoken(
+    keyed: GatewayHarness, first: str | bytes
+) -> None:
+    async with elevenlabs_socket(keyed) as socket:
+        await socket.send(first)
+        told = json.loads(await socket.recv())
+        with pytest.raises(ConnectionClosedError):
+            await socket.recv()
+    assert (told["error"], told["code"], socket.close_code) == ("invalid_api_key", 1008, 1008)
+    assert keyed.gateway.num_sessions == 0
+
+
+async def test_a_socket_without_a_key_is_not_kept(make_gateway: Callable[..., GatewayHarness]) -> None:
+    gateway = make_gateway(api_key_hashes=(KEY_HASH,), handshake_timeout_s=0.2)
+    async with elevenlabs_socket(gateway) as socket:
+        with pytest.raises(ConnectionClosedError):
+            await socket.recv()
+    assert socket.close_code == 1008
 
 
 # ---- applications --------------------------------------------------------------------------------------------------

@@ -275,6 +275,23 @@ class ElevenLabsDialect:
         return _dumped({**answer, "contextId": turn.name} if self._multi else answer)
 
 
+def read_key(frame: str | bytes, max_bytes: int) -> str:
+    """Return the API key in a client's first message, "" if there is none that can be read."""
+    try:
+        fields = load_object(frame, max_bytes)
+        keys = [fields.optional_text(name) for name in ("xi_api_key", "xi-api-key", "authorization")]
+    except InvalidRequest:
+        return ""
+    key = next(filter(None, keys), "")
+    return key.partition(" ")[2].strip() if key.lower().startswith("bearer ") else key
+
+
+def refusal(problem: bytes) -> str:
+    """Return the message that tells of a refused handshake, from the body of its answer, where that comes too late."""
+    detail = json.loads(problem)["detail"]
+    return _dumped({"message": detail["message"], "error": detail["status"], "code": _POLICY_VIOLATION})
+
+
 def _error(code: str, text: str) -> dict[str, Any]:
     return {"message": text, "error": error_status(code), "code": _POLICY_VIOLATION}
 

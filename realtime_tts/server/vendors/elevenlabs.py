@@ -8,13 +8,14 @@ from fastapi import APIRouter, Depends, Request, Response, WebSocket
 
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.speech import TimedLines, TimedObject, parse_request
-from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect
+from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect, read_key, refusal
 from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.caller import Caller
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
 from realtime_tts.server.http_speech import Chunk, Total
+from realtime_tts.server.late_key import with_late_key
 from realtime_tts.server.problems import problem_response, speaks
 from realtime_tts.server.request_ids import request_id
 from realtime_tts.server.speech_response import Rendering, read_speech_body, speech_response
@@ -49,9 +50,25 @@ async def _serve(websocket: WebSocket, voice: str, multi: bool) -> None:
         adapter = gateway.adapter_of(websocket.query_params.get("model_id"))
         return ElevenLabsDialect(voice, websocket.query_params, multi, adapter)
 
-    await serve_stream(
-        websocket, gateway, make_dialect, refuse=lambda error: problem_response(error, elevenlabs_problem)
-    )
+    socket = await _with_key(websocket, gateway)
+    if socket is not None:
+        await serve_stream(
+            socket, gateway, make_dialect, refuse=lambda error: problem_response(error, elevenlabs_problem)
+        )
+
+
+async def _with_key(websocket: WebSocket, gateway: Gateway) -> WebSocket | None:
+    """Return the socket with the key of its first message where the handshake has none; None if it is closed."""
+    authenticator = gateway.authenticator
+    try:
+        authenticator.check_origin(websocket.headers)
+    except RealtimeTTSError:
+        return websocket  # is refused at the handshake
+    if not authenticator.lacks_key(websocket.headers, websocket.query_params):
+        return websocket
+    timeout_s = gateway.settings.server.handshake_timeout_s
+    max_bytes = gateway.settings.server.max_message_bytes
+    return await with_late_key(websocket, timeout_s, lambda frame: read_key(frame, max_bytes), refusal)
 
 
 # ---- speech over plain HTTP ------------------------------------------------------------------------------------------

@@ -1,0 +1,66 @@
+"""A WebSocket whose client sends its API key with the first message, as ElevenLabs' interface allows.
+
+The handshake is answered before the key is known. The first message is read within a time limit, and read again by the
+dialect: the rest of the server sees a handshake with a key in its headers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+from fastapi import WebSocket
+from starlette.types import Message
+
+_POLICY_VIOLATION = 1008
+
+
+async def with_late_key(
+    websocket: WebSocket,
+    timeout_s: float,
+    read_key: Callable[[str | bytes], str],
+    render_refusal: Callable[[bytes], str],
+) -> WebSocket | None:
+    """Answer the handshake, read the first message, and return the socket as if its handshake had had the key.
+
+    Args:
+        timeout_s: how long the client may take for its first message.
+        read_key: returns the key in that message, "" if there is none.
+        render_refusal: makes a message of the body of a refused handshake, which is too late to refuse.
+
+    Returns:
+        None if the client is gone or sent nothing in time.
+    """
+    await websocket.accept()
+    try:
+        first = await asyncio.wait_for(websocket.receive(), timeout_s)
+    except asyncio.TimeoutError:
+        with contextlib.suppress(RuntimeError):  # it went at the same time
+            await websocket.close(_POLICY_VIOLATION, "no key")
+        return None
+    if first["type"] != "websocket.receive":
+        return None
+    frame = first["text"] if first.get("text") is not None else first["bytes"]
+    headers = [*websocket.scope["headers"], (b"x-api-key", read_key(frame).encode("latin-1", "replace"))]
+    answered = _Answered(websocket, first, render_refusal)
+    return WebSocket({**websocket.scope, "headers": headers}, answered.receive, answered.send)
+
+
+class _Answered:
+    """The ASGI channels of a socket whose handshake is answered and whose first message is known."""
+
+    def __init__(self, websocket: WebSocket, first: Message, render_refusal: Callable[[bytes], str]) -> None:
+        self._websocket, self._render_refusal = websocket, render_refusal
+        self._pending: list[Message] = [{"type": "websocket.connect"}, first]
+
+    async def receive(self) -> Message:
+        return self._pending.pop(0) if self._pending else await self._websocket.receive()
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "websocket.http.response.body":
+            await self._websocket.send_text(self._render_refusal(message["body"]))
+            await self._websocket.close(_POLICY_VIOLATION, "refused")
+        elif message["type"] not in ("websocket.accept", "websocket.http.response.start"):
+            await self._websocket.send(message)
