@@ -349,7 +349,7 @@ class Gateway:
     @property
     def holdings(self) -> Holdings:
         """What this gateway holds."""
-        return dataclasses.replace(self._places.holdings(self._holders()), tokens=self._quotas.tokens)
+        return self._places.holdings(self._holders())
 
     @property
     def num_sessions(self) -> int:
@@ -388,10 +388,9 @@ class Gateway:
         self._asked.note(caller.tenant, time.monotonic())
         with contextlib.ExitStack() as held:
             with self.neighbours.taking(lambda: self.holdings) as others:
-                refusal = self._refusal_now(caller, others)
+                refusal = self._refusal_now(caller)
                 place = self._places.take(caller, self._holders(), self._max_sessions, refusal, may_resume, others)
                 held.callback(self._places.give_back, place)
-                held.enter_context(self._quotas.token_place(caller))
             self._num_connections += 1
             self._client_came.set()
             held.callback(self._connection_ended)
@@ -405,23 +404,17 @@ class Gateway:
         """
         self.check_ready()
         try:
-            others = self.neighbours.others
-            held = self._places.holdings(self._holders()) + others
-            refusal = self._refusal_now(caller, others)
-            if (refusal := self._places.refusal(caller.tenant, held, self._max_sessions, refusal)) is not None:
+            held = self._places.holdings(self._holders()) + self.neighbours.others
+            refusal = self._refusal_now(caller)
+            if (refusal := self._places.refusal(caller, held, self._max_sessions, refusal)) is not None:
                 raise refusal
         except RealtimeTTSError as error:
             self._asked.note(caller.tenant, time.monotonic())  # one that gets on is counted at its admission
             self.note_refusal(error, caller)
             raise
 
-    def _refusal_now(self, caller: Caller, others: Holdings) -> RealtimeTTSError | None:
-        """Return why this caller gets no new session now, whatever places there are.
-
-        Raises:
-            TooManySessions: those of its token are taken.
-        """
-        self._quotas.check_token(caller, others.tokens[caller.token])
+    def _refusal_now(self, caller: Caller) -> RealtimeTTSError | None:
+        """Return why this caller gets no new session now, whatever places there are."""
         return self._refusal(caller.tenant) or self._quotas.refusal(caller, time.monotonic())
 
     def _connection_ended(self) -> None:
@@ -519,13 +512,14 @@ class Gateway:
         Raises:
             Draining: the server is shutting down.
             Overloaded: the place was held for a lost session, and the engine has no room for another one.
+            TooManySessions: it was held for a lost session of this token at another gateway.
         """
         is_new = not place.is_lent and self.state is GatewayState.RUNNING
         if not is_new and (refusal := self._refusal(place.caller.tenant)) is not None:
             raise refusal
         caller = place.caller
         self._places.give_back(place)
-        lost = self._places.to_give_up(caller.tenant, self._holders(), self._max_sessions, self.neighbours.others)
+        lost = self._places.to_give_up(caller, self._holders(), self._max_sessions, self.neighbours.others)
         if lost is not None:
             lost.close(GOING_AWAY, "given_up")
         # Not to be guessed: whoever knows it can resume the session.
@@ -534,7 +528,9 @@ class Gateway:
         session, services = self._make_session(session_id, caller, habits, refuse), self._services
         charge = functools.partial(self._charge_message, caller)
         charge_added = functools.partial(self.charge_added, caller)
-        live = LiveSession(session, services, caller.tenant, charge, self._forget, charge_added=charge_added)
+        live = LiveSession(
+            session, services, caller.tenant, charge, self._forget, charge_added=charge_added, token=caller.token
+        )
         self.sessions[session.session_id] = live
         self.metrics.sessions_total.inc()
         self.metrics.sessions.set(len(self.sessions))

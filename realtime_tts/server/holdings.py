@@ -24,11 +24,12 @@ _IMPATIENT_S, _IMPATIENT_TRIES = 1.0, 25
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Holdings:
-    """What one gateway holds, or several together; each by the name of a key, `tokens` by a token's id.
+    """What one gateway holds, or several together; each by the name of a key, the last three by a token's id.
 
     Attributes:
         sessions, waiting, lost: sessions; sockets that have none yet; sessions whose client is waited for.
         speaking: contexts that have work at the engine.
+        tokens, waiting_tokens, lost_tokens: of those with a token, as `sessions`, `waiting` and `lost`.
     """
 
     sessions: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -36,9 +37,12 @@ class Holdings:
     lost: Counter[str] = dataclasses.field(default_factory=Counter)
     speaking: Counter[str] = dataclasses.field(default_factory=Counter)
     tokens: Counter[str] = dataclasses.field(default_factory=Counter)
+    waiting_tokens: Counter[str] = dataclasses.field(default_factory=Counter)
+    lost_tokens: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def _counts(self) -> tuple[Counter[str], ...]:
-        return self.sessions, self.waiting, self.lost, self.speaking, self.tokens
+        by_key = self.sessions, self.waiting, self.lost, self.speaking
+        return *by_key, self.tokens, self.waiting_tokens, self.lost_tokens
 
     def __add__(self, other: Holdings) -> Holdings:
         return Holdings.sum([self, other])

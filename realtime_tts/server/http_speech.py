@@ -81,7 +81,7 @@ class HttpSpeech:
     lost_at = None
 
     def __init__(self, gateway: Gateway, caller: Caller, request: SpeechRequest, wants_words: bool) -> None:
-        self.tenant, self.request, self._caller = caller.tenant, request, caller
+        self.tenant, self.token, self.request, self._caller = caller.tenant, caller.token, request, caller
         self._gateway, self._wants_words = gateway, wants_words
         settings = _resolve(gateway, caller, request)
         self.voice = settings.voice  # by its name

@@ -68,7 +68,7 @@ class LiveSession:
     """One session of one client.
 
     Args:
-        tenant: id of the client's key; only it may resume the session.
+        tenant: id of the client's key; only it may resume the session. token: id of its token, "" for the key itself.
         charge: enters a message of the client's in its key's account, or says why it must wait.
         charge_added: enters characters that lexicons have added to the client's text in its key's account.
         on_closed: called once when the session is over.
@@ -84,8 +84,10 @@ class LiveSession:
         on_closed: Callable[[LiveSession], None],
         ledger: Ledger | None = None,
         charge_added: Callable[[int], None] = lambda num_chars: None,
+        token: str = "",
     ) -> None:
         self.session, self.tenant, self._charge, self._charge_added = session, tenant, charge, charge_added
+        self.token = token
         self.closing: tuple[int, str] | None = None  # close code and reason, once the session has ended itself
         self._services, self._on_closed = services, on_closed
         self._outlet: Outlet | None = None

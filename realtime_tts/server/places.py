@@ -25,6 +25,11 @@ class Holder(Protocol):
     def tenant(self) -> str: ...
 
     @property
+    def token(self) -> str:
+        """Id of the token that it was opened with; "" for a key."""
+        ...
+
+    @property
     def num_speaking(self) -> int:
         """Contexts that have work at the engine."""
         ...
@@ -95,8 +100,10 @@ class Places:
             RealtimeTTSError: the refusal.
         """
         all_held = self.holdings(sessions) + others
-        refusal = self.refusal(caller.tenant, all_held, max_sessions, refusal)
+        refusal = self.refusal(caller, all_held, max_sessions, refusal)
         has_lost = all_held.waiting[caller.tenant] < all_held.lost[caller.tenant]
+        if _is_token_full(caller, all_held):
+            has_lost = has_lost and all_held.waiting_tokens[caller.token] < all_held.lost_tokens[caller.token]
         if refusal is not None and not (may_resume and has_lost):
             raise refusal
         place = Place(caller, is_lent=refusal is not None)
@@ -105,10 +112,13 @@ class Places:
         return place
 
     def refusal(
-        self, tenant: str, all_held: Holdings, max_sessions: int, refusal: RealtimeTTSError | None
+        self, caller: Caller, all_held: Holdings, max_sessions: int, refusal: RealtimeTTSError | None
     ) -> RealtimeTTSError | None:
-        """Return why a key gets no place for a new session: the given refusal, or that there is none."""
-        held = _held_by_key(all_held)
+        """Return why a caller gets no place for a new session: those of its token are taken, the given refusal, or
+        that there is none."""
+        if _is_token_full(caller, all_held):
+            return TooManySessions("all sessions of this token are taken")
+        held, tenant = _held_by_key(all_held), caller.tenant
         if held.total() >= max_sessions:
             return refusal or Overloaded("all sessions of this server are taken")
         if held[tenant] >= self._max_of_key(tenant, held, max_sessions):
@@ -122,11 +132,21 @@ class Places:
             self._waiting[place.caller.tenant] -= 1
 
     def to_give_up(
-        self, tenant: str, sessions: Iterable[Holder], max_sessions: int, others: Holdings = NOBODY
+        self, caller: Caller, sessions: Iterable[Holder], max_sessions: int, others: Holdings = NOBODY
     ) -> Holder | None:
-        """The lost session of ours that has to go for a new one of this key, if there are too many."""
-        sessions = list(sessions)
-        held = _held_by_key(self.holdings(sessions) + others)
+        """Return the lost session of ours that has to go for a new one of this caller, if there are too many.
+
+        Raises:
+            TooManySessions: the sessions of its token are taken, and none of them is lost and ours.
+        """
+        sessions, tenant = list(sessions), caller.tenant
+        all_held = self.holdings(sessions) + others
+        if _is_token_full(caller, all_held):
+            lost = [live for live in sessions if live.token == caller.token and live.lost_at is not None]
+            if not lost:
+                raise TooManySessions("all sessions of this token are taken")
+            return min(lost, key=lambda live: live.lost_at or 0.0)
+        held = _held_by_key(all_held)
         is_full = held.total() >= max_sessions or held[tenant] >= self._max_of_key(tenant, held, max_sessions)
         lost = [live for live in sessions if live.tenant == tenant and live.lost_at is not None]
         return min(lost, key=lambda live: live.lost_at or 0.0, default=None) if is_full else None
@@ -138,7 +158,17 @@ class Places:
             held.sessions[live.tenant] += 1
             held.lost[live.tenant] += live.lost_at is not None
             held.speaking[live.tenant] += live.num_speaking
+            if live.token:
+                held.tokens[live.token] += 1
+                held.lost_tokens[live.token] += live.lost_at is not None
+        held.waiting_tokens.update(place.caller.token for place in self._held if place.caller.token)
         return held
+
+
+def _is_token_full(caller: Caller, held: Holdings) -> bool:
+    """Whether a caller's token has as many sessions as it may have, counted as those of keys are."""
+    more_waiting = max(0, held.waiting_tokens[caller.token] - held.lost_tokens[caller.token])
+    return 0 < caller.max_sessions <= held.tokens[caller.token] + more_waiting
 
 
 def _held_by_key(held: Holdings) -> Counter[str]:

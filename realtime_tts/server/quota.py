@@ -7,11 +7,9 @@ there are keys that hold nothing.
 
 from __future__ import annotations
 
-import contextlib
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from realtime_tts.errors import RateLimited, TooManySessions
+from realtime_tts.errors import RateLimited
 from realtime_tts.server.caller import Caller
 
 _MIN_PURGE = 64
@@ -66,7 +64,6 @@ class Quotas:
         self._num_keys = num_keys
         self._max_sessions_per_key, self._max_chars_per_minute = max_sessions_per_key, max_chars_per_minute
         self._fair_share_from = fair_share_from
-        self._token_places: Counter[str] = Counter()
         self._budgets: dict[tuple[str, str], CharacterBudget] = {}  # by key and token
         self._purge_at = _MIN_PURGE
 
@@ -82,31 +79,6 @@ class Quotas:
     def _share(self, tenant: str, held: Mapping[str, int], num_places: int) -> int:
         num_present = len({key for key, count in held.items() if count} | {tenant})
         return fair_share(num_places, min(num_present + 1, self._num_keys))
-
-    @property
-    def tokens(self) -> Counter[str]:
-        """Connections by their token, of those that have one."""
-        return Counter({token: count for token, count in self._token_places.items() if token})
-
-    def check_token(self, caller: Caller, elsewhere: int = 0) -> None:
-        """`elsewhere`: the token's connections to other gateways.
-
-        Raises:
-            TooManySessions: those of a token are taken.
-        """
-        if caller.max_sessions and self._token_places[caller.token] + elsewhere >= caller.max_sessions:
-            raise TooManySessions("all sessions of this token are taken")
-
-    @contextlib.contextmanager
-    def token_place(self, caller: Caller) -> Iterator[None]:
-        """Counts a connection of a token while it lasts."""
-        self._token_places[caller.token] += 1
-        try:
-            yield
-        finally:
-            self._token_places[caller.token] -= 1
-            if not self._token_places[caller.token]:
-                del self._token_places[caller.token]
 
     # ---- characters ----------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ class SampleSpeech:
     num_speaking = 1
 
     def __init__(self, gateway: Gateway, caller: Caller, settings: ContextSettings) -> None:
-        self.tenant, self.voices = caller.tenant, (settings.voice,)
+        self.tenant, self.token, self.voices = caller.tenant, caller.token, (settings.voice,)
         self._gateway, self._caller, self._settings = gateway, caller, settings
         self._speaking: asyncio.Task[tuple[bytes, int]] | None = None
         self._error: RealtimeTTSError | None = None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 from gateway_harness import GatewayHarness
 from stream_client import StreamClient, open_stream
@@ -67,6 +69,28 @@ async def test_a_lost_session_is_given_up_for_a_new_one(make_gateway: MakeGatewa
             async with open_stream(gateway.ws_url) as late:
                 await late.send("session.resume", session_id=lost_ids[1], contexts={})
                 assert (await late.until("error"))["code"] == "session_not_found"
+
+
+async def test_a_tokens_sessions_are_counted_lost_or_not(make_gateway: MakeGateway) -> None:
+    key, key_hash = create_key()
+    gateway = make_gateway(api_key_hashes=(key_hash,))
+    asked = {"max_sessions": 1}
+    post = functools.partial(asyncio.to_thread, httpx.post)
+    issued = await post(f"{gateway.url}/v1/tokens", json=asked, headers={"authorization": f"Bearer {key}"})
+    headers = {"authorization": f"Bearer {issued.json()['token']}"}
+    session_id = ""
+    for _ in range(12):
+        async with open_stream(gateway.ws_url, additional_headers=headers) as client:
+            session_id = await start(client)
+            assert list(gateway.call(lambda: list(gateway.gateway.sessions))) == [session_id]
+            await lose(client, gateway)
+    async with open_stream(gateway.ws_url, additional_headers=headers) as again:  # for the lost one
+        assert await refused_with(gateway.ws_url, additional_headers=headers) == 429
+        spoken = await post(f"{gateway.url}/v1/audio/speech", json={"input": "Hi."}, headers=headers)
+        assert spoken.status_code == 429
+        await again.send("session.resume", session_id=session_id, contexts={})
+        await again.until("session.resumed")
+        assert await refused_with(gateway.ws_url, additional_headers=headers) == 429
 
 
 async def test_connecting_and_vanishing_does_not_pile_up_sessions(make_gateway: MakeGateway) -> None:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from realtime_tts.errors import RateLimited, TooManySessions
 from realtime_tts.server.caller import Caller
+from realtime_tts.server.holdings import Holdings
+from realtime_tts.server.places import Places
 from realtime_tts.server.quota import CharacterBudget, Quotas, fair_share
 from realtime_tts.session.messages import Text
 
@@ -54,12 +56,17 @@ def test_with_1_nobody_is_held_to_a_share() -> None:
 
 def test_limits_of_a_key_and_of_a_token() -> None:
     quota, token = quotas(sessions=2), Caller("a", "t", max_sessions=1)
-    quota.check_token(token)
-    with quota.token_place(token):
-        with pytest.raises(TooManySessions, match="token"):
-            quota.check_token(token)
-        quota.check_token(Caller("a", "u", max_sessions=1))
-    quota.check_token(token)
+    places = Places(quota.max_sessions)
+    place = places.take(token, [], 100, None)
+    with pytest.raises(TooManySessions, match="token"):
+        places.take(token, [], 100, None)
+    with pytest.raises(TooManySessions, match="token"):
+        places.take(token, [], 100, None, others=Holdings(tokens=Counter(t=1)))
+    places.take(Caller("a", "u", max_sessions=1), [], 100, None)
+    places.give_back(place)
+    with pytest.raises(TooManySessions, match="token"):
+        places.take(token, [], 100, None, others=Holdings(tokens=Counter(t=1)))
+    places.take(token, [], 100, None)
     assert quota.max_sessions("a", {"a": 1}, 100) == 2
 
 
