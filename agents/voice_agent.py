@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import logging
+import math
 import os
 import sys
 import time
@@ -36,10 +38,13 @@ from livekit.plugins import realtime_tts
 from script import TOKENS_PER_SECOND
 from scripted import LoudnessVAD, ScriptedLLM, UncomprehendingSTT
 
+logger = logging.getLogger("voice_agent")
+
 OPTIONS_VARIABLE = "VOICE_AGENT_OPTIONS"  # how the processes of the conversations get them
 COMMANDS = ("console", "start", "dev", "connect")  # LiveKit's
 INSTRUCTIONS = "You are a friendly voice assistant. Write for the ear: short sentences, no Markdown, no lists."
 GREETING = "Hello! What can I do for you?"
+MAX_TYPED_CHARS = 4_000  # of a participant's message: each is paid for at the language model
 
 
 def parser() -> argparse.ArgumentParser:
@@ -53,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--vad", default="silero", help="silero, loudness, or a LiveKit plugin that has VAD")
     made.add_argument("--instructions", default=INSTRUCTIONS, help="for the language model")
     made.add_argument("--greeting", default=GREETING, help="said first; empty for none")
-    made.add_argument("--tokens-per-second", type=float, default=TOKENS_PER_SECOND, help="of the scripted answers")
+    made.add_argument("--tokens-per-second", type=pace, default=TOKENS_PER_SECOND, help="of the scripted answers")
     made.add_argument(
         "--history",
         choices=["heard", "shown"],
@@ -64,6 +69,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--load-threshold", type=float, default=0.7, help="of the machine, above which no room is taken")
     made.add_argument("--journal", help="a file that gets a line of JSON for all that happens")
     return made
+
+
+def pace(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(text)
+    return value
 
 
 def own_arguments() -> list[str]:
@@ -79,19 +91,24 @@ def own_arguments() -> list[str]:
 OPTIONS = parser().parse_args(own_arguments())
 
 
-def plugin(kind: str, name: str) -> Any:
-    """`STT`, `LLM` or `VAD` of a LiveKit plugin, given as name or name:model.
+def plugin_class(kind: str, name: str) -> Any:
+    """Return `STT`, `LLM` or `VAD` of a LiveKit plugin, given as name or name:model.
 
     Raises:
         SystemExit: it is not installed, or has none.
     """
-    module_name, _, model = name.partition(":")
+    module_name = name.partition(":")[0]
     try:
-        made = getattr(importlib.import_module(f"livekit.plugins.{module_name}"), kind)
+        return getattr(importlib.import_module(f"livekit.plugins.{module_name}"), kind)
     except ImportError:
         sys.exit(f"pip install livekit-plugins-{module_name.replace('_', '-')}  # {name} is not installed")
     except AttributeError:
         sys.exit(f"livekit-plugins-{module_name} has no {kind}")
+
+
+def plugin(kind: str, name: str) -> Any:
+    """Return an instance; raises as `plugin_class`."""
+    made, model = plugin_class(kind, name), name.partition(":")[2]
     make = getattr(made, "load", made)  # of a VAD
     return make(model=model) if model else make()
 
@@ -116,6 +133,11 @@ class Journal:
                 file.write(line + "\n")
 
 
+def speech(options: argparse.Namespace) -> realtime_tts.TTS:
+    """Raises ValueError: the server's address or its key is malformed."""
+    return realtime_tts.TTS(options.tts_url or NOT_GIVEN, voice=options.voice, mode=options.mode, seed=options.seed)
+
+
 class Assistant(Agent):
     def __init__(self, journal: Journal) -> None:
         super().__init__(instructions=OPTIONS.instructions)
@@ -137,7 +159,9 @@ async def take_text(session: AgentSession[Journal], event: room_io.TextInputEven
     """What a participant types interrupts as speech does; "/stop" is not answered."""
     session.userdata.note("interrupting")
     await session.interrupt()
-    if event.text != "/stop":
+    if len(event.text) > MAX_TYPED_CHARS:
+        logger.warning("a message of %d characters is not answered", len(event.text))
+    elif event.text != "/stop":
         session.generate_reply(user_input=event.text)
 
 
@@ -151,7 +175,7 @@ async def converse(job: JobContext) -> None:
     scripted = ScriptedLLM(
         tokens_per_second=OPTIONS.tokens_per_second, tell=lambda at: journal.note("first_token", token_at=at)
     )
-    tts = realtime_tts.TTS(OPTIONS.tts_url or NOT_GIVEN, voice=OPTIONS.voice, mode=OPTIONS.mode, seed=OPTIONS.seed)
+    tts = speech(OPTIONS)
     session: AgentSession[Journal] = AgentSession(
         stt=UncomprehendingSTT() if OPTIONS.stt == "scripted" else plugin("STT", OPTIONS.stt),
         llm=scripted if OPTIONS.llm == "scripted" else plugin("LLM", OPTIONS.llm),
@@ -211,5 +235,23 @@ async def converse(job: JobContext) -> None:
     journal.note("started")
 
 
+def check(options: argparse.Namespace) -> None:
+    """Find out at the start what would otherwise end each conversation in silence.
+
+    Raises:
+        SystemExit: an option cannot be used.
+    """
+    scripted = {"STT": ("scripted",), "LLM": ("scripted",), "VAD": ("silero", "loudness")}
+    for kind, own in scripted.items():
+        if (name := getattr(options, kind.lower())) not in own:
+            plugin_class(kind, name)
+    try:
+        speech(options)
+        Journal(options.journal, "").note("checked")
+    except (ValueError, OSError) as error:
+        sys.exit(str(error))
+
+
 if __name__ == "__main__":
+    check(OPTIONS)
     cli.run_app(server)
