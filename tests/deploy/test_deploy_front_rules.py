@@ -23,8 +23,8 @@ from deploy.ray.front import Front
 
 START_S = 60.0
 KEY = "rtts_a-key-that-no-log-may-have"
-# Requests other than GET that leave nothing on a host which the others would have to know. A new address belongs into one
-# of these lists or under the rule for voices.
+# Requests other than GET that leave nothing on a host which the others would have to know. A new address belongs into
+# one of these lists or under the rule for voices.
 TOKENS = {"/v1/tokens", "/access-token", "/v1/auth/grant", "/v1/single-use-token/{token_type}"}
 SPEECH = {
     "/v1/audio/speech",
