@@ -110,7 +110,7 @@ class Gateway:
         self.neighbours.on_voices_changed = self._refresh_voices
         self._adapter_news: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self.neighbours.on_adapter_changed = lambda *news: self._adapter_news.put_nowait(news)
-        self._store = open_store(settings.server.voices_dir)
+        self._store = open_store(settings.server.voices_dir, settings.server.voice_consent)
         self.voices = VoiceRegistry(engine, self._store)
         self.voices.on_removed = self._voice_removed
         self.adapters = AdapterRegistry(engine, _directory(settings.engine.adapters_dir))
@@ -175,8 +175,11 @@ class Gateway:
             await asyncio.gather(self.engine.start(), self.encoders.warm_up(), load_ahead())
             assert self.engine.ready is not None
             await self.voices.refresh()
-            kept = {record.voice_id for record in self.voices.all_added()}
-            await asyncio.to_thread(self.previews.drop_others, kept)
+            if self._store is not None:
+                kept = await asyncio.to_thread(
+                    self._store.ids
+                )  # those of other models too: another server may have them
+                await asyncio.to_thread(self.previews.drop_others, set(kept))
             await self.adapters.load_all(dict(self.settings.engine.adapters))
             while not self._adapter_news.empty():  # what those before us have loaded
                 await self.adapters.follow(*self._adapter_news.get_nowait())
@@ -334,6 +337,11 @@ class Gateway:
         if not self.settings.server.provenance:
             return None
         return Provenance(f"realtime-tts {__version__}", self.catalogue.ready.model, voice_id)
+
+    @property
+    def voices_directory(self) -> Path | None:
+        """Directory in which added voices are kept; None: they end with the process."""
+        return None if self._store is None else self._store.directory
 
     @property
     def num_connections(self) -> int:

@@ -44,6 +44,7 @@ from realtime_tts.server.host_messages import (
 )
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.run import Address, bind
+from realtime_tts.speech.voice_store import open_store
 from realtime_tts.workers.child import end_child, signal_child, until_one_ends
 from realtime_tts.workers.cores import usable_cores
 from realtime_tts.workers.pool import WorkerPool
@@ -121,6 +122,8 @@ class Host:
         command: Sequence[str] = GATEWAY_COMMAND,
     ) -> None:
         Authenticator(settings.server)  # what is wrong with the settings is told now
+        if (store := open_store(settings.server.voices_dir, settings.server.voice_consent)) is not None:
+            store.close()
         self.workers, self._on_ready, self._command = workers, on_ready, tuple(command)
         self._settings = settings
         self._gateways = [_Gateway(index) for index in range(settings.server.gateways)]

@@ -246,12 +246,23 @@ def describe(server: GatewayServer) -> dict[str, str]:
         "Interface": f"{address.url}/docs",
         "Model": f"{ready.model}, {ready.sample_rate} Hz, loaded in {ready.load_s + ready.warmup_s:.1f} s",
         "Voices": f"{names} (default: {catalogue.defaults.default_voice})",
+        "Added voices": _about_added(server.gateway),
         "Device": f"{ready.device}, {ready.dtype}, attention {ready.backend}, up to {ready.max_streams} streams",
         "Access": "an API key is needed" if needs_key else "no key is needed, and only this machine can connect",
     }
     if address.metrics_port is not None:
         rows["Metrics"] = f"http://{server.gateway.settings.server.metrics_host}:{address.metrics_port}/metrics"
     return rows
+
+
+def _about_added(gateway: Gateway) -> str:
+    number = len(gateway.voices.all_added())
+    if (directory := gateway.voices_directory) is None:
+        return f"{number}, which end with the server"
+    shared = (
+        " (all servers of this user share it: --voices-dir)" if gateway.settings.server.voices_dir == "auto" else ""
+    )
+    return f"{number}, kept in {directory}{shared}"
 
 
 async def _watch_start(gateway: Gateway, server: GatewayServer, on_ready: Callable[[GatewayServer, str], None]) -> None:

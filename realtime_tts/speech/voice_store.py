@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from realtime_tts.errors import ConfigError, InternalError, TooManyVoices, VoiceExists, VoiceNotFound
+from realtime_tts.speech.directory_use import DirectoryUse
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +163,7 @@ class VoiceStore:
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(f"voices cannot be kept in {directory}: {error}", field="voices_dir") from error
         self._seen = -1
+        self._use: DirectoryUse | None = None
 
     def _prepare(self) -> None:
         self._db.row_factory = sqlite3.Row
@@ -185,6 +187,17 @@ class VoiceStore:
     def close(self) -> None:
         with self._lock:
             self._db.close()
+            if self._use is not None:
+                self._use.close()
+                self._use = None
+
+    def use_with(self, consent: str) -> None:
+        """Hold the directory for servers with this setting `voice_consent`, until `close`.
+
+        Raises:
+            ConfigError: a server with another one uses it now.
+        """
+        self._use = DirectoryUse(self.directory, consent)
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
@@ -192,6 +205,11 @@ class VoiceStore:
         """Whether another process has changed anything since the last `voices`."""
         with self._lock, _reading():
             return bool(self._db.execute("PRAGMA data_version").fetchone()[0] != self._seen)
+
+    def ids(self) -> list[str]:
+        """Return the ids of all voices, whatever their model. Raises InternalError: the database cannot be read."""
+        with self._lock, _reading():
+            return [row["voice_id"] for row in self._db.execute("SELECT voice_id FROM voices")]
 
     def voices(self, model: str, known: Mapping[str, VoiceRecord] | None = None) -> list[VoiceRecord]:
         """All voices that a model can speak with, oldest first. One whose latents are damaged or gone is left out.
@@ -288,7 +306,14 @@ class VoiceStore:
                 raise
             except sqlite3.IntegrityError:
                 self._remove_unused(digest)
-                raise VoiceExists(f"there is a voice {voice.name!r} already", field="name") from None
+                raise VoiceExists(self._taken_by(voice), field="name") from None
+
+    def _taken_by(self, voice: VoiceRecord) -> str:
+        found = self._db.execute(
+            "SELECT model FROM voices WHERE tenant = ? AND name = ?", (voice.tenant, voice.name)
+        ).fetchone()
+        model = f", made with the model {found['model']}" if found and found["model"] != voice.model else ""
+        return f"there is a voice {voice.name!r} already{model}"
 
     def _num_like(self, voice: VoiceRecord) -> int:
         """How many of its kind its key has."""
@@ -439,12 +464,24 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def open_store(setting: str) -> VoiceStore | None:
+def open_store(setting: str, consent: str) -> VoiceStore | None:
     """What the setting `voices_dir` means: a directory, ``none``, or ``auto``, where the user's data is.
 
     Raises:
         ConfigError: the directory cannot be used. If nobody asked for it, voices are just not kept, with a warning.
+            Or a server uses it now whose setting `voice_consent` is not `consent`.
     """
+    store = _open(setting)
+    if store is not None:
+        try:
+            store.use_with(consent)
+        except ConfigError:
+            store.close()
+            raise
+    return store
+
+
+def _open(setting: str) -> VoiceStore | None:
     if setting == "none":
         return None
     if setting != "auto":

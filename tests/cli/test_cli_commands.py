@@ -594,6 +594,20 @@ def test_serve_tells_where_to_go_and_what_it_speaks_with(
     assert server.url in said
     assert "slt, rms (default: slt)" in said
     assert "no key is needed" in said
+    assert "Added voices  0, which end with the server" in said
+
+
+def test_serve_tells_where_voices_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    with GatewayHarness(voices_dir="auto") as harness:
+        show(describe(harness.server))
+    directory = tmp_path / "realtime-tts" / "voices"
+    assert f"0, kept in {directory} (all servers of this user share it: --voices-dir)" in capsys.readouterr().err
+    with GatewayHarness(voices_dir=str(tmp_path)) as harness:
+        show(describe(harness.server))
+    assert f"0, kept in {tmp_path}\n" in capsys.readouterr().err
 
 
 def test_a_new_key_opens_the_server_through_its_hash(tmp_path: Path) -> None:

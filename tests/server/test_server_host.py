@@ -23,7 +23,9 @@ from stream_client import TERMINAL, StreamClient, open_stream
 from websockets.exceptions import InvalidStatus
 
 from realtime_tts.config import ServerConfig, Settings
+from realtime_tts.errors import ConfigError
 from realtime_tts.server.host import Host
+from realtime_tts.workers.pool import WorkerPool
 from realtime_tts.workers.socket_directory import SocketDirectory, clear_leftovers
 
 NUM_GATEWAYS = 4
@@ -390,3 +392,10 @@ async def test_a_killed_worker_costs_only_its_own_contexts_and_sigterm_drains_al
 
 def has_audio(client: StreamClient, *names: str) -> bool:
     return all(client.contexts[name].packets for name in names)
+
+
+def test_voices_that_cannot_be_kept_are_told_before_a_gateway_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    server = ServerConfig(gateways=2, voices_dir=str(tmp_path / "file"))
+    with pytest.raises(ConfigError, match="voices cannot be kept"):
+        Host(Settings(server=server), WorkerPool([]), lambda host, rows: None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import os
 import socket
 import wave
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from stream_client import open_stream
 from realtime_tts.server import schemas, voice_form
 from realtime_tts.server.auth import create_key
 from realtime_tts.server.voice_making import VoiceMaking
+from realtime_tts.speech.voice_store import Latents, VoiceRecord, VoiceStore
 from realtime_tts.speech.voices import VoiceLabels
 
 MakeGateway = Callable[..., GatewayHarness]
@@ -351,6 +353,17 @@ def test_an_upload_that_is_too_large_ends_at_its_limit(
         f"{shared.url}/v1/voices", data={"name": "x"}, files={"reference": ("r.wav", recording)}, timeout=30
     )
     assert (answer.status_code, answer.json()["code"]) == (413, "request_too_large")
+
+
+def test_previews_of_another_models_voices_outlive_a_start(make_gateway: MakeGateway, tmp_path: Path) -> None:
+    store = VoiceStore(tmp_path)
+    store.add(VoiceRecord("voice-of-another", "", "Anna", "another model", 0.0, Latents(1, 0, 1, 1, b"\0" * 4)))
+    store.close()
+    (tmp_path / "previews").mkdir()
+    for name in ("voice-of-another", "voice-of-none"):
+        (tmp_path / "previews" / f"{name}.wav").write_bytes(b"wav")
+    make_gateway(voices_dir=str(tmp_path))
+    assert os.listdir(tmp_path / "previews") == ["voice-of-another.wav"]
 
 
 def test_a_label_that_cannot_be_is_refused(

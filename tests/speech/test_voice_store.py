@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from realtime_tts.errors import ConfigError, InternalError, TooManyVoices, VoiceExists, VoiceNotFound
-from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord, VoiceStore
+from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord, VoiceStore, open_store
 
 LATENTS = Latents(3, 2, 4, 8, bytes(range(256)) * 2 + b"secret latents!!" * 8, "What is said in the prompt.")
 VOICE = VoiceRecord(
@@ -242,6 +242,33 @@ def test_a_change_that_cannot_be_committed_leaves_the_next_one_to_be_made(store:
     assert store.voices("voxcpm2") == []
     store.add(VOICE)
     assert [voice.voice_id for voice in store.voices("voxcpm2")] == [VOICE.voice_id]
+
+
+def test_servers_that_use_a_directory_at_a_time_ask_for_the_same_consent(tmp_path: Path) -> None:
+    setting = str(tmp_path / "voices")
+    first, second = (open_store(setting, "attested") for _ in range(2))
+    assert first is not None
+    assert second is not None
+    first.close()
+    with pytest.raises(
+        ConfigError, match=r"keeps its voices in .*voices with --voice-consent attested, this one has off"
+    ):
+        open_store(setting, "off")
+    second.close()
+    third = open_store(setting, "off")
+    assert third is not None
+    with pytest.raises(ConfigError, match="--voice-consent off, this one has attested"):
+        open_store(setting, "attested")
+    third.close()
+
+
+def test_a_name_that_a_voice_of_another_model_has_is_said_to_be_its(store: VoiceStore) -> None:
+    store.add(VOICE)
+    with pytest.raises(VoiceExists, match="there is a voice 'Anna' already, made with the model voxcpm2"):
+        store.add(named(VOICE, "voice-2", name="Anna", model="another model"))
+    with pytest.raises(VoiceExists, match=r"there is a voice 'Anna' already$"):
+        store.add(named(VOICE, "voice-2", name="Anna"))
+    assert store.ids() == ["voice-1"]
 
 
 def test_strangers_on_the_machine_cannot_read_it(store: VoiceStore) -> None:
