@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "dialects": {"session", "audio"},
     "speech": {"session", "workers", "text", "audio"},
-    "api": {"speech", "session", "workers"},
+    "api": {"speech", "session", "text.pause_planner", "workers"},
     "bench": {"engine", "model", "workers"},
     "server": {"dialects", "speech", "session", "workers", "audio", "config"},
     "cli": {
