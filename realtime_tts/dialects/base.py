@@ -11,6 +11,13 @@ from realtime_tts.session.messages import ClientMessage, ServerMessage
 NOTICE_FIELD = "realtime_tts_notice"  # of a message in which a service has no field for it, as the header over HTTP
 
 
+def joined_notices(notices: str | None, notice: str) -> str:
+    """Return all notices of a context, each once."""
+    if notices is None or notice in notices:
+        return notices or notice
+    return f"{notices}; {notice}"
+
+
 @dataclass(frozen=True, slots=True)
 class Habits:
     """What the clients of a dialect expect of any server, beyond its messages.

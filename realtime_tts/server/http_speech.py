@@ -147,7 +147,7 @@ class HttpSpeech:
         context_id = "h_" + secrets.token_urlsafe(9)
         speaker = self._speaker = Speaker(gateway.engine, context_id, self._settings, tenant=self.tenant)
         planner = gateway.catalogue.defaults.make_planner(self._settings, self.tenant, fill_empty=True)
-        self._planner, is_begun = planner, asyncio.Event()
+        self._planner, is_begun = planner, asyncio.Event() if planner.may_skip(self.request.text) else None
         speaking = speak_whole(self.request.text, planner, speaker, is_begun, self._charge_added)
         self._feeder = asyncio.create_task(speaking, name="plan speech")
         # The encoder is set up in a thread, while the engine makes the first patch.
@@ -156,7 +156,8 @@ class HttpSpeech:
         making = gateway.encoders.run(lambda: SpeechStream(rate_hz, audio, provenance))
         try:
             async for piece in speaker:
-                await is_begun.wait()
+                if is_begun is not None:
+                    await is_begun.wait()
                 stream = await making
                 data = await self._encode(stream, piece.pcm) if piece.pcm else b""
                 self._audio_ms += 1000 * len(piece.pcm) / 2 / rate_hz

@@ -10,8 +10,8 @@ from realtime_tts.speech.speaker import Speaker
 from realtime_tts.text.markup import checking
 from realtime_tts.text.pause_planner import PausePlanner
 
-# An answer's headers tell what of its text cannot be spoken, and leave with the first audio: so much is planned before,
-# in 10 to 40 ms, mostly while the engine makes that audio. It is what OpenAI takes at most.
+# An answer's headers tell what of its text cannot be spoken, and leave with the first audio. Of a text that has such
+# characters so much is planned before, in some 50 ms; it is what OpenAI takes at most.
 PLANNED_AHEAD_CHARS = 4096
 
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from string import ascii_lowercase
 from typing import NamedTuple
 
+from realtime_tts.text.characters import has_content
 from realtime_tts.text.folding import Folded, as_written, fit
 from realtime_tts.text.lexicon import Lexicon, Lexicons
 from realtime_tts.text.rules.base import POSSESSIVE, Respellings, Scan, Token
@@ -17,6 +18,7 @@ from realtime_tts.text.spoken import SpokenText
 from realtime_tts.text.unread import Range, Unread
 
 _MAX_RESPELLINGS = 1024
+_MAX_CHARS = 4096
 STRETCH_TOKENS = 48  # are read at a stretch: a third of a millisecond
 
 
@@ -91,6 +93,7 @@ class Normalizer:
         self._has_letters = self._charset is not None and self._charset.issuperset(ascii_lowercase)
         self._lexicons: Lexicons | None = None
         self.respell = lru_cache(maxsize=_MAX_RESPELLINGS)(self._respell)
+        self._reads = lru_cache(maxsize=_MAX_CHARS)(self._reads_alone)
 
     def with_lexicons(self, lexicons: Sequence[Lexicon]) -> Normalizer:
         """The same, that reads words as these say; of one word the first that has it."""
@@ -107,6 +110,16 @@ class Normalizer:
         """How `text` is spoken within another: without lexicons, and without pauses at its ends."""
         spoken = Normalization(self._language, self._charset, has_letters=self._has_letters).close(text)
         return spoken.text[: spoken.spans[-1].end] if spoken.spans else ""
+
+    def may_skip(self, source: str) -> bool:
+        """Whether `source` has a symbol, which may be read beside a number only, or a letter or digit that cannot be
+        spoken by itself. Without one, nothing of it is skipped."""
+        return not all(map(self._reads, filter(has_content, set(source))))
+
+    def _reads_alone(self, char: str) -> bool:
+        if not char.isalnum():
+            return False
+        return not Normalization(self._language, self._charset, has_letters=self._has_letters).close(char).skipped
 
     def normalize(self, source: str) -> NormalizedText:
         """Linear in `source`; never raises."""

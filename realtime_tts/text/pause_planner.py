@@ -36,7 +36,8 @@ class PausePlanner:
         sentence_pause_ms: of silence between two sentences between which the text asks for no pause; its planner cuts
             by sentence.
         text_type: see `markup_reader`.
-        fill_empty: plan `EMPTY_SPEECH_MS` of silence for a text that has no segment at its end, unless it is blank.
+        fill_empty: plan `EMPTY_SPEECH_MS` of silence for a text that has no segment at a flush or at its end, unless it
+            is blank.
 
     Raises (whatever text comes in, and at its end):
         BadSSML: it is SSML, and malformed.
@@ -93,13 +94,12 @@ class PausePlanner:
     def flushing(self, now: float) -> Planning:
         yield from self._reading_all(self._reader.release(), now)
         yield from self._placed(self._planner.flushing(now))
+        yield from self._filling()
 
     def ending(self, now: float) -> Planning:
         yield from self._reading_all(self._reader.finish(), now)
         yield from self._placed(self._planner.ending(now))
-        if self._fill_empty and not self._is_blank and self._num_placed + self._num_silences == 0:
-            self._is_filled = True
-            yield [self._silence(0, self.num_chars, EMPTY_SPEECH_MS)]
+        yield from self._filling()
 
     def ticking(self, now: float) -> Planning:
         if (released_at := self._released_at()) is not None and now >= released_at:
@@ -109,6 +109,10 @@ class PausePlanner:
     def next_deadline(self) -> float | None:
         times = [at for at in (self._released_at(), self._planner.next_deadline()) if at is not None]
         return min(times, default=None)
+
+    def may_skip(self, text: str) -> bool:
+        """Whether a part of `text` may be skipped; False for what is filled, which is told with its silence."""
+        return "&#" in text or self._planner.may_skip(text)  # SSML has characters by their numbers
 
     def take_skipped(self) -> Sequence[tuple[int, int]]:
         """As of `SpeechPlanner`; of a text that silence stands for, once the whole text."""
@@ -121,6 +125,11 @@ class PausePlanner:
         """Where in the text markup stands that is not followed, of what was found since the last call."""
         taken, self._ignored = self._ignored, []
         return taken
+
+    def _filling(self) -> Planning:
+        if self._fill_empty and not self._is_blank and self._num_placed + self._num_silences == 0:
+            self._is_filled = True
+            yield [self._silence(0, self.num_chars, EMPTY_SPEECH_MS)]
 
     def _reading_all(self, pieces: Iterable[Piece], now: float) -> Planning:
         for piece in pieces:

@@ -179,6 +179,10 @@ class SpeechPlanner:
         times = [at for at in (self._opens_at, self._stalls_at()) if at is not None]
         return min(times, default=None)
 
+    def may_skip(self, text: str) -> bool:
+        """Whether a part of `text` may be skipped; takes no longer for a long text than to look at its characters."""
+        return self._normalizer.may_skip(replace_surrogates(text))
+
     def take_skipped(self) -> Sequence[tuple[int, int]]:
         """Ranges of the context's text that nothing speaks and that were not returned before, in order.
 

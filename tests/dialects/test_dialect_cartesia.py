@@ -338,5 +338,8 @@ def test_what_has_no_words_in_this_dialect_is_not_said(dialect: CartesiaDialect)
 def test_a_warning_is_told_with_the_end_of_its_context(dialect: CartesiaDialect) -> None:
     opened(dialect)
     assert tell(dialect, WarningMessage("c", "unspeakable_text", "some is left out", ((0, 1),))) == []
+    assert tell(dialect, WarningMessage("c", "unspeakable_text", "some is left out", ((5, 6),))) == []
+    assert tell(dialect, WarningMessage("c", "ignored_markup", "a tag is ignored; so is another", ((7, 9),))) == []
+    assert tell(dialect, WarningMessage("c", "ignored_markup", "a tag is ignored; so is another", ((11, 13),))) == []
     [done] = tell(dialect, ContextDone("c", 1, 160.0, 3, 10.0))
-    assert (done["type"], done["realtime_tts_notice"]) == ("done", "some is left out")
+    assert (done["type"], done["realtime_tts_notice"]) == ("done", "some is left out; a tag is ignored; so is another")

@@ -211,6 +211,21 @@ async def test_auto_mode_has_silence_too(gateway: GatewayHarness) -> None:
     assert is_short_silence(*samples_of(audio, 24_000))
 
 
+async def test_a_flushed_context_that_stays_open_has_silence_too(gateway: GatewayHarness) -> None:
+    """Pipecat closes a context of ElevenLabs' after its audio."""
+    address = gateway.url.replace("http", "ws", 1) + "/v1/text-to-speech/slt/multi-stream-input?output_format=pcm_24000"
+    async with connect(address, proxy=None) as socket:
+        for message in ({"text": " "}, {"text": "..."}, {"flush": True}):
+            await socket.send(json.dumps({**message, "context_id": "a"}))
+        audio, _ = await told(socket, "audio")
+        assert audio
+        await socket.send(json.dumps({"context_id": "a", "text": "Hello there."}))
+        await socket.send(json.dumps({"context_id": "a", "flush": True}))
+        await socket.send(json.dumps({"context_id": "a", "close_context": True}))
+        more, _ = await told(socket, "isFinal")
+        assert len(samples_of(audio + more, 24_000)[0]) > 12_000
+
+
 @pytest.mark.parametrize("text", ["...", PARTLY])
 async def test_the_end_of_a_turn_says_that_text_was_left_out(gateway: GatewayHarness, text: str) -> None:
     for turn in (cartesia_turn, elevenlabs_turn):

@@ -43,6 +43,24 @@ TEXTS = st.one_of(
 )
 
 
+@given(text=TEXTS, normalizer=NORMALIZERS)
+@example(text="\u20ac@", normalizer=Normalizer("en", LETTERS))
+@settings(deadline=None)
+def test_what_may_not_be_skipped_is_not(text: str, normalizer: Normalizer) -> None:
+    planner = SpeechPlanner(normalizer, SegmenterConfig(max_chars=70))
+    planner.push(text, 0.0)
+    planner.end(0.0)
+    assert not planner.take_skipped() or planner.may_skip(text)
+
+
+def test_plain_text_may_not_be_skipped() -> None:
+    text = (
+        "It\u2019s 5:30 \u2013 the caf\u00e9 costs $5.50 (50\u00a0%), isn't it? \u201cYes!\u201d *Really* http://a.io/"
+    )
+    assert not Normalizer("en", LETTERS).may_skip(text)
+    assert Normalizer("en", LETTERS).may_skip(text + "\U0001f600")
+
+
 def plan(text: str, normalizer: Normalizer, max_chars: int, split: int | None = None) -> list[SpeechSegment]:
     planner = SpeechPlanner(normalizer, SegmenterConfig(max_chars=max_chars))
     step = split or max(1, len(text))

@@ -179,6 +179,23 @@ def test_a_text_without_a_segment_is_filled_with_silence(text: str, live: bool) 
     assert list(made.take_skipped()) == []
 
 
+def test_characters_by_number_may_be_skipped() -> None:
+    made = planner()
+    assert made.may_skip("<speak>Hello &#x1F600;</speak>")
+    assert not made.may_skip("<speak>Hello &amp; goodbye</speak>")
+
+
+def test_what_follows_a_filled_flush_is_spoken_in_its_place() -> None:
+    made = FACTORY.make("en", fill_empty=True)
+    text = "*** Hello there."
+    segments = [*made.push(text[:4], 0.0), *made.flush(0.0)]
+    assert list(made.take_skipped()) == [(0, 4)]
+    segments += [*made.push(text[4:], 0.0), *made.flush(0.0), *made.end(0.0)]
+    assert outline(segments) == [EMPTY_SPEECH_MS, "hello there."]
+    assert text[segments[1].words[0].start : segments[1].words[-1].end] == "Hello there."
+    assert list(made.take_skipped()) == []
+
+
 @pytest.mark.parametrize("text", ["", " \n", "Hello.", "\U0001f600 Hello.", "[pause 1s]", "Hello. \U0001f600"])
 def test_no_other_text_is_filled(text: str) -> None:
     made = FACTORY.make("en", fill_empty=True)

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from realtime_tts.dialects.base import Habits
+from realtime_tts.dialects.base import Habits, joined_notices
 from realtime_tts.dialects.cartesia import events
 from realtime_tts.dialects.cartesia.events import WordTimes
 from realtime_tts.dialects.cartesia.requests import Input, read_input, read_params, read_raw_format, read_voice
@@ -149,7 +149,7 @@ class CartesiaDialect:
             del self._contexts[context_id]
             return [events.done(context_id, context.notice)]
         if isinstance(message, WarningMessage):
-            context.notice = message.message
+            context.notice = joined_notices(context.notice, message.message)
         if isinstance(message, ContextFailed):
             return self._render_error(context_id, message.code, message.message)
         return []

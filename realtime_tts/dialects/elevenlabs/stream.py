@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from realtime_tts.dialects.base import NOTICE_FIELD, Habits
+from realtime_tts.dialects.base import NOTICE_FIELD, Habits, joined_notices
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
 from realtime_tts.dialects.elevenlabs.errors import error_status
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_packet_format
@@ -214,7 +214,7 @@ class ElevenLabsDialect:
         elif isinstance(message, Flushed):
             turn.num_flushes -= 1
         elif isinstance(message, WarningMessage):
-            turn.notice = message.message
+            turn.notice = joined_notices(turn.notice, message.message)
         elif isinstance(message, ContextDone):
             turn.known.extend(turn.times.finish(message.audio_ms))
             last = [self._rendered(turn, b"")] if turn.known.chars else []
