@@ -15,6 +15,7 @@ import os
 import sys
 
 EXIT_REFUSED = 3
+MAX_FILES = 16  # open at once: libraries are opened one after another while they are loaded
 # Self-contained audio, no playlists (hls, dash, concat) and no raw or text formats that match anything.
 DEMUXERS = "wav,w64,rf64,aiff,au,flac,mp3,ogg,matroska,webm,mov,mp4,m4a,3gp,aac,amr,caf,asf"
 
@@ -31,6 +32,7 @@ def limit_resources(memory_bytes: int, cpu_seconds: int, niceness: int) -> None:
     except ImportError:  # not a POSIX system; the parent's time limit remains
         return
     wanted = {"RLIMIT_AS": memory_bytes, "RLIMIT_CPU": cpu_seconds, "RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0}
+    wanted |= {"RLIMIT_NPROC": 0, "RLIMIT_NOFILE": MAX_FILES}
     for name, value in wanted.items():
         # macOS knows RLIMIT_AS but refuses to set it.
         with contextlib.suppress(AttributeError, OSError, ValueError):

@@ -7,11 +7,13 @@ The scripts import nothing of this package, so what they are to do comes as argu
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 NICENESS = 10
+_NEEDED = frozenset(("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT"))
 
 
 async def run_isolated(script: Path, *arguments: float, data: bytes, wall_s: float) -> tuple[int, bytes, bytes]:
@@ -25,6 +27,7 @@ async def run_isolated(script: Path, *arguments: float, data: bytes, wall_s: flo
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        env=_environment(),
     )
     try:
         stdout, stderr = await asyncio.wait_for(process.communicate(data), wall_s)
@@ -42,8 +45,14 @@ def run_isolated_blocking(script: Path, *arguments: float, data: bytes, wall_s: 
     Raises:
         subprocess.TimeoutExpired: it took longer than `wall_s`, and was ended.
     """
-    done = subprocess.run(_command(script, arguments), input=data, capture_output=True, timeout=wall_s, check=False)
+    command, env = _command(script, arguments), _environment()
+    done = subprocess.run(command, input=data, capture_output=True, timeout=wall_s, check=False, env=env)
     return done.returncode, done.stdout, done.stderr
+
+
+def _environment() -> dict[str, str]:
+    """Return what an interpreter may need to start. Keys and tokens in our environment stay here."""
+    return {name: value for name, value in os.environ.items() if name in _NEEDED}
 
 
 def _command(script: Path, arguments: tuple[float, ...]) -> list[str]:

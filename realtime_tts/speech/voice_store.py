@@ -63,6 +63,8 @@ CREATE TABLE consents (
 """
 _FROM_VERSION_1 = "ALTER TABLE voices ADD COLUMN ttl_s REAL; ALTER TABLE voices ADD COLUMN expires_at REAL;"
 _BUSY_S = 5.0
+# Kept free: a deletion writes some pages of 4 KiB to the database's log before it frees any.
+_RESERVE_BYTES = 256 * 1024
 _ORPHAN_S = 3600.0  # older files that no voice names were left by a process that died between the two
 
 
@@ -152,10 +154,11 @@ class VoiceStore:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._latents = directory / "latents"
+        self._latents, self._reserve = directory / "latents", directory / "reserve"
         self._lock = threading.Lock()
         try:
-            self._latents.mkdir(mode=0o700, parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that is there may hold what is not ours
+            self._latents.mkdir(mode=0o700, exist_ok=True)
             path = directory / "voices.sqlite3"
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # its log is made with the same permissions
             self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
@@ -181,7 +184,7 @@ class VoiceStore:
                     f"{self.directory} holds voices in format {version}; this server reads {_SCHEMA_VERSION}",
                     field="voices_dir",
                 )
-        self._remove("expires_at <= ?", time.time())
+        self._remove_in_reserve("expires_at <= ?", time.time())
         self._remove_orphans()
 
     def close(self) -> None:
@@ -353,12 +356,27 @@ class VoiceStore:
             InternalError: as `add`.
         """
         with self._lock, _writing():
-            self._remove("voice_id = ?", voice_id)
+            self._remove_in_reserve("voice_id = ?", voice_id)
 
     def remove_expired(self, now: float) -> None:
         """Forget voices for a while whose time is over, whoever made them. Raises InternalError as `add`."""
         with self._lock, _writing():
-            self._remove("expires_at <= ?", now)
+            self._remove_in_reserve("expires_at <= ?", now)
+
+    def _remove_in_reserve(self, condition: str, value: object) -> None:
+        """As `_remove`, on a full disk in the space that is kept free for it."""
+        try:
+            self._remove(condition, value)
+        except (OSError, sqlite3.Error):
+            self._reserve.unlink(missing_ok=True)
+            self._remove(condition, value)
+        finally:
+            self._keep_reserve()
+
+    def _keep_reserve(self) -> None:
+        with contextlib.suppress(OSError):  # the disk is still full
+            if not self._reserve.exists() or self._reserve.stat().st_size < _RESERVE_BYTES:
+                self._reserve.write_bytes(os.urandom(_RESERVE_BYTES))  # which no file system stores in less
 
     def _remove(self, condition: str, value: object) -> None:
         with self._transaction():

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import os
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 from compressed_silence import silent_flac
 
+from realtime_tts.audio import decode
 from realtime_tts.audio.containers import wav_header
 from realtime_tts.audio.decode import DecodeLimits, decode_recording, decode_recording_blocking
+from realtime_tts.audio.isolated import run_isolated, run_isolated_blocking
 from realtime_tts.errors import AudioDecodeError
 
 
@@ -139,6 +145,34 @@ def test_a_small_file_of_very_long_silence_is_stopped_early() -> None:
 def test_memory_is_limited() -> None:
     with pytest.raises(AudioDecodeError, match=r"limits|memory"):
         decode_recording_blocking(wav(tone(16_000, 0.2)[0]), 16_000, DecodeLimits(memory_bytes=60 * 1024 * 1024))
+
+
+@pytest.mark.skipif(os.uname().sysname != "Linux", reason="other systems refuse some of the limits")
+def test_the_decoding_process_can_start_no_process_and_open_few_files() -> None:
+    """As set: for root the system does not enforce the number of processes."""
+    code = (
+        "import json, resource, runpy, sys; "
+        "limit = runpy.run_path(sys.argv[1])['limit_resources']; limit(1 << 30, 10, 0); "
+        "names = ('RLIMIT_NPROC', 'RLIMIT_NOFILE', 'RLIMIT_FSIZE', 'RLIMIT_CORE'); "
+        "print(json.dumps({name: resource.getrlimit(getattr(resource, name))[1] for name in names}))"
+    )
+    worker = Path(decode.__file__).with_name("decode_worker.py")
+    done = subprocess.run([sys.executable, "-I", "-c", code, str(worker)], capture_output=True, check=True)
+    limits = json.loads(done.stdout)
+    assert limits == {"RLIMIT_NPROC": 0, "RLIMIT_NOFILE": 16, "RLIMIT_FSIZE": 0, "RLIMIT_CORE": 0}
+
+
+async def test_the_decoding_process_gets_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REALTIME_TTS_SERVER__API_KEY", "a secret")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/nowhere")
+    script = tmp_path / "script.py"
+    script.write_text("import json, os; print(json.dumps(dict(os.environ)))")
+    for returncode, stdout, _ in (
+        await run_isolated(script, data=b"", wall_s=30.0),
+        run_isolated_blocking(script, data=b"", wall_s=30.0),
+    ):
+        assert returncode == 0
+        assert json.loads(stdout).keys() - {"LC_CTYPE", "__CF_USER_TEXT_ENCODING"} == {"LD_LIBRARY_PATH"}
 
 
 async def test_time_is_limited_and_nothing_stays_behind() -> None:

@@ -271,8 +271,38 @@ def test_a_name_that_a_voice_of_another_model_has_is_said_to_be_its(store: Voice
     assert store.ids() == ["voice-1"]
 
 
+def test_voices_can_be_deleted_on_a_full_disk(store: VoiceStore) -> None:
+    class Full:
+        """The database, on a disk that is full but for the space that the store itself keeps free."""
+
+        def __init__(self, db: sqlite3.Connection) -> None:
+            self.db = db
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.db, name)
+
+        def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
+            if statement == "COMMIT" and any(path.stat().st_size >= 256 * 1024 for path in files_in(store)):
+                raise sqlite3.OperationalError("database or disk is full")
+            return self.db.execute(statement, *values)
+
+    def files_in(store: VoiceStore) -> list[Path]:
+        return [path for path in store.directory.iterdir() if path.is_file() and "sqlite" not in path.name]
+
+    store.add(VOICE)
+    store.add(dataclasses.replace(VOICE, name="another", voice_id="voice-2", expires_at=0.0, ttl_s=10.0))
+    store._db = Full(store._db)  # type: ignore[assignment]
+    with pytest.raises(InternalError):
+        store.add(dataclasses.replace(VOICE, name="third", voice_id="voice-3"))
+    store.remove(VOICE.voice_id)
+    store.remove_expired(1.0)
+    assert store.voices("voxcpm2") == []
+    assert sum(path.stat().st_size for path in files_in(store)) >= 256 * 1024  # there again for the next ones
+
+
 def test_strangers_on_the_machine_cannot_read_it(store: VoiceStore) -> None:
     store.add(VOICE)
     assert (store.directory / "latents").stat().st_mode & 0o077 == 0
+    assert store.directory.stat().st_mode & 0o777 == 0o700
     assert next((store.directory / "latents").iterdir()).stat().st_mode & 0o077 == 0
     assert (store.directory / "voices.sqlite3").stat().st_mode & 0o077 == 0
