@@ -128,6 +128,23 @@ def test_an_input_that_is_only_read_takes_no_groups_turn() -> None:
     assert (plan.own_steps, plan.size.work) == (12, 1.2 + 1)
 
 
+def test_streams_that_make_steps_long_yield_to_another_tenants() -> None:
+    cost = StepCost(0.005, 0.0003, 0.0, 0.002)
+    scheduler = make(cost)
+    heavy = [request(f"h{number}", "greedy", 64) for number in range(3)]
+    for one in heavy:
+        scheduler.add(one, 0.0)
+    plan = scheduler.schedule(0.0)
+    assert len(plan.speaking) == 3, "a tenant that is alone waits for itself only"
+    scheduler.finish_step(plan, dict.fromkeys(plan.request_ids, StepFlags()), 0.15)
+    scheduler.add(request("honest", "honest"), 0.2)
+    plan = scheduler.schedule(0.5)
+    assert plan.speaking == ["honest"], "all of the others are late, and due later"
+    scheduler.finish_step(plan, dict.fromkeys(plan.request_ids, StepFlags()), 0.51)
+    scheduler.playback("honest", 0.0, True, 0.51)
+    assert scheduler.schedule(0.52).speaking, "there is time for them"
+
+
 # ---- shares ----------------------------------------------------------------------------------------------------------
 
 

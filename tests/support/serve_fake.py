@@ -2,6 +2,7 @@
 environment than the server's.
 
 Arguments: settings as JSON, and the worker's options as JSON if it is to have some; `num_workers` for more than one.
+With `model` among the options the worker is a real one, of this model, on the device `device`.
 With TELL_FIRSTS in the environment, what modules it loads and what patterns it compiles once it is ready is told on
 stderr; short patterns take a tenth of a millisecond and are left out.
 """
@@ -24,7 +25,7 @@ from realtime_tts.server.logs import configure_logging
 from realtime_tts.server.run import serve
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.pool import WorkerPool
-from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
+from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec, worker_command
 
 MAX_SHORT_PATTERN = 40  # characters
 
@@ -75,7 +76,8 @@ def main() -> None:
     configure_logging(settings.server.log_level, settings.server.log_format)
     worker_options = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
     num_workers = worker_options.pop("num_workers", 1)
-    command = fake_worker_command(**worker_options)
+    model, device = worker_options.pop("model", ""), worker_options.pop("device", "auto")
+    command = worker_command(model, device) if model else fake_worker_command(**worker_options)
     specs = [WorkerSpec(command, f"worker-{index}") for index in range(num_workers)]
     asyncio.run(run(settings, WorkerPool(specs, SupervisorConfig(backoff_s=0.1))))
 

@@ -211,8 +211,7 @@ class Scheduler:
         work = sum(request.work for request in ready) if self._num_own_steps else len(ready)
         one_s, all_s = self.cost.step_s(1, 0), self.cost.step_s(min(work, self.config.full_streams), 0)
         excess = beyond_share(ready, self.cost.affordable_streams(self.config.patch_s))
-        if self._num_own_steps:
-            excess |= beyond_one_group(ready)
+        yielding = self._yielding(ready)
         first_dry_s = self._roster.first_dry_s
         offers: list[tuple[bool, float, int, Request, bool]] = []
         contexts, in_time_s, tight_s = self._contexts, now + one_s, now + 2 * all_s
@@ -220,6 +219,8 @@ class Scheduler:
             deadline_s = contexts[request.context_id].deadline_s(request, now)
             if excess and request.request_id in excess:
                 deadline_s += self.config.excess_slack_s
+            if yielding and request.request_id in yielding:
+                deadline_s += yielding[request.request_id]
             own_s = self.cost.step_s(request.work, 0, request.own_steps) - one_s if request.own_steps else 0.0
             is_on_time = request.num_patches > 0 and in_time_s + own_s <= deadline_s
             is_tight = is_on_time and deadline_s < tight_s
@@ -231,13 +232,25 @@ class Scheduler:
         draft = StepDraft(self.config, self.cost, now, prefill_reach_s=first_dry_s - all_s)
         for _, deadline_s, _, request, can_wait in offers:
             if request.status is not Status.DECODE:
-                draft.offer_prefill(request, deadline_s)
+                draft.offer_prefill(request, deadline_s, yields=request.request_id in yielding)
             elif not can_wait or not draft.is_full:
-                draft.offer(request, deadline_s, can_wait)
+                draft.offer(request, deadline_s, can_wait, yields=request.request_id in yielding)
         plan = draft.plan()
         if ready and not plan:
             raise AssertionError("a step without progress")
         return plan
+
+    def _yielding(self, ready: list[Request]) -> dict[str, float]:
+        """Return by how many seconds later those are due that have a number of flow steps of their own, beside other
+        tenants' streams: their groups make steps long."""
+        if not self._num_own_steps or len({request.tenant for request in ready}) <= 1:
+            return {}
+        slack_s, further = self.config.excess_slack_s, beyond_one_group(ready)
+        return {
+            request.request_id: slack_s * (2 if request.request_id in further else 1)
+            for request in ready
+            if request.own_steps
+        }
 
     def _ready(self, now: float, busy: frozenset[str]) -> list[Request]:
         """Who runs, is not busy and has text for another patch; what of it must be read is laid out."""

@@ -39,17 +39,19 @@ class StepDraft:
         """What was chosen."""
         return StepPlan(tuple(self._prefill), tuple(self._decode), self._extra_work, self._own_steps)
 
-    def offer(self, request: Request, deadline_s: float, can_wait: bool = False) -> bool:
+    def offer(self, request: Request, deadline_s: float, can_wait: bool = False, yields: bool = False) -> bool:
         """Choose a request that speaks, unless that makes somebody late who is on time.
 
         Those later than `max_late_s` are always chosen, so that nobody starves. Who can wait joins where even a slow
-        step is over in time. A step has one group at most with another number of flow steps than the usual one.
+        step is over in time; who yields, where the step stays as short as somebody new may wait. A step has one group
+        at most with another number of flow steps than the usual one.
         """
         config, num_streams, now = self._config, self._num_streams, self._now
         if num_streams >= config.max_step_streams or (can_wait and self.is_full) or not self._fits_group(request):
             return False
         step_s = (self._step_s + self._added_s(request)) * (self._caution if can_wait else 1.0)
-        if step_s > self._reach_s - now and num_streams and now - deadline_s <= config.max_late_s:
+        limit_s = min(self._reach_s - now, config.first_audio_s if yields else math.inf)
+        if step_s > limit_s and num_streams and now - deadline_s <= config.max_late_s:
             return False
         self._decode.append(
             DecodeItem(request.request_id, request.slot, request.blocks, request.num_computed, request.num_patches)
@@ -57,7 +59,7 @@ class StepDraft:
         self._take(request, deadline_s, 0)
         return True
 
-    def offer_prefill(self, request: Request, deadline_s: float) -> bool:
+    def offer_prefill(self, request: Request, deadline_s: float, yields: bool = False) -> bool:
         """Choose a request whose input is not all computed, perhaps for a part of it; else as `offer`."""
         if self._num_streams >= self._config.max_step_streams:
             return False
@@ -65,6 +67,10 @@ class StepDraft:
         start = request.num_computed
         is_last = start + chunk == request.num_prefill
         if chunk == 0 or (is_last and not self._fits_group(request)):
+            return False
+        step_s = self._step_s + self._added_s(request)
+        is_too_long = is_last and yields and step_s > self._config.first_audio_s and self._num_streams > 0
+        if is_too_long and self._now - deadline_s <= self._config.max_late_s:
             return False
         item_of = request.request_id, request.slot, request.blocks
         self._prefill.append(PrefillItem(*item_of, start, chunk, is_last, request.num_patches))
