@@ -95,6 +95,8 @@ class _Reader:
             Rule(re.compile(rf"{year}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])(?![\d-])"), self._iso_date),
             Rule(re.compile(rf"{day}[./-]{month}[./-]{year}(?![\d/-]|\.\d)"), self._date),
         ]
+        if self._language in ("es", "it", "pt"):  # a degree sign for the letter: "il 1° maggio"
+            rules.append(Rule(re.compile(r"1°(?= [^\W\d_])"), lambda match, scan: foreign_ordinal("1", self._language)))
         if self._language == "de":
             names = "|".join(self._locale.months)
             rules.append(Rule(re.compile(rf"{day}\. ?{month}\.(?:(\d\d)(?!\d))?(?!\d)"), self._short_date))

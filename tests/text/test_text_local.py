@@ -1,0 +1,54 @@
+"""What the rules of six languages beside English read, beyond the lines of `languages.jsonl`."""
+
+from __future__ import annotations
+
+import pytest
+
+from realtime_tts.text.normalizer import Normalizer
+
+READ = [
+    ("de", "1 €, 101 kg, 1 kWh, 0,99 €, 5,00 €",
+     "ein Euro, einhundertein Kilogramm, 1 Kilowattstunde, neunundneunzig Cent, fünf Euro"),
+    ("de", "der 3.5.24, 4.5. war", "der dritte Mai vierundzwanzig, 4.5. war"),
+    ("de", "um 1:00 Uhr, 0:30", "um ein Uhr, null Uhr dreißig"),
+    ("de", "Einst (-5) und 10-5", "Einst (minus 5) und 10-5"),
+    ("de", "192.168.100.200 und 1.2.3", "192.168.100.200 und 1.2.3"),
+    ("de", "12,50 CHF, 3 ¥, 5 USD, EUR 7", "zwölf Franken und fünfzig Rappen, drei Yen, fünf Dollar, sieben Euro"),
+    ("de", "5–10 € und 3-4 %", "fünf bis zehn Euro und drei bis vier Prozent"),
+    ("de", "Müller usw.", "Müller und so weiter."),
+    ("de", "3,14159", "drei Komma eins vier eins fünf neun"),
+    ("fr", "3,05 et 1,5", "trois virgule zéro cinq et un virgule cinq"),
+    ("fr", "£5, 12 min, 1 m, 2 000 000 €, 1 000 000 $",
+     "5 livres, 12 minutes, un mètre, deux millions d'euros, un million de dollars"),
+    ("fr", "Il dit M. et 2er", "Il dit M. et 2er"),
+    ("fr", "à 1h05, 21h30", "à une heure cinq, vingt et une heures trente"),
+    ("es", "a las 21:00, la 1:00, 12:22", "a las veintiuna horas, la una hora, doce y veintidós"),
+    ("es", "21 km, 31 €, 1 °C, ana & ivo", "veintiún kilómetros, treinta y un euros, un grado Celsius, ana e ivo"),
+    ("es", "Viven en EE. UU. Pero no.", "Viven en Estados Unidos. Pero no."),
+    ("it", "il 1° maggio a 45° e 1 °C", "il primo maggio a quarantacinque gradi e un grado Celsius"),
+    ("it", "le 1:10, 21 €, il 01/05/2024", "le una e dieci, ventuno euro, il primo maggio duemilaventiquattro"),
+    ("pt", "às 2:00 e 22:00, 1 €", "às duas horas e vinte e duas horas, um euro"),
+    ("nl", "€ 1.234,56 om 15:30 uur op 03-05-2024",
+     "duizendtweehonderdvierendertig euro en zesenvijftig cent om vijftien uur dertig op drie mei "
+     "tweeduizendvierentwintig"),
+    ("nl", "dhr. Jansen, bijv. nr. 5, 1e, 2de, 20ste, 80 km/u",
+     "de heer Jansen, bijvoorbeeld nummer 5, eerste, tweede, twintigste, tachtig kilometer per uur"),
+    ("ru", "25 ₽ и 3,5 %", "25 ₽ и 3,5 %"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("language", "written", "spoken"), READ)
+def test_a_model_that_reads_digits_gets_words_where_a_rule_is_sure(language: str, written: str, spoken: str) -> None:
+    assert Normalizer(language).normalize(written).text == spoken
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        ("de", "1.200 Stühle, 5 kWh, 25 €", "eintausendzweihundert Stuhle, funf Kilowattstunden, funfundzwanzig Euro"),
+        ("fr", "2 500 pages, 50 %", "deux mille cinq cents pages, cinquante pour cent"),
+    ],
+)
+def test_a_model_without_digits_gets_words_for_all(language: str, written: str, spoken: str) -> None:
+    letters = frozenset("abcdefghijklmnopqrstuvwxyz ,.?!'-")
+    assert Normalizer(language, letters).normalize(written).text == spoken
