@@ -17,12 +17,12 @@ MAX_HEAD_BYTES = 16 * 1024
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 
 # Measured with h11 0.16 and CPython 3.11; a request includes its way to the handler that answers it.
-REQUEST_US, HEADER_US, CHUNK_US = 500, 4, 20
+REQUEST_US, HEADER_US, CHUNK_US = 1000, 4, 20
 _LARGE_CHUNK_BYTES = 4096  # a body that comes in such pieces costs what any bytes cost
 
-FREE_US_PER_S = 10_000.0  # of one connection: 1 % of a processor, or some 20 requests a second
-_FIRST_US = 2_000.0  # what a new connection may cost at once, about as much as to accept it
-_SLICE_US = 1_000.0  # at a stretch
+FREE_US_PER_S = 10_000.0  # of one connection: 1 % of a processor, or some 10 requests a second
+_FIRST_US = 4_000.0  # what a new connection may cost at once: a page loads a few files over each
+_SLICE_US = 1_500.0  # at a stretch: any request, or 75 small chunks
 _EXCESS_SHARE = 0.1  # of a processor, for all connections together that cost more than that
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
+import httpx
 from honest_client import Site
 
 CHUNK_BYTES_PER_S = 1_500_000
@@ -81,3 +82,30 @@ async def _send_on_one(port: int, end: float, parts: Iterator[bytes], bytes_per_
         return num_sent
     finally:
         writer.transport.abort()
+
+
+async def pipelined_requests(site: Site, end: float) -> int:
+    """Connections without a key, each with requests one behind the other, without a pause."""
+    requests = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n" * 100
+    return await _send_for_ever(site, end, lambda: _endless(b"", requests), NUM_CONNECTIONS, 500_000)
+
+
+async def unbounded_tokens(site: Site, end: float) -> int:
+    """Tokens with limits that no machine's integers hold, each spoken with at once where it is given. Returns how many
+    were asked for."""
+    num_asked = 0
+    async with httpx.AsyncClient(base_url=site.url, trust_env=False, timeout=10) as http:
+        while time.monotonic() < end:
+            limit = (2**63, 2**64, 10**400)[num_asked % 3]
+            for name in ("max_chars_per_minute", "max_sessions"):
+                with contextlib.suppress(httpx.HTTPError):
+                    answer = await http.post("/v1/tokens", json={name: limit}, headers=_bearer(site.key))
+                    token = answer.json().get("token", "none")
+                    await http.post("/v1/audio/speech", json={"input": "Hello."}, headers=_bearer(token))
+            num_asked += 1
+            await asyncio.sleep(0.2)
+    return num_asked
+
+
+def _bearer(credential: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {credential}"}

@@ -98,7 +98,7 @@ def test_small_chunks_are_parsed_a_few_at_a_stretch() -> None:
     assert len(parsed) <= 100
     assert connection.is_cut
     while connection.is_cut:
-        assert 0 < connection.take_cost_us() <= 1000 + CHUNK_US
+        assert 0 < connection.take_cost_us() <= 1500 + CHUNK_US
         parsed += events(connection, b"")
     assert b"".join(event.data for event in parsed) == b"x" * 500
 
@@ -131,7 +131,7 @@ def parsed_us(num_connections: int, read_us: float, seconds: float) -> float:
 @pytest.mark.parametrize("num_connections", [1, 8, 100])
 def test_all_connections_together_have_a_share_of_a_processor(num_connections: int) -> None:
     """A tenth, and what each may cost in any case."""
-    allowed_us = 0.1 * 10e6 + num_connections * (10 * FREE_US_PER_S + 2000)
+    allowed_us = 0.1 * 10e6 + num_connections * (10 * FREE_US_PER_S + 4000)
     assert 0.5 * allowed_us < parsed_us(num_connections, 1000, 10) <= 1.3 * allowed_us
 
 
