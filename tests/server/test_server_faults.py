@@ -26,6 +26,7 @@ MakeGateway = Callable[..., GatewayHarness]
 MakeClient = Callable[..., "RawClient"]
 ON_AND_ON = " and on" * 30
 NEVER = '{"type":"text","context_id":"c","text":"command never. "}'
+NUM_NEVER = 600  # patches of it
 FLUSH = '{"type":"flush","context_id":"c"}'
 LOUD = '{"type":"session.start","audio":{"codec":"pcm_s16le","sample_rate":48000}}'
 
@@ -88,7 +89,7 @@ def raw_client() -> Iterator[Callable[..., RawClient]]:
         client.socket.close()
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 5.0) -> float:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> float:
     """Seconds until the condition holds."""
     begun = time.monotonic()
     while not condition():
@@ -99,6 +100,16 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 5.0) -> float:
 
 def num_steps(gateway: GatewayHarness) -> int:
     return gateway.call(lambda: sum(stats.num_steps for stats in gateway.gateway.engine.stats))
+
+
+def settled_steps(gateway: GatewayHarness) -> int:
+    """Steps of the engine once it has made none for a second."""
+    before, since = -1, time.monotonic()
+    while time.monotonic() - since < 1.0:
+        if (steps := num_steps(gateway)) != before:
+            before, since = steps, time.monotonic()
+        time.sleep(0.05)
+    return before
 
 
 @pytest.mark.parametrize("way", ["fin", "rst"])
@@ -118,16 +129,15 @@ def test_a_client_that_vanishes_frees_the_engine(make_gateway: MakeGateway, raw_
 def test_generation_stops_while_a_lost_client_is_awaited(
     make_gateway: MakeGateway, raw_client: MakeClient, way: str
 ) -> None:
-    gateway = make_gateway(worker={"patch_delay_s": 0.05}, resume_window_s=1.0)
+    gateway = make_gateway(worker={"patch_delay_s": 0.05}, resume_window_s=60.0)
     client = raw_client(gateway.ws_url)
     client.send(NEVER, FLUSH)
     client.read_some(1000)
     client.socket.close() if way == "fin" else client.reset()
     wait_until(lambda: gateway.usage().connections == 0)
-    time.sleep(0.3)  # a heartbeat and the patch that was being made
-    steps = num_steps(gateway)
-    time.sleep(0.4)
-    assert num_steps(gateway) == steps
+    assert settled_steps(gateway) < NUM_NEVER
+    assert gateway.usage().sessions == 1
+    gateway.call(lambda: [session.close(1001, "over") for session in list(gateway.gateway.sessions.values())])
     wait_until(lambda: gateway.usage().sessions == 0)
     assert gateway.usage().requests == 0
 
@@ -137,14 +147,14 @@ def test_a_half_open_connection_is_found(make_gateway: MakeGateway, raw_client: 
     client = raw_client(gateway.ws_url)
     client.send(LOUD, NEVER, FLUSH)  # and never a pong, as if the cable was pulled with data on its way
     wait_until(lambda: gateway.usage().requests == 1)
-    wait_until(lambda: gateway.usage().connections == 0, 3.0)
+    wait_until(lambda: gateway.usage().connections == 0)
     assert gateway.usage().requests == 0
 
 
 def test_a_connection_that_asks_for_nothing_is_dropped(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(handshake_timeout_s=0.2)
     host, port = gateway.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=5) as silent:
+    with socket.create_connection((host, int(port)), timeout=30) as silent:
         assert silent.recv(1000) == b""
 
 
@@ -236,7 +246,7 @@ async def test_a_killed_worker_fails_its_contexts_and_comes_back(make_gateway: M
         await client.until("audio")
         (pid,) = worker_pids(gateway.gateway.engine)
         os.kill(pid, signal.SIGKILL)
-        failed = await client.until_terminal("c", 1.0)
+        failed = await client.until_terminal("c")
         assert (failed["type"], failed["code"], failed["retryable"]) == ("context.failed", "engine_lost", True)
         async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as http:
             assert (await http.get("/healthz")).status_code == 200
