@@ -109,12 +109,12 @@ async def test_everything_is_free_again_after_barge_in(server: RunningServer) ->
         while not client.contexts or len(client.contexts["c"].packets) < 30:
             await client.receive(30)
         await client.send("cancel", context_id="c")
-        cancelled = await client.until("context.cancelled", 10)
+        cancelled = await client.until("context.cancelled", 30)
         assert (TEXT * 3).startswith(cancelled["spoken_text"])
         assert cancelled["spoken_chars"] == len(cancelled["spoken_text"])
         await client.send("ping", id="after")
-        assert (await client.receive(5))["type"] == "pong", "nothing of the context follows"
-    end = time.monotonic() + 5
+        assert (await client.receive(30))["type"] == "pong", "nothing of the context follows"
+    end = time.monotonic() + 30
     while time.monotonic() < end:
         metrics = await asyncio.to_thread(server.get, "/metrics")
         if free_of_work(metrics):
