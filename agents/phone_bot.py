@@ -18,6 +18,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -39,6 +40,7 @@ MARK_EVERY_MS = 200.0
 MAX_MESSAGE_BYTES = 1 << 16  # 6 s of audio: carriers send 20 ms at a time
 START_S = 10.0  # from the connection to the carrier's `start`
 DEFAULT_PATH = "/media"
+PATH = re.compile(r"/[A-Za-z0-9._~/-]*")  # what an address has unencoded, and no pattern of aiohttp's
 MAX_REASON_BYTES = 123  # of a close frame
 HEARTBEAT_S = 20.0
 END_S = 5.0  # for the calls to end when the bot does
@@ -143,6 +145,9 @@ class Bot:
         answer: what to say next, given what was said so far; read as it is spoken.
         public_url: under which the carrier reaches us, for the instruction to call.
         max_calls: at once.
+
+    Raises:
+        ValueError: a path or an address of another form.
     """
 
     def __init__(
@@ -156,6 +161,10 @@ class Bot:
         public_url: str | None = None,
         max_calls: int = 20,
     ) -> None:
+        if not PATH.fullmatch(path):
+            raise ValueError(f"path must begin with / and have letters, digits, - . _ ~ and / only, got {path!r}")
+        if public_url is not None and not public_url.startswith(("wss://", "ws://")):
+            raise ValueError(f"public_url must be like wss://bot.example.org, got {public_url!r}")
         self.calls: set[Call] = set()
         self._sockets: set[web.WebSocketResponse] = set()
         self._tts_url, self._api_key, self._voice = tts_url, api_key, voice
@@ -247,14 +256,17 @@ def parser() -> argparse.ArgumentParser:
 async def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     options = parser().parse_args()
-    bot = Bot(
-        options.tts_url,
-        path=options.path,
-        api_key=os.environ.get("REALTIME_TTS_API_KEY"),
-        voice=options.voice,
-        public_url=options.public_url,
-        max_calls=options.max_calls,
-    )
+    try:
+        bot = Bot(
+            options.tts_url,
+            path=options.path,
+            api_key=os.environ.get("REALTIME_TTS_API_KEY"),
+            voice=options.voice,
+            public_url=options.public_url,
+            max_calls=options.max_calls,
+        )
+    except ValueError as error:
+        sys.exit(str(error))
     async with contextlib.AsyncExitStack() as stack:
         try:
             server = await stack.enter_async_context(bot.listening(options.host, options.port))

@@ -345,6 +345,21 @@ async def test_without_a_secret_the_instruction_has_a_short_address(fake_gateway
         assert '<Stream url="wss://bot.example.org/media"/>' in await answer.text()
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"path": "media"},
+        {"path": "/{anything}"},
+        {"path": "/a?b"},
+        {"path": ""},
+        {"public_url": "https://bot.example.org"},
+    ],
+)
+def test_addresses_that_no_carrier_could_use_are_refused(options: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        Bot("ws://127.0.0.1:9", **options)  # type: ignore[arg-type]
+
+
 async def test_a_bot_without_a_public_address_gives_no_instructions(fake_gateway: str) -> None:
     async with Bot(fake_gateway).listening("127.0.0.1", 0) as server, aiohttp.ClientSession() as http:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
