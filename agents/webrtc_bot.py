@@ -39,6 +39,7 @@ from aiortc import (
     RTCSessionDescription,
 )
 from aiortc.mediastreams import MediaStreamError
+from aiortc.rtcicetransport import parse_stun_turn_uri
 from conversation import Answer, Conversation, Turn, scripted_answer
 from page_origins import PageOrigins
 from realtime_tts_client import AudioFormat, Packet, RealtimeTTSError, Session, connect
@@ -268,6 +269,14 @@ def check_size(sdp: str) -> None:
         raise ValueError(f"at most {MAX_CANDIDATES} candidates")
 
 
+def check_ice_url(url: str) -> None:
+    """Raises ValueError: a STUN or TURN server's address is malformed; each caller's offer would be blamed for it."""
+    try:
+        parse_stun_turn_uri(url)
+    except ValueError as error:
+        raise ValueError(f"an ICE server must be like stun:host:port or turn:host:port, got {url!r}") from error
+
+
 @dataclass(eq=False)
 class _Offer:
     """What a caller asked for, and what became of it."""
@@ -293,7 +302,7 @@ class Bot:
         allowed_origins: of the page, if it is not opened under a name of this machine.
 
     Raises:
-        ValueError: an allowed origin is not like https://bot.example.org.
+        ValueError: an allowed origin is not like https://bot.example.org, or an ICE server not like stun:host:port.
     """
 
     def __init__(
@@ -307,6 +316,9 @@ class Bot:
         max_calls: int = 20,
         allowed_origins: Iterable[str] = (),
     ) -> None:
+        for server in ice_servers or []:
+            for url in [server.urls] if isinstance(server.urls, str) else server.urls:
+                check_ice_url(url)
         self.calls: set[Call] = set()
         self._origins = PageOrigins(allowed_origins)
         self._tts_url, self._api_key, self._voice = tts_url, api_key, voice

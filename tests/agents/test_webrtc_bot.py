@@ -297,6 +297,13 @@ def test_an_allowed_origin_has_the_form_of_one(origin: str) -> None:
         Bot("ws://127.0.0.1:9", allowed_origins=[origin])
 
 
+@pytest.mark.parametrize("url", ["bot.example.org", "turn:", "https://turn.example.org", "stun:a.example:port"])
+def test_an_ice_server_has_the_form_of_one(url: str) -> None:
+    """Otherwise every caller would be told that the offer is wrong."""
+    with pytest.raises(ValueError, match=re.escape(repr(url))):
+        Bot("ws://127.0.0.1:9", ice_servers=[RTCIceServer("stun:a.example"), RTCIceServer(url)])
+
+
 async def an_offer(*lines: str) -> dict[str, str]:
     """An offer of the page's kind whose caller will never connect, with more lines."""
     connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
