@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from realtime_tts.speech.whole_text import PLANNED_AHEAD_CHARS, speak_whole
-from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import SpeechPlanner, SpeechSegment
+from realtime_tts.text.normalizer import Normalizer
+from realtime_tts.text.pause_planner import PausePlanner, PlannerFactory
+from realtime_tts.text.planner import Planning, SpeechPlanner, SpeechSegment
 
 TEXT = "One sentence, with a clause. " * 200
 
@@ -99,6 +100,31 @@ async def test_others_have_their_turn_while_a_long_text_is_planned() -> None:
     await speak_whole(TEXT, make_planner(), Engine(10_000))  # type: ignore[arg-type]
     task.cancel()
     assert turns > 50
+
+
+async def test_a_long_text_is_cut_into_segments_a_little_at_a_time() -> None:
+    """All at once, 20,000 characters take 100 ms before the first segment is known, and nothing else gets a turn."""
+    read: list[int] = []
+    turns = 0
+
+    class Planner(PausePlanner):
+        def pushing(self, delta: str, now: float) -> Planning:
+            read.append(len(delta))
+            return super().pushing(delta, now)
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    planner = Planner(SpeechPlanner(Normalizer()), None)
+    await speak_whole("x" * 20_000, planner, Engine(10_000))  # type: ignore[arg-type]
+    task.cancel()
+    assert sum(read) == 20_000
+    assert max(read) <= 100
+    assert turns >= len(read)
 
 
 @pytest.mark.parametrize("failure", [ValueError("no"), RuntimeError("gone")])
