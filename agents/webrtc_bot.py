@@ -423,6 +423,7 @@ class Bot:
             _, late = await asyncio.wait(tasks, timeout=END_S)
             for task in late:
                 task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
 
 async def _on_file(request: web.Request) -> web.FileResponse:

@@ -332,6 +332,7 @@ async def test_offers_that_nobody_follows_up_take_no_place(fake_gateway: str, mo
 async def test_an_offer_that_gives_way_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """While the speech server has not answered yet."""
     monkeypatch.setattr("webrtc_bot.GRACE_S", 0.0)
+    monkeypatch.setattr("webrtc_bot.END_S", 0.0)
 
     async with (
         scripted(Connection.until_closed) as (tts_url, _),
