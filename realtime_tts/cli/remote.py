@@ -66,9 +66,21 @@ def delete(url: str, path: str, api_key: str | None) -> None:
     _ask(url, urllib.request.Request(server_url(url, path), headers=_headers(api_key), method="DELETE"))
 
 
+class _SameHost(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect only where the key stays at the host that was named, and under TLS if it was."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        before, after = urlsplit(req.full_url), urlsplit(newurl)
+        if before.hostname != after.hostname or (before.scheme == "https" and after.scheme != "https"):
+            return None
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 def _ask(url: str, request: urllib.request.Request, timeout_s: float = 10) -> bytes:
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as response:
+        with urllib.request.build_opener(_SameHost).open(request, timeout=timeout_s) as response:
             return bytes(response.read())
     except urllib.error.HTTPError as error:
         raise _refused(error.read(), error.code) from error

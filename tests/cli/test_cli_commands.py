@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 import wave
@@ -452,6 +454,32 @@ def test_say_without_portaudio_says_what_to_do(
     assert isinstance(result.exception, ConfigError)
     assert "libportaudio2" in result.exception.message
     assert "pip install" not in result.exception.message  # the package is there
+
+
+@pytest.mark.parametrize(("host", "is_followed"), [("127.0.0.1", True), ("localhost", False)])
+def test_a_redirect_takes_the_key_to_no_other_host(host: str, is_followed: bool) -> None:
+    asked: list[str] = []
+
+    class Moved(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(f"{self.path} {self.headers['Authorization']}")
+            self.send_response(302 if self.path == "/v1/voices" else 404)
+            self.send_header("Location", f"http://{host}:{self.server.server_port}/moved")  # type: ignore[attr-defined]
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Moved) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            result = run("voices", "--url", f"http://127.0.0.1:{server.server_port}", "--api-key", "rtts_k")
+        finally:
+            server.shutdown()
+            thread.join()
+    assert asked == ["/v1/voices Bearer rtts_k", "/moved Bearer rtts_k"][: 1 + is_followed]
+    assert ("404" if is_followed else "302") in str(result.exception)
 
 
 @pytest.mark.parametrize("command", [["voices"], ["adapters"], ["say", "-o", "-", "Hello."]])
