@@ -37,6 +37,7 @@ async def test_headers_that_drip_are_given_up(hasty: GatewayHarness) -> None:
         answer = await connection.drip(GET + b"x-padding: ...")
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert b'"code": "request_timeout"' in answer
+    assert b'"retryable": true' in answer
 
 
 async def test_headers_that_drip_after_a_good_request_are_given_up_too(hasty: GatewayHarness) -> None:
