@@ -24,7 +24,7 @@ def check_model(model: str, text: str | None, text_type: str, voice: str | None)
     A checkpoint on the hub is not checked.
 
     Raises:
-        ConfigError: one of them is not so.
+        ConfigError: the voice is unknown, or nothing can be spoken.
         BadSSML: the text is meant to be SSML, and its beginning is malformed.
         CheckpointError: there is no such model, or its serving.json is damaged.
     """

@@ -58,7 +58,7 @@ class Lateness:
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing is or was late of late, so that probes may be rare while there are no clients."""
+        """Return whether probes may be rare without clients: the last one was in time, and the pace is free."""
         if not self._limit_s:
             return True
         is_known = len(self._probes) == NUM_PROBES

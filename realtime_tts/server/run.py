@@ -34,7 +34,7 @@ class BoundedServer(uvicorn.Server):
     """uvicorn's server with our way of taking connections.
 
     Attributes:
-        connected: set when a connection comes in; whoever waits for it clears it.
+        connected: set when a connection comes in; the task that waits for it clears it.
     """
 
     def __init__(self, config: uvicorn.Config, door: Door, max_connections: int) -> None:

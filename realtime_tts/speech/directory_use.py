@@ -14,7 +14,8 @@ class DirectoryUse:
     """Holds a directory of voices for servers that ask for the same consent, until it is closed or the process ends.
 
     Args:
-        consent: the setting `voice_consent`. A voice that one server takes without consent can be spoken with at all.
+        consent: the setting `voice_consent`. Without this check, a voice that one server takes without consent could be
+            used through another server that requires it.
 
     Raises (at construction):
         ConfigError: a server with another setting uses the directory now.

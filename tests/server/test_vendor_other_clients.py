@@ -238,7 +238,7 @@ async def test_a_first_message_without_the_key_is_told_so_and_nothing_is_spoken(
 
 
 async def test_a_socket_without_a_key_is_not_kept(make_gateway: Callable[..., GatewayHarness]) -> None:
-    gateway = make_gateway(api_key_hashes=(KEY_HASH,), handshake_timeout_s=0.2)
+    gateway = make_gateway(api_key_hashes=(KEY_HASH,), handshake_timeout_s=1.0)
     async with elevenlabs_socket(gateway) as socket:
         with pytest.raises(ConnectionClosedError):
             await socket.recv()

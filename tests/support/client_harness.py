@@ -17,7 +17,7 @@ from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, RequestStream
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 
-QUICK = SupervisorConfig(ready_timeout_s=30, hang_s=1.0, backoff_s=0.05, max_backoff_s=0.2, stop_s=2)
+QUICK = SupervisorConfig(ready_timeout_s=60, hang_s=3.0, backoff_s=0.05, max_backoff_s=0.2, stop_s=2)
 MakeClient = Callable[..., Any]
 
 
