@@ -6,6 +6,7 @@ RealtimeTTSError
 │   ├── VoiceNotFound
 │   ├── ModelNotFound
 │   ├── ConsentNotFound            a speaker's recorded consent
+│   ├── DictionaryNotFound         a stored pronunciation dictionary
 │   ├── VoiceExists                the name is taken by another voice
 │   ├── AdapterNotFound
 │   ├── AdapterExists              one of this name is loaded
@@ -86,6 +87,10 @@ class VoiceNotFound(InvalidRequest):
 
 class ConsentNotFound(InvalidRequest):
     code, http_status = "consent_not_found", 404
+
+
+class DictionaryNotFound(InvalidRequest):
+    code, http_status = "dictionary_not_found", 404
 
 
 class ModelNotFound(InvalidRequest):

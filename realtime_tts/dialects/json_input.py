@@ -110,6 +110,22 @@ class Fields:
             self._objects[name] = Fields(value, f"{self._prefix}{name}.")
         return self._objects[name]
 
+    def optional_objects(self, name: str) -> list[Fields] | None:
+        """The elements of a list, each of which is an object."""
+        value = self._get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            self._fail(name, "must be a list of objects")
+        return [Fields(each, f"{self._prefix}{name}.") for each in value]
+
+    def strings(self, name: str) -> list[str]:
+        """The elements of a list that must be there, each of which is a string."""
+        value = self._get(name)
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            self._fail(name, "must be a list of strings")
+        return [replace_surrogates(each) for each in value]
+
     def optional_texts(self, name: str) -> tuple[tuple[str, str], ...] | None:
         """The members of an object, each of which is a string."""
         fields = self.optional_object(name)

@@ -20,6 +20,7 @@ class SpeechRequest:
     Attributes:
         voice, model: as the client named them; None: it left the choice to the server.
         own_voice: in place of `voice`, what one is to be made of for this request.
+        dictionaries: ids of stored pronunciation dictionaries.
         notices: what was asked for and will not be done, one sentence each, without words of the client's.
     """
 
@@ -30,6 +31,7 @@ class SpeechRequest:
     params: SpeechParams = field(default_factory=SpeechParams)
     own_voice: VoiceWish | None = None
     notices: tuple[str, ...] = ()
+    dictionaries: tuple[str, ...] = ()
 
 
 def unknown_field_notices(fields: Fields) -> tuple[str, ...]:

@@ -63,6 +63,7 @@ from realtime_tts.session.settings import SessionConfig
 from realtime_tts.speech.adapters import AdapterRegistry
 from realtime_tts.speech.consents import Consents
 from realtime_tts.speech.defaults import SpeechDefaults
+from realtime_tts.speech.dictionaries import Dictionaries
 from realtime_tts.speech.encoders import Encoders
 from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.speech.voice_store import open_store
@@ -116,6 +117,7 @@ class Gateway:
         self.adapters = AdapterRegistry(engine, _directory(settings.engine.adapters_dir))
         self.adapters.on_changed = self.neighbours.adapter_changed
         self.consents = Consents(self._store)
+        self.dictionaries = Dictionaries(None if self._store is None else self._store.directory / "dictionaries")
         self.voices.on_stored = self.neighbours.voices_changed
         self.voice_making = VoiceMaking()
         self.making_previews: SharedWork[bytes] = SharedWork()

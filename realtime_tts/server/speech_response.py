@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Iterator
 from typing import Protocol
@@ -15,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.errors import InternalError, RealtimeTTSError, RequestTooLarge, TextTooLong
 from realtime_tts.server.caller import Caller
+from realtime_tts.server.dictionaries import with_dictionaries
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import read_bounded
 from realtime_tts.server.http_speech import Chunk, HttpSpeech, Outcome, Total, ignores_instructions
@@ -157,6 +159,10 @@ async def speech_response(
 ) -> SpeechResponse:
     """The answer to a request. Raises as `HttpSpeech`."""
     await gateway.voices.look_up(request.voice, caller.tenant)
+    if request.dictionaries:
+        params, all_known = await with_dictionaries(gateway, caller, request.params, request.dictionaries)
+        unknown = () if all_known else ("a pronunciation dictionary is not known here, and is ignored",)
+        request = dataclasses.replace(request, params=params, notices=(*request.notices, *unknown))
     return SpeechResponse(gateway, caller, request, rendering)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import logging
 import time
@@ -26,6 +27,7 @@ from realtime_tts.errors import (
     RealtimeTTSError,
     SessionNotFound,
 )
+from realtime_tts.server.dictionaries import with_dictionaries
 from realtime_tts.server.gateway import GOING_AWAY, Gateway
 from realtime_tts.server.live_session import LiveSession
 from realtime_tts.server.logs import log_crash, log_event
@@ -193,7 +195,19 @@ class Connection:
             else:
                 if isinstance(message, messages.StartSession | messages.Text) and message.voice is not None:
                     await self._gateway.voices.look_up(message.voice, self._place.caller.tenant)
-                self._session().receive(message)
+                if isinstance(message, messages.Text) and message.dictionaries:
+                    await self._receive_with_dictionaries(message)
+                else:
+                    self._session().receive(message)
+
+    async def _receive_with_dictionaries(self, message: messages.Text) -> None:
+        try:
+            params, _ = await with_dictionaries(self._gateway, self._place.caller, message.params, message.dictionaries)
+        except RealtimeTTSError as error:
+            error.context_id = message.context_id
+            self._session().reject(error)
+        else:
+            self._session().receive(dataclasses.replace(message, params=params, dictionaries=()))
 
     def _session(self) -> LiveSession:
         if self._live is None:

@@ -31,13 +31,17 @@ class StartSession:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text to speak; opens the context if it is new. Only the opening message's overrides count."""
+    """Text to speak; opens the context if it is new. Only the opening message's overrides count.
+
+    `dictionaries` has ids of stored pronunciation dictionaries, which become part of `params` before a session gets it.
+    """
 
     context_id: str
     text: str
     voice: str | None = None
     audio: AudioFormat | None = None
     params: SpeechParams = field(default_factory=SpeechParams)
+    dictionaries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,8 +55,9 @@ def test_cartesia_is_told_what_is_ignored() -> None:
     asked = ask_cartesia(
         generation_config={"volume": 2, "emotion": "sad"}, pronunciation_dict_id="p", normalization="auto", save=True
     )
-    ignored = ("emotion", "pronunciation_dict_id", "save")
+    ignored = ("emotion", "save")
     assert asked.speech.params.volume == 2
+    assert asked.speech.dictionaries == ("p",)
     assert asked.speech.notices == tuple(f"{name} is ignored" for name in ignored)
 
 

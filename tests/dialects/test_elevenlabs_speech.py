@@ -155,6 +155,10 @@ def test_models_and_voices_look_as_theirs_do() -> None:
         "labels": {"language": "en"},
         "preview_url": None,
         "settings": None,
+        "is_owner": False,
+        "created_at_unix": None,
     }
+    assert voice_entry({**own, "kind": "cloned", "created_at": 7.5})["created_at_unix"] == 7
+    assert voice_entry({**own, "kind": "cloned"})["is_owner"]
     assert voice_entry({**own, "kind": "designed"})["category"] == "generated"
     assert voice_entry({**own, "kind": "cloned"})["category"] == "cloned"

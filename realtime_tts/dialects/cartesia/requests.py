@@ -53,6 +53,12 @@ def read_voice(fields: Fields) -> str | None:
     return voice.optional_text("id")
 
 
+def read_dictionaries(fields: Fields) -> tuple[str, ...]:
+    """Return the id of a stored pronunciation dictionary, if there is one."""
+    dictionary_id = fields.optional_text("pronunciation_dict_id")
+    return () if dictionary_id is None else (dictionary_id,)
+
+
 def read_params(fields: Fields) -> SpeechParams:
     """Raises:
     InvalidMessage: `language` and `locale` contradict each other, or a speed that has no such name.
@@ -121,6 +127,7 @@ def parse_speech(body: bytes, as_events: bool) -> CartesiaSpeech:
         voice=read_voice(fields),
         model=fields.optional_text("model_id"),
         params=read_params(fields),
+        dictionaries=read_dictionaries(fields),
         notices=(*_notices(fields), *_format_notices(_output_format(fields), audio)),
     )
     context_id, wants_words = fields.optional_text("context_id"), bool(fields.optional_boolean("add_timestamps"))
@@ -145,9 +152,8 @@ def _notices(fields: Fields) -> Iterator[str]:
     """What this server does not do; on a socket there is no way to say so."""
     if _config(fields).optional_text("emotion") not in (None, "neutral"):
         yield "emotion is ignored"
-    for name in ("pronunciation_dict_id", "normalization"):
-        if fields.optional_text(name) not in (None, "auto"):
-            yield f"{name} is ignored"
+    if fields.optional_text("normalization") not in (None, "auto"):
+        yield "normalization is ignored"
     for name in ("add_phoneme_timestamps", "save"):
         if fields.optional_boolean(name):
             yield f"{name} is ignored"

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field, replace
 from realtime_tts.dialects.base import Habits, joined_notices
 from realtime_tts.dialects.cartesia import events
 from realtime_tts.dialects.cartesia.events import WordTimes
-from realtime_tts.dialects.cartesia.requests import Input, read_input, read_params, read_raw_format, read_voice
+from realtime_tts.dialects.cartesia.requests import (
+    Input,
+    read_dictionaries,
+    read_input,
+    read_params,
+    read_raw_format,
+    read_voice,
+)
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, error_classes
 from realtime_tts.session.messages import (
@@ -116,7 +123,8 @@ class CartesiaDialect:
         if context_id in self._contexts:
             return None
         params = replace(read_params(fields), adapter=self._adapter_of(fields.optional_text("model_id")))
-        return Text(context_id, "", voice=read_voice(fields), audio=read_raw_format(fields), params=params)
+        audio, dictionaries = read_raw_format(fields), read_dictionaries(fields)
+        return Text(context_id, "", voice=read_voice(fields), audio=audio, params=params, dictionaries=dictionaries)
 
     def _end(self, context_id: str) -> None:
         """No more text of it is taken."""
@@ -165,7 +173,7 @@ class CartesiaDialect:
 
 
 def _input_messages(input_: Input, text: Text) -> Iterator[ClientMessage]:
-    yield Text(text.context_id, input_.transcript, text.voice, text.audio, text.params)
+    yield replace(text, text=input_.transcript)
     if input_.flush:
         yield Flush(text.context_id)
     if input_.is_last:

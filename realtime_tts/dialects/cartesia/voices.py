@@ -64,6 +64,13 @@ def voices_page(
     """`limit` of the voices that `query` is in the name, description or id of: those after a voice, or before one."""
     wanted = query.casefold()
     found = [entry for entry in entries if any(wanted in entry[key].casefold() for key in ("name", "description"))]
+    return page_of(found, limit, starting_after, ending_before)
+
+
+def page_of(
+    found: Sequence[dict[str, Any]], limit: int, starting_after: str | None, ending_before: str | None
+) -> dict[str, Any]:
+    """Return a page of `limit` entries: those after one, or before one."""
     ids = [entry["id"] for entry in found]
     if ending_before is not None:
         before = found[: ids.index(ending_before)] if ending_before in ids else []

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
+from realtime_tts.dialects.elevenlabs.dictionaries import read_locators
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_format
 from realtime_tts.dialects.elevenlabs.voice_settings import ignored_settings, parse_speed
@@ -23,7 +24,7 @@ _WITHOUT_DIFFERENCE = (
     *("previous_text", "next_text", "apply_text_normalization", "apply_language_text_normalization"),
     "enable_ssml_parsing",
 )
-_IGNORED = ("pronunciation_dictionary_locators", "previous_request_ids", "next_request_ids", "use_pvc_as_ivc")
+_IGNORED = ("previous_request_ids", "next_request_ids", "use_pvc_as_ivc")
 
 
 def parse_request(body: bytes, voice: str, query: Mapping[str, str]) -> SpeechRequest:
@@ -39,6 +40,7 @@ def parse_request(body: bytes, voice: str, query: Mapping[str, str]) -> SpeechRe
     if not text.strip():
         raise InvalidRequest("text is empty", field="text")
     settings = fields.optional_object("voice_settings")
+    dictionaries = read_locators(fields)
     ignored = [*ignored_settings(settings), *(name for name in _IGNORED if name in set(fields.names()))]
     fields.expect(*_IGNORED, *_WITHOUT_DIFFERENCE)
     request = SpeechRequest(
@@ -53,7 +55,7 @@ def parse_request(body: bytes, voice: str, query: Mapping[str, str]) -> SpeechRe
         ),
     )
     notices = (*(f"{name} is ignored" for name in ignored), *unknown_field_notices(fields))
-    return replace(request, notices=notices)
+    return replace(request, notices=notices, dictionaries=dictionaries)
 
 
 class TimedLines:

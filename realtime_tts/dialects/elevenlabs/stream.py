@@ -15,6 +15,7 @@ from typing import Any
 
 from realtime_tts.dialects.base import NOTICE_FIELD, Habits, joined_notices
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
+from realtime_tts.dialects.elevenlabs.dictionaries import read_locators
 from realtime_tts.dialects.elevenlabs.errors import error_status
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_packet_format
 from realtime_tts.dialects.elevenlabs.voice_settings import parse_speed
@@ -128,26 +129,28 @@ class ElevenLabsDialect:
     def _read(self, fields: Fields) -> list[ClientMessage]:
         name = fields.optional_text("context_id") or fields.optional_text("contextId") or _DEFAULT_CONTEXT
         text, flush = fields.optional_text("text"), fields.optional_boolean("flush") or False
-        params = self._params(fields)
+        params, dictionaries = self._params(fields), read_locators(fields)
         if self._multi:
             if fields.optional_boolean("close_socket"):
                 return self._leave()
             if fields.optional_boolean("close_context"):
                 return self._close(name)
         elif text == "":
-            return [*([] if self._open else self._begin(_DEFAULT_CONTEXT, params)), *self._leave()]
+            return [*([] if self._open else self._begin(_DEFAULT_CONTEXT, params, dictionaries)), *self._leave()]
         else:
             name = _DEFAULT_CONTEXT
-        return self._speak(name, text or "", flush, params)
+        return self._speak(name, text or "", flush, params, dictionaries)
 
-    def _speak(self, name: str, text: str, flush: bool, params: SpeechParams) -> list[ClientMessage]:
+    def _speak(
+        self, name: str, text: str, flush: bool, params: SpeechParams, dictionaries: tuple[str, ...]
+    ) -> list[ClientMessage]:
         messages: list[ClientMessage] = []
         if text == _OPENER:
             self._dead.pop(name, None)
         if name not in self._open:
             if not text or name in self._dead:
                 return []
-            messages += self._begin(name, params)
+            messages += self._begin(name, params, dictionaries)
         turn = self._open[name]
         if text and not (text == _OPENER and turn.ends_blank):
             messages.append(self._text(turn, _bounded(text) if self._speaks_units else text))
@@ -159,7 +162,7 @@ class ElevenLabsDialect:
             messages.append(Flush(turn.key))
         return messages
 
-    def _begin(self, name: str, params: SpeechParams) -> list[ClientMessage]:
+    def _begin(self, name: str, params: SpeechParams, dictionaries: tuple[str, ...]) -> list[ClientMessage]:
         """Open a context; others, of which nothing more was said and all is spoken, have been forgotten open."""
         over = [turn for turn in self._open.values() if turn.is_spoken]
         for turn in over:
@@ -168,7 +171,7 @@ class ElevenLabsDialect:
         turn = _Turn(str(self._num_turns), name)
         self._turns[turn.key] = self._open[name] = turn
         ends: list[ClientMessage] = [End(turn.key) for turn in over]
-        return [*ends, Text(turn.key, "", self._voice, self._audio, params)]
+        return [*ends, Text(turn.key, "", self._voice, self._audio, params, dictionaries)]
 
     def _text(self, turn: _Turn, text: str) -> Text:
         turn.times.push(text)

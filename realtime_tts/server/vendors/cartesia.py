@@ -26,6 +26,7 @@ from realtime_tts.server.http_speech import Chunk, Total
 from realtime_tts.server.problems import problem_response, speaks_with_id
 from realtime_tts.server.request_ids import request_id
 from realtime_tts.server.speech_response import read_speech_body, speech_response
+from realtime_tts.server.vendors import cartesia_dictionaries
 from realtime_tts.server.voice_form import read_voice_form, upload_place
 from realtime_tts.server.websocket import serve_stream
 from realtime_tts.speech.voices import VoiceLabels
@@ -225,3 +226,4 @@ def _entries(request: Request, caller: Caller) -> list[dict[str, Any]]:
 
 
 router.include_router(_http)
+router.include_router(cartesia_dictionaries.router)

@@ -19,7 +19,7 @@ from realtime_tts.server.late_key import with_late_key
 from realtime_tts.server.problems import problem_response, speaks
 from realtime_tts.server.request_ids import request_id
 from realtime_tts.server.speech_response import Rendering, read_speech_body, speech_response
-from realtime_tts.server.vendors import elevenlabs_account, elevenlabs_voices
+from realtime_tts.server.vendors import elevenlabs_account, elevenlabs_dictionaries, elevenlabs_voices
 from realtime_tts.server.websocket import serve_stream
 
 KnownCaller = Annotated[Caller, Depends(authorize)]
@@ -128,5 +128,5 @@ async def _answer(
 
 
 router = APIRouter()
-for part in (sockets, speech, elevenlabs_account.router, elevenlabs_voices.catalogue):
+for part in (sockets, speech, elevenlabs_account.router, elevenlabs_dictionaries.router, elevenlabs_voices.catalogue):
     router.include_router(part)
