@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -11,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_harness import GatewayHarness
 from selenium.webdriver import Chrome
-
-from realtime_tts.server.auth import create_key
+from vendor_gateways import API_KEY, running_gateway, with_key
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
@@ -32,6 +32,8 @@ RUN = CALL.format("run(...Array.from(arguments).slice(0, -1))")
 
 
 class Quiet(SimpleHTTPRequestHandler):
+    timeout = 1.0  # browsers open connections ahead, and say nothing on them
+
     def log_message(self, *_: Any) -> None:
         pass
 
@@ -55,20 +57,26 @@ def site(pages: Path) -> Iterator[str]:
         thread.join()
 
 
-KEY, KEY_HASH = create_key()
+@contextlib.contextmanager
+def gateway_process(settings: dict[str, object]) -> Iterator[str]:
+    """A gateway in a process of its own: browsers keep connections to it for longer than a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SERVER_PYTHON", sys.executable)
+        with running_gateway(settings) as url:
+            yield url
 
 
 @pytest.fixture(scope="module")
 def server(site: str) -> Iterator[str]:
-    with GatewayHarness(api_key_hashes=(KEY_HASH,), allowed_origins=(site,)) as harness:
-        yield harness.url
+    with gateway_process({**with_key(), "allowed_origins": [site]}) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
 def closed_server() -> Iterator[str]:
     """One that allows no other origin."""
-    with GatewayHarness() as harness:
-        yield harness.url
+    with gateway_process({}) as url:
+        yield url
 
 
 def fetched(chromium: Chrome, url: str, **options: Any) -> dict[str, Any]:
@@ -80,7 +88,7 @@ def test_a_page_of_an_allowed_origin_fetches_speech_and_reads_the_headers(
     chromium: Chrome, site: str, server: str
 ) -> None:
     chromium.get(site)
-    headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
+    headers = {"authorization": f"Bearer {API_KEY}", "content-type": "application/json"}
     body = '{"input": "Hello there.", "voice": "alloy", "response_format": "pcm"}'
     spoken = fetched(chromium, f"{server}/v1/audio/speech", method="POST", headers=headers, body=body)
     assert spoken["status"] == 200
@@ -110,7 +118,7 @@ def clients_page(pages: Path) -> str:
     return "clients.html"
 
 
-def run(chromium: Chrome, name: str, server: str, key: str = KEY) -> Any:
+def run(chromium: Chrome, name: str, server: str, key: str = API_KEY) -> Any:
     return chromium.execute_async_script(RUN, name, server, key)
 
 
