@@ -48,6 +48,7 @@ from realtime_tts.server.live_session import LiveSession, Outlet, Services
 from realtime_tts.server.logs import Throttle, log_crash, log_event
 from realtime_tts.server.metrics import Metrics
 from realtime_tts.server.neighbours import Neighbours, session_name
+from realtime_tts.server.pause import pause
 from realtime_tts.server.places import Holder, Place, Places
 from realtime_tts.server.previews import Previews
 from realtime_tts.server.quota import Quotas
@@ -258,9 +259,7 @@ class Gateway:
                 level = logging.INFO if Pace.FREE in (pace, self.lateness.pace) else logging.DEBUG
                 log_event(logger, level, "pace", is_now=self.lateness.pace.value, late_ms=late_ms)
             if self.lateness.is_calm and not (self._num_connections or self._holders()):
-                self._client_came.clear()
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._client_came.wait(), IDLE_PROBE_EVERY_S)
+                await pause(IDLE_PROBE_EVERY_S, self._client_came)
 
     async def _follow_voices(self) -> None:
         """Take over what other processes do to the voices of our directory, and end those that were for a while."""

@@ -28,6 +28,7 @@ from realtime_tts.server.host_messages import (
     encode_or_log,
 )
 from realtime_tts.server.neighbours import Neighbours, owner_of
+from realtime_tts.server.pause import pause
 from realtime_tts.workers.pool import COUNTED
 from realtime_tts.workers.recovery import DeviceReport
 
@@ -162,8 +163,8 @@ class HostLink(Neighbours):
 
         Args:
             look: returns a report without charges, which are added here.
-            connected: set when a connection comes in. A gateway without any looks for news only then, and as often as
-                the host needs a sign of life.
+            connected: set when a connection comes in; this method clears it. A gateway without connections looks for
+                news only then, and as often as the host needs a sign of life.
         """
         clock = asyncio.get_running_loop().time
         told, told_at = None, 0.0
@@ -181,9 +182,7 @@ class HostLink(Neighbours):
             if report.num_open or report.charges or held != Holdings():
                 await asyncio.sleep(_LOOK_EVERY_S)
                 continue
-            connected.clear()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(connected.wait(), SIGN_OF_LIFE_S)
+            await pause(SIGN_OF_LIFE_S, connected)
 
     def _take(self, message: Message) -> None:
         if isinstance(message, WorkerReady):

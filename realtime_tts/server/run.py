@@ -20,6 +20,7 @@ from realtime_tts.server.acceptor import Acceptor, Door, Doorman, max_connection
 from realtime_tts.server.app import create_app, create_metrics_app, metrics_on_main_port
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.interpreter import limit_arenas
+from realtime_tts.server.pause import pause
 from realtime_tts.server.socket_protocol import protocol_classes
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.threads import switch_quickly
@@ -35,10 +36,11 @@ class BoundedServer(uvicorn.Server):
 
     Attributes:
         connected: set when a connection comes in; the task that waits for it clears it.
+        should_exit: as uvicorn has it; setting it wakes `main_loop`.
     """
 
     def __init__(self, config: uvicorn.Config, door: Door, max_connections: int) -> None:
-        self._exit = asyncio.Event()
+        self._should_exit, self._woken = False, asyncio.Event()
         super().__init__(config)
         self.connected = asyncio.Event()
         self._door, self._max_connections = door, max_connections
@@ -52,20 +54,17 @@ class BoundedServer(uvicorn.Server):
 
     @property
     def should_exit(self) -> bool:
-        return self._exit.is_set()
+        return self._should_exit
 
     @should_exit.setter
     def should_exit(self, value: bool) -> None:
-        if value:
-            self._exit.set()
-        else:
-            self._exit.clear()
+        self._should_exit = value
+        self._woken.set()
 
     async def main_loop(self) -> None:
         """Run until `should_exit`. uvicorn's own loop looks for it ten times a second."""
         while not await self.on_tick(0):  # which sets the date in the headers
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._exit.wait(), _DATE_EVERY_S)
+            await pause(_DATE_EVERY_S, self._woken)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])  # it listens nowhere itself
