@@ -21,6 +21,7 @@ from realtime_tts.server.request_parser import (
     BoundedConnection,
     ParseBudget,
 )
+from realtime_tts.server.socket_protocol import READ_BYTES
 
 GET = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
 CHUNKED = b"POST /v1/audio/speech HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -162,6 +163,8 @@ async def test_a_connection_that_costs_much_pauses(gateway: GatewayHarness) -> N
         connection.send(CHUNKED + chunks(b" " * 20_000))
         while not gateway.call(num_halted):
             await asyncio.sleep(0)
+        connections = gateway.call(lambda: list(gateway.server.server_state.connections))
+        assert {each.transport.max_size for each in connections} == {READ_BYTES}, "bytes of one read"
     while gateway.call(num_halted):
         await asyncio.sleep(0)
 
