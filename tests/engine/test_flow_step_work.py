@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 import pytest
@@ -91,8 +92,8 @@ def test_contexts_with_many_flow_steps_make_nobody_else_late(steps: list[int]) -
                 simulation.arrive(request(f"greedy {number}", "greedy", heavy, max_patches=200))
     group_s = TRUTH.step_s(64 / USUAL_STEPS * len(steps), 0, 64)
     assert max(simulation.first_s) < group_s + 0.05, "one step that has begun, and one's own"
-    assert len(simulation.stalls_s) <= 2
-    assert max(simulation.stalls_s, default=0.0) <= 0.1
+    assert statistics.median(simulation.first_s) <= 3 * min(simulation.first_s), "such a step is met seldom"
+    assert not simulation.stalls_s
     assert simulation.num_heavy >= 20, "they are served all the same"
 
 
@@ -105,7 +106,11 @@ def test_a_step_has_one_group_without_a_graph_and_each_group_has_its_turn() -> N
     groups, now, num_finished = [], 0.0, 0
     while num_finished < len(requests):
         plan = scheduler.schedule(now)
-        assert plan
+        if not plan:
+            wait_s = scheduler.next_wakeup_s(now)
+            assert wait_s, "groups rest, and it is known until when"
+            now += wait_s
+            continue
         found = steps_of(plan, requests)
         assert len(found) <= 1
         assert plan.own_steps == max(found, default=0)
@@ -141,8 +146,14 @@ def test_streams_that_make_steps_long_yield_to_another_tenants() -> None:
     plan = scheduler.schedule(0.5)
     assert plan.speaking == ["honest"], "all of the others are late, and due later"
     scheduler.finish_step(plan, dict.fromkeys(plan.request_ids, StepFlags()), 0.51)
-    scheduler.playback("honest", 0.0, True, 0.51)
-    assert scheduler.schedule(0.52).speaking, "there is time for them"
+    scheduler.playback("honest", -1e6, True, 0.51)
+    plan = scheduler.schedule(0.52)
+    assert plan.own_steps == 64, "there is time for them"
+    scheduler.finish_step(plan, dict.fromkeys(plan.request_ids, StepFlags()), 0.68)
+    assert not scheduler.schedule(0.69), "their step was long, and they rest"
+    wait_s = scheduler.next_wakeup_s(0.69)
+    assert wait_s == pytest.approx(0.52 + 4 * cost.step_s(*plan.size) - 0.69)
+    assert scheduler.schedule(0.69 + wait_s).own_steps == 64
 
 
 # ---- shares ----------------------------------------------------------------------------------------------------------

@@ -595,9 +595,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             for head in list(context.requests)[:1]
             if not self.scheduler._is_parked(head) and not self.scheduler._awaits_text(head)
         ]
+        resting = [request for request in unparked if request.slot >= 0 and self.scheduler._rests(request, self.now)]
         slots_or_blocks_held = self.scheduler._active
         assert plan or not unparked or slots_or_blocks_held, "work, room and no step"
-        num_held_up = self.scheduler.num_parked + self.scheduler.num_awaiting_text
+        num_held_up = self.scheduler.num_parked + self.scheduler.num_awaiting_text + len(resting)
         assert plan or self.scheduler.num_active == num_held_up, "a running stream and no step"
         names = [item.request_id for item in (*plan.prefill, *plan.decode)]
         assert len(set(names)) == len(names)

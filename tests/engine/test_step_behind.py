@@ -157,7 +157,7 @@ def test_it_is_launched_no_sooner_than_it_must_be(tiny: LoadedModel) -> None:
 
 def test_what_a_step_costs_is_counted_from_the_end_of_the_one_before(tiny: LoadedModel) -> None:
     harness, _ = lazy(tiny, full_streams=1)
-    say_all(harness, max_patches=40)
+    say_all(harness, max_patches=40, steps=tiny.policy.default_steps)
     for _ in range(60):
         harness.engine.step()
     stats = harness.engine.stats()

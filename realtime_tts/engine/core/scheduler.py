@@ -13,6 +13,7 @@ prefilled like that of a new request.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 from realtime_tts.engine.core.block_pool import BlockPool
@@ -33,6 +34,10 @@ from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.engine.core.step_draft import StepDraft
 from realtime_tts.errors import Overloaded, RequestTooLarge
+
+# Times its length that a tenant's step with a group rests, beside other tenants: whoever comes meets it seldom.
+_REST = 3
+_RECENT_S = 10.0  # so long a tenant that has asked for speech may do so again soon
 
 
 class Scheduler:
@@ -58,6 +63,8 @@ class Scheduler:
         self._requests: dict[str, Request] = {}
         self._active: dict[str, Request] = {}  # those with blocks and a slot
         self._num_own_steps = 0  # of those, with a number of flow steps of their own
+        self._rests_until_s: dict[str, float] = {}  # by tenant: until when they have no step
+        self._asked_s: dict[str, float] = {}  # by tenant: when a request came last
         self._roster = Roster()
         self._free_slots = list(range(config.max_streams - 1, -1, -1))
         self.num_extensions = 0
@@ -81,7 +88,7 @@ class Scheduler:
             raise Overloaded("the device has no time for another stream")
         if request.request_id in self._requests:
             raise AssertionError(f"request id {request.request_id!r} is in use")
-        request.arrived_s = now
+        request.arrived_s = self._asked_s[request.tenant] = now
         request.max_positions = min(max(positions, request.max_positions), room)
         self._requests[request.request_id] = request
         context = self._contexts.setdefault(request.context_id, ContextQueue(self.config))
@@ -194,6 +201,8 @@ class Scheduler:
             request = self._active.get(name)
             if request is None or not request.supply.is_final or patch_index + 1 >= request.max_patches:
                 return StepPlan()
+            if self._rests(request, now):
+                return StepPlan()
             if (
                 request.paced
                 and self._contexts[request.context_id].lead.ahead_s(now) > self.config.park_high_s + patch_s
@@ -207,7 +216,7 @@ class Scheduler:
         self._roster.look(now, self._turn_s())
         self._admit(now, busy)
         now += begins_in_s
-        ready = self._ready(now, busy)
+        ready = [request for request in self._ready(now, busy) if not self._rests(request, now)]
         work = sum(request.work for request in ready) if self._num_own_steps else len(ready)
         one_s, all_s = self.cost.step_s(1, 0), self.cost.step_s(min(work, self.config.full_streams), 0)
         excess = beyond_share(ready, self.cost.affordable_streams(self.config.patch_s))
@@ -238,7 +247,21 @@ class Scheduler:
         plan = draft.plan()
         if ready and not plan:
             raise AssertionError("a step without progress")
+        if plan.own_steps:
+            self._note_group(plan, now)
         return plan
+
+    def _note_group(self, plan: StepPlan, now: float) -> None:
+        """A step holds a group: where there are other tenants, those in it have the next one after a rest."""
+        self._asked_s = {tenant: at_s for tenant, at_s in self._asked_s.items() if now - at_s < _RECENT_S}
+        present = self._asked_s.keys() | {request.tenant for request in self._active.values()}
+        if len(present) > 1:
+            until_s = now + (1 + _REST) * self.cost.step_s(*plan.size)
+            speaking = (self._active[name] for name in plan.speaking)
+            self._rests_until_s |= {request.tenant: until_s for request in speaking if request.own_steps}
+
+    def _rests(self, request: Request, now: float) -> bool:
+        return request.own_steps > 0 and now < self._rests_until_s.get(request.tenant, -math.inf)
 
     def _yielding(self, ready: list[Request]) -> dict[str, float]:
         """Return by how many seconds later those are due that have a number of flow steps of their own, beside other
@@ -422,6 +445,8 @@ class Scheduler:
         if self._active.pop(request.request_id, None):
             self.pool.release(request.blocks)
             self._num_own_steps -= request.own_steps > 0
+            if not self._num_own_steps:
+                self._rests_until_s.clear()
             self._free_slots.append(request.slot)
         request.status = Status.FINISHED
         if is_first:
@@ -437,12 +462,15 @@ class Scheduler:
         return self._contexts[request.context_id].holds_back(request)
 
     def next_wakeup_s(self, now: float) -> float | None:
-        """Seconds until the first parked context wants to go on; None if only a new message can change anything."""
+        """Return the seconds until a parked context wants to go on, or one that rests may; None: only a message can
+        change anything."""
         leads = [
             context.lead.ahead_s(now) - context.resume_s
             for context in (*self._roster.parked, *self._roster.waiting)
             if context.holds_back(context.requests[0]) and not context.lead.paused
         ]
+        heads = (context.requests[0] for context in self._roster.running)
+        leads += [self._rests_until_s[head.tenant] - now for head in heads if self._rests(head, now)]
         return max(0.0, min(leads)) if leads else None
 
     # ---- figures -------------------------------------------------------------------------------------------------

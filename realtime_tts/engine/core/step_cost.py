@@ -35,7 +35,7 @@ class StepCost:
         fixed_s: float = 0.005,
         per_stream_s: float = 0.0005,
         per_position_s: float = 0.00002,
-        per_own_step_s: float = 0.0005,
+        per_own_step_s: float = 0.003,  # as of kernels that are launched one by one; learned from there
     ) -> None:
         self._weights = [fixed_s, per_stream_s, per_position_s, per_own_step_s]
         self._stray = 0.0  # mean error of the estimate, a share of it
