@@ -31,14 +31,17 @@ test: $(VENV)/.dev ## all tests but the long ones, on all cores (Chromium ones r
 	(cd clients/browser && node --test --test-timeout 120000) || status=$$?; \
 	exit $$status
 
+# A command of its own name, as `make -n` would run a call of make.
+SEARCH = $(BIN)/python -m pytest -m "hypothesis and not slow and not gpu" --hypothesis-profile search $(PARALLEL) $(ARGS)
+
 test-slow: $(VENV)/.dev ## the long ones: recognition over many sentences, soak, new Hypothesis examples
 	@status=0; \
 	$(BIN)/python -m pytest -m "slow and not gpu" --timeout 1800 $(ARGS) || status=$$?; \
-	$(MAKE) test-search || status=$$?; \
+	$(SEARCH) || status=$$?; \
 	exit $$status
 
 test-search: $(VENV)/.dev ## Hypothesis tests with new random examples, which `make test` keeps the same; for nights
-	$(BIN)/python -m pytest -m "hypothesis and not slow and not gpu" --hypothesis-profile search $(PARALLEL) $(ARGS)
+	$(SEARCH)
 
 test-agents: $(VENV)/.dev lint-agents ## plugins for LiveKit and Pipecat, in an environment of their own
 	SERVER_PYTHON=$(abspath $(BIN)/python) $(AGENTS_VENV)/bin/python -m pytest tests/agents -m "not slow" $(ARGS)
