@@ -19,18 +19,19 @@ from training.text_templates import FIRST_NAMES, LAST_NAMES, LETTERS, POLITE, Gr
 
 EVALUATION_SENTENCES = Path(__file__).parent / "texts" / "evaluation_sentences.txt"
 MAX_CHARS = 250
-# Share of each kind of text. Sentences from WordNet carry natural syntax and most of the vocabulary. Words alone and in
-# pairs are half of the texts: they are short, every named voice says each of them, and lengths are learned from them.
+# Share of each kind of text. Sentences from WordNet carry natural syntax and most of the vocabulary; templates are
+# what agents say. Words alone and in pairs are a quarter of the texts: they are short, every named voice says each of
+# them, and lengths are learned from them.
 MIX = {
-    "example": 0.11,
-    "definition": 0.11,
-    "template": 0.07,
-    "long": 0.08,
-    "word_list": 0.05,
-    "word": 0.35,
-    "pair": 0.18,
-    "spelled": 0.02,
-    "name": 0.03,
+    "example": 0.2,
+    "definition": 0.15,
+    "template": 0.2,
+    "long": 0.13,
+    "word_list": 0.04,
+    "word": 0.15,
+    "pair": 0.08,
+    "spelled": 0.03,
+    "name": 0.02,
 }
 
 SAID_ALONE = (*POLITE, *(number_words(value) for value in range(21)))
@@ -187,7 +188,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/corpus"))
-    parser.add_argument("--num-texts", type=int, default=200_000)
+    parser.add_argument("--num-texts", type=int, default=140_000)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
