@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from training.speakers import SAMPLE_RATE_HZ
 from training.teacher import AudioChunk
 
 
@@ -55,4 +56,4 @@ class AudioPool:
         return self._audio[starts + torch.arange(num_samples, device=self.device)].float() / 32768
 
     def seconds(self) -> float:
-        return float(np.sum([chunk.ends[-1] for chunk in self.chunks.values()])) / 16000
+        return float(np.sum([chunk.ends[-1] for chunk in self.chunks.values()])) / SAMPLE_RATE_HZ

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 PERIODS = (2, 3, 5, 7, 11)
-STFT_SIZES = (256, 512, 1024)
+STFT_SIZES = (512, 1024, 2048)
 
 
 class _Stack(nn.Module):
@@ -33,7 +33,7 @@ class _Stack(nn.Module):
 class Discriminators(nn.Module):
     """Each sees the waveform [B, samples] in its own way."""
 
-    def __init__(self, width: int = 16) -> None:
+    def __init__(self, width: int = 32) -> None:
         super().__init__()
         channels = [1, width, 4 * width, 8 * width, 16 * width]
         self.periods = nn.ModuleList(_Stack(channels, [(5, 1)] * 4, [(3, 1)] * 4) for _ in PERIODS)

@@ -16,10 +16,9 @@ from tqdm import tqdm
 from benchmarks.recognition import Recogniser
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.model.sequence import Patches
-from training.flite import Flite, Speaker
+from training.flite import Flite, Speaker, utterance
 from training.generation import Line, decode, generate
 from training.speech_metrics import Samples
-from training.teacher import utterance
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

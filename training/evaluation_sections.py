@@ -20,10 +20,9 @@ from training.evaluation_measures import (
 )
 from training.evaluation_pool import encode, teach, through_vae
 from training.evaluation_speech import HeldOut, all_voices, by_voice, in_groups, paired
-from training.flite import NAMED_SPEAKERS, VOICES, Speaker, pseudo_speakers
+from training.flite import NAMED_SPEAKERS, PSEUDO_SPEAKERS_SEED, VOICES, Speaker, pseudo_speakers
 from training.generation import Line
 from training.speech_metrics import Samples, rank_correlation, seam_jumps, speech_seconds
-from training.teacher import PSEUDO_SPEAKERS_SEED
 from training.word_errors import Difference, WordErrors
 
 SECTIONS = ("teacher", "wer", "duration", "sound", "voices", "cloning", "drift", "steps")

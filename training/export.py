@@ -18,12 +18,14 @@ from realtime_tts.model.checkpoint import load_model, save_weights
 from realtime_tts.model.config_file import parse_config
 from realtime_tts.model.voxcpm import VoxCPM
 from realtime_tts.workers.policy import TextHead
+from training.speakers import VOICES
 from training.starter_config import LETTER_IDS, config_map, tokenizer_map
 
 VOICE_DESCRIPTIONS = {
-    "slt": "US English, higher pitch",
-    "rms": "US English, lower pitch",
-    "awb": "Scottish English, lower pitch",
+    "heart": "US English, a woman, warm",
+    "michael": "US English, a man",
+    "emma": "British English, a woman",
+    "isabella": "British English, a woman, brighter",
 }
 
 
@@ -40,7 +42,7 @@ def serving_map() -> dict[str, Any]:
         "max_patches_per_char": 1.0,
         "max_prompt_patches": 20,
         "onset_db": -50.0,
-        "default_voice": "slt",
+        "default_voice": VOICES[0],
         "voices": {
             voice: {"text_prefix": f"<{voice}>", "description": description, "language": "en"}
             for voice, description in VOICE_DESCRIPTIONS.items()

@@ -1,4 +1,4 @@
-"""The teacher: CMU Flite's statistical voices through its C library.
+"""The teacher of the bundled voice: CMU Flite's statistical voices through its C library.
 
 Flite exposes what makes a new speaker: mean pitch and speaking rate are features of a voice, and the vocal tract's
 length is the warping of its mel-cepstral filter. A `Speaker` sets all three, so that pseudo-speakers cost no quality.
@@ -202,6 +202,16 @@ def warped_alpha(alpha: float, formants: float) -> float:
     """The all-pass coefficient that multiplies low formants by `formants`, for a filter designed at `alpha`."""
     slope = (1 + alpha) / (1 - alpha) / formants
     return (slope - 1) / (slope + 1)
+
+
+PSEUDO_SPEAKERS_SEED = 1  # of the speakers that the bundled voice was trained on
+_MIN_SAMPLES = 4 * 2560  # the stop flag is ignored for the first patches, so nothing shorter than four can be said
+
+
+def utterance(flite: Flite, text: str, speaker: Speaker) -> NDArray[np.int16]:
+    """Return what the bundled voice learned to say: trimmed, and never shorter than the shortest thing it can say."""
+    samples = trim(flite.speak(text, speaker))
+    return np.pad(samples, (0, max(0, _MIN_SAMPLES - len(samples))))
 
 
 def trim(samples: NDArray[np.int16], before_ms: int = 60, after_ms: int = 120) -> NDArray[np.int16]:

@@ -8,7 +8,8 @@ A finished voice is trained on with `--from-checkpoint`; a share of 0 keeps that
 teacher is the slower one, `--rounds` begin on its first hours and take in later what it has said since.
 
 Every stage is a command of its own (README.md) and resumes, so that this one may be run again after a cut. Progress is
-the foreground stage's; the others log into the build folder. Needs the corpus (`training.corpus`).
+the foreground stage's; the others log into the build folder. Needs the script (`training.script`) and the
+teacher (`training.unpack_teacher`).
 """
 
 from __future__ import annotations
@@ -99,9 +100,9 @@ def recipe(pipeline: Pipeline, args: argparse.Namespace, gpus: int) -> None:
     audio, vae, latents, tts = build / "audio", build / "vae", build / "latents.pt", build / "tts"
     normalised = vae / "normalised.pt"
     common = ["--audio", audio, "--run", vae, "--max-chunks", VAE_CHUNKS]
-    library = ["--library-dir", args.library_dir] if args.library_dir else []
     if not (audio / "complete").exists():
-        teacher = ["--corpus", build / "corpus" / "train.txt", "--out", audio, "--hours", args.hours, *library]
+        teacher = ["--script", build / "corpus" / "script.tsv", "--teacher", build / "teacher", "--out", audio]
+        teacher += ["--hours", args.hours, *(["--kokoro", args.kokoro] if args.kokoro else [])]
         pipeline.start("teacher", "training.teacher", *teacher)
     if args.from_checkpoint and not (build / "tts_init.pt").exists():
         pipeline.run("training.unpack", "--checkpoint", args.from_checkpoint, "--build", build)
@@ -139,7 +140,7 @@ def recipe(pipeline: Pipeline, args: argparse.Namespace, gpus: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=Path("build"))
-    parser.add_argument("--minutes", type=float, default=28.0, help="for everything; the teacher needs CPU cores")
+    parser.add_argument("--minutes", type=float, default=28.0, help="for everything")
     parser.add_argument("--hours", type=float, default=150.0, help="of the teacher's speech")
     parser.add_argument(
         "--rounds", type=int, default=1, help="of TTS training, each on what the teacher has said so far"
@@ -159,7 +160,7 @@ def main() -> None:
     parser.add_argument("--critics-after", type=float, default=0.6, help="share of the decoder stage without critics")
     parser.add_argument("--from-checkpoint", type=Path, help="train this voice on")
     parser.add_argument("--continued-rate", type=float, default=6e-4, help="peak learning rate of --from-checkpoint")
-    parser.add_argument("--library-dir", type=Path, help="where Flite's shared libraries lie, if not installed")
+    parser.add_argument("--kokoro", type=Path, help="where the package kokoro lies, if not installed")
     args = parser.parse_args()
     if args.joint_share == 0 and not args.from_checkpoint:
         parser.error("without a joint stage there is no VAE: --from-checkpoint")

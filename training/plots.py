@@ -16,10 +16,9 @@ import numpy as np
 import torch
 
 from realtime_tts.model.checkpoint import LoadedModel, load_model
-from training.flite import NAMED_SPEAKERS, SAMPLE_RATE_HZ, Flite
+from training.flite import NAMED_SPEAKERS, SAMPLE_RATE_HZ, Flite, utterance
 from training.generation import Line, decode, generate
 from training.speech_metrics import Samples
-from training.teacher import utterance
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from training.flite import SAMPLE_RATE_HZ
+from training.speakers import SAMPLE_RATE_HZ
 
 FFT_SIZES = (64, 128, 256, 512, 1024, 2048)
 MEL_BINS = (10, 20, 40, 64, 96, 128)

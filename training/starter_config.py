@@ -1,7 +1,7 @@
-"""The starter voice's architecture: a VoxCPM2 of 12 million parameters, as an ordinary config.json and tokenizer.
+"""The starter voice's architecture: a VoxCPM2 of 28 million parameters, as an ordinary config.json and tokenizer.
 
-The latent rate (25 Hz), the patch (4 frames, 160 ms) and the special tokens are VoxCPM2's. The VAE turns samples into
-few channels early (its encoder halves the rate by 8 first), which keeps it small and cheap in both directions.
+The latent rate (25 Hz), the patch (4 frames, 160 ms) and the special tokens are VoxCPM2's. The VAE leaves 24 kHz early
+(its encoder divides the rate by 8 first, its decoder multiplies it by 8 last), which keeps it cheap in both directions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from realtime_tts.model.config import ModelConfig
 from realtime_tts.model.config_file import parse_config
 from realtime_tts.model.sequence import AUDIO_END, AUDIO_START, REFERENCE_END, REFERENCE_START
-from training.flite import SAMPLE_RATE_HZ, VOICES
+from training.speakers import SAMPLE_RATE_HZ, VOICES
 
 LETTER_IDS = {char: 3 + index for index, char in enumerate("abcdefghijklmnopqrstuvwxyz ,.?!'-")}
 VOICE_IDS = {f"<{voice}>": 40 + index for index, voice in enumerate(VOICES)}
@@ -26,11 +26,11 @@ def config_map() -> dict[str, Any]:
         "lm_config": {
             "bos_token_id": 1,
             "eos_token_id": 2,
-            "hidden_size": 320,
-            "intermediate_size": 640,
+            "hidden_size": 448,
+            "intermediate_size": 1152,
             "max_position_embeddings": 2048,
-            "num_attention_heads": 6,
-            "num_hidden_layers": 5,
+            "num_attention_heads": 8,
+            "num_hidden_layers": 6,
             "num_key_value_heads": 2,
             "rms_norm_eps": 1e-5,
             "rope_scaling": {
@@ -48,7 +48,7 @@ def config_map() -> dict[str, Any]:
             "kv_channels": _HEAD_DIM,
         },
         "patch_size": 4,
-        "feat_dim": 48,
+        "feat_dim": 64,
         "residual_lm_num_layers": 1,
         "residual_lm_no_rope": True,
         "scalar_quantization_latent_dim": 64,
@@ -61,20 +61,20 @@ def config_map() -> dict[str, Any]:
             "kv_channels": _HEAD_DIM,
         },
         "dit_config": {
-            "hidden_dim": 256,
-            "ffn_dim": 640,
-            "num_heads": 4,
-            "num_layers": 4,
+            "hidden_dim": 320,
+            "ffn_dim": 896,
+            "num_heads": 6,
+            "num_layers": 5,
             "kv_channels": _HEAD_DIM,
             "dit_mean_mode": False,
             "cfm_config": {"sigma_min": 1e-6, "solver": "euler", "t_scheduler": "log-norm", "inference_cfg_rate": 2.0},
         },
         "audio_vae_config": {
-            "encoder_dim": 24,
-            "encoder_rates": [8, 8, 5, 2],
-            "latent_dim": 48,
-            "decoder_dim": 512,
-            "decoder_rates": [2, 5, 8, 8],
+            "encoder_dim": 32,
+            "encoder_rates": [8, 6, 5, 4],
+            "latent_dim": 64,
+            "decoder_dim": 640,
+            "decoder_rates": [4, 5, 6, 8],
             "depthwise": True,
             "sample_rate": SAMPLE_RATE_HZ,
             "out_sample_rate": SAMPLE_RATE_HZ,

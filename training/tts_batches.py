@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from realtime_tts.model.sequence import AUDIO_START, REFERENCE_END, REFERENCE_START
-from training.flite import VOICES
 from training.latents import LatentCorpus
+from training.speakers import VOICES
 from training.starter_config import LETTER_IDS, VOICE_IDS
 
 NUM_VOICES = len(VOICES)

@@ -34,8 +34,8 @@ from training.starter_config import starter_config
 @dataclasses.dataclass(frozen=True, slots=True)
 class VaeSettings:
     batch: int = 16
-    # 1.92 s: a tap further back than a crop is long keeps its random start, and is heard in every longer utterance
-    crop_frames: int = 48
+    # 1.28 s: a tap further back than a crop is long keeps its random start, and is heard in every longer utterance
+    crop_frames: int = 32
     peak_rate: float = 1.2e-3
     kl_weight: float = 0.0005
     free_nats: float = (

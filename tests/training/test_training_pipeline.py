@@ -87,7 +87,7 @@ class Recorded(Pipeline):
 def options(build: Path, **changes: object) -> argparse.Namespace:
     defaults = {"minutes": 10.0, "hours": 1.0, "joint_share": 0.4, "decoder_share": 0.8, "critics_after": 0.6}
     defaults |= {"continued_rate": 6e-4, "rounds": 1}
-    return argparse.Namespace(**{"build": build, "from_checkpoint": None, "library_dir": None, **defaults, **changes})
+    return argparse.Namespace(**{"build": build, "from_checkpoint": None, "kokoro": None, **defaults, **changes})
 
 
 def test_all_gpus_train_the_encoder_then_the_last_one_the_decoder(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_without_a_decoder_stage_all_gpus_train_the_tts_model_and_the_checkpoint
 
 def test_rounds_begin_before_the_teacher_has_finished_and_share_the_time(tmp_path: Path) -> None:
     (tmp_path / "audio").mkdir()
-    for chunk in range(4):  # of 0.3 hours: half of what is wanted
+    for chunk in range(4):  # of half an hour each: more than a third of what is wanted
         (tmp_path / "audio" / f"{chunk:04d}.npz").touch()
     pipeline = Recorded(tmp_path)
     sessions: list[float] = []

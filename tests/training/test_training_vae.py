@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from realtime_tts.model.audio_vae import AudioVAE
 from training import latents as latents_command
@@ -18,6 +19,7 @@ from training.fast_layers import use_fast_layers
 from training.latent_space import normalise_latents, revive_latents
 from training.latents import LatentCorpus, encode_utterances
 from training.run_state import Run
+from training.speakers import SAMPLE_RATE_HZ
 from training.starter_config import starter_config
 from training.teacher import AudioChunk
 from training.vae_training import (
@@ -32,17 +34,24 @@ SETTINGS = VaeSettings(batch=2, crop_frames=6, decoder_batch=2)
 
 def tone(seconds: float, pitch_hz: float, seed: int) -> np.ndarray:
     """A buzz with a slow tremolo and a little noise, int16."""
-    t = np.arange(int(seconds * 16000)) / 16000
+    t = np.arange(int(seconds * SAMPLE_RATE_HZ)) / SAMPLE_RATE_HZ
     wave = sum(np.sin(2 * np.pi * pitch_hz * k * t) / k for k in range(1, 6)) * (0.6 + 0.4 * np.sin(9 * t))
     noise = np.random.default_rng(seed).normal(0, 0.02, len(t))
     return (6000 * (wave + noise)).astype(np.int16)
+
+
+def _no_words(count: int) -> NDArray[np.int32]:
+    """Word times of `count` texts of one word each, which these tests do not read."""
+    return np.zeros((count, 2), np.int32)
 
 
 @pytest.fixture
 def pool(tmp_path: Path) -> AudioPool:
     audio = [tone(2.0, pitch, seed) for seed, pitch in enumerate((110, 160, 220))]
     ends = np.cumsum([len(part) for part in audio])
-    AudioChunk(np.concatenate(audio), ends, np.zeros(3, np.int32), ["a", "b", "c"]).save(tmp_path / "0000.npz")
+    AudioChunk(np.concatenate(audio), ends, np.zeros(3, np.int32), ["a", "b", "c"], _no_words(3)).save(
+        tmp_path / "0000.npz"
+    )
     pool = AudioPool(tmp_path, "cpu")
     pool.wait(1, timeout_s=1)
     return pool
@@ -57,16 +66,20 @@ def vae() -> AudioVAE:
 def test_chunks_survive_saving(tmp_path: Path) -> None:
     parts = [tone(0.1, 100, 0), tone(0.2, 100, 1)]
     ends = np.cumsum([len(part) for part in parts])
-    AudioChunk(np.concatenate(parts), ends, np.array([4, 5], np.int32), ["one", "two."]).save(tmp_path / "x.npz")
+    AudioChunk(np.concatenate(parts), ends, np.array([4, 5], np.int32), ["one", "two."], _no_words(2)).save(
+        tmp_path / "x.npz"
+    )
     loaded = AudioChunk.load(tmp_path / "x.npz")
     assert loaded.texts == ["one", "two."]
-    assert [len(part) for part in loaded.utterances()] == [1600, 3200]
+    assert [len(part) for part in loaded.utterances()] == [2400, 4800]
     assert np.array_equal(loaded.utterances()[1], parts[1])
 
 
 def test_the_pool_takes_in_chunks_that_appear_later(pool: AudioPool) -> None:
     assert pool.refresh() == 0
-    AudioChunk(tone(1.0, 90, 9), np.array([16000]), np.zeros(1, np.int32), ["d"]).save(pool.folder / "0001.npz")
+    AudioChunk(tone(1.0, 90, 9), np.array([SAMPLE_RATE_HZ]), np.zeros(1, np.int32), ["d"], _no_words(1)).save(
+        pool.folder / "0001.npz"
+    )
     assert pool.refresh() == 1
     assert pool.seconds() == pytest.approx(7.0)
     with pytest.raises(TimeoutError):
@@ -124,7 +137,7 @@ def test_preparing_changes_no_weight(pool: AudioPool, vae: AudioVAE, adversarial
 def test_normalised_latents_are_standard_and_decode_as_before(pool: AudioPool, vae: AudioVAE) -> None:
     with torch.no_grad():
         vae.encoder.fc_mu.weight.mul_(30)
-        pcm = pool.crops(4, 640 * 110)
+        pcm = pool.crops(4, 960 * 110)
         before = vae.decode(vae.encode(pcm))
         _, deviation = normalise_latents(vae, pcm)
         latents = vae.encode(pcm)
@@ -132,9 +145,8 @@ def test_normalised_latents_are_standard_and_decode_as_before(pool: AudioPool, v
     assert (deviation > 0.1).all()
     torch.testing.assert_close(latents.std((0, 1)), torch.ones(8), atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(latents.mean((0, 1)), torch.zeros(8), atol=1e-3, rtol=1e-3)
-    settled = (
-        80 * 640
-    )  # further back than the decoder looks: left of the first frame is zero, which means something else now
+    # further back than the decoder looks: left of the first frame is zero, which means something else now
+    settled = 80 * 960
     torch.testing.assert_close(after[:, settled:], before[:, settled:], atol=2e-3, rtol=1e-2)
 
 
@@ -156,7 +168,9 @@ def test_chunks_that_come_later_are_added_behind_the_others(
     latents_command.main()
     first = LatentCorpus.load(out)
     audio = tone(1.0, 140, 4)
-    AudioChunk(audio, np.array([len(audio)]), np.array([7], np.int32), ["later."]).save(tmp_path / "0001.npz")
+    AudioChunk(audio, np.array([len(audio)]), np.array([7], np.int32), ["later."], _no_words(1)).save(
+        tmp_path / "0001.npz"
+    )
     for _ in range(2):  # the second time there is nothing new
         latents_command.main()
     both = LatentCorpus.load(out)
