@@ -1,4 +1,4 @@
-"""A conversation in turns, whatever carries its sound: what is said next, when to be silent, and what was heard."""
+"""A conversation in turns, independent of the audio transport: next answer, interruption, playback position."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answer = Callable[[History], AsyncIterator[str]]
 
 
 async def scripted_answer(history: History) -> AsyncIterator[str]:
-    """The answers of the script in turn, as fast as a language model writes."""
+    """Yield the script's answers in turn, at the speed at which a language model writes."""
     num_given = sum(line["role"] == "assistant" for line in history)
     for token in tokens(ANSWERS[num_given % len(ANSWERS)]):
         yield token
@@ -30,12 +30,12 @@ async def scripted_answer(history: History) -> AsyncIterator[str]:
 
 @dataclass
 class Turn:
-    """What the bot says at one time.
+    """One turn of the bot's speech.
 
     Attributes:
-        carried_ms: how much of it the line was given.
-        played_ms: how much of it the line has said was heard.
-        is_over: it was heard to its end, or interrupted.
+        carried_ms: audio given to the line so far.
+        played_ms: audio that the line has reported as played.
+        is_over: the turn was played to its end, or interrupted.
     """
 
     number: int
@@ -46,16 +46,16 @@ class Turn:
 
 
 class Conversation(ABC):
-    """One caller's, over a line that carries packets and tells what was played.
+    """Conversation with one caller, over a line that carries packets and reports the playback position.
 
     Args:
-        session: with the format of packets that the line takes.
-        answer: what to say next, given what was said so far; read as it is spoken.
-        rate_hz: of the caller's samples.
+        session: session of the client; its packets have the format that the line accepts.
+        answer: returns the next answer for the history so far; read while it is spoken.
+        rate_hz: sample rate of the caller's audio.
 
     Attributes:
-        history: who said what; of a turn that was interrupted what was heard.
-        turn: the last one.
+        history: messages with their roles; for an interrupted turn, the text that was heard.
+        turn: the latest turn.
     """
 
     def __init__(self, session: Session, answer: Answer, rate_hz: int) -> None:
@@ -68,38 +68,38 @@ class Conversation(ABC):
         self._speaking: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
 
-    # ---- what the line does --------------------------------------------------------------------------------------
+    # ---- methods of the line -------------------------------------------------------------------------------------
 
     @abstractmethod
     async def _carry(self, turn: Turn, packet: Packet) -> None:
-        """Raises ConnectionError: nobody listens any more."""
+        """Send one packet. Raises ConnectionError: the caller has gone."""
 
     @abstractmethod
     async def _carry_end(self, turn: Turn) -> None:
-        """Nothing more of the turn will come; once all of it was played the line says so (`_heard_out`).
+        """Mark the end of the turn's audio. The line calls `_heard_out` once all of it was played.
 
         Raises: as `_carry`.
         """
 
     @abstractmethod
     async def _cut(self, turn: Turn) -> None:
-        """Silence, at once; then, if the line can tell how far the turn was heard, `_played`.
+        """Stop playback at once; then call `_played` if the line can report the playback position.
 
         Raises: as `_carry`.
         """
 
     def _on_heard(self, turn: Turn, text: str) -> None:
-        """The turn is over, and that much of it is history."""
+        """Handle the end of a turn: this much of it is in the history."""
         logger.info("heard: %r", text)
 
     def _on_failed(self, turn: Turn, error: Exception) -> None:
-        """The turn ends early; what was carried of it is still played."""
+        """Handle a failed turn. Audio that the line already has is still played."""
         logger.warning("the turn ended early", exc_info=error)
 
-    # ---- what the line tells -------------------------------------------------------------------------------------
+    # ---- reports of the line -------------------------------------------------------------------------------------
 
     def _hear(self, samples: npt.NDArray[np.int16]) -> None:
-        """The caller's microphone, mono."""
+        """Process samples of the caller's microphone, mono."""
         for change in self._detector.feed(samples):
             if change == "started":
                 self.interrupt()
@@ -123,7 +123,7 @@ class Conversation(ABC):
         self._speaking = asyncio.get_running_loop().create_task(self._speak(self.turn), name="speaking")
 
     async def _words(self, asked: str) -> AsyncIterator[str]:
-        """The answer, once the history knows what was heard of the last one."""
+        """Yield the answer, after the history has the text that was heard of the previous turn."""
         if self._settling is not None:
             await self._settling
         if asked:
@@ -135,13 +135,13 @@ class Conversation(ABC):
         try:
             try:
                 async for packet in turn.context:
-                    if turn.is_over:  # interrupted: what still comes is not for anybody
+                    if turn.is_over:  # interrupted: drop the remaining packets
                         continue
                     turn.carried_ms = packet.start_ms + packet.duration_ms
                     await self._carry(turn, packet)
             except ConnectionError:
                 raise
-            except Exception as error:  # the server's, or the answer's own
+            except Exception as error:  # raised by the server or by the answer
                 self._on_failed(turn, error)
             if not turn.is_over:
                 await self._carry_end(turn)
@@ -149,11 +149,11 @@ class Conversation(ABC):
             turn.context.cancel_nowait()
 
     def interrupt(self) -> None:
-        """Silence, and then the account of what was heard."""
+        """Stop playback, then record the text that was heard."""
         turn = self.turn
         if turn is None or turn.is_over:
             return
-        turn.is_over = True  # what is said to be played from now on may have been thrown away
+        turn.is_over = True  # later reports may cover audio that was discarded
         self._settling = asyncio.get_running_loop().create_task(self._settle(turn), name="settling")
 
     async def _settle(self, turn: Turn) -> None:
@@ -171,7 +171,7 @@ class Conversation(ABC):
         self._on_heard(turn, heard)
 
     async def _quiet(self) -> None:
-        """Nobody listens any more."""
+        """Stop speaking: the caller has gone."""
         for task in (self._speaking, self._settling):
             if task is not None:
                 task.cancel()

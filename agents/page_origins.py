@@ -1,4 +1,4 @@
-"""Which pages may use a bot that asks for no key: its own, under this machine's names, and those of named origins."""
+"""Origin check for a bot without keys: its own page, under this machine's names, and pages of named origins."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
-_READS = "navigate"  # a person who follows a link: the page that has it cannot read the answer
+_READS = "navigate"  # a followed link: the page that has the link cannot read the answer
 
 
 class PageOrigins:
-    """Checks `Host` and `Origin`, which a browser sends and a page cannot change.
+    """Check of `Host` and `Origin`, which a browser sends and a page cannot change.
 
     Args:
         allowed: origins as browsers write them (`https://bot.example.org`), for instance that of a proxy with TLS.
@@ -28,7 +28,7 @@ class PageOrigins:
         self._hosts = {urlsplit(origin).netloc for origin in self._origins}
 
     def refusal(self, headers: Mapping[str, str]) -> str | None:
-        """Return why a request is refused, or None.
+        """Return the reason for refusing a request, or None.
 
         A page may point its own name at 127.0.0.1, so the name in `Host` must be this machine's or an allowed one.
         """

@@ -1,4 +1,4 @@
-"""A bot on the phone, over the media-stream WebSocket that carriers offer (the messages of Twilio Media Streams).
+"""Phone bot over a carrier's media-stream WebSocket (the messages of Twilio Media Streams).
 
     python agents/phone_bot.py --path /a-path-that-nobody-guesses
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-sys.path.insert(0, str(Path(__file__).parent))  # however this file was started
+sys.path.insert(0, str(Path(__file__).parent))  # for any way of starting this file
 
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 from conversation import Answer, Conversation, Turn, scripted_answer
@@ -40,25 +40,25 @@ MARK_EVERY_MS = 200.0
 MAX_MESSAGE_BYTES = 1 << 16  # 6 s of audio: carriers send 20 ms at a time
 START_S = 10.0  # from the connection to the carrier's `start`
 DEFAULT_PATH = "/media"
-PATH = re.compile(r"/[A-Za-z0-9._~/-]*")  # what an address has unencoded, and no pattern of aiohttp's
-MAX_REASON_BYTES = 123  # of a close frame
+PATH = re.compile(r"/[A-Za-z0-9._~/-]*")  # characters that need no encoding and are no pattern of aiohttp
+MAX_REASON_BYTES = 123  # limit of a close frame
 HEARTBEAT_S = 20.0
-END_S = 5.0  # for the calls to end when the bot does
+END_S = 5.0  # for open calls to end at shutdown
 
 
 class Call(Conversation):
-    """One call, one WebSocket of the carrier's. The carrier's marks tell what was played."""
+    """One call over one WebSocket of the carrier. The carrier's marks report the playback position."""
 
     def __init__(self, socket: web.WebSocketResponse, session: Session, answer: Answer) -> None:
         super().__init__(session, answer, RATE_HZ)
         self._socket = socket
         self._stream_sid = ""
         self._decoder = Decoder(PHONE_AUDIO)
-        self._marked_ms = 0.0  # of the turn
-        self._ends_ms: list[float] = []  # of words that have no mark yet
+        self._marked_ms = 0.0  # position of the last mark in the turn
+        self._ends_ms: list[float] = []  # ends of words without a mark yet
 
     async def run(self) -> None:
-        """Until the carrier or the caller ends it.
+        """Run the call until the carrier or the caller ends it.
 
         Raises:
             ValueError: a message is malformed.
@@ -90,7 +90,7 @@ class Call(Conversation):
         if event == "start":
             self._start(fields["start"]["streamSid"])
         elif not self._stream_sid:
-            return  # `connected`; whatever else comes before the start belongs to no stream
+            return  # `connected`; messages before the start belong to no stream
         elif event == "media" and fields["media"].get("track", "inbound") == "inbound":
             payload = base64.b64decode(fields["media"]["payload"], validate=True)
             self._hear(to_int16(self._decoder.decode(payload)))
@@ -104,7 +104,7 @@ class Call(Conversation):
         self._begin_turn(asked="")
 
     async def _carry(self, turn: Turn, packet: Packet) -> None:
-        """Forwards a packet, with a mark wherever a word ends and every now and then."""
+        """Forward a packet, with a mark at each word end and at intervals."""
         if packet.pts_samples == 0:
             self._marked_ms, self._ends_ms = 0.0, []
         await self._send("media", media={"payload": base64.b64encode(packet.payload).decode()})
@@ -122,7 +122,7 @@ class Call(Conversation):
         await self._send("clear")
 
     def _on_mark(self, name: str) -> None:
-        """The carrier has played up to there, or has thrown it away for a turn that is over."""
+        """Handle a mark: the carrier has played up to it, or discarded it because its turn is over."""
         number, position, *end = name.split("/")
         turn, played_ms = self.turn, float(position)
         if turn is None or turn.is_over or int(number) != turn.number:
@@ -138,16 +138,16 @@ class Call(Conversation):
 
 
 class Bot:
-    """Answers every call that a carrier connects to `path`.
+    """Bot that answers each call that a carrier connects to `path`.
 
     Args:
-        tts_url: of the realtime-tts server.
-        answer: what to say next, given what was said so far; read as it is spoken.
-        public_url: under which the carrier reaches us, for the instruction to call.
-        max_calls: at once.
+        tts_url: address of the realtime-tts server.
+        answer: returns the next answer for the history so far; read while it is spoken.
+        public_url: address at which the carrier reaches this bot, used in the TwiML answer.
+        max_calls: limit of concurrent calls.
 
     Raises:
-        ValueError: a path or an address of another form.
+        ValueError: a path or an address is malformed.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Bot:
 
     @contextlib.asynccontextmanager
     async def listening(self, host: str, port: int) -> AsyncIterator[asyncio.Server]:
-        """The server while it listens."""
+        """Run the server in a context manager; it accepts connections inside."""
         runner = web.AppRunner(self.application(), shutdown_timeout=END_S)
         await runner.setup()
         assert runner.server is not None
@@ -191,7 +191,7 @@ class Bot:
     def application(self) -> web.Application:
         made = web.Application()
         made.router.add_get(self._path, self._on_call)
-        if self._public_url is not None:  # the instruction names the path, so its address must be as hard to guess
+        if self._public_url is not None:  # the answer contains the path, so its own path must be as hard to guess
             instruction = "/twiml" if self._path == DEFAULT_PATH else f"{self._path.rstrip('/')}/twiml"
             made.router.add_route("*", instruction, self._on_twiml)
         made.on_shutdown.append(self._end_calls)
@@ -201,13 +201,13 @@ class Bot:
         await asyncio.gather(*(socket.close(code=WSCloseCode.GOING_AWAY) for socket in self._sockets))
 
     async def _on_twiml(self, request: web.Request) -> web.Response:
-        """The instruction for a call. Carriers ask with POST unless they are told otherwise."""
+        """Return the TwiML for a call. Carriers use POST by default."""
         stream = quoteattr(str(self._public_url).rstrip("/") + self._path)
         instruction = f"<Response><Connect><Stream url={stream}/></Connect></Response>\n"
         return web.Response(text=instruction, content_type="application/xml")
 
     async def _on_call(self, request: web.Request) -> web.WebSocketResponse:
-        if "origin" in request.headers:  # carriers name none; a page that somebody looks at on this machine does
+        if "origin" in request.headers:  # carriers send none; a web page in a browser does
             raise web.HTTPForbidden(text="pages may not connect\n")
         if len(self._sockets) >= self._max_calls:
             raise web.HTTPServiceUnavailable(text="all lines are busy\n")

@@ -1,4 +1,4 @@
-"""What an agent says that has no language model, in pieces as one would write them."""
+"""Scripted answers for agents without a language model, in pieces like a model's tokens."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ ANSWERS = (
 
 
 def tokens(text: str) -> list[str]:
-    """Words with the space before them, long ones in parts; joined they are the text."""
+    """Return words with the space before them, long words in parts; joined they are the text."""
     words = re.findall(r"\s*\S+|\s+$", text)
     return [word[start : start + TOKEN_CHARS] for word in words for start in range(0, len(word), TOKEN_CHARS)]

@@ -1,4 +1,4 @@
-"""A language model, an ear and a voice detector that need no account and no network: for tests, and to try an agent."""
+"""Scripted language model, speech recogniser and voice detector without account or network, for tests and trials."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ STALL = re.compile(r"\s*\{(\d+)\}")
 
 
 class ScriptedLLM(llm.LLM[Any]):
-    """Gives its answers in turn, token by token. A message that begins with "say " is answered with the rest of it.
+    """Language model that gives scripted answers in turn, token by token. "say TEXT" is answered with TEXT.
 
-    Where an answer has "{20}" for a word the model stalls for as many seconds.
+    Where an answer has "{20}" in place of a word, the model stalls for 20 seconds.
 
     Args:
-        tell: called with the time when an answer's first token is out.
+        tell: called with the time of an answer's first token.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class _Answer(llm.LLMStream):
 
 
 class UncomprehendingSTT(stt.STT[Any]):
-    """Hears that something was said, and for how long."""
+    """Recogniser whose transcript gives only the duration of the speech."""
 
     def __init__(self) -> None:
         super().__init__(capabilities=stt.STTCapabilities(streaming=False, interim_results=False))
@@ -110,7 +110,7 @@ class UncomprehendingSTT(stt.STT[Any]):
 
 
 class LoudnessVAD(vad.VAD):
-    """The detector by loudness as one of LiveKit's."""
+    """The loudness detector as a LiveKit VAD."""
 
     def __init__(self, *, start_ms: float = 80, stop_ms: float = 400) -> None:
         super().__init__(capabilities=vad.VADCapabilities(update_interval=WINDOW_MS / 1000))
@@ -146,7 +146,7 @@ class _LoudnessStream(vad.VADStream):
                 kind = vad.VADEventType.START_OF_SPEECH if change == "started" else vad.VADEventType.END_OF_SPEECH
                 self._send(kind, detector, num_samples, list(frames))
             self._send(vad.VADEventType.INFERENCE_DONE, detector, num_samples, [item])
-            if not detector.speaking:  # what came before speech belongs to it, but not for long
+            if not detector.speaking:  # frames shortly before speech belong to it
                 del frames[:-10]
 
     def _send(

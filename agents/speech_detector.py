@@ -1,4 +1,4 @@
-"""Is somebody speaking? By loudness alone: for tests, phone lines and machines without a model. Pure."""
+"""Speech detection by loudness alone, for tests, phone lines and machines without a model. Pure."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 WINDOW_MS = 20
-FLOOR_RISE_DB_S = 3.0  # so that a room that becomes louder is no speech for ever
+FLOOR_RISE_DB_S = 3.0  # so that a louder background is not detected as speech for ever
 LOWEST_DB = -90.0
 
 
 class SpeechDetector:
-    """Speech is what stands out of the background for a while, and ends when nothing did for a while.
+    """Detector: speech begins after a time above the background level and ends after a time without.
 
     Args:
-        rate_hz: of the samples.
-        start_ms, stop_ms: how long it must be loud to begin, and quiet to end.
-        margin_db: how far above the background speech is.
-        quietest_db: below that nothing is speech, dB of full scale.
+        rate_hz: sample rate.
+        start_ms, stop_ms: loud time before speech begins, quiet time before it ends.
+        margin_db: level of speech above the background.
+        quietest_db: minimum level of speech, dB of full scale.
     """
 
     def __init__(
@@ -32,16 +32,16 @@ class SpeechDetector:
         quietest_db: float = -45.0,
     ) -> None:
         self.speaking = False
-        self.changed_ms = 0.0  # how long the present state has lasted
+        self.changed_ms = 0.0  # duration of the present state
         self._window = rate_hz * WINDOW_MS // 1000
         self._start_ms, self._stop_ms = start_ms, stop_ms
         self._margin_db, self._quietest_db = margin_db, quietest_db
         self._pending: npt.NDArray[np.int16] = np.zeros(0, np.int16)
         self._floor_db = LOWEST_DB
-        self._against_ms = 0.0  # how long the opposite of `speaking` has been heard
+        self._against_ms = 0.0  # duration of the opposite of `speaking`
 
     def feed(self, samples: npt.NDArray[np.int16]) -> list[Literal["started", "stopped"]]:
-        """Mono samples, as many as there are. What has changed with them, in order."""
+        """Process any number of mono samples. Return the changes, in order."""
         self._pending = np.concatenate([self._pending, samples])
         changes: list[Literal["started", "stopped"]] = []
         while len(self._pending) >= self._window:
@@ -51,7 +51,7 @@ class SpeechDetector:
         return changes
 
     def _take(self, loudness_db: float) -> bool:
-        """Whether speech has begun or ended."""
+        """Process one window. Return whether speech has begun or ended with it."""
         is_loud = loudness_db > max(self._quietest_db, self._floor_db + self._margin_db)
         self._floor_db = min(loudness_db, self._floor_db + FLOOR_RISE_DB_S * WINDOW_MS / 1000)
         self._floor_db = max(self._floor_db, LOWEST_DB)
@@ -65,7 +65,7 @@ class SpeechDetector:
 
 
 def level_db(samples: npt.NDArray[np.int16]) -> float:
-    """Root mean square, dB of full scale."""
+    """Return the root mean square, dB of full scale."""
     if len(samples) == 0:
         return LOWEST_DB
     power = float(np.mean(np.square(samples.astype(np.float64) / 32768)))

@@ -1,4 +1,4 @@
-"""Packets of speech as an RTP stream that never stops: each as it left the server's encoder, silence between turns."""
+"""Speech packets as a continuous RTP stream: packets unchanged from the server's encoder, silence between turns."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from realtime_tts_client.decoding import OPUS_DELAY_SAMPLES
 RATE_HZ = 48_000
 FRAME_SAMPLES = 960
 FRAME_S = FRAME_SAMPLES / RATE_HZ
-SILENCE = b"\xf8\xff\xfe"  # a frame of nothing in Opus
-MAX_LATE_S = 0.2  # of a program that stood still; what it missed is not sent all at once
+SILENCE = b"\xf8\xff\xfe"  # an Opus frame of silence
+MAX_LATE_S = 0.2  # after a longer stall, missed packets are not sent in a burst
 _TIME_BASE = fractions.Fraction(1, RATE_HZ)
 _WRAP = 1 << 32
 
@@ -34,17 +34,17 @@ class _Run:
 
 
 class Playout:
-    """Where in a turn its listener is. Pure; timestamps are samples since the track began."""
+    """Playback position within a turn. Pure; timestamps are samples since the track began."""
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
 
     def begin(self) -> None:
-        """Another turn."""
+        """Start a new turn."""
         self._runs.clear()
 
     def sent(self, timestamp: int, packet: Packet) -> bool:
-        """Whether this is the first packet of a stretch."""
+        """Record a sent packet. Return whether it is the first of a stretch."""
         end_ms = packet.start_ms + packet.duration_ms
         if self._runs:
             last = self._runs[-1]
@@ -55,7 +55,7 @@ class Playout:
         return True
 
     def heard_ms(self, timestamp: int) -> float:
-        """What of the turn is behind a listener who has heard the stream up to there."""
+        """Return the position in the turn, ms, of a listener that has played the stream up to a timestamp."""
         timestamp -= OPUS_DELAY_SAMPLES
         for run in reversed(self._runs):
             if run.timestamp <= timestamp:
@@ -64,7 +64,7 @@ class Playout:
 
 
 class SpeechTrack(MediaStreamTrack):
-    """One caller's. aiortc takes a packet every 20 ms, in time with the clock, and sends it as it is.
+    """Audio track of one caller. aiortc takes a packet every 20 ms of real time and sends it unchanged.
 
     Args:
         on_run: called when a stretch of speech without a gap begins: with its RTP timestamp and where in its turn that
@@ -79,7 +79,7 @@ class SpeechTrack(MediaStreamTrack):
         self._on_run = on_run
         self._queue: deque[Packet] = deque()
         self._playout = Playout()
-        self._timestamp = -FRAME_SAMPLES  # of the packet taken last
+        self._timestamp = -FRAME_SAMPLES  # of the latest packet
         self._began_at = 0.0
         self._origin: int | None = None
 
@@ -87,19 +87,19 @@ class SpeechTrack(MediaStreamTrack):
         self._queue.append(packet)
 
     def drop(self) -> int:
-        """Nothing that has not been sent will be. The RTP timestamp from which on there is silence."""
+        """Discard all unsent packets. Return the RTP timestamp from which on there is silence."""
         self._queue.clear()
         return ((self._origin or 0) + self._timestamp + FRAME_SAMPLES) % _WRAP
 
     def heard_ms(self, rtp_timestamp: int) -> float:
-        """How much of the turn that was sent last a listener has heard, who is there in the RTP stream."""
+        """Return the position in the latest turn, ms, of a listener at an RTP timestamp."""
         if self._origin is None:
             return 0.0
         behind = (self._origin + self._timestamp - rtp_timestamp) % _WRAP
         return self._playout.heard_ms(self._timestamp - behind if behind < _WRAP // 2 else self._timestamp)
 
     async def recv(self) -> av.Packet[Any]:
-        """Raises MediaStreamError: the track was stopped."""
+        """Return the next packet. Raises MediaStreamError: the track was stopped."""
         self._find_origin()
         await self._tick()
         if self.readyState != "live":
@@ -131,7 +131,7 @@ class SpeechTrack(MediaStreamTrack):
         self._timestamp = timestamp
 
     def _find_origin(self) -> None:
-        """aiortc begins at a random timestamp and has no public way to learn it: the one it sent last tells."""
+        """Derive the first RTP timestamp, which aiortc chooses at random and hides, from the last one sent."""
         if self._origin is None and self._timestamp >= 0 and self.sender is not None:
             sent: int = getattr(self.sender, "_RTCRtpSender__rtp_timestamp")  # noqa: B009 - checked by no tool
             self._origin = (sent - self._timestamp) % _WRAP

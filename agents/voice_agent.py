@@ -1,11 +1,11 @@
-"""A voice agent that speaks through a realtime-tts server: at this machine's microphone, or in LiveKit rooms.
+"""Voice agent that speaks through a realtime-tts server, at this machine's microphone or in LiveKit rooms.
 
     python agents/voice_agent.py console          talk to it here; a realtime-tts server is all it needs
     python agents/voice_agent.py start            a worker for LIVEKIT_URL, LIVEKIT_API_KEY and LIVEKIT_API_SECRET
     python agents/voice_agent.py --stt deepgram --llm openai:gpt-5-mini start
 
-Without --stt and --llm it needs no account: it hears that somebody speaks, and answers from a script. SIGTERM lets
-conversations end (--drain-timeout of `start`); a second one does not.
+Without --stt and --llm it needs no account: it detects speech and answers from a script. SIGTERM lets conversations
+end (--drain-timeout of `start`); a second SIGTERM ends at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))  # however this file was started
+sys.path.insert(0, str(Path(__file__).parent))  # for any way of starting this file
 
 from livekit.agents import (
     Agent,
@@ -40,11 +40,11 @@ from scripted import LoudnessVAD, ScriptedLLM, UncomprehendingSTT
 
 logger = logging.getLogger("voice_agent")
 
-OPTIONS_VARIABLE = "VOICE_AGENT_OPTIONS"  # how the processes of the conversations get them
-COMMANDS = ("console", "start", "dev", "connect")  # LiveKit's
+OPTIONS_VARIABLE = "VOICE_AGENT_OPTIONS"  # passes the options to the conversations' processes
+COMMANDS = ("console", "start", "dev", "connect")  # LiveKit's commands
 INSTRUCTIONS = "You are a friendly voice assistant. Write for the ear: short sentences, no Markdown, no lists."
 GREETING = "Hello! What can I do for you?"
-MAX_TYPED_CHARS = 4_000  # of a participant's message: each is paid for at the language model
+MAX_TYPED_CHARS = 4_000  # limit of a participant's message, as the language model bills its length
 
 
 def parser() -> argparse.ArgumentParser:
@@ -79,7 +79,7 @@ def pace(text: str) -> float:
 
 
 def own_arguments() -> list[str]:
-    """Our flags, which stand before LiveKit's command; in the process of a conversation those of the worker."""
+    """Return this program's flags, given before LiveKit's command; in a conversation's process those of the worker."""
     if __name__ != "__main__":
         return list(json.loads(os.environ.get(OPTIONS_VARIABLE, "[]")))
     command = next((index for index, word in enumerate(sys.argv) if word in COMMANDS), len(sys.argv))
@@ -95,7 +95,7 @@ def plugin_class(kind: str, name: str) -> Any:
     """Return `STT`, `LLM` or `VAD` of a LiveKit plugin, given as name or name:model.
 
     Raises:
-        SystemExit: it is not installed, or has none.
+        SystemExit: the plugin is not installed, or has no such class.
     """
     module_name = name.partition(":")[0]
     try:
@@ -109,19 +109,19 @@ def plugin_class(kind: str, name: str) -> Any:
 def plugin(kind: str, name: str) -> Any:
     """Return an instance; raises as `plugin_class`."""
     made, model = plugin_class(kind, name), name.partition(":")[2]
-    make = getattr(made, "load", made)  # of a VAD
+    make = getattr(made, "load", made)  # a VAD has `load`
     return make(model=model) if model else make()
 
 
 def voice_detector(name: str) -> Any:
-    """LiveKit's own is silero, and needs no plugin."""
+    """Return the voice detector. LiveKit's silero needs no plugin."""
     if name == "silero":
         return NOT_GIVEN
     return LoudnessVAD() if name == "loudness" else plugin("VAD", name)
 
 
 class Journal:
-    """Lines of JSON: what happened, when, and in which room."""
+    """Journal of events as lines of JSON, with time and room."""
 
     def __init__(self, path: str | None, room: str) -> None:
         self._path, self._room = path, room
@@ -134,7 +134,7 @@ class Journal:
 
 
 def speech(options: argparse.Namespace) -> realtime_tts.TTS:
-    """Raises ValueError: the server's address or its key is malformed."""
+    """Return the TTS. Raises ValueError: the server's address or its key is malformed."""
     return realtime_tts.TTS(options.tts_url or NOT_GIVEN, voice=options.voice, mode=options.mode, seed=options.seed)
 
 
@@ -148,7 +148,7 @@ class Assistant(Agent):
             self.session.say(OPTIONS.greeting)
 
     async def transcription_node(self, text: Any, model_settings: Any) -> Any:
-        """Words as they are spoken, with their times."""
+        """Yield words as they are spoken, with their times."""
         async for piece in text:
             if isinstance(piece, TimedString):
                 self._journal.note("word", text=str(piece), start_s=piece.start_time, end_s=piece.end_time)
@@ -156,7 +156,7 @@ class Assistant(Agent):
 
 
 async def take_text(session: AgentSession[Journal], event: room_io.TextInputEvent) -> None:
-    """What a participant types interrupts as speech does; "/stop" is not answered."""
+    """Handle typed text: it interrupts as speech does; "/stop" gets no answer."""
     session.userdata.note("interrupting")
     await session.interrupt()
     if len(event.text) > MAX_TYPED_CHARS:
@@ -170,7 +170,7 @@ server = AgentServer(load_threshold=OPTIONS.load_threshold, port=OPTIONS.health_
 
 @server.rtc_session()
 async def converse(job: JobContext) -> None:
-    """One conversation, in one room or at the console."""
+    """Run one conversation, in one room or at the console."""
     journal = Journal(OPTIONS.journal, job.room.name)
     scripted = ScriptedLLM(
         tokens_per_second=OPTIONS.tokens_per_second, tell=lambda at: journal.note("first_token", token_at=at)
@@ -183,12 +183,12 @@ async def converse(job: JobContext) -> None:
         tts=tts,
         userdata=journal,
         use_tts_aligned_transcript=True,
-        tts_text_transforms=None,  # they hold a token back; the server leaves out what cannot be spoken
+        tts_text_transforms=None,  # they delay a token; the server skips unspeakable text
         aec_warmup_duration=None,  # a caller may interrupt the very first word
         turn_handling={
             "turn_detection": "vad",
             "endpointing": {"min_delay": 0.3},
-            # Without a recogniser nobody can tell a false interruption; with one LiveKit's own rules are good.
+            # False interruptions can only be detected with a recogniser; with one, LiveKit's defaults apply.
             "interruption": {
                 "mode": "vad",
                 "min_duration": 0.2,
@@ -214,12 +214,12 @@ async def converse(job: JobContext) -> None:
         journal.note("user", state=event.new_state)
 
     def note_played(event: PlaybackProgressedEvent) -> None:
-        """A stretch without a gap; where the next one begins later, there was one."""
+        """Record a stretch without a gap. If the next one begins later, there was a gap between."""
         journal.note("played", began_at=event.started_at, offset_s=event.offset, duration_s=event.duration)
 
     @session.on("close")
     def end_job(event: Any) -> None:
-        job.shutdown("the conversation is over")  # rather than when the server gives the empty room up
+        job.shutdown("the conversation is over")  # earlier than the server's timeout for an empty room
 
     async def close_tts() -> None:
         await tts.aclose()
@@ -236,7 +236,7 @@ async def converse(job: JobContext) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Find out at the start what would otherwise end each conversation in silence.
+    """Check the options at the start; otherwise each conversation would end in silence.
 
     Raises:
         SystemExit: an option cannot be used.

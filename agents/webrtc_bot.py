@@ -1,4 +1,4 @@
-"""A bot that a browser talks to straight over WebRTC: no account, no media server between them.
+"""Bot for direct WebRTC calls from a browser, without account or media server.
 
     python agents/webrtc_bot.py            then open http://localhost:8070
 
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))  # however this file was started
+sys.path.insert(0, str(Path(__file__).parent))  # for any way of starting this file
 
 import av
 import numpy as np
@@ -50,9 +50,9 @@ logger = logging.getLogger("webrtc_bot")
 PAGE = Path(__file__).parent / "webrtc"
 OPUS = AudioFormat("opus", sample_rate=RATE_HZ, frame_ms=20)
 CONNECT_S = 20.0
-GRACE_S = 2.0  # for an offer to become a call before another may take its place
+GRACE_S = 2.0  # for an offer to become a call before a new one may replace it
 END_S = 5.0
-CUT_ANSWER_S = 0.3  # how long the page has to say where it fell silent
+CUT_ANSWER_S = 0.3  # for the page to report where it stopped
 MAX_OFFER_BYTES = 64 * 1024
 MAX_SECTIONS = 2  # of an offer: audio and the data channel; each takes sockets and an agent for ICE
 MAX_CANDIDATES = 64  # of an offer: a packet goes to each address, and a browser names about one for each network
@@ -80,9 +80,9 @@ class Call(Conversation):
         self._began = asyncio.Event()
         self._over = asyncio.Event()
         self._cut_answered = asyncio.Event()
-        self._cut_answered.set()  # nothing was asked
+        self._cut_answered.set()  # no cut is pending
         self._num_words_told = 0
-        self._is_carried = False  # all of the turn
+        self._is_carried = False  # whether all of the turn was sent
         self._hearing: asyncio.Task[None] | None = None
         self._connection.on("connectionstatechange", self._on_state)
         self._connection.on("datachannel", self._on_channel)
@@ -91,7 +91,7 @@ class Call(Conversation):
     async def answer(self, offer: RTCSessionDescription) -> RTCSessionDescription:
         """
         Raises:
-            ValueError: that is no offer of Opus both ways.
+            ValueError: the offer is not of Opus in both directions.
         """
         self._track.sender = self._connection.addTrack(self._track)
         [transceiver] = self._connection.getTransceivers()
@@ -108,14 +108,14 @@ class Call(Conversation):
 
     @property
     def has_begun(self) -> bool:
-        """Whether the caller has got through, so that the call is more than an offer."""
+        """Whether the caller has connected, so that the offer has become a call."""
         return self._began.is_set()
 
     async def run(self) -> None:
-        """Until one of the two hangs up.
+        """Run the call until the caller or the bot hangs up.
 
         Raises:
-            TimeoutError: there was no way to the caller.
+            TimeoutError: no connection to the caller could be made.
         """
         await asyncio.wait_for(self._began.wait(), CONNECT_S)
         await self._over.wait()
@@ -159,7 +159,7 @@ class Call(Conversation):
 
     @contextlib.contextmanager
     def _ending(self) -> Iterator[None]:
-        """The call, if the caller has gone, or there is no session any more and so nothing to say."""
+        """End the call if the caller has gone or the session was lost."""
         try:
             yield
         except MediaStreamError:
@@ -173,7 +173,7 @@ class Call(Conversation):
             fields = json.loads(message)
             kind, turn = fields["type"], self.turn
             if kind == "interrupt":
-                if turn is None or turn.is_over:  # too late, but the page is silent until it is told how long
+                if turn is None or turn.is_over:  # too late, but the page stays silent until it gets an answer
                     self._tell("cut", turn=0, rtp=self._track.drop())
                 self.interrupt()
             elif turn is not None and kind == "played" and not turn.is_over:
@@ -222,7 +222,7 @@ class Call(Conversation):
         self._end_if_heard(turn)
 
     async def _cut(self, turn: Turn) -> None:
-        """The page knows best how far it has played: it is asked, and falls silent before it answers."""
+        """Ask the page, which has the exact playback position, to stop; it answers once it is silent."""
         silent_from = self._track.drop()
         self._cut_answered.clear()
         self._tell("cut", turn=turn.number, rtp=silent_from)
@@ -238,7 +238,7 @@ class Call(Conversation):
             self._tell("run", turn=self.turn.number, rtp=rtp_timestamp, start_ms=start_ms)
 
     def _tell_words(self, turn: Turn) -> None:
-        """Each with what stands before it, so that joined they are the text."""
+        """Send words, each with the text before it, so that joined they are the text."""
         words, text = turn.context.words, turn.context.text
         new, begin = words[self._num_words_told :], 0
         if self._num_words_told:
@@ -261,7 +261,7 @@ class Call(Conversation):
 
 
 def check_size(sdp: str) -> None:
-    """Raises ValueError: an offer asks for more sockets, or for packets to more addresses, than a browser's."""
+    """Check an offer's size. Raises ValueError: it asks for more sockets or packet addresses than a browser does."""
     lines = sdp.splitlines()
     if sum(line.startswith("m=") for line in lines) > MAX_SECTIONS:
         raise ValueError(f"at most {MAX_SECTIONS} media sections")
@@ -270,7 +270,7 @@ def check_size(sdp: str) -> None:
 
 
 def check_ice_url(url: str) -> None:
-    """Raises ValueError: a STUN or TURN server's address is malformed; each caller's offer would be blamed for it."""
+    """Check a STUN or TURN address at the start, before any offer fails. Raises ValueError: it is malformed."""
     try:
         parse_stun_turn_uri(url)
     except ValueError as error:
@@ -279,7 +279,7 @@ def check_ice_url(url: str) -> None:
 
 @dataclass(eq=False)
 class _Offer:
-    """What a caller asked for, and what became of it."""
+    """An offer and its outcome."""
 
     description: RTCSessionDescription
     made_at: float
@@ -292,14 +292,14 @@ class _Offer:
 
 
 class Bot:
-    """Serves the page, and answers whoever calls from it.
+    """Bot that serves the page and answers the calls made from it.
 
     Args:
-        tts_url: of the realtime-tts server.
-        answer: what to say next, given what was said so far; read as it is spoken.
-        ice_servers: STUN and TURN servers, for callers who cannot reach this machine directly.
-        max_calls: at once.
-        allowed_origins: of the page, if it is not opened under a name of this machine.
+        tts_url: address of the realtime-tts server.
+        answer: returns the next answer for the history so far; read while it is spoken.
+        ice_servers: STUN and TURN servers, for browsers that cannot reach this machine directly.
+        max_calls: limit of concurrent calls.
+        allowed_origins: origins of the page, if it is not opened under a name of this machine.
 
     Raises:
         ValueError: an allowed origin is not like https://bot.example.org, or an ICE server not like stun:host:port.
@@ -326,7 +326,7 @@ class Bot:
         self._ice_servers = ice_servers or []
         self._max_calls = max_calls
         self._tasks: dict[asyncio.Task[None], _Offer] = {}  # the oldest first
-        self._ending: set[asyncio.Task[None]] = set()  # of offers that were given up
+        self._ending: set[asyncio.Task[None]] = set()  # tasks of abandoned offers
 
     def application(self) -> web.Application:
         made = web.Application(client_max_size=MAX_OFFER_BYTES, middlewares=[self._check_origin])
@@ -352,7 +352,7 @@ class Bot:
         return web.json_response(servers)
 
     async def _on_offer(self, request: web.Request) -> web.Response:
-        if request.content_type != "application/json":  # which no other site's page can send unasked
+        if request.content_type != "application/json":  # which another site's page cannot send without a CORS preflight
             return _refusal(415, "invalid_request", "an offer is JSON")
         try:
             fields = await request.json()
@@ -381,8 +381,8 @@ class Bot:
         return web.json_response({"sdp": answer.sdp, "type": answer.type})
 
     def _make_room(self) -> bool:
-        """Return whether one more call may begin. If all places are taken, give up the oldest offer whose caller has
-        not got through: a place costs its caller a connection, not a request."""
+        """Return whether one more call may begin. If all slots are taken, abandon the oldest offer that has not
+        connected: holding a slot requires a connection, not only a request."""
         if len(self._tasks) < self._max_calls:
             return True
         now = asyncio.get_running_loop().time()
@@ -413,7 +413,7 @@ class Bot:
             else:
                 answered.set_exception(error)
         finally:
-            answered.cancel()  # of no effect if it was given
+            answered.cancel()  # no effect if it was set
 
     async def _end_calls(self, application: web.Application) -> None:
         for call in self.calls:

@@ -1,4 +1,4 @@
-"""The client's errors in Pipecat's categories, by which it decides whether the service can go on."""
+"""Conversion of the client's errors to Pipecat's categories, which determine whether the service continues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from realtime_tts_client import (
     Unauthorized,
 )
 
-# The first that fits. A text that is too long says nothing about the next one.
+# The first match counts. A text that is too long does not affect the next one.
 _CATEGORIES: tuple[tuple[tuple[type[RealtimeTTSError], ...], ErrorCategory], ...] = (
     ((ConnectionFailed, ConnectionLost, ResumeGap), ErrorCategory.CONNECTIVITY),
     ((Unauthorized,), ErrorCategory.AUTHENTICATION),

@@ -1,4 +1,4 @@
-"""Speech of a realtime-tts server as a Pipecat service."""
+"""Pipecat service for a realtime-tts server."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from pipecat_realtime_tts.timeline import Timeline
 DEFAULT_URL = "ws://localhost:8000"
 PACKET_MS = 20
 NUM_CHANNELS = 1
-# A language model may think for a while in the middle of a turn; only then is the turn given up.
+# A language model may pause within a turn; the turn is cancelled only after this time.
 STALLED_TURN_S = 120.0
 
 
 @dataclass
 class RealtimeTTSSettings(TTSSettings):
-    """Settings that may change from turn to turn; None is the server's own choice.
+    """Settings that may change from turn to turn; None is the server's default.
 
     Parameters:
-        cfg: Guidance, 0 to 10.
-        steps: Of the flow, 2 to 64: more are slower and may sound better.
+        cfg: Classifier-free guidance scale, 0 to 10.
+        steps: Number of flow steps, 2 to 64: more are slower and may sound better.
         seed: The same seed, voice and text give the same speech.
-        instructions: How to speak, in words, where the model takes some.
-        mode: `live` speaks a clause from its first words on, `clause` when it is complete.
+        instructions: Description of the speaking style, for models that accept one.
+        mode: `live` starts a clause at its first words, `clause` when it is complete.
     """
 
     cfg: float | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
@@ -50,18 +50,18 @@ class RealtimeTTSSettings(TTSSettings):
 
     @property
     def params(self) -> dict[str, Any]:
-        """What goes to the server beside the voice."""
+        """Return the parameters sent to the server, without the voice."""
         names = ("cfg", "steps", "seed", "language", "instructions", "mode")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 @dataclass
 class _Turn:
-    """A context on the server, once there is one, and who listens to it.
+    """A turn: its context on the server, once open, and the task that reads its audio.
 
     Attributes:
-        failed: there is no speech any more, or never was.
-        error: the first, which was told; what is still to come of its text is dropped.
+        failed: speech has ended with an error, or could not start.
+        error: the first error, which was reported; later text of the turn is dropped.
     """
 
     context: Context | None = None
@@ -72,9 +72,9 @@ class _Turn:
 
 
 class RealtimeTTSService(TTSService):
-    """Text is forwarded token by token; each turn is one context of a session that all turns share.
+    """Service that forwards text token by token. Each turn is one context; all turns share one session.
 
-    The session is the Python client's, which takes a broken connection up again by itself.
+    The session is the Python client's, which resumes a broken connection by itself.
     """
 
     Settings = RealtimeTTSSettings
@@ -92,11 +92,11 @@ class RealtimeTTSService(TTSService):
         """Initialize the service.
 
         Args:
-            url: Of the server, `ws://host:port` or `https://host`. Otherwise REALTIME_TTS_URL is read from the
-                environment, else it is ws://localhost:8000.
-            api_key: If the server wants one. Otherwise REALTIME_TTS_API_KEY is read from the environment.
-            sample_rate: Of the audio, in Hz; the pipeline's if it is left out.
-            settings: How to speak.
+            url: The server's address, `ws://host:port` or `https://host`. Default: the environment variable
+                REALTIME_TTS_URL, else ws://localhost:8000.
+            api_key: If the server requires one. Default: the environment variable REALTIME_TTS_API_KEY.
+            sample_rate: Sample rate of the audio, Hz. Default: the pipeline's.
+            settings: Speech settings.
             **kwargs: Additional arguments passed to the parent service.
         """
         complete = RealtimeTTSSettings(
@@ -106,7 +106,7 @@ class RealtimeTTSService(TTSService):
             complete.apply_update(settings)
         super().__init__(
             text_aggregation_mode=TextAggregationMode.TOKEN,
-            push_text_frames=False,  # words are, when they have been spoken
+            push_text_frames=False,  # words are pushed instead, once spoken
             push_start_frame=True,
             stop_frame_timeout_s=STALLED_TURN_S,
             sample_rate=sample_rate,
@@ -120,16 +120,16 @@ class RealtimeTTSService(TTSService):
         self._turns: dict[str, _Turn] = {}  # by Pipecat's context id
 
     def can_generate_metrics(self) -> bool:
-        """Metrics are reported."""
+        """Return True: metrics are reported."""
         return True
 
     @property
     def supports_processing_metrics(self) -> bool:
-        """Sending a text takes no time worth telling; that to the first audio is told."""
+        """Return False: sending text takes negligible time. Time to first audio is reported."""
         return False
 
     def language_to_service_language(self, language: Language) -> str | None:
-        """The language without its region: "en" for en-US."""
+        """Return the language without its region: "en" for en-US."""
         return str(language).split("-")[0].lower()
 
     async def setup(self, setup: FrameProcessorSetup) -> None:  # type: ignore[override]
@@ -138,10 +138,10 @@ class RealtimeTTSService(TTSService):
         try:
             await self._connected()
         except RealtimeTTSError as error:
-            await self._report(error)  # the first turn tries again
+            await self._report(error)  # the first turn retries
 
     async def stop(self, frame: EndFrame) -> None:
-        """Stop once everything was spoken."""
+        """Stop after all text was spoken."""
         await super().stop(frame)
         await self._disconnect()
 
@@ -161,10 +161,10 @@ class RealtimeTTSService(TTSService):
 
         Args:
             text: The piece.
-            context_id: Of the turn.
+            context_id: Pipecat's id of the turn.
 
         Yields:
-            None: the audio comes by itself.
+            None: the audio is delivered by another task.
         """
         turn = self._turns.setdefault(context_id, _Turn())
         if turn.error is None:
@@ -172,12 +172,12 @@ class RealtimeTTSService(TTSService):
                 await self._send(turn, text, context_id)
                 await self.start_tts_usage_metrics(text)
             except RealtimeTTSError as error:
-                turn.failed = turn.listening is None  # else what was taken is spoken, and who listens says how it ends
+                turn.failed = turn.listening is None  # else the listening task reports the end
                 await self._tell(turn, error)
         yield None
 
     async def flush_audio(self, context_id: str | None = None) -> None:
-        """The turn's text has ended."""
+        """End the turn's text."""
         context_id = context_id or self.get_active_audio_context_id() or ""
         turn = self._turns.get(context_id)
         if turn is None:
@@ -189,21 +189,21 @@ class RealtimeTTSService(TTSService):
         try:
             await turn.context.end()
         except RealtimeTTSError as error:
-            logger.debug(f"{self}: {error.message}")  # who listens is told too
+            logger.debug(f"{self}: {error.message}")  # the listening task gets the error too
 
     async def on_audio_context_interrupted(self, context_id: str) -> None:
-        """Tell the server at once that nobody listens any more."""
+        """Cancel the context on the server at once."""
         await self._drop(context_id)
         await self.stop_all_metrics()
         await super().on_audio_context_interrupted(context_id)
 
     async def on_audio_context_completed(self, context_id: str) -> None:
-        """A turn that was given up, because nothing came for long, is given up on the server too."""
+        """Cancel the context on the server if Pipecat has given the turn up because no audio arrived for long."""
         await self._drop(context_id)
         await super().on_audio_context_completed(context_id)
 
     async def _connected(self) -> Session:
-        """Raises: RealtimeTTSError, if there is no session and none can be opened."""
+        """Return the open session. Raises RealtimeTTSError: none is open and none can be opened."""
         async with self._opening:
             if self._session is not None and not self._session.closed:
                 return self._session
@@ -239,21 +239,21 @@ class RealtimeTTSService(TTSService):
         await turn.context.send(text)
 
     async def _listen(self, turn: _Turn, context: Context, context_id: str) -> None:
-        """All that is spoken of a turn, and its end."""
+        """Forward all speech of a turn, and its end."""
         try:
             if not await self._forward(context, context_id):
-                # Pipecat takes contexts without a sample for a service that has stopped working.
+                # Pipecat treats contexts without a sample as a service that has stopped working.
                 logger.debug(f"{self}: nothing of the turn can be spoken")
                 await self._append(context_id, bytes(2 * self.sample_rate * PACKET_MS // 1000))
         except RealtimeTTSError as error:
             turn.failed = True
             await self._tell(turn, error)
             if not turn.text_ended:
-                return  # what is still to come is dropped, and its end ends the turn
+                return  # later text is dropped, and the end of the text ends the turn
         await self._end_audio(context_id)
 
     async def _forward(self, context: Context, context_id: str) -> bool:
-        """Words before their audio. Whether there was any audio."""
+        """Forward words and audio, words before their audio. Return whether there was any audio."""
         timeline, has_audio, spelling = Timeline(), False, Spelling()
 
         async def tell(words: Iterable[Word]) -> None:
@@ -266,7 +266,7 @@ class RealtimeTTSService(TTSService):
             await tell(spelling.take(packet.words, context.text))
             await self._append(context_id, packet.payload)
             has_audio = True
-        await tell(spelling.take(context.words, context.text))  # those that were written when their audio had left
+        await tell(spelling.take(context.words, context.text))  # words that were reported after their audio was sent
         if context.done is None:
             raise ConnectionLost("the server ended the turn before it was spoken")
         return has_audio
@@ -281,7 +281,7 @@ class RealtimeTTSService(TTSService):
             await self.remove_audio_context(context_id)
 
     async def _drop(self, context_id: str) -> None:
-        """Forgets a turn; the server is told at once if it still speaks."""
+        """Remove a turn; cancel its context at once if it still speaks."""
         turn = self._turns.pop(context_id, None)
         if turn is None or turn.context is None:
             return
@@ -291,7 +291,7 @@ class RealtimeTTSService(TTSService):
             await self.cancel_task(turn.listening)
 
     async def _tell(self, turn: _Turn, error: RealtimeTTSError) -> None:
-        """Once for a turn: what follows from an error is none of its own."""
+        """Report the first error of a turn only: later ones are its consequences."""
         if turn.error is None:
             turn.error = error
             await self._report(error)

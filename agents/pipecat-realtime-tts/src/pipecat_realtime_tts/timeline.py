@@ -1,13 +1,13 @@
-"""When the audio of a context is heard, which is later than where it lies in the context once it had to wait."""
+"""Playback time of a context's audio, which is later than its position in the context after a gap."""
 
 from __future__ import annotations
 
 
 class Timeline:
-    """Audio arrives in pieces and is played one after the other, with a gap wherever it comes too late for that.
+    """Timeline of pieces that are played one after the other, with a gap before each piece that arrives late.
 
     Attributes:
-        gaps_s: all gaps so far, in seconds: what is to be added to a time within the context.
+        gaps_s: sum of all gaps so far, in seconds; added to a time within the context.
     """
 
     def __init__(self) -> None:
@@ -15,7 +15,7 @@ class Timeline:
         self._end: float | None = None
 
     def take(self, duration_s: float, now: float) -> None:
-        """A piece has arrived."""
+        """Add a piece that has arrived."""
         if self._end is None or now > self._end:
             self.gaps_s += 0.0 if self._end is None else now - self._end
             self._end = now

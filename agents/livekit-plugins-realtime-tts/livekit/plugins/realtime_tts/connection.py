@@ -9,11 +9,11 @@ from realtime_tts_client import Session
 
 
 class SharedSession:
-    """Opened when it is first needed, and anew when it is gone for good; breaks are healed by the client itself.
+    """Session that opens on first use and again after it was closed. The client itself resumes broken connections.
 
-    Contexts of one session share its connection without waiting for each other, so that there is nothing to lend and
-    to give back, and a stream that is cancelled costs no connection. (LiveKit's `ConnectionPool` is for protocols that
-    speak one thing at a time.)
+    Contexts of one session share its connection without blocking each other, so no connection pool is needed, and
+    a cancelled stream costs no connection. (LiveKit's `ConnectionPool` is for protocols that allow one speech at a
+    time.)
     """
 
     def __init__(self, connect: Callable[[float], Session]) -> None:
@@ -23,7 +23,7 @@ class SharedSession:
 
     @property
     def model(self) -> str | None:
-        """Name of the server's model, once it has been asked."""
+        """Name of the server's model, once it has been requested."""
         return self._session.model if self._session is not None else None
 
     @property
@@ -31,7 +31,7 @@ class SharedSession:
         return self._session is not None and not self._session.closed
 
     async def get(self, timeout_s: float) -> Session:
-        """Raises: RealtimeTTSError, if there is none and none can be opened."""
+        """Return the open session. Raises RealtimeTTSError: none is open and none can be opened."""
         async with self._opening:
             if self._session is not None and not self._session.closed:
                 return self._session

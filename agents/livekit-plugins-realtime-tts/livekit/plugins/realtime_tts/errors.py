@@ -1,4 +1,4 @@
-"""The client's errors as those by which LiveKit decides whether to try again."""
+"""Conversion of the client's errors to LiveKit's, which determine whether LiveKit retries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from realtime_tts_client import (
     ServerError,
 )
 
-# What the server answers with before there is a WebSocket, and the same codes in a session (docs/protocol.md).
+# HTTP statuses of refused handshakes, and the same error codes within a session (docs/protocol.md).
 _STATUS_OF_CODE = {
     "unauthorized": 401,
     "forbidden": 403,
@@ -40,13 +40,13 @@ _STATUS_OF_CODE = {
     "engine_lost": 503,
     "engine_out_of_memory": 503,
 }
-_BAD_REQUEST, _OVERLOADED = 400, 503  # of codes of a later version
+_BAD_REQUEST, _OVERLOADED = 400, 503  # for error codes of a later version
 _SERVER_FAULT = 500
 
 
 def to_api_error(error: RealtimeTTSError) -> APIError:
-    """A lost or refused connection and 408, 429 may be tried again, other 4xx not; for 5xx the server says it."""
-    if isinstance(error, ServerError) and not isinstance(error, ResumeGap):  # a connection that was lost for too long
+    """Convert an error. Refused or lost connections, 408 and 429 are retryable; other 4xx not; 5xx as reported."""
+    if isinstance(error, ServerError) and not isinstance(error, ResumeGap):  # a gap: lost for too long
         status = _STATUS_OF_CODE.get(error.code, _OVERLOADED if error.retryable else _BAD_REQUEST)
         return APIStatusError(
             error.message,

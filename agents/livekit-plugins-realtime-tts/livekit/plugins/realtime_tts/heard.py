@@ -1,4 +1,4 @@
-"""What a conversation's history keeps of a turn that was interrupted: the words that were heard."""
+"""History of interrupted turns: it keeps the words that were heard."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from livekit.agents.voice import io
 
 from .log import logger
 
-# Times are rounded on their way (milliseconds, samples): a word that ends where the sound was cut was heard.
+# Times are rounded (to milliseconds, to samples): a word that ends where the audio was cut counts as heard.
 TOLERANCE_S = 0.002
 
 
 class HeardOutput(io.AudioOutput):
-    """Stands in front of a session's audio output and settles which words were heard.
+    """Audio output in front of a session's own output that determines which words were heard.
 
-    LiveKit by itself keeps what its transcript had shown by then, which it paces by the number of syllables. Here a
-    word counts once its measured end was played.
+    LiveKit by itself keeps the transcript shown so far, which it paces by the number of syllables. Here a word counts
+    once its measured end was played.
     """
 
     def __init__(self, next_in_chain: io.AudioOutput) -> None:
@@ -30,17 +30,17 @@ class HeardOutput(io.AudioOutput):
             next_in_chain=next_in_chain,
             capabilities=io.AudioOutputCapabilities(pause=True),
         )
-        self._pieces: list[tuple[str, float]] = []  # text, end in seconds of what is played
+        self._pieces: list[tuple[str, float]] = []  # text, end in seconds of playback
         self._captured_s = 0.0
         self._reached_s = 0.0
-        self._offset_s = 0.0  # of the stream whose words come now
+        self._offset_s = 0.0  # start of the stream whose words arrive now
         self._last_s = 0.0
 
     @property
     def _next(self) -> io.AudioOutput:
         if self.next_in_chain is None:
             raise AssertionError("there is an output behind this one")
-        return self.next_in_chain  # not what was given: LiveKit puts a proxy between
+        return self.next_in_chain  # not the constructor's argument: LiveKit puts a proxy between
 
     @property
     def sample_rate(self) -> int | None:
@@ -68,7 +68,7 @@ class HeardOutput(io.AudioOutput):
         self, *, playback_position: float, interrupted: bool, synchronized_transcript: str | None = None
     ) -> None:
         if interrupted and self._pieces:
-            # Audio that a pause threw away counts in where the playing got to, not in how much was played.
+            # Audio discarded by a pause counts in the playback position, not in the played duration.
             synchronized_transcript = heard_text(self._pieces, max(playback_position, self._reached_s))
         elif interrupted and playback_position > 0:
             logger.warning("no word times arrived at the output; is it resampled? Then the history is an estimate")
@@ -86,14 +86,14 @@ class HeardOutput(io.AudioOutput):
     def _take(self, piece: object) -> None:
         if not isinstance(piece, TimedString) or not is_given(piece.start_time) or not is_given(piece.end_time):
             return
-        if piece.start_time < self._last_s:  # another stream's, whose times begin anew
+        if piece.start_time < self._last_s:  # of another stream, whose times start at zero again
             self._offset_s = self._captured_s
         self._last_s = piece.start_time
         self._pieces.append((str(piece), self._offset_s + piece.end_time))
 
 
 def heard_text(pieces: Sequence[tuple[str, float]], position_s: float) -> str:
-    """Text of the pieces (text, end in seconds) up to the last one that was played to its end."""
+    """Return the text of the pieces (text, end in seconds) up to the last one that was played to its end."""
     heard = ""
     for text, end_s in pieces:
         if end_s > position_s + TOLERANCE_S:
@@ -103,7 +103,7 @@ def heard_text(pieces: Sequence[tuple[str, float]], position_s: float) -> str:
 
 
 def keep_what_was_heard(session: AgentSession[Any]) -> None:
-    """Lets the history of a started session hold just what was heard of a turn that is interrupted.
+    """Make a started session's history keep only the heard text of interrupted turns.
 
     Raises:
         RuntimeError: the session has no audio output yet (call it after `session.start`).

@@ -1,4 +1,4 @@
-"""Words of a context as LiveKit's aligned transcript: pieces that make up the text exactly."""
+"""Words of a context as LiveKit's aligned transcript: pieces that join to the exact text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from realtime_tts_client import Word
 
 
 class Transcript:
-    """Cuts a context's text into one piece for each word: the word with what stands before it and was not given yet.
+    """Cutter of a context's text into one piece for each word: the word and the text since the previous piece.
 
-    The server's words have the punctuation that touches them: "Hello, world." is "Hello," and " world.".
+    The server's words include adjacent punctuation: "Hello, world." gives "Hello," and " world.".
     """
 
     def __init__(self) -> None:
@@ -19,10 +19,10 @@ class Transcript:
         self._end_s = 0.0
 
     def pieces(self, words: Iterable[Word], text: str) -> list[TimedString]:
-        """Of the words that had none yet. Those that are told again, since the server lost the session, had theirs.
+        """Return pieces for new words. Words that are repeated because the server lost the session are skipped.
 
         Args:
-            text: of the context so far; the words' offsets count in it.
+            text: the context's text so far, in which the words' offsets count.
         """
         made = []
         for word in words:
@@ -33,7 +33,7 @@ class Transcript:
         return made
 
     def rest(self, text: str) -> TimedString | None:
-        """What follows the last word, once everything was spoken; None if there is nothing, or was no word."""
+        """Return the text after the last word, once all was spoken; None if it is empty or there was no word."""
         rest = text[self._num_given :]
         if not rest or not self._num_given:
             return None

@@ -20,9 +20,9 @@ from .log import logger
 from .transcript import Transcript
 
 DEFAULT_URL = "ws://localhost:8000"
-DEFAULT_SAMPLE_RATE = 24_000  # what LiveKit's room output takes as it is
+DEFAULT_SAMPLE_RATE = 24_000  # LiveKit's room output accepts it without resampling
 PACKET_MS = 20
-# Of the frames that go to LiveKit's output. Its default of 200 ms would keep back what is already there.
+# Duration of the frames given to LiveKit's output. Its default of 200 ms would delay available audio.
 FRAME_MS = 40
 NUM_CHANNELS = 1
 
@@ -32,7 +32,7 @@ Mode = Literal["live", "clause"]
 
 @dataclass(frozen=True)
 class VoiceOptions:
-    """How to speak; what is None is left to the server."""
+    """Speech options; None is the server's default."""
 
     voice: str | None = None
     cfg: float | None = None
@@ -49,7 +49,7 @@ class VoiceOptions:
 
 
 class TTS(tts.TTS[Any]):
-    """Text is forwarded as it comes, in any split; no sentence tokenizer is needed in front of it."""
+    """LiveKit TTS that forwards text as it arrives, in any split, without a sentence tokenizer."""
 
     def __init__(
         self,
@@ -67,20 +67,20 @@ class TTS(tts.TTS[Any]):
     ) -> None:
         """
         Args:
-            url: of the server, `ws://host:port` or `https://host`. Otherwise REALTIME_TTS_URL is read from the
-                environment, else it is ws://localhost:8000.
-            api_key: if the server wants one. Otherwise REALTIME_TTS_API_KEY is read from the environment.
-            voice: name of a voice; the server's default voice if it is left out.
-            cfg: guidance, 0 to 10.
-            steps: of the flow, 2 to 64: more are slower and may sound better.
-            seed: the same seed, voice and text give the same speech; random if it is left out.
-            language: of the text, where the model speaks several.
-            instructions: how to speak, in words, where the model takes some.
-            mode: `live` speaks a clause from its first words on, `clause` when it is complete.
-            sample_rate: Hz. LiveKit resamples if its output has another one, and drops the words' times then.
+            url: the server's address, `ws://host:port` or `https://host`. Default: the environment variable
+                REALTIME_TTS_URL, else ws://localhost:8000.
+            api_key: if the server requires one. Default: the environment variable REALTIME_TTS_API_KEY.
+            voice: name of a voice. Default: the server's default voice.
+            cfg: classifier-free guidance scale, 0 to 10.
+            steps: number of flow steps, 2 to 64: more are slower and may sound better.
+            seed: the same seed, voice and text give the same speech. Default: random.
+            language: language of the text, for models that speak several.
+            instructions: description of the speaking style, for models that accept one.
+            mode: `live` starts a clause at its first words, `clause` when it is complete.
+            sample_rate: Hz. If LiveKit's output has another rate, LiveKit resamples and drops the words' times.
 
         Raises:
-            ValueError: the address is none.
+            ValueError: the address is invalid.
         """
         super().__init__(
             capabilities=tts.TTSCapabilities(streaming=True, aligned_transcript=True),
@@ -94,7 +94,7 @@ class TTS(tts.TTS[Any]):
         self._shared = SharedSession(self._connect)
         self._prewarming: asyncio.Task[None] | None = None
         self._streams: weakref.WeakSet[SynthesizeStream] = weakref.WeakSet()
-        self._connect(DEFAULT_API_CONNECT_OPTIONS.timeout)  # a bad address is told here
+        self._connect(DEFAULT_API_CONNECT_OPTIONS.timeout)  # an invalid address is reported here
         self.update_options(
             voice=voice, cfg=cfg, steps=steps, seed=seed, language=language, instructions=instructions, mode=mode
         )
@@ -118,7 +118,7 @@ class TTS(tts.TTS[Any]):
         instructions: NotGivenOr[str | None] = NOT_GIVEN,
         mode: NotGivenOr[Mode | None] = NOT_GIVEN,
     ) -> None:
-        """From the next turn on; None is the server's own choice. The connection stays."""
+        """Change options from the next turn on; None is the server's default. The connection stays open."""
         given: dict[str, Any] = {
             "voice": voice,
             "cfg": cfg,
@@ -139,7 +139,7 @@ class TTS(tts.TTS[Any]):
         return stream
 
     def prewarm(self) -> None:
-        """Connects in the background, so that the first turn need not wait for it."""
+        """Connect in the background, so that the first turn does not wait for it."""
         if self._prewarming is None or self._prewarming.done():
             self._prewarming = asyncio.create_task(self._prewarm(), name="realtime_tts.prewarm")
 
@@ -161,7 +161,7 @@ class TTS(tts.TTS[Any]):
 
 
 class SynthesizeStream(tts.SynthesizeStream):
-    """One turn: one context of the shared session. A new turn is a new stream."""
+    """Stream of one turn, which is one context of the shared session. Each turn is a new stream."""
 
     def __init__(self, *, tts: TTS, conn_options: APIConnectOptions) -> None:
         super().__init__(tts=tts, conn_options=conn_options)
@@ -194,11 +194,11 @@ class SynthesizeStream(tts.SynthesizeStream):
                 await sending
             finally:
                 if context.done is None:
-                    context.cancel_nowait()  # leaves before anything else is waited for
+                    context.cancel_nowait()  # sent before anything else is awaited
                 await utils.aio.cancel_and_wait(sending)
 
     async def _first_text(self) -> str | None:
-        """What opens the turn, with a character that is more than blank; None if there is none."""
+        """Return the turn's first text up to its first non-blank piece; None if the turn is blank."""
         opening = ""
         async for item in self._input_ch:
             if isinstance(item, str):
@@ -213,13 +213,13 @@ class SynthesizeStream(tts.SynthesizeStream):
         async for item in self._input_ch:
             if isinstance(item, str):
                 await context.send(item)
-            elif not (self._input_ch.closed and self._input_ch.empty()):  # the last one comes with the end
+            elif not (self._input_ch.closed and self._input_ch.empty()):  # the last flush comes with the end
                 await context.flush()
         await context.end()
 
 
 class ChunkedStream(tts.ChunkedStream):
-    """A whole text, as fast as the server makes it."""
+    """Stream of a complete text, as fast as the server generates it."""
 
     def __init__(self, *, tts: TTS, input_text: str, conn_options: APIConnectOptions) -> None:
         super().__init__(tts=tts, input_text=input_text, conn_options=conn_options)
@@ -254,7 +254,7 @@ class ChunkedStream(tts.ChunkedStream):
 
 
 async def _timed_session(shared: SharedSession, stream: tts.SynthesizeStream | tts.ChunkedStream) -> Session:
-    """The session, and for the metrics how long it took to get it."""
+    """Return the session, and for the metrics the seconds that it took to get it."""
     stream._connection_reused = shared.is_open
     began = time.perf_counter()
     session = await shared.get(stream._conn_options.timeout)
@@ -263,13 +263,13 @@ async def _timed_session(shared: SharedSession, stream: tts.SynthesizeStream | t
 
 
 def _stop_if_failed(sending: asyncio.Task[None], context: Context) -> None:
-    """Text that cannot be sent any more ends the speech; the stream then raises why."""
+    """Cancel the speech if its text can no longer be sent; the stream then raises the cause."""
     if not sending.cancelled() and sending.exception() is not None:
         context.cancel_nowait()
 
 
 async def _forward(context: Context, emitter: tts.AudioEmitter, silence_samples: int) -> None:
-    """All that is spoken of a context, each word before its audio; silence if nothing of it can be spoken."""
+    """Forward a context's words and audio, each word before its audio; silence if no text can be spoken."""
     transcript = Transcript()
     has_audio = False
     async for packet in context:
@@ -277,11 +277,11 @@ async def _forward(context: Context, emitter: tts.AudioEmitter, silence_samples:
             emitter.push_timed_transcript(transcript.pieces(packet.words, context.text))
         emitter.push(packet.payload)
         has_audio = True
-    # Those that were written when their audio had left.
+    # Words that were reported after their audio was sent.
     emitter.push_timed_transcript(transcript.pieces(context.words, context.text))
     if (rest := transcript.rest(context.text)) is not None:
         emitter.push_timed_transcript(rest)
     if context.done is not None and not has_audio:
-        # LiveKit takes speech without a sample for a failure and would ask for it again and again.
+        # LiveKit treats speech without a sample as a failure and would request it again and again.
         logger.debug("nothing in the text can be spoken", extra={"skipped": context.skipped})
         emitter.push(bytes(2 * silence_samples))
