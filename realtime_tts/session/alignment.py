@@ -1,14 +1,15 @@
-"""Word times: measured by the engine where it can, else from the planner's weights and the length of the audio.
+"""Word times: measured by the engine where possible, otherwise estimated from the planner's weights and the audio
+length.
 
-Measured: the engine tells with the audio which character of the segment's text it has reached when. Straight lines
-between these points give the time of every character; a word begins when its first one is reached. What lies behind the
-last point goes on at the pace of before.
+Measured: with the audio, the engine reports pairs of a time and the character of the segment's text spoken then. Times
+of other characters are interpolated linearly, and extrapolated at the same pace behind the last point. A word begins
+when its first character is reached.
 
-Estimated: words of a segment share its audio by weight. While the engine still speaks a segment its length is estimated
-from the context's own rate so far; what an estimate got wrong, the words after it bear.
+Estimated: words of a segment share its audio by weight. While a segment is being generated, its length is estimated
+from the speaking rate of the context so far. An error of the estimate shifts only the words not committed yet.
 
-A word is committed when the packet with its first sample is about to leave: the latest moment, with the best knowledge.
-A committed word never changes.
+A word is committed when the packet with its first sample is about to be sent, the latest possible moment. A committed
+word never changes.
 """
 
 from __future__ import annotations
@@ -26,28 +27,29 @@ from realtime_tts.session.planning import PlannedWord, Segment
 PRIOR_MS_PER_CHAR = 65.0  # about 15 characters a second, a usual reading pace
 PRIOR_CHARS = 40  # how much the prior weighs against what was measured
 _EPSILON_MS = 0.5
-_PACES_MS_PER_CHAR = (30.0, 200.0)  # of speech; a pause or a jump must not be taken for one
-_PACE_AFTER_MS = 300.0  # so much speech tells a pace
+_PACES_MS_PER_CHAR = (30.0, 200.0)  # plausible range of speech; excludes pauses and jumps
+_PACE_AFTER_MS = 300.0  # speech needed before a pace is measured
 
 
 @dataclass(slots=True)
 class _Track:
-    """One segment's progress."""
+    """Progress of one segment."""
 
     segment: Segment
     speed: float
     audio_ms: float = 0.0
     done: bool = False
     num_committed: int = 0
-    times_ms: array[float] = field(default_factory=lambda: array("d"))  # when, in its audio,
-    chars: array[float] = field(default_factory=lambda: array("d"))  # which character of its text is reached
+    times_ms: array[float] = field(default_factory=lambda: array("d"))  # times within the segment's audio,
+    chars: array[float] = field(default_factory=lambda: array("d"))  # and the character reached at each
 
     @property
     def is_measured(self) -> bool:
         return bool(self.chars)
 
     def reach(self, time_ms: float, char: float) -> None:
-        """A point that lies before the last one, or goes back in the text, tells nothing."""
+        """Add a measured point. Ignore it if its time does not exceed the last one or its character lies before the
+        last one."""
         time_ms, char = max(0.0, time_ms), min(max(0.0, char), float(len(self.segment.text)))
         if not self.chars:
             self.times_ms.append(0.0)
@@ -57,7 +59,7 @@ class _Track:
             self.chars.append(char)
 
     def time_of(self, char: int) -> float:
-        """When the character is reached, ms of this segment's audio."""
+        """Return the time at which the character is reached, in ms of this segment's audio."""
         after = bisect_left(self.chars, char)
         if after == 0:
             return 0.0
@@ -79,27 +81,27 @@ class _Track:
 
 
 class WordAligner:
-    """Places the words of one context on its audio.
+    """Assigns times in one context's audio to its words.
 
     Args:
-        speed: how much faster than usual the audio is.
+        speed: tempo factor of the audio; 1 is the model's own tempo.
     """
 
     def __init__(self, speed: float = 1.0) -> None:
         self._speed = speed
-        self._tracks: deque[_Track] = deque()  # that still have words or audio to come
-        self._num_over = 0  # before them
-        self._start_ms = 0.0  # where the current track's audio begins
-        self._last_start_ms = 0.0  # of the last committed word
+        self._tracks: deque[_Track] = deque()  # segments with words or audio still outstanding
+        self._num_over = 0  # number of segments before those
+        self._start_ms = 0.0  # start of the current track's audio
+        self._last_start_ms = 0.0  # start of the last committed word
         self._cursor_ms = 0.0  # end of the last committed word
-        self._ends_ms = array("d")  # of all committed words, for `heard_chars`
+        self._ends_ms = array("d")  # ends of all committed words, for `heard_chars`
         self._end_chars = array("L")
         self._tracks_bytes = 0
         self._measured_chars = 0
         self._measured_ms = 0.0
 
     def add_segment(self, segment: Segment) -> None:
-        """Segments come in order, without gaps.
+        """Add the next segment. Segments come in order, without gaps.
 
         Raises:
             ValueError: an index out of order.
@@ -111,7 +113,7 @@ class WordAligner:
         self._tracks_bytes += _segment_bytes(segment)
 
     def update_segment(self, segment: Segment) -> None:
-        """A segment that was not final again: more text, and more words after those that it had.
+        """Replace a segment that was not final by a longer version: same words, maybe followed by more.
 
         Raises:
             ValueError: an index that was never added, or fewer words.
@@ -127,10 +129,10 @@ class WordAligner:
     def progress(
         self, segment_index: int, audio_ms: float, done: bool, reached: tuple[float, float] | None = None
     ) -> None:
-        """Segment `segment_index` has `audio_ms` of audio so far; with `done`, in all.
+        """Record that segment `segment_index` has `audio_ms` of audio so far; with `done`, that this is all of it.
 
         Args:
-            reached: at which time in the segment's audio, ms, which character of its text is spoken, as a fraction;
+            reached: time in the segment's audio (ms) and the character of its text spoken then, as a fraction;
                 None: not measured.
 
         Raises:
@@ -144,35 +146,35 @@ class WordAligner:
             track.reach(*reached)
         if done:
             track.done = True
-            if track.segment.text:  # silence tells no pace
+            if track.segment.text:  # silence has no pace
                 self._measured_chars += len(track.segment.text)
                 self._measured_ms += track.audio_ms
 
     def finish(self) -> None:
-        """No more audio comes, whatever was said of the segments."""
+        """Mark all segments as done: no more audio comes."""
         for index, track in enumerate(self._tracks, self._num_over):
             self.progress(index, track.audio_ms, done=True)
 
     def drop(self) -> None:
-        """No more words are to be placed."""
+        """Discard the words that are not committed yet."""
         self._num_over += len(self._tracks)
         self._tracks.clear()
         self._tracks_bytes = 0
 
     @property
     def num_bytes(self) -> int:
-        """Of memory, roughly."""
+        """Approximate memory held, in bytes."""
         return self._tracks_bytes + len(self._ends_ms) * (self._ends_ms.itemsize + self._end_chars.itemsize)
 
     @property
     def num_done(self) -> int:
-        """Segments at the front that are complete."""
+        """Number of complete segments at the front."""
         return self._num_over + sum(1 for _ in takewhile(lambda track: track.done, self._tracks))
 
     def commit_until(self, end_ms: float) -> list[TimedWord]:
-        """Words that begin before `end_ms` of the context's audio and have not been given before.
+        """Return words that begin before `end_ms` of the context's audio and have not been returned before.
 
-        Where the current segment's length is known, all of its words come as soon as one is due.
+        If the current segment's length is known, all of its words are returned as soon as one is due.
         """
         words: list[TimedWord] = []
         while self._tracks:
@@ -189,17 +191,17 @@ class WordAligner:
         return words
 
     def heard_chars(self, played_ms: float) -> int:
-        """Where in the text the last word ends that was heard to its end."""
+        """Return the offset in the text at which the last word heard to its end ends."""
         count = bisect_right(self._ends_ms, played_ms + _EPSILON_MS)
         return self._end_chars[count - 1] if count else 0
 
     @property
     def end_char(self) -> int:
-        """Where in the text the last word ends that was committed."""
+        """Offset in the text at which the last committed word ends."""
         return self._end_chars[-1] if self._end_chars else 0
 
     def _track(self, index: int) -> _Track | None:
-        """None if it is over.
+        """Return the track of a segment, or None if it is over.
 
         Raises:
             ValueError: an index that was never added.
@@ -212,7 +214,7 @@ class WordAligner:
         return track.done and self._start_ms + track.audio_ms <= end_ms + _EPSILON_MS
 
     def _next_start_ms(self, track: _Track) -> float:
-        """Where the next word of the current track begins, as far as is known."""
+        """Return the start of the next word of the current track, ms, as far as it is known."""
         words = track.segment.words
         if not track.is_measured or track.num_committed == len(words):
             return max(self._cursor_ms, self._start_ms)
@@ -254,7 +256,7 @@ class WordAligner:
         return committed
 
     def _estimate_ms(self, segment: Segment) -> float:
-        """How long the segment's words take, as far as they are known."""
+        """Return the estimated duration of the segment's words known so far, ms."""
         num_chars = len(segment.text)
         if not segment.final:
             num_chars = segment.words[-1].spoken_end if segment.words else 0

@@ -1,4 +1,4 @@
-"""Contexts: turns of speech, each from its first text to its one terminal message; and which of them a session has."""
+"""Contexts (turns of speech, each from its first text to its one terminal message) and a session's table of them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from realtime_tts.session.playback import ToldPlayback
 from realtime_tts.session.resume import Missing
 from realtime_tts.session.settings import ContextSettings
 
-# The engine takes two segments; the third is there when it has room again. What is planned later has waited as text.
+# The engine takes two segments; the third is ready when one of them ends. Text beyond these stays unplanned.
 MAX_UNSPOKEN = 3
-CONTEXT_BYTES = 8000  # one without text: its objects, and its planner
-MAX_FINISHED = 16  # kept whole: they may still be heard, or be asked for after a reconnect
-MAX_REMEMBERED = 1024  # ids, with how they ended
+CONTEXT_BYTES = 8000  # a context without text: its objects, and its planner
+MAX_FINISHED = 16  # kept whole: they may still be playing, or be asked for after a reconnect
+MAX_REMEMBERED = 1024  # ids, with their final states
 
 
 class ContextState(Enum):
-    """Where a context stands.
+    """State of a context.
 
     QUEUED → SPEAKING    its first packet left
     QUEUED → DONE        ended, and nothing in it could be spoken
@@ -49,15 +49,15 @@ Heard = tuple[float, str, int]  # played_ms, spoken_text, spoken_chars
 
 
 class Context:
-    """State of one context. The session decides what happens to it; it keeps its own books.
+    """State of one context. The session makes the decisions; the context does the bookkeeping.
 
     Attributes:
         ended: no more text comes.
         audio_complete: no more packets come; the engine has nothing left to do for it.
-        num_segments: handed to the engine so far; the last one may be open, and more of its text to come.
-        added_chars: number of characters by which lexicons have made the text longer, as far as it was planned.
+        num_segments: segments handed to the engine so far; the last one may be open, with more text to come.
+        added_chars: number of characters that lexicons have added to the text planned so far.
         is_parked: the engine was told to make no more audio for now.
-        told: what the engine was told last of its playback.
+        told: the playback state last reported to the engine.
     """
 
     def __init__(self, started: ContextStarted, settings: ContextSettings, planner: Planner) -> None:
@@ -76,18 +76,20 @@ class Context:
         self.priority = 0
         self._lexicon_bytes = sum(text_bytes(word) + text_bytes(said) for word, said in settings.lexicon)
         self._draft = Draft(planner)
-        self._num_spoken = 0  # of the segments, to their end
+        self._num_spoken = 0  # segments spoken to their end
         self._first_text_at: float | None = None
-        self._flushes: deque[tuple[int, str | None]] = deque()  # segments before it, id
+        self._flushes: deque[tuple[int, str | None]] = deque()  # number of segments before the flush, its id
         self._flush_bytes = 0
         self._frozen: Heard | None = None
 
     # ---- text ----------------------------------------------------------------------------------------------------
 
     def push_text(self, text: str, max_chars: int, now: float) -> None:
-        """Raises:
-        ContextClosed: text after the end.
-        TextTooLong: with this text the context would pass `max_chars`; nothing of it is taken.
+        """Append text.
+
+        Raises:
+            ContextClosed: the text has ended.
+            TextTooLong: with this text the context would exceed `max_chars`; none of it is added.
         """
         if self.ended:
             raise ContextClosed("the context's text has ended", field="context_id")
@@ -102,15 +104,15 @@ class Context:
         self._draft.flush(flush_id)
 
     def end(self) -> None:
-        """No more text."""
+        """Mark the text as complete."""
         self.ended = True
         self._draft.end()
 
     def plan(self, max_chars: int, now: float) -> tuple[list[Segment], int]:
-        """Segments to speak now, until enough of them wait; and of how many characters they have been work.
+        """Return the segments to speak now, until enough of them wait, and the work this took, in characters.
 
-        One that was not final comes again, with the index that it had. Stops soon after `max_chars`. A context without
-        any segment is complete when all of its text was planned.
+        A segment that was not final is returned again, with the same index. Stops soon after `max_chars`. A context
+        without any segment is complete when all of its text was planned.
         """
         segments: list[Segment] = []
         num_chars = 0
@@ -136,31 +138,31 @@ class Context:
             self.num_segments += 1
 
     def text_due_at(self, now: float) -> float | None:
-        """When to `plan`; `now`: there is something left to plan at once."""
+        """Return when to `plan` next; `now` if something can be planned at once."""
         return self._draft.due_at(now) if self._has_room else None
 
     def take_skipped(self) -> tuple[tuple[int, int], ...]:
-        """Where in the text nothing is spoken, as far as planned and not taken before; the first ones of many."""
+        """Return the ranges of the text that are not spoken, found since the last call; of very many only the first."""
         return self._draft.take_skipped()
 
     def take_ignored(self) -> tuple[tuple[int, int], ...]:
-        """Likewise where markup stands that is not followed."""
+        """Return the ranges of unsupported markup found since the last call; of very many only the first."""
         return self._draft.take_ignored()
 
     @property
     def num_chars(self) -> int:
-        """Received."""
+        """Number of characters received."""
         return self._draft.num_chars
 
     @property
     def is_planned(self) -> bool:
-        """The text has ended, and every segment of it was given."""
+        """True if the text has ended and every segment of it was returned."""
         return self._draft.is_planned
 
     @property
     def _has_room(self) -> bool:
-        """An open segment, always the newest, gets its text while it is spoken: where there is no room, others come
-        before it, which are whole."""
+        """True if another segment may be planned. An open segment is always the newest and gets its text while it is
+        spoken; without room, complete segments are spoken before it."""
         return not self.state.is_final and self.num_segments - self._num_spoken < MAX_UNSPOKEN
 
     # ---- audio ---------------------------------------------------------------------------------------------------
@@ -174,32 +176,32 @@ class Context:
         self._settle_flushes()
 
     def complete_audio(self) -> None:
-        """The last packet has been queued."""
+        """Record that the last packet has been queued."""
         self.outflow.aligner.finish()
         self._settle_flushes()
         self.outflow.add_done(self.num_chars, self._first_text_at)
         self.audio_complete = True
 
     def begin_speaking(self) -> None:
-        """A packet has left."""
+        """Record that a packet has left."""
         if self.state is ContextState.QUEUED:
             self.state = ContextState.SPEAKING
 
     @property
     def num_bytes(self) -> int:
-        """Of memory, roughly."""
+        """Approximate memory held, in bytes."""
         waiting = self.outflow.queued_bytes + self.outflow.aligner.num_bytes
         return CONTEXT_BYTES + self._draft.num_bytes + waiting + self._flush_bytes + self._lexicon_bytes
 
     @property
     def engine_works(self) -> bool:
-        """The engine has been given something of it and is not through."""
+        """True from the first segment given to the engine until the audio is complete."""
         return self.num_segments > 0 and not self.audio_complete
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def cancel(self, now: float, by_client: bool) -> None:
-        """Drop what waits; the terminal message is ready."""
+        """Drop what is queued and queue the terminal message."""
         self.outflow.place_late_words()
         self._frozen = played_ms, text, num_chars = self.heard(now)
         self._stop(ContextState.CANCELLED)
@@ -207,7 +209,8 @@ class Context:
         self.outflow.add_terminal(ContextCancelled(self.id, number, played_ms, text, num_chars, by_client))
 
     def fail(self, error: RealtimeTTSError, next_sequence: int | None = None) -> None:
-        """Drop what waits; what was sent will be heard. `next_sequence`: of the terminal message, after a gap."""
+        """Drop what is queued; audio that was sent will still be heard. `next_sequence`: number of the terminal
+        message, after a gap."""
         audio_ms = self.outflow.clock.sent_ms
         num_chars = self.outflow.aligner.heard_chars(audio_ms)
         self._stop(ContextState.FAILED, next_sequence)
@@ -225,11 +228,11 @@ class Context:
         )
 
     def finish(self) -> None:
-        """`ContextDone` has left."""
+        """Record that `ContextDone` has left."""
         self.state = ContextState.DONE
 
     def heard(self, now: float) -> Heard:
-        """What the listener has heard by now, or had when the context was cancelled."""
+        """Return what the listener has heard by now, or had heard when the context was cancelled."""
         if self._frozen is not None:
             return self._frozen
         clock = self.outflow.clock
@@ -239,20 +242,20 @@ class Context:
         return played_ms, self._spoken(num_chars), num_chars
 
     def freeze(self, now: float) -> Heard:
-        """A context that is over is cancelled: its listener stops here, and wants no audio again."""
+        """Cancel a context that is over but still playing: playback stops here, and no audio is sent again."""
         self.outflow.drop()
         self._frozen = self.heard(now)
         return self._frozen
 
     def resend(self, missing: Missing, now: float) -> str:
-        """Send again what a client lacks that has come back; returns the state of `ResumedContext`."""
+        """Send again what a reconnected client lacks. Return the state for `ResumedContext`."""
         self.outflow.resend(missing.messages, now)
         if not self.state.is_final:
             return "open"
         is_unwanted = self._frozen is not None
         if is_unwanted or missing.has_gap:
             self.outflow.drop(next_sequence=missing.first)
-        # Of a context that the client has cancelled, nothing but the start and the end can be missed.
+        # If the client has cancelled the context, only its start and its end can be missing.
         has_ends = missing.first > 0 and is_unwanted and self.outflow.has_ready
         return "lost" if missing.has_gap and not has_ends else "finished"
 
@@ -266,7 +269,8 @@ class Context:
         self.outflow.drop(next_sequence)
 
     def _num_spoken_chars(self) -> int:
-        """Of a context heard to its end: with its last punctuation, without what nothing speaks after its last word."""
+        """Number of characters of a context heard to its end: with its last punctuation, without unspoken text after
+        its last word."""
         if self.num_segments == 0:
             return 0
         silent_from = self._draft.silent_from
@@ -283,9 +287,9 @@ class Context:
 
 
 class ContextTable:
-    """A session's contexts by id, oldest first: open ones, those finished lately, and the ids that were used.
+    """A session's contexts by id, oldest first: open ones, recently finished ones, and the ids already used.
 
-    Numbers count from 1 and are never used again.
+    Numbers count from 1 and are never reused.
     """
 
     def __init__(self) -> None:
@@ -307,19 +311,20 @@ class ContextTable:
         self.open[context.id] = context
 
     def get(self, context_id: str) -> Context | None:
-        """An open context, or one finished lately."""
+        """Return an open or a recently finished context."""
         return self.open.get(context_id) or self.finished.get(context_id)
 
     def ended_as(self, context_id: str) -> str | None:
-        """done, cancelled or failed; None for an id that is open, was never used, or is forgotten."""
+        """Return done, cancelled or failed; None for an id that is open, unused or forgotten."""
         return self._ended.get(context_id)
 
     def refuse(self, context_id: str) -> None:
-        """A context of this id was not opened for want of room; the rest of its text must not open it either."""
+        """Record that no context was opened under this id because of a limit; the rest of its text must not open it
+        either."""
         self._remember(context_id, ContextState.FAILED)
 
     def retire(self, context: Context) -> list[str]:
-        """The context is in a final state. Returns the ids of those that are not kept any longer."""
+        """Move a context in a final state to the finished ones. Return the ids that are no longer kept."""
         del self.open[context.id]
         self.finished[context.id] = context
         self._remember(context.id, context.state)
@@ -333,7 +338,8 @@ class ContextTable:
             self._ended_bytes -= ID_BYTES + text_bytes(forgotten)
 
     def drop_finished(self, num_kept: int) -> list[str]:
-        """Keep so many of those that are over, and those that still have something to send. Returns the others' ids."""
+        """Keep this many finished contexts, and those that still have something to send. Return the ids of the
+        others."""
         settled = [key for key, kept in self.finished.items() if not kept.outflow.has_ready]
         dropped = settled[: max(0, len(self.finished) - num_kept)]
         for key in dropped:
@@ -342,23 +348,24 @@ class ContextTable:
 
     @property
     def num_bytes(self) -> int:
-        """Of memory, roughly."""
+        """Approximate memory held, in bytes."""
         return self._ended_bytes + sum(c.num_bytes for c in (*self.open.values(), *self.finished.values()))
 
     @property
     def has_late(self) -> bool:
-        """Whether one that is over still has something to send."""
+        """True if a finished context still has something to send."""
         return any(context.outflow.has_ready for context in self.finished.values())
 
     def sending(self) -> list[Outflow]:
-        """Of those that may have something to send, the newest first."""
+        """Return the outflows that may have something to send, newest first."""
         sending = [context.outflow for context in reversed(self.open.values())]
         if self.finished:
             sending += [context.outflow for context in self.finished.values() if context.outflow.has_ready]
         return sending
 
     def rerank(self, in_turn: bool) -> list[Context]:
-        """The newest open context goes first, or `in_turn` the oldest. Returns those whose priority changes."""
+        """Give the highest priority to the newest open context, or `in_turn` to the oldest. Return those whose priority
+        changes."""
         changed = []
         for rank, context in enumerate(self.open.values() if in_turn else reversed(self.open.values())):
             priority = min(rank, 1)

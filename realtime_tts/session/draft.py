@@ -1,7 +1,7 @@
-"""A context's text: taken in as it comes, planned only as far as it can be spoken soon, and a little at a time.
+"""A context's text: received as it comes, planned only as far as it can be spoken soon, and a little at a time.
 
-A planner that waits for whole segments gives the same ones for every split of a text. A live one takes what has one
-time for one piece, and slices have the time of the latest text: so neither the slices nor their times show.
+A planner that waits for whole segments returns the same ones for every split of a text. A live one treats text with the
+same time as one piece, and slices carry the time of the latest text. So slicing does not change the result.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from realtime_tts.session.memory import OBJECT_BYTES, text_bytes
 from realtime_tts.session.planning import Planner, Segment
 
-SLICE_CHARS = 32  # read at a time; each stretch of work counts as so many
-MAX_SPANS = 16  # the first ones of a text full of what cannot be spoken tell enough
-_PENDING_BYTES = 8  # of a character that a planner keeps until its segment ends
-_CHUNK_CHARS = 1024  # text comes in letters too, and each string has an overhead
+SLICE_CHARS = 32  # characters read at a time; each stretch of work counts as this many
+MAX_SPANS = 16  # ranges reported at most; the first ones are enough of a text full of unspeakable parts
+_PENDING_BYTES = 8  # bytes of a character that a planner keeps until its segment ends
+_CHUNK_CHARS = 1024  # text may come letter by letter, and each string has an overhead
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class _Mark:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What one step has done.
+    """Result of one planning step.
 
     Attributes:
-        num_chars: of work.
+        num_chars: amount of work, in characters.
         is_flushed: all text before a flush with `flush_id` has been planned.
     """
 
@@ -44,12 +44,12 @@ class Planned:
 
 
 class Draft:
-    """One context's text and the planner that reads it.
+    """Text of one context and the planner that reads it.
 
     Attributes:
-        num_chars: received.
+        num_chars: number of characters received.
         is_planned: the text has ended, and all of it was planned.
-        silent_from: where the text begins that nothing speaks after the last word, as far as it was planned.
+        silent_from: offset of the unspoken text after the last word planned so far.
     """
 
     def __init__(self, planner: Planner) -> None:
@@ -60,20 +60,20 @@ class Draft:
         self._text_bytes = self._marks_bytes = 0
         self._chunks: list[str] = []
         self._marks: deque[_Mark] = deque()
-        self._chunk, self._offset = 0, 0  # where reading goes on
+        self._chunk, self._offset = 0, 0  # position of the next read
         self._num_read = 0
-        self._work: Iterator[Sequence[Segment]] | None = None  # of the planner, that is under way
-        self._work_chars = 0  # that its end counts as: it is a stretch of its own if there was none
-        self._reached: _Mark | None = None  # with the end of that work
+        self._work: Iterator[Sequence[Segment]] | None = None  # the planner's work in progress
+        self._work_chars = 0  # work counted when it ends: a stretch of its own if there was none
+        self._reached: _Mark | None = None  # the mark reached when that work ends
         self._last_text_at = 0.0
         self._tick_at: float | None = None
-        self._last_word_end = 0  # of what was planned
-        self._planned_end = 0  # of the last final segment: the planner has no more than what follows
-        self._skipped: list[tuple[int, int]] = []  # that nobody has been told of
-        self._ignored: list[tuple[int, int]] = []  # likewise
+        self._last_word_end = 0  # end of the last word planned
+        self._planned_end = 0  # end of the last final segment; the planner holds only what follows
+        self._skipped: list[tuple[int, int]] = []  # not reported yet
+        self._ignored: list[tuple[int, int]] = []  # ranges of markup, not reported yet
 
     def push(self, text: str, now: float) -> None:
-        """More text; not after `end`."""
+        """Append text; not allowed after `end`."""
         if not text:
             return
         self._last_text_at = now
@@ -86,38 +86,38 @@ class Draft:
         self._text_bytes += text_bytes(self._chunks[-1])
 
     def flush(self, flush_id: str | None) -> None:
-        """What was pushed so far is not to wait for more text."""
+        """Have the text pushed so far planned without waiting for more."""
         self._mark(_Mark(self.num_chars, False, flush_id))
 
     def end(self) -> None:
-        """No text follows."""
+        """Mark the text as complete."""
         self._mark(_Mark(self.num_chars, True))
 
     def close(self) -> None:
-        """Nothing of it is planned any more."""
+        """Stop planning and release the planner."""
         self._planner, self._tick_at, self._work = None, None, None
         self._marks.clear()
         self._marks_bytes = 0
 
     @property
     def num_bytes(self) -> int:
-        """Of memory, roughly."""
+        """Approximate memory held, in bytes."""
         num_pending = 0 if self._planner is None else self._num_read - self._planned_end
         return self._text_bytes + self._marks_bytes + _PENDING_BYTES * num_pending
 
     def head(self, num_chars: int) -> str:
-        """The first characters of the text."""
+        """Return the first `num_chars` characters of the text."""
         return "".join(self._chunks)[:num_chars]
 
     def due_at(self, now: float) -> float | None:
-        """When `step` will do something; `now`: at once."""
+        """Return when `step` has something to do; `now`: at once; None: not before more input."""
         is_due = self._work is not None or self._num_read < self.num_chars or self._marks
         return now if is_due else self._tick_at
 
     def step(self, now: float) -> Planned | None:
         """Plan a stretch of the text, or of what is pending at a flush, at the end, or when the planner wants to.
 
-        None: there is nothing to do now. Raises whatever a faulty planner raises.
+        Returns None if there is nothing to do now. Exceptions of a faulty planner pass through.
         """
         if self._planner is None:
             return self._pass_flush() if self._marks else None
@@ -133,7 +133,7 @@ class Draft:
         return self._finish_work(self._planner)
 
     def _begin(self, planner: Planner, now: float) -> Iterator[Sequence[Segment]] | None:
-        """What to do next, if there is anything."""
+        """Return the next work of the planner, or None."""
         end = self._marks[0].position if self._marks else self.num_chars
         if self._num_read < end:
             return planner.pushing(self._read(min(SLICE_CHARS, end - self._num_read)), self._last_text_at)
@@ -157,16 +157,16 @@ class Draft:
         return Planned(self._work_chars, (), True, reached.flush_id)
 
     def _pass_flush(self) -> Planned:
-        """A flush after the end, which finds nothing to speak."""
+        """Return the result of a flush after the end, which has nothing to speak."""
         return Planned(SLICE_CHARS, (), True, self._take_mark().flush_id)
 
     def take_skipped(self) -> tuple[tuple[int, int], ...]:
-        """Where in the text nothing is spoken, as far as not taken before; the first ones of many."""
+        """Return the ranges of the text that are not spoken, found since the last call; of very many only the first."""
         taken, self._skipped = tuple(self._skipped), []
         return taken
 
     def take_ignored(self) -> tuple[tuple[int, int], ...]:
-        """Likewise where markup stands that is not followed."""
+        """Return the ranges of unsupported markup found since the last call; of very many only the first."""
         taken, self._ignored = tuple(self._ignored), []
         return taken
 
@@ -195,7 +195,7 @@ class Draft:
         return mark
 
     def _read(self, num_chars: int) -> str:
-        """The next characters: `num_chars`, or as many as their chunk still has."""
+        """Return the next `num_chars` characters, or as many as their chunk still has."""
         if self._offset == len(self._chunks[self._chunk]):
             self._chunk, self._offset = self._chunk + 1, 0
         chunk = self._chunks[self._chunk]

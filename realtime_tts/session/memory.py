@@ -1,4 +1,4 @@
-"""What messages and strings cost to keep, in bytes, roughly: enough to bound what one client can make us hold."""
+"""Approximate memory cost of messages and strings, in bytes, exact enough to bound what one client occupies."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from realtime_tts.session.messages import (
     Words,
 )
 
-OBJECT_BYTES = 250  # of a message beyond what it carries, and of its place in a queue
-PACKET_BYTES = 50  # of a packet beyond its bytes: their object, rounded up, and its place among those that go with it
-ITEM_BYTES = 250  # of a word, a span, a resumed context in it
-RETAINED_BYTES = 150  # of keeping a message for a resume, beyond its own
+OBJECT_BYTES = 250  # of a message without its fields, and of its entry in a queue
+PACKET_BYTES = 50  # of a packet beyond its bytes: their object, rounded up, and its entry in its batch
+ITEM_BYTES = 250  # of a word, a span or a resumed context in a message
+RETAINED_BYTES = 150  # of keeping a message for a resume, beyond the message itself
 ID_BYTES = 150  # of an entry in a table beyond the id
 
 
 def text_bytes(text: str | None) -> int:
-    """Short strings differ little, long ones have one, two or four bytes a character."""
+    """Return the memory of a string. Short strings differ little; long ones take one, two or four bytes a character."""
     return 0 if text is None else getsizeof(text)
 
 
@@ -37,7 +37,7 @@ def packets_bytes(packets: Packets) -> int:
 
 
 def message_bytes(message: ServerMessage) -> int:
-    """Memory that a message holds. Ids of open contexts count once, with their context."""
+    """Return the memory that a message holds. Ids of open contexts count once, with their context."""
     if isinstance(message, AudioPackets):
         return packets_bytes(message.packets)
     if isinstance(message, Words):
@@ -46,9 +46,9 @@ def message_bytes(message: ServerMessage) -> int:
 
 
 def kept_bytes(message: ServerMessage) -> int:
-    """By how much at most more is held once the message has been sent; audio was held before it was."""
+    """Return an upper bound of the memory that sending the message adds. Audio was counted before it was sent."""
     if isinstance(message, AudioPackets):
-        return RETAINED_BYTES + OBJECT_BYTES  # it may be part of what waited as one
+        return RETAINED_BYTES + OBJECT_BYTES  # it may be a part of a larger queue entry
     return 2 * message_bytes(message) + RETAINED_BYTES
 
 

@@ -1,10 +1,10 @@
-"""What a client and a session say to each other, in no particular wire format; and what a session asks for.
+"""Messages between a client and a session, independent of the wire format, and the events that a session emits.
 
 Every dialect parses into these client messages and renders these server messages. Text offsets count Unicode code
-points of the context's text as it was sent; times are milliseconds from the start of the context's audio.
+points of the context's text as it was sent. Times are milliseconds from the start of the context's audio.
 
 Server messages of a context carry `sequence`: one gapless counter per context, over all of its messages, audio or
-not, from `ContextStarted` (0) to the terminal message. A client that reconnects names the last one that it has.
+not, from `ContextStarted` (0) to the terminal message. A client that reconnects sends the last one that it received.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from realtime_tts.session.settings import ContextSettings, Limits, SpeechParams
 
 @dataclass(frozen=True, slots=True)
 class StartSession:
-    """Defaults of the contexts to come. Optional; refused once a context exists."""
+    """Defaults of later contexts. Optional; refused once a context exists."""
 
     voice: str | None = None
     audio: AudioFormat | None = None
@@ -31,9 +31,9 @@ class StartSession:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text to speak; opens the context if it is new. Only the opening message's overrides count.
+    """Text to speak. It opens the context if that is new; only the opening message's overrides count.
 
-    `dictionaries` has ids of stored pronunciation dictionaries, which become part of `params` before a session gets it.
+    `dictionaries`: ids of stored pronunciation dictionaries, merged into `params` before the session receives it.
     """
 
     context_id: str
@@ -46,7 +46,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Speak what is buffered now. Answered by `Flushed` after the last packet of everything before it."""
+    """Request to speak the buffered text now. Answered by `Flushed` after the last packet of that text."""
 
     context_id: str
     flush_id: str | None = None
@@ -54,21 +54,21 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """No more text. Said twice it changes nothing."""
+    """End of the text. A second one has no effect."""
 
     context_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Stop one context, or with None all of them, at once."""
+    """Request to stop one context at once, or with None all of them."""
 
     context_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Playback:
-    """How much of the context its listener has heard, ms. Sent while it is heard, a few times a second."""
+    """Playback position reported by the listener, in ms of the context. Sent a few times a second during playback."""
 
     context_id: str
     played_ms: float
@@ -76,10 +76,10 @@ class Playback:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """First message of a new connection that goes on with an old session.
+    """First message of a new connection that continues an old session.
 
-    `contexts`: the last sequence that arrived of every context whose terminal message has not; -1 for nothing.
-    Contexts left out are not wanted any more.
+    `contexts`: for every context without a terminal message, the last sequence that arrived; -1 for none. Contexts left
+    out are cancelled.
     """
 
     session_id: str
@@ -93,7 +93,7 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Open no more contexts, and close the socket when those that are open are over; `at_once`: cancel them."""
+    """Request to open no more contexts and to close the socket when the open ones are over; `at_once`: cancel them."""
 
     at_once: bool = False
 
@@ -105,7 +105,7 @@ ClientMessage = StartSession | Text | Flush | End | Cancel | Playback | Resume |
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted:
-    """Answers `StartSession`, or comes before the first `ContextStarted` where there was none."""
+    """Answer to `StartSession`; without one it precedes the first `ContextStarted`."""
 
     session_id: str
     model: str
@@ -117,13 +117,13 @@ class SessionStarted:
 
 @dataclass(frozen=True, slots=True)
 class ResumedContext:
-    """What the server knows of a context that the client listed in `Resume`.
+    """State, on the server, of a context that the client listed in `Resume`.
 
     state:
-        open: it goes on after the client's last sequence. `received_chars`, `ended` and `num_flushes` tell which of
-            the client's messages arrived; it sends the rest again.
+        open: it continues after the client's last sequence. `received_chars`, `ended` and `num_flushes` say which of
+            the client's messages arrived; the client sends the rest again.
         finished: only the messages that the client lacks are sent, up to the terminal one.
-        lost: messages that the client lacks are no longer held. What is held of the context's end still comes.
+        lost: messages that the client lacks are no longer held. The messages held of the context's end are still sent.
         unknown: never arrived (or long forgotten); the client may open it again.
     """
 
@@ -155,7 +155,7 @@ class ContextStarted:
 
 @dataclass(frozen=True, slots=True)
 class TimedWord:
-    """`text` is exactly the context's text from `start` to `end`; `measured` tells an estimate from what was heard."""
+    """A word and its times. `text` is the context's text from `start` to `end`; `measured` is False for an estimate."""
 
     text: str
     start: int
@@ -167,7 +167,7 @@ class TimedWord:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Words whose audio begins in packets that follow; in order, each word once."""
+    """Words whose audio begins in later packets; in order, each word once."""
 
     context_id: str
     sequence: int
@@ -176,9 +176,9 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class AudioPackets:
-    """Packets that leave together, one at least; they follow on each other and on those before.
+    """Packets that leave together, at least one; they continue the ones before without a gap.
 
-    To the client each is a message of its own: the first one has `sequence`, and the others count on from there.
+    For the client each packet is a separate message: the first has `sequence`, the others count on from there.
     """
 
     context_id: str
@@ -187,13 +187,13 @@ class AudioPackets:
     packets: Packets
 
     def between(self, start: int, end: int | None = None) -> AudioPackets:
-        """Those of the packets, by their place among them."""
+        """Return the packets from index `start` to `end`."""
         return AudioPackets(self.context_id, self.sequence + start, self.number, self.packets.between(start, end))
 
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """All audio of the text before the flush has been sent: `audio_ms` of the context so far."""
+    """All audio of the text before the flush has been sent; `audio_ms`: length of the context's audio so far."""
 
     context_id: str
     sequence: int
@@ -203,7 +203,8 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True)
 class ContextDone:
-    """Terminal. `ttfa_ms`: first text received to first packet sent; None where there was no audio."""
+    """Terminal message of a completed context. `ttfa_ms`: first text received to first packet sent; None without
+    audio."""
 
     context_id: str
     sequence: int
@@ -214,9 +215,10 @@ class ContextDone:
 
 @dataclass(frozen=True, slots=True)
 class ContextCancelled:
-    """Terminal. What the listener heard: `spoken_text` is the first `spoken_chars` characters of the text.
+    """Terminal message of a cancelled context. `spoken_text`, heard so far, is the first `spoken_chars` characters of
+    the text.
 
-    by_client: it asked for this, and its session did not just end.
+    by_client: the client asked for it; False: its session ended.
     """
 
     context_id: str
@@ -229,7 +231,8 @@ class ContextCancelled:
 
 @dataclass(frozen=True, slots=True)
 class ContextFailed:
-    """Terminal. `audio_ms` were sent and will be heard; they speak the first `spoken_chars` characters."""
+    """Terminal message of a failed context. `audio_ms` were sent and will be heard; they speak the first `spoken_chars`
+    characters."""
 
     context_id: str
     sequence: int
@@ -243,10 +246,10 @@ class ContextFailed:
 
 @dataclass(frozen=True, slots=True)
 class CancelAcknowledged:
-    """Answers a cancel that found nothing to end, and closes the answer to a cancel of everything.
+    """Answer to a cancel that found nothing to end; also ends the answer to a cancel of all contexts.
 
     state: unknown | done | cancelled | failed (of the one context) | all. For a context that is `done` but was still
-    being heard, the other fields tell what was heard of it.
+    being played, the other fields say what was heard of it.
     """
 
     context_id: str | None
@@ -258,7 +261,7 @@ class CancelAcknowledged:
 
 @dataclass(frozen=True, slots=True)
 class ErrorMessage:
-    """One message was refused. It is not terminal: a context that it names goes on."""
+    """Refusal of one message. It is not terminal: a context that it names goes on."""
 
     code: str
     message: str
@@ -270,10 +273,10 @@ class ErrorMessage:
 
 @dataclass(frozen=True, slots=True)
 class WarningMessage:
-    """Something that a client should know of a context, which goes on.
+    """Notice about a context, which goes on.
 
-    code: unspeakable_text (from and to the characters of each of `spans`, nothing is spoken); ignored_markup (there it
-        stands).
+    code: unspeakable_text (the ranges `spans` of the text are not spoken) or ignored_markup (the ranges `spans` are
+        unsupported markup).
     """
 
     context_id: str
@@ -284,7 +287,7 @@ class WarningMessage:
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """Sent when nothing else was for a while and contexts are open: these."""
+    """Sent after a period without other messages; lists the open contexts."""
 
     context_ids: tuple[str, ...]
 
@@ -299,12 +302,12 @@ ContextMessage = ContextStarted | Words | AudioPackets | Flushed | ContextDone |
 SessionMessage = SessionStarted | SessionResumed | CancelAcknowledged | ErrorMessage | WarningMessage | KeepAlive | Pong
 ServerMessage = SessionMessage | ContextMessage
 
-# ---- session → the engine's side, and whoever holds the socket -----------------------------------------------------
+# ---- session → the engine and the owner of the socket ------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class StartSpeech:
-    """Speak one segment. Segments of a context are spoken in order, with one voice."""
+    """Request to speak one segment. Segments of a context are spoken in order, with one voice."""
 
     context_id: str
     context_number: int
@@ -315,7 +318,7 @@ class StartSpeech:
 
 @dataclass(frozen=True, slots=True)
 class ExtendSpeech:
-    """More of the segment that was started last and is not final yet. It becomes final before anything follows it."""
+    """More text of the segment started last, which is not final yet. It becomes final before another segment starts."""
 
     context_id: str
     segment: Segment
@@ -323,7 +326,7 @@ class ExtendSpeech:
 
 @dataclass(frozen=True, slots=True)
 class EndOfSegments:
-    """No `StartSpeech` and no `ExtendSpeech` follows: when all segments are spoken, finish the encoder, then
+    """No `StartSpeech` or `ExtendSpeech` follows. When all segments are spoken, finish the encoder, then call
     `Session.audio_finished`."""
 
     context_id: str
@@ -331,21 +334,22 @@ class EndOfSegments:
 
 @dataclass(frozen=True, slots=True)
 class CancelContext:
-    """Stop all work of the context now. This or `CloseContext` comes once for each context that had a segment."""
+    """Request to stop all work of the context now. This or `CloseContext` comes once for each context with a
+    segment."""
 
     context_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class CloseContext:
-    """The context's audio is complete: forget what continuity needed."""
+    """The context's audio is complete; state kept for continuity can be released."""
 
     context_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class PlaybackChanged:
-    """The playback clock of a context was corrected; from `played_ms` it runs in real time unless `paused`."""
+    """Correction of a context's playback position; from `played_ms` it advances in real time unless `paused`."""
 
     context_id: str
     played_ms: float
@@ -354,14 +358,15 @@ class PlaybackChanged:
 
 @dataclass(frozen=True, slots=True)
 class ParkContext:
-    """Make no more audio of the context, however far it is from being heard; `PlaybackChanged` ends it."""
+    """Request to generate no more audio of the context, whatever its lead, until the next `PlaybackChanged`."""
 
     context_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class PriorityChanged:
-    """0: the newest open context of the session, or where they are spoken in turn the oldest one; 1: another one."""
+    """New priority of a context. 0: the newest open context of the session (the oldest where contexts are spoken in
+    turn); 1: any other."""
 
     context_id: str
     priority: int
@@ -369,14 +374,14 @@ class PriorityChanged:
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """Something raised that nobody expected. Its context has failed, the rest goes on: log it."""
+    """An unexpected exception, to be logged. Its context has failed; the others go on."""
 
     error: Exception
 
 
 @dataclass(frozen=True, slots=True)
 class CloseSession:
-    """Send what `messages_to_send` still gives, then close the socket and forget the session."""
+    """Request to send what `messages_to_send` still returns, then close the socket and forget the session."""
 
     code: int
     reason: str

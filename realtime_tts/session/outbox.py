@@ -1,4 +1,4 @@
-"""What waits to be sent to one client: of each context in order, numbered as it leaves, paced by playback."""
+"""Send queues of one client: each context's messages in order, numbered when they leave, paced by playback."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from realtime_tts.session.playback import PlaybackClock
 from realtime_tts.session.resume import ResumeBuffer, without_speech
 from realtime_tts.session.settings import SessionConfig
 
-# To a listener who has so much in hand, or such a part of a short lead, packets go in batches: when so much waits, and
-# so much of the lead is free (or such a part of a short one), three patches of the model; or when no more than that is
-# left in hand. Each batch is one thing to serialise and to write.
+# Packets go in batches, each serialised and written as one. A full batch (BATCH_MS, three patches of the model; a part
+# of a short lead limit) leaves as soon as the lead has room for it. Fewer packets leave once the lead has fallen to
+# HAND_MS, or to a part of a short lead limit.
 HAND_MS, HAND_OF_LEAD = 1500.0, 0.5
 BATCH_MS, BATCH_OF_LEAD = 480.0, 0.25
 _EPSILON_MS = 0.02
@@ -48,7 +48,7 @@ _Waiting = Packets | _FlushMark | _DoneMark
 
 
 class OutflowCrash(Exception):
-    """What a context has to say could not be made ready; the cause tells why."""
+    """A context's next message could not be made; the cause has the exception."""
 
     def __init__(self, context_id: str) -> None:
         super().__init__(context_id)
@@ -56,22 +56,22 @@ class OutflowCrash(Exception):
 
 
 class Outflow:
-    """The sending side of one context.
+    """Sending side of one context.
 
-    Nothing is numbered before it leaves, but for `_ready`: messages that have a number already and go first (the
-    start of the context, its terminal message after a cancel, whatever a resuming client lacks).
+    A message gets its number when it leaves. Exceptions are in `_ready`: numbered messages that go first (the start of
+    the context, its terminal message after a cancel, messages that a resuming client lacks).
 
     Args:
-        speed: how much faster than usual it is spoken.
+        speed: tempo factor of the speech; 1 is the model's own tempo.
     """
 
     def __init__(self, started: ContextStarted, speed: float = 1.0) -> None:
         self.clock = PlaybackClock()
         self.aligner = WordAligner(speed)
         self.queued_ms = 0.0
-        self.queued_bytes = 0  # all that waits to be sent
+        self.queued_bytes = 0  # memory of everything queued
         self._restarted = False
-        self._num_marks = 0  # in the queue
+        self._num_marks = 0  # flush and done marks in the queue
         self.context_id = started.context_id
         self._number = started.number
         self._rate_hz = started.audio.sample_rate
@@ -84,8 +84,10 @@ class Outflow:
     # ---- filling -------------------------------------------------------------------------------------------------
 
     def add_packets(self, packets: Packets) -> None:
-        """Raises:
-        ValueError: they do not follow on those before; nothing is added.
+        """Queue packets.
+
+        Raises:
+            ValueError: they do not continue the ones before; nothing is added.
         """
         if not packets:
             return
@@ -99,7 +101,7 @@ class Outflow:
         mark = _FlushMark(flush_id)
         self._num_marks += 1
         self.queued_bytes += _mark_bytes(mark)
-        # A flush may come when all audio is there but not yet sent: nothing follows `ContextDone`.
+        # A flush may come when all audio is queued but not yet sent. It goes before `ContextDone`, which is last.
         if self._queue and isinstance(self._queue[-1], _DoneMark):
             self._queue.insert(len(self._queue) - 1, mark)
         else:
@@ -110,11 +112,12 @@ class Outflow:
         self._queue.append(_DoneMark(characters, text_at))
 
     def add_terminal(self, message: TerminalMessage) -> None:
-        """Send this last, after `drop`; its number comes from `take_number`."""
+        """Queue the terminal message, after `drop`; its number comes from `take_number`."""
         self._add_ready(message)
 
     def resend(self, messages: Sequence[ContextMessage], now: float) -> None:
-        """The listener lacks these, which were sent last; playback is taken back to before them."""
+        """Queue messages again that the listener lacks, the last ones sent. The playback clock is set back to before
+        them."""
         self._ready.extendleft(reversed(messages))
         for message in messages:
             self._count_ready(message)
@@ -123,7 +126,7 @@ class Outflow:
             self.clock.rewind(self._ms(first.packets.pts_samples), now)
 
     def drop(self, next_sequence: int | None = None) -> None:
-        """Send no more speech. Numbers of what is dropped are used again, or those from `next_sequence`."""
+        """Drop all queued speech. Later messages reuse the dropped numbers, or count from `next_sequence`."""
         first = self.next_sequence if next_sequence is None else next_sequence
         self._ready = deque(without_speech(self._ready, first))
         self._next_sequence = first + len(self._ready)
@@ -136,11 +139,11 @@ class Outflow:
 
     @property
     def next_sequence(self) -> int:
-        """Number of the message that leaves next."""
+        """Number of the next message to leave."""
         return self._ready[0].sequence if self._ready else self._next_sequence
 
     def lead_ms(self, now: float) -> float:
-        """Of what was sent, how much has not been heard."""
+        """Return the amount of audio sent and not yet heard, ms."""
         return self.clock.sent_ms - self.clock.position_ms(now)
 
     @property
@@ -148,7 +151,8 @@ class Outflow:
         return bool(self._ready)
 
     def pull(self, now: float, max_lead_ms: float, max_bytes: float) -> ContextMessage | None:
-        """The next message, if it may leave now; of audio all that may, until soon after `max_bytes`."""
+        """Return the next message if it may leave now, else None. Audio: all packets that may leave, until soon after
+        `max_bytes`."""
         if self._ready:
             return self._pull_ready(now, max_lead_ms, max_bytes)
         if not self._queue:
@@ -170,17 +174,17 @@ class Outflow:
         return self._words_until(float("inf")) or self._pull_done(head)
 
     def place_late_words(self) -> None:
-        """Before what was heard is asked for the last time: words that have come to be known after their audio left."""
+        """Commit words that became known after their audio left; called before the last query of what was heard."""
         self.aligner.commit_until(self.clock.sent_ms)
 
     def take_restart(self) -> bool:
-        """True once after the clock started, or went on after it had run dry."""
+        """Return True once after the clock started, or continued after an underrun."""
         restarted = self._restarted
         self._restarted = False
         return restarted
 
     def next_send_at(self, now: float, max_lead_ms: float) -> float | None:
-        """When `pull` will give something again (`now`: at once); None: not before an acknowledgement or new audio."""
+        """Return when `pull` has something again (`now`: at once); None: not before an acknowledgement or new audio."""
         head: object = self._ready[0] if self._ready else self._queue[0] if self._queue else None
         if head is None:
             return None
@@ -192,7 +196,7 @@ class Outflow:
         return now if self.clock.position_ms(now) >= at_ms - _EPSILON_MS else self.clock.reaches_at(at_ms)
 
     def _leaves_at_ms(self, packets: Packets, max_lead_ms: float) -> float:
-        """At which position of the listener's these packets leave, the first that wait, unless more come before."""
+        """Return the playback position at which these packets, the first in the queue, leave if no others are added."""
         batch_ms = max(self._ms(packets.packet_samples), min(BATCH_MS, BATCH_OF_LEAD * max_lead_ms))
         in_hand_ms = max_lead_ms - batch_ms
         if self.queued_ms < batch_ms - _EPSILON_MS and not self._num_marks and not self._ready:
@@ -246,15 +250,15 @@ class Outflow:
         return Words(self.context_id, self.take_number(), tuple(words)) if words else None
 
     def _num_leaving(self, waiting: Iterable[_Waiting], now: float, max_lead_ms: float, max_bytes: float) -> int:
-        """How many packets may leave that are before all else that waits, and of one length; of bytes, those that end
-        soon after `max_bytes`."""
+        """Number of packets at the head of the queue, all of one length, that may leave; limited to those that end soon
+        after `max_bytes`."""
         end_samples, first, num_leaving = 0.0, None, 0
         for packets in waiting:
             if not isinstance(packets, Packets):
                 break
             if first is None:
                 first = packets
-                lead_ms = max(max_lead_ms, self._ms(packets.packet_samples))  # a packet longer than it is not stuck
+                lead_ms = max(max_lead_ms, self._ms(packets.packet_samples))  # at least one packet, however long
                 end_samples = (self.clock.position_ms(now) + lead_ms + _EPSILON_MS) * self._rate_hz / 1000
             elif packets.packet_samples != first.packet_samples:
                 break
@@ -271,7 +275,7 @@ class Outflow:
         self._restarted = self.clock.send(self._ms(message.packets.end_samples), now) or self._restarted
 
     def take_number(self) -> int:
-        """The number of a message that leaves, or of the terminal message after `drop`."""
+        """Return the number for the leaving message, or for the terminal message after `drop`."""
         self._next_sequence += 1
         return self._next_sequence - 1
 
@@ -280,7 +284,7 @@ class Outflow:
         self.queued_bytes += message_bytes(message)
 
     def _count(self, packets: Packets, sign: int = 1) -> None:
-        """Packets begin to wait, or -1: wait no longer."""
+        """Add packets to the queue's totals, or with -1 subtract them."""
         self.queued_ms += sign * self._ms(packets.num_samples)
         self.queued_bytes += sign * packets_bytes(packets)
 
@@ -295,7 +299,7 @@ class Outflow:
 
 
 def _num_within(packets: Packets, num_packets: int, max_bytes: float) -> int:
-    """Of the first so many, those that begin before `max_bytes`."""
+    """Number of the first `num_packets` that begin before `max_bytes`."""
     num_bytes = 0
     for place in range(num_packets):
         if num_bytes >= max_bytes:
@@ -309,10 +313,10 @@ def _mark_bytes(mark: _FlushMark) -> int:
 
 
 class Outbox:
-    """Everything that waits to be sent to one client, and what was sent and may have to be sent again.
+    """All messages queued for one client, and the sent ones that may have to be sent again.
 
-    Messages of the session go first, in order; then contexts. An outflow among the messages stands for what it has
-    ready (its start, its end), so that it keeps its place among them.
+    Messages of the session go first, in order; then contexts. An outflow among the messages stands for its numbered
+    messages (its start, its end), so that these keep their place in the order.
     """
 
     def __init__(self, config: SessionConfig) -> None:
@@ -328,31 +332,31 @@ class Outbox:
 
     @property
     def num_bytes(self) -> int:
-        """Of memory, roughly; what contexts have to say is counted by them."""
+        """Approximate memory held, in bytes; messages of contexts are counted by the contexts."""
         return self._waiting_bytes + self.retained.num_bytes
 
     @property
     def has_waiting(self) -> bool:
-        """Something that no pacing holds back."""
+        """True if messages wait that are not paced."""
         return bool(self._waiting)
 
     def lose_connection(self) -> None:
-        """Forget answers that nobody is left to read. What contexts have to say, they keep."""
+        """Drop answers to the lost connection. Messages of contexts are kept."""
         self._waiting.clear()
         self._waiting_bytes = 0
 
     def retain_no_more(self) -> None:
-        """Nobody can come back."""
+        """Stop keeping sent messages: the session cannot be resumed any more."""
         self._retains = False
         self.retained.clear()
 
     def reconnect(self, message: SessionResumed) -> None:
-        """This goes before everything else."""
+        """Queue this message before all others."""
         self._waiting.appendleft(message)
         self._waiting_bytes += _item_bytes(message)
 
     def next_send_at(self, outflows: Sequence[Outflow], now: float) -> float | None:
-        """When `take` will give something again; `now` or earlier: at once."""
+        """Return when `take` has something again; `now` or earlier: at once."""
         if self._waiting:
             return now
         due: float | None = None
@@ -363,7 +367,7 @@ class Outbox:
         return due
 
     def take(self, outflows: Sequence[Outflow], now: float, max_bytes: float) -> Iterator[ServerMessage]:
-        """What may leave now; what it gave counts as sent. Stops soon after `max_bytes`.
+        """Yield the messages that may leave now; each counts as sent. Stops soon after `max_bytes`.
 
         Raises:
             OutflowCrash: of one outflow; the others are as before.

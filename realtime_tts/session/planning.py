@@ -1,4 +1,4 @@
-"""What a session needs of the text planner. Structural, so that tests can put a transparent one in its place."""
+"""Protocols of the text planner that a session uses. Structural, so that tests can substitute a simple one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from realtime_tts.errors import TextTooLong
 
 
 class PlannedWord(Protocol):
-    """A word of the context's text: `text` is its characters from `start` to `end`."""
+    """A word of the context's text; `text` is its characters from `start` to `end`."""
 
     @property
     def text(self) -> str: ...
@@ -22,12 +22,12 @@ class PlannedWord(Protocol):
 
     @property
     def weight(self) -> float:
-        """Relative spoken length within its segment, ≥ 0."""
+        """Relative duration within its segment, ≥ 0."""
         ...
 
     @property
     def spoken_start(self) -> int:
-        """The characters of its segment's `text` from here to `spoken_end` say it."""
+        """Start of the word in its segment's `text`; it ends at `spoken_end`."""
         ...
 
     @property
@@ -35,16 +35,16 @@ class PlannedWord(Protocol):
 
 
 class Segment(Protocol):
-    """A stretch of text that is spoken in one go; or silence, which has no words and an empty text."""
+    """A stretch of text that is spoken as one; or silence, without words and with empty text."""
 
     @property
     def index(self) -> int:
-        """Counts the context's segments from 0."""
+        """Number of the segment in its context, from 0."""
         ...
 
     @property
     def text(self) -> str:
-        """Normalised: what the model is given."""
+        """Normalised text, given to the model."""
         ...
 
     @property
@@ -58,35 +58,35 @@ class Segment(Protocol):
 
     @property
     def silence_ms(self) -> float:
-        """So long nothing is said; 0 for speech."""
+        """Duration of the silence; 0 for speech."""
         ...
 
     @property
     def final(self) -> bool:
-        """Whether it is whole; until then it is given again, with more text and words after those it had."""
+        """True if it is complete. Until then it is returned again, with more text and words after the earlier ones."""
         ...
 
     @property
     def speed(self) -> float:
-        """At which it is spoken, against the context's."""
+        """Tempo factor relative to the context's."""
         ...
 
     @property
     def volume(self) -> float:
-        """Likewise."""
+        """Volume factor relative to the context's."""
         ...
 
     @property
     def added_chars(self) -> int:
-        """Number of characters by which lexicons have made it longer than what was sent; 0 until it is final."""
+        """Number of characters that lexicons have added to the text; 0 until it is final."""
         ...
 
 
 class Planner(Protocol):
-    """Text deltas in, segments out (`realtime_tts.text.planner.SpeechPlanner`).
+    """Text planner: text deltas in, segments out (`realtime_tts.text.planner.SpeechPlanner`).
 
-    Work comes in stretches, each of a millisecond or less: an item of an iteration is what a stretch has given. One
-    iteration is run to its end before anything else is asked for.
+    The methods return iterators: each step is a stretch of work of a millisecond or less and yields its segments. Run
+    one iteration to its end before you call another method.
     """
 
     def pushing(self, delta: str, now: float) -> Iterator[Sequence[Segment]]: ...
@@ -98,24 +98,24 @@ class Planner(Protocol):
     def ticking(self, now: float) -> Iterator[Sequence[Segment]]: ...
 
     def take_skipped(self) -> Sequence[tuple[int, int]]:
-        """From and to where in the context's text nothing can be spoken, of what was found since the last call.
+        """Return ranges of the context's text that cannot be spoken, found since the last call.
 
-        Each stretch has at least one character that is neither white space nor punctuation: an emoji, another script.
+        Each range has at least one character that is neither white space nor punctuation: an emoji, another script.
         """
         ...
 
     def take_ignored(self) -> Sequence[tuple[int, int]]:
-        """Likewise where markup stands that asks for what is not done."""
+        """Return ranges of unsupported markup in the context's text, found since the last call."""
         ...
 
     def next_deadline(self) -> float | None: ...
 
 
 def check_added(added_chars: int, max_text_chars: int) -> None:
-    """Check that lexicons have not made a text longer by more characters than a text may have.
+    """Check that lexicons have not added more characters to a text than a text may have.
 
     Raises:
-        TextTooLong: they have.
+        TextTooLong: more characters were added.
     """
     if added_chars > max_text_chars:
         raise TextTooLong(

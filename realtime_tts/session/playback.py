@@ -1,25 +1,24 @@
-"""How much of a context its listener has heard. Pure arithmetic on the times that are passed in.
+"""Playback position of one context's listener. Pure arithmetic on the times that are passed in.
 
 Without acknowledgements the clock assumes that playback starts with the first packet sent, runs in real time and
-waits where it has nothing left. An acknowledgement overrides the estimate, forwards or backwards; between two of them
-the clock extrapolates, but only so far: a player that stays silent about its progress, or repeats the same figure, has
-been paused, and is believed.
+waits where no audio is left. An acknowledgement overrides the estimate, forwards or backwards. Between two of them the
+clock extrapolates up to a limit. A player that sends no acknowledgements, or repeats the same figure, counts as paused.
 """
 
 from __future__ import annotations
 
 import math
 
-STANDSTILL_S = 0.5  # the same figure for so long is a pause, not a coarse timer
+STANDSTILL_S = 0.5  # the same figure for this long is a pause, not a coarse timer
 MIN_TRUST_MS = 2_000.0  # how far an acknowledgement is extrapolated at least …
 MAX_TRUST_MS = 30_000.0  # … and at most; between them, twice the largest step between two acknowledgements
-TOLERANCE_MS = 20.0  # what the engine may believe beside the truth: a packet
-TELL_AGAIN_S = 2.0  # it is told at least so often: pauses of a text are our business, and it takes them for speech
+TOLERANCE_MS = 20.0  # error of the engine's position that needs no report: a packet
+TELL_AGAIN_S = 2.0  # longest time between two reports: the engine counts pauses of the text as speech
 _EPSILON_MS = 0.01  # times are float seconds; a deadline that is due must count as reached
 
 
 class PlaybackClock:
-    """One context's listener. All positions are ms from the start of the context's audio."""
+    """Playback clock of one context. All positions are ms from the start of the context's audio."""
 
     def __init__(self) -> None:
         self.sent_ms = 0.0
@@ -28,11 +27,11 @@ class PlaybackClock:
         self._base_ms = 0.0  # the position at `_base_at`
         self._base_at = 0.0
         self._acked_ms: float | None = None
-        self._advanced_at = 0.0  # when acknowledgements last moved (or playback had run dry)
+        self._advanced_at = 0.0  # when acknowledgements last moved (or playback ran out of audio)
         self._trust_ms = MIN_TRUST_MS
 
     def position_ms(self, now: float) -> float:
-        """Best knowledge of what was heard; never more than was sent, never less than was acknowledged."""
+        """Return the best estimate of the position: at most what was sent, at least what was acknowledged."""
         if self.started_at is None:
             return 0.0
         if self.paused:
@@ -41,7 +40,7 @@ class PlaybackClock:
         return min(self._base_ms + elapsed_ms, self._ceiling_ms)
 
     def send(self, end_ms: float, now: float) -> bool:
-        """A packet leaves whose audio ends at `end_ms`. True if playback (re)starts with it."""
+        """Record that a packet leaves whose audio ends at `end_ms`. Return True if playback (re)starts with it."""
         position_ms = self.position_ms(now)
         dry = self.started_at is None or position_ms >= self.sent_ms - _EPSILON_MS
         self._base_ms, self._base_at = position_ms, max(now, self._base_at)
@@ -53,7 +52,8 @@ class PlaybackClock:
         return dry
 
     def acknowledge(self, played_ms: float, now: float) -> None:
-        """The listener's own figure, ≥ 0. It cannot fall, nor pass what was sent: such values are clamped."""
+        """Set the position reported by the listener, ≥ 0. A lower one than before, or one beyond what was sent, is
+        clamped."""
         floor_ms = self._acked_ms or 0.0
         played_ms = min(max(played_ms, floor_ms), self.sent_ms)
         if self._acked_ms is None or played_ms > self._acked_ms:
@@ -67,7 +67,7 @@ class PlaybackClock:
         self._base_ms, self._base_at = played_ms, now
 
     def poll(self, now: float) -> bool:
-        """True if the clock stops now because acknowledgements have stayed away for too long."""
+        """Stop the clock if acknowledgements are overdue. Return True if it stops now."""
         due = self.pause_due_at()
         if due is None or self.position_ms(now) < self._trusted_ms - _EPSILON_MS:
             return False
@@ -75,21 +75,21 @@ class PlaybackClock:
         return True
 
     def pause_due_at(self) -> float | None:
-        """When `poll` will stop the clock, unless an acknowledgement comes first."""
+        """Return when `poll` stops the clock, unless an acknowledgement comes first."""
         if self.started_at is None or self.paused or self._trusted_ms >= self.sent_ms:
             return None
         return self._time_of(self._trusted_ms)
 
     def reaches_at(self, position_ms: float) -> float | None:
-        """When the clock will be at `position_ms`; None if not without a new packet or acknowledgement."""
+        """Return when the clock reaches `position_ms`; None if it needs a new packet or acknowledgement to do so."""
         if self.started_at is None or self.paused or position_ms > self._ceiling_ms + _EPSILON_MS:
             return None
         return self._time_of(position_ms)
 
     def rewind(self, received_ms: float, now: float) -> None:
-        """The listener turns out to have got no more than `received_ms` of what was sent."""
+        """Correct what was sent: the listener received no more than `received_ms` of it."""
         self._settle(now)
-        self.paused = False  # if it still is, its next acknowledgements say so
+        self.paused = False  # if it is still paused, its next acknowledgements show that
         self.sent_ms = min(self.sent_ms, received_ms)
         self._base_ms = min(self._base_ms, self.sent_ms)
         if self._acked_ms is not None:
@@ -111,7 +111,7 @@ class PlaybackClock:
 
 
 class ToldPlayback:
-    """What the engine was told of a context's playback, which it takes to go on in real time unless it was paused."""
+    """Playback state last reported to the engine, which extrapolates it in real time unless it was paused."""
 
     def __init__(self) -> None:
         self._told: tuple[float, bool, float] | None = None  # position, paused, when
@@ -120,7 +120,7 @@ class ToldPlayback:
         self._told = position_ms, paused, now
 
     def is_off(self, position_ms: float, paused: bool, now: float) -> bool:
-        """Whether the engine believes something else."""
+        """Return True if the engine's extrapolation differs from this state, or a report is due."""
         if self._told is None:
             return True
         told_ms, was_paused, told_at = self._told

@@ -1,4 +1,4 @@
-"""What was sent and might not have arrived: kept for a while, so that a lost connection loses nothing."""
+"""Sent messages that may not have arrived, kept for a while so that a lost connection loses nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from realtime_tts.session.messages import (
 
 
 def without_speech(messages: Iterable[ContextMessage], sequence: int) -> list[ContextMessage]:
-    """Start and terminal message alone, renumbered from `sequence`: for a listener who wants no more audio."""
+    """Return only the start and the terminal message, renumbered from `sequence`, for a client that wants no more
+    audio."""
     kept = [m for m in messages if isinstance(m, ContextStarted | ContextDone | ContextCancelled | ContextFailed)]
     return [replace(message, sequence=sequence + offset) for offset, message in enumerate(kept)]
 
@@ -32,11 +33,11 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What a client that has come back lacks of one context.
+    """Messages of one context that a reconnected client lacks.
 
-    first: the number of the first message that it lacks.
-    messages: those of them that were sent and are still held; the last ones.
-    has_gap: some that were sent are not held any longer.
+    first: number of the first message that it lacks.
+    messages: the last ones of these, as far as they were sent and are still held.
+    has_gap: some that were sent are no longer held.
     """
 
     first: int
@@ -49,7 +50,7 @@ def _retained_bytes(message: ContextMessage) -> int:
 
 
 def _after(message: ContextMessage, sequence: int) -> ContextMessage | None:
-    """What of the message has a number behind this one."""
+    """Return the part of the message with numbers above `sequence`, or None."""
     if message.sequence > sequence:
         return message
     num_arrived = sequence + 1 - message.sequence
@@ -59,7 +60,8 @@ def _after(message: ContextMessage, sequence: int) -> ContextMessage | None:
 
 
 class ResumeBuffer:
-    """Sent messages of all contexts of a session, bounded in age, and on demand in bytes; the oldest go first."""
+    """Sent messages of all contexts of a session, bounded in age and, on request, in bytes; the oldest are dropped
+    first."""
 
     def __init__(self, retain_s: float) -> None:
         self._retain_s = retain_s
@@ -74,8 +76,8 @@ class ResumeBuffer:
             self._drop_first(oldest)
 
     def acknowledge(self, context_id: str, played_samples: float) -> None:
-        """Drop what a listener who has heard so much (at the output rate) must have received."""
-        num_over, num_heard = 0, 0  # messages of which nothing is kept, and packets of the one after them
+        """Drop the messages before this playback position (samples at the output rate): they have arrived."""
+        num_over, num_heard = 0, 0  # number of messages dropped whole, and of packets dropped from the next one
         for index, entry in enumerate(self._entries.get(context_id, ())):
             if isinstance(entry.message, AudioPackets):
                 packets = entry.message.packets
@@ -91,13 +93,13 @@ class ResumeBuffer:
             self._drop_packets(context_id, num_heard)
 
     def take_after(self, context_id: str, last_sequence: int) -> list[ContextMessage]:
-        """Remove the context; what was sent after `last_sequence`, as far as it is still held."""
+        """Remove the context and return the messages sent after `last_sequence` that are still held."""
         entries = self._entries.pop(context_id, deque())
         self.num_bytes -= sum(entry.num_bytes for entry in entries)
         return [rest for entry in entries if (rest := _after(entry.message, last_sequence)) is not None]
 
     def drop_from(self, context_id: str, sequence: int) -> None:
-        """Forget what was sent of the context from the message with this number on."""
+        """Drop the context's messages from number `sequence` on."""
         entries = self._entries.get(context_id)
         while entries and entries[-1].message.sequence >= sequence:
             self.num_bytes -= entries.pop().num_bytes
@@ -105,11 +107,11 @@ class ResumeBuffer:
             self._entries.pop(context_id, None)
 
     def take_missing(self, context_id: str, last_sequence: int, next_sequence: int) -> Missing:
-        """Remove the context; what lacks a client that has everything up to `last_sequence`.
+        """Remove the context and return what a client lacks that has everything up to `last_sequence`.
 
         Args:
             last_sequence: any integer; more than was sent means everything, less than -1 means nothing.
-            next_sequence: the number of the context's next new message.
+            next_sequence: number of the context's next new message.
         """
         first = max(-1, min(last_sequence, next_sequence - 1)) + 1
         messages = self.take_after(context_id, first - 1)
@@ -123,18 +125,18 @@ class ResumeBuffer:
         self.num_bytes = 0
 
     def shrink(self, max_bytes: int) -> None:
-        """Keep no more than this."""
+        """Drop the oldest messages until at most `max_bytes` are held."""
         while (excess := self.num_bytes - max_bytes) > 0 and (oldest := self._oldest()) is not None:
             first = self._entries[oldest][0]
             num_packets = len(first.message.packets) if isinstance(first.message, AudioPackets) else 1
             self._drop_packets(oldest, -(-num_packets * excess // first.num_bytes))
 
     def _oldest(self) -> str | None:
-        """The context whose first message was sent before all others."""
+        """Return the context whose first held message was sent before those of all others."""
         return min(self._entries, key=lambda context_id: self._entries[context_id][0].at, default=None)
 
     def _drop_packets(self, context_id: str, num_packets: int) -> None:
-        """So many of the first message, or all of it."""
+        """Drop the first `num_packets` packets of the context's first message, or the whole message."""
         entries = self._entries[context_id]
         first = entries[0]
         if not isinstance(first.message, AudioPackets) or num_packets >= len(first.message.packets):

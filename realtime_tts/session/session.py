@@ -1,7 +1,7 @@
-"""The session: one client's contexts, as a state machine without I/O.
+"""State machine of one client's session and its contexts, without I/O.
 
-Inputs are methods, with the time passed in. Outputs are drained: `messages_to_send` for the peer, `events` for the
-engine's side. Whatever a peer does wrong becomes an error message or a close; what our own caller does wrong raises.
+Inputs are methods, with the time passed in. Outputs are drained: `messages_to_send` for the client, `events` for the
+engine. Errors of the client become an error message or a close; errors of the calling code raise.
 """
 
 from __future__ import annotations
@@ -74,13 +74,14 @@ INTERNAL_ERROR = 1011
 TRY_AGAIN_LATER = 1013
 LEFT = "client_left"  # reason of a close that the client asked for
 
-MAX_REFUSED = 100  # contexts in a row: to refuse more of them would cost the other clients
-AHEAD_MS = 1000.0  # of audio that a listener has and has not heard: some 10 ms more or less are nothing then
-PLAN_CHARS = 32  # of work that planning is before others get their turn: one stretch
+MAX_REFUSED = 100  # refused contexts in a row that close the session: refusing costs time of other clients
+AHEAD_MS = 1000.0  # lead from which a delay of some 10 ms is harmless
+PLAN_CHARS = 32  # characters planned before other sessions get their turn: one stretch
 
 
 class SessionState(Enum):
-    """CONNECTED ⇄ DISCONNECTED (by a lost connection and a resume); both → CLOSED, which is final."""
+    """State of a session. CONNECTED ⇄ DISCONNECTED (by a lost connection and a resume); both → CLOSED, which is
+    final."""
 
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"
@@ -88,15 +89,15 @@ class SessionState(Enum):
 
 
 class Session:
-    """One client. Every `now` is in seconds of one monotonic clock.
+    """Session of one client. Every `now` is in seconds of one monotonic clock.
 
     After any input, drain `messages_to_send`, then `events`, then arrange for `tick` at `next_deadline`.
 
     Args:
-        resolve: settles what a context is spoken with, from the session's defaults and the message's overrides;
-            raises a typed error for a choice that cannot be.
-        make_planner: a text planner for a new context.
-        refuse: why there is no room for a new context now, if so.
+        resolve: returns a context's settings from the session's defaults and the message's overrides; raises a typed
+            error for an invalid choice.
+        make_planner: makes the text planner of a new context.
+        refuse: returns the error with which a new context is refused now, or None.
     """
 
     def __init__(
@@ -117,20 +118,21 @@ class Session:
         self._refuse_new = refuse
         self._now = now
         self._defaults = Choices()
-        self._announced = False  # the client was told what holds
-        self._closes_as: tuple[int, str] | None = None  # once nothing is open any more
-        self._num_bad = 0  # mistakes of the client in a row
-        self._num_refused = 0  # new contexts in a row for which there was no room
+        self._announced = False  # `SessionStarted` was posted
+        self._closes_as: tuple[int, str] | None = None  # code and reason of the close once no context is open
+        self._num_bad = 0  # errors of the client in a row
+        self._num_refused = 0  # contexts refused in a row
         self._liveness = Liveness(config, now)
         self._contexts = ContextTable()
         self._outbox = Outbox(config)
         self._events: list[SessionEvent] = []
-        self._room_bytes = 0.0  # that may come to be held before memory has to be looked at
+        self._room_bytes = 0.0  # bytes that may be added before memory is checked again
 
     # ---- from the peer -------------------------------------------------------------------------------------------
 
     def receive(self, message: ClientMessage, now: float) -> None:
-        """Act on a message. Never raises for what a peer does wrong: it is told, and after too much of it, closed."""
+        """Act on a message. Never raises for a client's error: the client gets an error message, and a close after too
+        many."""
         if self._advance(now) is not SessionState.CONNECTED:
             return
         self._liveness.active(self._now)
@@ -145,7 +147,7 @@ class Session:
         self._relieve()
 
     def reject(self, error: RealtimeTTSError, now: float, message: ClientMessage | None = None) -> None:
-        """A frame that could not be parsed, or a message that has to wait."""
+        """Refuse a frame that could not be parsed, or a message that has to wait."""
         if self._advance(now) is SessionState.CONNECTED:
             self._liveness.active(self._now)
             self._room_bytes = 0.0
@@ -153,12 +155,12 @@ class Session:
             self._relieve()
 
     def _named(self, message: ClientMessage | RealtimeTTSError) -> str | None:
-        """The context that a message is about, or an error in one, unless the name is nonsense."""
+        """Return the context id of a message or an error, unless it is empty or too long."""
         context_id = getattr(message, "context_id", None)
         return context_id if context_id and len(context_id) <= self.config.max_id_chars else None
 
     def _crash(self, error: Exception, context_id: str | None) -> None:
-        """A fault of ours: it costs the context that it met, or the message, and nothing else."""
+        """Report an unexpected exception. It fails the context concerned, or the message, and nothing else."""
         self._events.append(Crashed(error))
         failure = InternalError("something went wrong inside the server")
         if context_id is not None and (context := self._contexts.open.get(context_id)) is not None:
@@ -170,7 +172,8 @@ class Session:
         if not self._is_failed_by(error, context_id):
             fields = (error.field, error.retry_after_s)
             self._outbox.post(ErrorMessage(error.code, error.message, error.retryable, context_id, *fields))
-        # Limits are no mistakes, and a message for a closed context is a race that a correct client can lose.
+        # A limit is not the client's error, and a message for a closed context is a race that a correct client can
+        # lose.
         if isinstance(error, InvalidRequest) and not isinstance(error, ContextClosed):
             self._num_bad += 1
         if self._num_bad >= self.config.max_consecutive_errors:
@@ -181,7 +184,8 @@ class Session:
             self._close(TRY_AGAIN_LATER, error.code, error)
 
     def _is_failed_by(self, error: RealtimeTTSError, context_id: str | None) -> bool:
-        """Where refusals are final: has the context that a message was for fail, or never open."""
+        """Where refusals are final, fail the context of the message or mark it as refused. Return True if it was
+        failed."""
         if not self.config.refusals_are_final or context_id is None or isinstance(error, ContextClosed):
             return False
         if (context := self._contexts.open.get(context_id)) is not None:
@@ -191,7 +195,8 @@ class Session:
         return context is not None
 
     def _relieve(self) -> None:
-        """Keep to the memory of one client: forget what may be forgotten, and if that is not enough, close."""
+        """Keep within the memory limit of one client: drop what may be dropped, and close the session if that is not
+        enough."""
         if self._room_bytes > 0:
             return
         self._make_room()
@@ -202,7 +207,7 @@ class Session:
         if excess <= 0:
             return
         retained = self._outbox.retained
-        # A little more than must be: what is sent next should find room, and not be the reason to do this again.
+        # Free some more than necessary, so that the next messages do not need this again.
         retained.shrink(max(0, retained.num_bytes - excess - self.config.max_session_bytes // 8))
         if self.held_bytes > self.config.max_session_bytes:
             for dropped in self._contexts.drop_finished(0):
@@ -211,10 +216,10 @@ class Session:
             self._close_slow()
 
     def _act(self, message: ClientMessage) -> None:
-        """Do what the message says.
+        """Execute the message.
 
         Raises:
-            RealtimeTTSError: it is refused, and has changed nothing.
+            RealtimeTTSError: the message is refused and has changed nothing.
         """
         self._check_ids(message)
         if isinstance(message, Text):
@@ -239,7 +244,7 @@ class Session:
             raise InvalidMessage("session.resume must be the first message of a connection", field="type")
 
     def _check_ids(self, message: ClientMessage) -> None:
-        """They are kept, and sent back: their lengths are bounded wherever one can stand."""
+        """Check the length of every id in the message: ids are kept and sent back."""
         for name in ("context_id", "flush_id", "id"):
             value = getattr(message, name, None)
             if value is not None and len(value) > self.config.max_id_chars:
@@ -256,7 +261,7 @@ class Session:
         self._announce(settled)
 
     def _announce(self, settled: ContextSettings) -> None:
-        """Tell what the session's defaults amount to. A seed that the client left open is another for each context."""
+        """Report the session's effective defaults. A seed that the client left open differs from context to context."""
         self._announced = True
         params = SpeechParams(
             cfg=settled.cfg,
@@ -288,7 +293,7 @@ class Session:
         self._plan(context, PLAN_CHARS)
 
     def _open(self, message: Text) -> Context:
-        """A context for its opening message, which it has not taken in yet."""
+        """Return a new context for its opening message, whose text is not added yet."""
         self._check_new(message)
         settings = self._resolve(self._defaults, Choices(message.voice, message.audio, message.params))
         planner = self._make_planner(settings)
@@ -322,8 +327,8 @@ class Session:
             raise TextTooLong(f"a context takes at most {self.config.max_text_chars} characters", field="text")
 
     def _find_no_room(self) -> RealtimeTTSError | None:
-        """Why a context cannot be opened however its message is written, if so: what follows of its text must not
-        open it later either, in mid-sentence."""
+        """Return the error for which no context can be opened now, whatever its settings, or None. The rest of a
+        refused text must not open the context later, in mid-sentence."""
         if len(self._contexts.open) >= self.config.max_contexts:
             return TooManyContexts(f"at most {self.config.max_contexts} contexts at a time", field="context_id")
         return self._refuse_new()
@@ -353,7 +358,7 @@ class Session:
             raise InvalidMessage("played_ms is a number from 0 upwards", field="played_ms")
         context = self._contexts.get(message.context_id)
         if context is None:
-            return  # a late one, of a context that is long over
+            return  # a late message of a context that is long over
         clock = context.outflow.clock
         clock.acknowledge(message.played_ms, self._now)
         played_samples = clock.position_ms(self._now) * context.settings.audio.sample_rate / 1000
@@ -377,13 +382,13 @@ class Session:
         if (state := self._contexts.ended_as(context_id)) is not None:
             raise ContextClosed(f"the context is {state}", field="context_id")
 
-    # ---- from the engine's side; ignored once the context is over ------------------------------------------------
+    # ---- from the engine; ignored once the context is over ----------------------------------------------------------
 
     def audio(self, context_id: str, packets: Packets, now: float) -> None:
-        """The next packets of a context.
+        """Queue the next packets of a context.
 
         Raises:
-            ValueError: they do not follow on the last one.
+            ValueError: they do not continue the last ones.
         """
         if (context := self._live(context_id, now)) is not None:
             context.outflow.add_packets(packets)
@@ -392,8 +397,8 @@ class Session:
                 self._fail(context, InternalError(f"more than {self.config.max_queued_s:g} s of audio wait to be sent"))
 
     def _relieve_engine(self, context: Context) -> None:
-        """Of a client that takes nothing, a quarter of its memory may be used before no more audio is made. Else its
-        messages are taken next, at most a batch of the lead later, and its memory is looked at then."""
+        """If the client reads nothing, park the context once a quarter of the session's memory is used. Otherwise
+        messages are taken soon, at most a batch later, and memory is checked then."""
         if self._is_flowing:
             return
         if not context.is_parked and self.held_bytes > self.config.max_session_bytes / 4:
@@ -410,7 +415,7 @@ class Session:
         now: float,
         reached: tuple[float, float] | None = None,
     ) -> None:
-        """The segment has `audio_ms` of audio so far, all of it delivered through `audio` before.
+        """Record that the segment has `audio_ms` of audio so far, all of it passed to `audio` before.
 
         Args:
             reached: see `WordAligner.progress`.
@@ -425,10 +430,10 @@ class Session:
                 self._plan(context, PLAN_CHARS)
 
     def audio_finished(self, context_id: str, now: float) -> None:
-        """Every segment was spoken and every packet delivered.
+        """Record that every segment was spoken and every packet delivered.
 
         Raises:
-            ValueError: the context's text has not ended, or this was said before.
+            ValueError: the context's text has not ended, or this was called before.
         """
         if (context := self._live(context_id, now)) is not None:
             if not context.is_planned or context.audio_complete:
@@ -437,7 +442,7 @@ class Session:
             self._events.append(CloseContext(context.id))
 
     def failed(self, context_id: str, error: RealtimeTTSError, now: float) -> None:
-        """The context cannot be spoken. What waits of it is dropped."""
+        """Fail the context: it cannot be spoken. Its queued messages are dropped."""
         if (context := self._live(context_id, now)) is not None:
             self._fail(context, error)
 
@@ -463,7 +468,7 @@ class Session:
             self._outbox.post(KeepAlive(tuple(self._contexts.open)))
 
     def next_deadline(self) -> float | None:
-        """When to `tick` and drain again if nothing else happens; None: not before something does."""
+        """Return when to `tick` and drain again if nothing else happens; None: not before another input."""
         if self.state is SessionState.CLOSED:
             return None
         due = self._liveness.next_at(is_open=bool(self._contexts.open))
@@ -481,7 +486,8 @@ class Session:
     # ---- output --------------------------------------------------------------------------------------------------
 
     def messages_to_send(self, now: float, max_bytes: int | None = None) -> list[ServerMessage]:
-        """Messages that may leave now; they count as sent. Stops soon after `max_bytes` (of memory, roughly)."""
+        """Return the messages that may leave now; they count as sent. Stops soon after `max_bytes` (of memory,
+        roughly)."""
         state = self._advance(now)
         if state is SessionState.DISCONNECTED or self._liveness.blocked_at is not None:
             return []
@@ -522,27 +528,28 @@ class Session:
         return context
 
     def unsendable(self, message: ServerMessage, error: Exception, now: float) -> None:
-        """A message that was given could not be put on the wire, and nothing was of its context after it."""
+        """Handle a message that could not be written. Nothing was written of its context after it."""
         self._advance(now)
         self._events.append(Crashed(error))
         if not isinstance(message, ContextMessage):
             return
         failure = InternalError("a message cannot be written")
         context = self._contexts.open.get(message.context_id)
-        if context is None:  # it was the terminal one: this client would wait for it for ever
+        if context is None:  # it was the terminal message: the client would wait for it forever
             self._close(INTERNAL_ERROR, failure.code, failure)
             return
         self._outbox.retained.drop_from(context.id, message.sequence)
         self._fail(context, failure, next_sequence=message.sequence)
 
     def events(self) -> list[SessionEvent]:
-        """What the I/O layer is to do, in order. Drain it after `messages_to_send`, which may add to it."""
+        """Return and clear the events for the I/O layer, in order. Call it after `messages_to_send`, which may add
+        some."""
         events, self._events = self._events, []
         return events
 
     @property
     def lost_at(self) -> float | None:
-        """Since when the session waits for its client to come back."""
+        """Time since which the session waits for its client to reconnect, or None."""
         return self._liveness.lost_at if self.state is SessionState.DISCONNECTED else None
 
     @property
@@ -551,35 +558,36 @@ class Session:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the client makes us hold, roughly."""
+        """Approximate memory that the client occupies, in bytes."""
         return self._outbox.num_bytes + self._contexts.num_bytes
 
     def is_ahead(self, context_id: str, now: float) -> bool:
-        """Whether the context's listener has been sent so much that he does not wait for what comes next."""
+        """Return True if the listener has enough audio buffered that a short delay is harmless."""
         context = self._live(context_id, now)
         return context is not None and context.outflow.lead_ms(self._now) >= AHEAD_MS
 
     def queued_ms(self, context_id: str) -> float:
-        """Audio of one context that waits to be sent."""
+        """Return the amount of audio of one context that waits to be sent, ms."""
         context = self._contexts.open.get(context_id)
         return context.outflow.queued_ms if context is not None else 0.0
 
     # ---- the connection ------------------------------------------------------------------------------------------
 
     def pause_writing(self, now: float) -> None:
-        """The socket takes no more bytes for now: nothing is sent, and the engine parks."""
+        """Record that the socket takes no more bytes for now: nothing is sent, and the engine pauses."""
         if self._advance(now) is SessionState.CONNECTED and self._liveness.blocked_at is None:
             self._liveness.blocked(self._now)
             self._report_all()
 
     def resume_writing(self, now: float) -> None:
-        """The socket takes bytes again."""
+        """Record that the socket takes bytes again."""
         if self._advance(now) is SessionState.CONNECTED and self._liveness.blocked_at is not None:
             self._liveness.unblocked(self._now)
             self._report_all()
 
     def connection_lost(self, now: float, clean: bool = False) -> None:
-        """The socket is gone. After a `clean` close nobody comes back; else contexts wait for `resume`, parked."""
+        """Record that the socket is gone. A `clean` close ends the session; else contexts are parked and wait for
+        `resume`."""
         if self._advance(now) is not SessionState.CONNECTED:
             return
         if clean or self.config.resume_window_s <= 0:
@@ -591,9 +599,9 @@ class Session:
         self._report_all()
 
     def resume(self, message: Resume, now: float) -> None:
-        """A new connection goes on with this session. A connection that still seems to live is taken over.
+        """Continue this session on a new connection. A connection that still seems to live is replaced.
 
-        What the client says that it lacks is queued again. Open contexts that it does not list are cancelled.
+        Messages that the client lacks are queued again. Open contexts that it does not list are cancelled.
 
         Raises:
             SessionNotFound: the session is over or cannot be resumed.
@@ -633,7 +641,7 @@ class Session:
         )
 
     def drain(self, now: float) -> None:
-        """The server shuts down: no new contexts; the session closes when the open ones are over."""
+        """Accept no new contexts; the session closes when the open ones are over. For a shutdown of the server."""
         self._advance(now)
         self._closes_as = (GOING_AWAY, "draining")
         self._close_if_done()
@@ -649,7 +657,7 @@ class Session:
     def _close_if_done(self) -> None:
         if self._closes_as is None or self._contexts.open or self._outbox.has_waiting:
             return
-        # A client that has come back may still lack the end of what is over.
+        # A reconnected client may still lack the end of a finished context.
         if self.state is not SessionState.CONNECTED or not self._contexts.has_late:
             self._close(*self._closes_as)
 
@@ -669,12 +677,12 @@ class Session:
         self._outbox.retain_no_more()
         self._events.append(CloseSession(code, reason))
 
-    # ---- what becomes of a context: client and engine both learn of it -------------------------------------------
+    # ---- changes of a context, reported to both client and engine --------------------------------------------------
 
     def _plan(self, context: Context, max_chars: int) -> int:
-        """Have the next segments spoken, and tell the client what is not; of how many characters that was work.
+        """Have the next segments spoken and warn the client of text that is not. Return the work done, in characters.
 
-        What `max_chars` leave is due at the next tick: others get their turn in between.
+        Text beyond `max_chars` is planned at the next tick: other sessions get their turn in between.
         """
         if self._waits(context):
             return 0
@@ -698,7 +706,7 @@ class Session:
                 self._events.append(start)
         if context.is_planned and not was_planned and context.num_segments:
             self._events.append(EndOfSegments(context.id))
-        # What is found out while nobody is connected is told with the next call.
+        # While no client is connected, these stay collected for a later call.
         if self.state is SessionState.CONNECTED and (spans := context.take_skipped()):
             message = "parts of the text cannot be spoken and are left out"
             self._outbox.post(WarningMessage(context.id, "unspeakable_text", message, spans))
@@ -708,19 +716,19 @@ class Session:
         return num_chars
 
     def _waits(self, context: Context) -> bool:
-        """Its turn has not come."""
+        """Return True if contexts are spoken in turn and this one's turn has not come."""
         return self.config.in_turn and context is not next(iter(self._contexts.open.values()), context)
 
     def _cancel(self, context: Context, by_client: bool = False) -> None:
         try:
             context.cancel(self._now, by_client)
-        except Exception as error:  # what was heard cannot be told; others are to be cancelled as well
+        except Exception as error:  # what was heard is unknown; the other contexts are cancelled all the same
             self._crash(error, context.id)
         else:
             self._abort(context)
 
     def _fail(self, context: Context, error: RealtimeTTSError, next_sequence: int | None = None) -> None:
-        """`next_sequence`: of the terminal message, after a gap in what the client has."""
+        """Fail the context. `next_sequence`: number of the terminal message, after a gap in the client's messages."""
         context.fail(error, next_sequence)
         self._abort(context)
 
@@ -742,9 +750,10 @@ class Session:
                 self._events.append(PriorityChanged(context.id, context.priority))
 
     def _report_playback(self, context: Context, only_news: bool = False) -> None:
-        """The engine stays a little ahead of playback; while nothing can be sent, it is to stop as if paused.
+        """Report the playback position to the engine, which stays a little ahead of it. While nothing can be sent,
+        report a pause.
 
-        `only_news`: unless that is what it takes to be so anyway.
+        `only_news`: only if it differs from the engine's own estimate.
         """
         if not context.engine_works or context.state.is_final:
             return
@@ -774,11 +783,11 @@ class Session:
 
 
 class Liveness:
-    """When silence means something: the last signs of life of one session, and what is due when."""
+    """Activity times of one session and the deadlines that follow from them."""
 
     def __init__(self, config: SessionConfig, now: float) -> None:
         self._config = config
-        self._active_at = now  # the peer said something, or was sent audio
+        self._active_at = now  # the client sent something, or was sent audio
         self._sent_at = now  # anything was sent
         self.blocked_at: float | None = None  # the socket takes no more bytes
         self.lost_at: float | None = None  # the connection broke
@@ -805,7 +814,7 @@ class Liveness:
 
     @property
     def expires_at(self) -> float | None:
-        """End of the wait for a lost client."""
+        """End of the wait for a lost client to reconnect."""
         return None if self.lost_at is None else self.lost_at + self._config.resume_window_s
 
     @property
@@ -817,7 +826,7 @@ class Liveness:
         return None if self.lost_at is not None else self._active_at + self._config.idle_timeout_s
 
     def next_at(self, is_open: bool) -> float:
-        """The first of these; `is_open`: a context is."""
+        """Return the first of these deadlines; `is_open`: a context is open."""
         if self.lost_at is not None:
             return self.lost_at + self._config.resume_window_s
         at = self._active_at + self._config.idle_timeout_s
@@ -827,7 +836,7 @@ class Liveness:
 
     @property
     def keepalive_at(self) -> float | None:
-        """When the next keep-alive is due, if a context is open."""
+        """Time of the next keep-alive, if a context is open."""
         flowing = self.lost_at is None and self.blocked_at is None
         return self._sent_at + self._config.keepalive_s if flowing else None
 

@@ -1,4 +1,4 @@
-"""What a session may do, and what its contexts are spoken with."""
+"""Settings of a session and of its contexts."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from dataclasses import dataclass
 
 from realtime_tts.audio.codecs import AudioFormat
 
-# How text is spoken that is still being written: "live" from its first words on, "clause" by whole clauses.
+# How incoming text is spoken: "live" from its first words on, "clause" clause by clause.
 MODES = ("live", "clause")
 MAX_SENTENCE_PAUSE_MS = 3000.0
-TEXT_TYPES = ("auto", "text", "ssml")  # auto: SSML if it begins like it
+TEXT_TYPES = ("auto", "text", "ssml")  # auto: SSML if the text begins like it
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechParams:
-    """How to speak; None leaves the choice to the session, then to the server, then to the model.
+    """Parameters of speech. None leaves the choice to the session, then to the server, then to the model.
 
     mode: one of `MODES`.
-    speed: of the speech, with its pitch kept; 1: as the model speaks.
-    volume: by what its samples are multiplied; 1: as the model speaks.
-    sentence_pause_ms: silence between sentences, beside what the voice makes of their ends.
-    lexicon: words, and how each is respelt.
-    adapter: by name, one that is loaded; "": none, even if the session has one.
+    speed: tempo factor, with the pitch kept; 1: the model's own tempo.
+    volume: factor on the samples; 1: the model's own level.
+    sentence_pause_ms: silence added between sentences, ms.
+    lexicon: pairs of a word and its respelling.
+    adapter: name of a loaded adapter; "": none, even if the session has one.
     text_type: one of `TEXT_TYPES`.
     """
 
@@ -41,7 +41,7 @@ class SpeechParams:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """All that a caller may choose about speech; None: left open."""
+    """A client's choices about speech; None: left open."""
 
     voice: str | None = None
     audio: AudioFormat | None = None
@@ -50,7 +50,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class ContextSettings:
-    """All choices made: what one context is spoken with."""
+    """Settings of one context, all choices made."""
 
     voice: str
     audio: AudioFormat
@@ -70,7 +70,7 @@ class ContextSettings:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a client is told of `SessionConfig`."""
+    """Limits of `SessionConfig` that a client is told."""
 
     max_contexts: int
     max_text_chars: int
@@ -83,21 +83,21 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class SessionConfig:
-    """What the server allows.
+    """Limits and policies of a session, set by the server.
 
     Attributes:
-        max_contexts: open at one time.
+        max_contexts: contexts open at one time.
         in_turn: contexts are spoken one after the other, in the order in which they were opened.
-        max_consecutive_errors: mistakes of the client in a row, the last of which closes the session.
-        refusals_are_final: a context whose message is refused has failed.
-        max_lead_s: audio is sent at most so far ahead of playback.
-        keepalive_s: longest silence while a context is open.
-        resume_window_s: how long a lost connection is waited for; 0 switches resuming off.
+        max_consecutive_errors: errors of the client in a row, the last of which closes the session.
+        refusals_are_final: a context fails when one of its messages is refused.
+        max_lead_s: largest lead: audio is sent at most this far ahead of playback.
+        keepalive_s: longest time without a message while a context is open.
+        resume_window_s: how long a session waits for a lost client to reconnect; 0 switches resuming off.
         retain_s: how long sent messages are kept for a resume.
-        max_session_bytes: memory for all that is kept of one client: text, what waits to be sent, what was sent and may
-            be asked for again, ids. What was sent is forgotten first; a session that holds more is closed.
+        max_session_bytes: memory for everything kept of one client: text, queued messages, sent messages that may be
+            sent again, ids. Sent messages are dropped first; a session that still holds more is closed.
         slow_consumer_s: how long the socket may refuse bytes.
-        max_queued_s: audio of one context that waits to be sent; beyond it the context fails, since the engine
+        max_queued_s: audio of one context that may wait to be sent; beyond it the context fails, since the engine
             should have parked it long before.
     """
 
