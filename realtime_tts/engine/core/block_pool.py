@@ -1,9 +1,9 @@
-"""Which KV block belongs to whom, and which prefix lies in it. Pure: ints and bytes, no tensors.
+"""Allocation of KV blocks, and a cache of the prefixes that they hold. Pure: ints and bytes, no tensors.
 
 One pool serves the base and the residual LM: a block holds the same 16 positions of all layers of both, so a sequence
-has one block table. A full block of a prefill is known by the hash of everything up to its end (and of the model, the
-adapter and the tenant); while nobody refers to it, it stays findable until it is the least recently used one and its
-place is needed.
+has one block table. A full block of a prefill is identified by the hash of everything up to its end (and of the model,
+the adapter and the tenant). A cached block without references stays in the cache until it is the least recently used
+one and its memory is needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BLOCK_SIZE = 16  # positions; small, so that a voice's short reference fills som
 
 
 def prefix_root(*parts: str) -> bytes:
-    """The start of a hash chain for one (model, adapter, tenant): nothing is shared across different roots."""
+    """Return the start of a hash chain for one (model, adapter, tenant). Different roots share no blocks."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         encoded = part.encode("utf-8", "surrogatepass")
@@ -26,7 +26,7 @@ def prefix_root(*parts: str) -> bytes:
 
 
 def chain_hashes(root: bytes, content: Sequence[bytes], block_size: int = BLOCK_SIZE) -> list[bytes]:
-    """One hash per full block of `content` (what each position holds: a token id's bytes or an audio patch's hash)."""
+    """Return one hash per full block of `content` (for each position, a token id's bytes or an audio patch's hash)."""
     hashes: list[bytes] = []
     parent = root
     for end in range(block_size, len(content) + 1, block_size):
@@ -38,7 +38,7 @@ def chain_hashes(root: bytes, content: Sequence[bytes], block_size: int = BLOCK_
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Allocation:
-    """Blocks of one sequence, in order; the first `num_cached_positions` positions hold valid KV already."""
+    """Blocks of one sequence, in order. The first `num_cached_positions` positions already hold valid KV."""
 
     blocks: tuple[int, ...]
     num_cached_positions: int
@@ -47,7 +47,7 @@ class Allocation:
 class BlockPool:
     """Reference-counted blocks with a prefix cache.
 
-    A block is exactly one of: free and unknown (`_free`), free but findable (`_idle`, oldest first), or referenced.
+    A block is exactly one of: free and not cached (`_free`), free but cached (`_idle`, oldest first), or referenced.
     """
 
     def __init__(self, num_blocks: int, block_size: int = BLOCK_SIZE) -> None:
@@ -60,34 +60,34 @@ class BlockPool:
 
     @property
     def num_available(self) -> int:
-        """Blocks that an allocation can take."""
+        """Number of blocks that an allocation can take."""
         return len(self._free) + len(self._idle)
 
     @property
     def num_cached(self) -> int:
-        """Blocks findable by prefix, referenced or not."""
+        """Number of blocks in the prefix cache, referenced or not."""
         return len(self._block_of)
 
     def is_free(self, block: int) -> bool:
-        """Whether nobody refers to a block and nobody can find it."""
+        """Return whether a block has no references and is not in the prefix cache."""
         return self._references[block] == 0 and block not in self._hash_of
 
     def holds(self, block_hash: bytes) -> bool:
-        """Whether a block can be found, and so all that are in front of it in its chain: they are evicted after it."""
+        """Return whether a block is cached. The blocks before it in its chain then are, too: they are evicted later."""
         return block_hash in self._block_of
 
     def blocks_for(self, num_positions: int) -> int:
-        """Blocks that so many positions need."""
+        """Return the number of blocks for `num_positions` positions."""
         return -(-num_positions // self.block_size)
 
     def allocate(self, num_positions: int, hashes: Sequence[bytes], num_prefill: int) -> Allocation | None:
-        """Blocks for a whole sequence, reusing the longest known prefix; None if they are not there.
+        """Return blocks for a whole sequence, reusing the longest cached prefix; None if too few are available.
 
         Args:
-            num_positions: prefill and everything that may be generated after it.
-            hashes: of the prefill's full blocks.
-            num_prefill: positions of the prefill; its last one is never taken from the cache, because the first patch
-                is made from its hidden state.
+            num_positions: positions of the prefill and of everything that may be generated after it.
+            hashes: hashes of the prefill's full blocks.
+            num_prefill: positions of the prefill. Its last one is never taken from the cache, because the first patch
+                is computed from its hidden state.
         """
         known: list[int] = []
         for block_hash in hashes[: max(0, num_prefill - 1) // self.block_size]:
@@ -105,14 +105,14 @@ class BlockPool:
         return Allocation((*known, *new), len(known) * self.block_size)
 
     def remember(self, blocks: Iterable[int], hashes: Iterable[bytes]) -> None:
-        """Make computed blocks findable. A hash that is known already keeps its first block."""
+        """Add computed blocks to the prefix cache. A hash that is cached already keeps its first block."""
         for block, block_hash in zip(blocks, hashes, strict=False):
             if block_hash not in self._block_of and block not in self._hash_of:
                 self._block_of[block_hash] = block
                 self._hash_of[block] = block_hash
 
     def forget(self, blocks: Iterable[int]) -> None:
-        """Take blocks out of the cache: their content is suspect (NaN) or must not be kept (a removed voice)."""
+        """Remove blocks from the prefix cache, because their content is suspect (NaN) or its voice was removed."""
         for block in blocks:
             block_hash = self._hash_of.pop(block, None)
             if block_hash is not None:
@@ -122,11 +122,11 @@ class BlockPool:
                     self._free.append(block)
 
     def forget_hashes(self, hashes: Iterable[bytes]) -> None:
-        """Take these prefixes out of the cache."""
+        """Remove these prefixes from the cache."""
         self.forget([self._block_of[block_hash] for block_hash in hashes if block_hash in self._block_of])
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Give a sequence's blocks back; findable ones stay findable, the end of a chain being evicted first."""
+        """Release a sequence's blocks. Cached ones stay cached; the end of a chain is evicted first."""
         for block in reversed(blocks):
             if self._references[block] == 0:
                 raise AssertionError(f"block {block} was released twice")

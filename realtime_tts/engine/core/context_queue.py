@@ -1,4 +1,4 @@
-"""A context in the scheduler: its requests in order, its lead over the listener, and what is due when. Pure."""
+"""Queue of one context's requests, with the lead over the listener and the deadlines. Pure."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _ROUNDING_S = 1e-6
 
 @dataclasses.dataclass(slots=True)
 class ListenerLead:
-    """How far a context's audio is ahead of its listener.
+    """Lead of a context's audio over its listener's playback position, in seconds.
 
-    Playback is taken to start with the first audio and to run in real time, waiting whenever it has caught up;
-    reports correct it.
+    Playback is assumed to start with the first audio and to run in real time, and to wait whenever it has caught up.
+    Playback reports correct this estimate.
     """
 
     produced_s: float = 0.0
     played_s: float = 0.0
     paused: bool = False
-    runs_dry_s: float = 0.0  # when the listener runs, or ran, out of audio; older means more urgent
+    runs_dry_s: float = 0.0  # time of the listener's next (or last) underrun; earlier is more urgent
     _stamp_s: float = 0.0
 
     def advance(self, now: float) -> None:
-        """Let time pass up to `now`."""
+        """Advance the estimated playback position to `now`."""
         if not self.paused:
             self.played_s = min(self.produced_s, self.played_s + max(0.0, now - self._stamp_s))
         self._stamp_s = max(now, self._stamp_s)
@@ -39,60 +39,60 @@ class ListenerLead:
         self.runs_dry_s = now + self.produced_s - self.played_s
 
     def report(self, played_s: float, paused: bool, now: float) -> None:
-        """Take over what the listener's side says; more than was made counts as all of it.
+        """Set the playback position that the client reports, limited to the audio produced so far.
 
-        A negative position means that nobody listens for now: with it the lead is such that nothing more is made.
+        A negative position means that no client is listening. The lead is then so large that the context is parked.
         """
         self.advance(now)
         self.played_s = min(played_s, self.produced_s)
         self.paused = paused
         lead_s = self.produced_s - self.played_s
-        self.runs_dry_s = now + lead_s if lead_s > 0 else min(now, self.runs_dry_s)  # dry stays dry since then
+        self.runs_dry_s = now + lead_s if lead_s > 0 else min(now, self.runs_dry_s)  # an underrun keeps its start time
 
     def ahead_s(self, now: float) -> float:
-        """Seconds of audio made and not heard yet."""
+        """Return the seconds of audio that are produced and not yet heard."""
         return self.produced_s - self.played_s if self.paused else max(0.0, self.runs_dry_s - now)
 
 
 class ContextQueue:
-    """`requests[0]` is the request that may run; the others wait for it. `priority` overrides that of its requests.
+    """A context's requests: `requests[0]` may run, the others wait for it. `priority` overrides the requests' own.
 
-    dry_s, resumes_at_s: `Roster`'s notes on a parked one.
+    dry_s, resumes_at_s: times that `Roster` stores for a parked context.
     """
 
     def __init__(self, config: SchedulerConfig) -> None:
         self.requests: collections.deque[Request] = collections.deque()
         self.lead = ListenerLead()
         self.parked = False
-        self.resume_s = config.park_low_s  # the lead at which a parked context goes on
+        self.resume_s = config.park_low_s  # the lead at which a parked context resumes
         self.priority: int | None = None
         self.dry_s = math.inf
         self.resumes_at_s = math.nan
         self._config = config
 
     def holds_back(self, request: Request) -> bool:
-        """Whether a request of it is passed over, as its listener has enough."""
+        """Return whether the request is skipped because its context is parked."""
         return request.paced and self.parked
 
     def update_parking(self, now: float, turn_s: float) -> None:
-        """Park when far ahead of the listener; go on when the lead has shrunk to the low mark.
+        """Park the context when its lead exceeds the high mark; resume when the lead has shrunk to the low mark.
 
-        Who speaks a text that is still being written stays close: the later a patch is made, the more text it knows.
-        But not so close that it runs dry before its turn has come and gone.
+        A stream whose text is still being written keeps a small lead: the later a patch is computed, the more text the
+        model has read. The lead is never so small that playback underruns before the stream's next step.
 
         Args:
-            turn_s: how long it may take from here until a patch is made.
+            turn_s: the longest expected time from now until a patch is computed.
         """
         config = self._config
         limit_s = config.park_low_s if self.parked else config.park_high_s
         self.resume_s = config.park_low_s
         if self.requests and not self.requests[0].supply.is_final:
-            num_patches = config.open_lead_patches - self.requests[0].has_spoken  # a first one takes longer
+            num_patches = config.open_lead_patches - self.requests[0].has_spoken  # a first patch takes longer
             limit_s = self.resume_s = max(num_patches * config.patch_s, turn_s) + _ROUNDING_S
         self.parked = self.lead.ahead_s(now) > limit_s
 
     def deadline_s(self, request: Request, now: float) -> float:
-        """When the request's next patch is due."""
+        """Return the time at which the request's next patch is due."""
         config, lead = self._config, self.lead
         if request.num_patches == 0:
             due_s = request.arrived_s + config.first_audio_s
@@ -102,7 +102,7 @@ class ContextQueue:
             due_s = lead.runs_dry_s
         else:
             due_s = request.last_step_s + config.unpaced_slack_s
-        if request.resumed_s is not None:  # that its text came late is nobody else's fault
+        if request.resumed_s is not None:  # a stream whose text came late must not delay others
             due_s = max(due_s, request.resumed_s + config.first_audio_s)
         if lead.paused and request.paced:
             due_s = max(due_s, now + config.paused_slack_s)

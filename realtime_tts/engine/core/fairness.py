@@ -1,4 +1,4 @@
-"""How tenants share the engine: who gets a slot, who may queue, which streams go short if not all can be carried."""
+"""Fair sharing between tenants: slots, queue places, and streams beyond a tenant's share under overload."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _ROUNDING = 1e-6  # of shares of work
 
 
 def in_turn(waiting: Iterable[Request], active: Iterable[Request], deadlines: Mapping[str, float]) -> Iterator[Request]:
-    """Who gets a slot next: the tenant whose active requests have the least work, and of its requests the most urgent.
+    """Yield waiting requests in the order in which they get slots.
 
-    However many one tenant has waiting, another one's first request is behind none of them.
+    The next request is the most urgent one of the tenant whose active requests have the least work. A tenant's first
+    request therefore never waits behind a long queue of another tenant.
     """
     queues: dict[str, deque[Request]] = defaultdict(deque)
     for request in sorted(waiting, key=lambda request: deadlines[request.request_id]):
@@ -33,17 +34,16 @@ def in_turn(waiting: Iterable[Request], active: Iterable[Request], deadlines: Ma
 
 
 def is_below_share(tenant: str, holders: Iterable[str], num_places: int) -> bool:
-    """Whether a tenant holds fewer of so many places than each may have who holds one, itself included."""
+    """Return whether `tenant` holds fewer of `num_places` than an equal share among all holders and itself."""
     held = Counter(holders)
     return held[tenant] < num_places // len(held.keys() | {tenant})
 
 
 def beyond_share(running: Sequence[Request], capacity: int) -> set[str]:
-    """Ids of the requests, of those that run, that the device cannot carry if tenants share it equally.
+    """Return the ids of running requests that exceed their tenant's equal share of the device.
 
-    Tenants share `capacity` by work: none gets more than it asks for, and the others share what that leaves. Of each
-    its oldest requests count first; its share is the work of one ordinary stream at least. A tenant that is alone
-    shares with nobody.
+    Tenants share `capacity` by work: none gets more than it asks for, and the others share the rest. A tenant's oldest
+    requests count first; its share is at least the work of one ordinary stream. A tenant that is alone has no limit.
     """
     if sum(request.work for request in running) <= capacity:
         return set()
@@ -61,7 +61,7 @@ def beyond_share(running: Sequence[Request], capacity: int) -> set[str]:
 
 
 def _share(wanted: Sequence[float], capacity: float) -> float:
-    """Return what each may have of `capacity`, if those that want less leave the rest to the others."""
+    """Return the share of `capacity` for each, if those that want less leave the rest to the others."""
     left, share = capacity, math.inf
     for number, work in enumerate(sorted(wanted)):
         share = left / (len(wanted) - number)
@@ -72,10 +72,10 @@ def _share(wanted: Sequence[float], capacity: float) -> float:
 
 
 def beyond_one_group(running: Sequence[Request]) -> set[str]:
-    """Ids of the requests whose number of flow steps is a second one of their tenant's, beside the usual.
+    """Return ids of requests whose own number of flow steps differs from that of their tenant's oldest such one.
 
-    A step has one such group at most, and is long for it: a tenant with several would have turn after turn. The number
-    of its oldest request counts. A tenant that is alone waits for itself only.
+    A step has at most one group with its own number of flow steps, and the group makes the step long. A tenant with
+    several such numbers would otherwise occupy step after step. The result is empty for a single tenant.
     """
     if len({request.tenant for request in running}) <= 1:
         return set()

@@ -1,4 +1,4 @@
-"""Which beginnings of inputs lie in the KV cache, by the names that those who place requests know them by. Pure."""
+"""Input prefixes that the KV cache holds, by the keys that the gateways route requests by. Pure."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Sequence
 
 from realtime_tts.engine.core.block_pool import BlockPool
 
-MAX_PREFIXES = 4096  # that are known of; beyond them the one that was used longest ago is forgotten
-_LOOK_EVERY_S = 1.0  # whether what was held still is
+MAX_PREFIXES = 4096  # tracked prefixes; beyond this the least recently used one is dropped
+_LOOK_EVERY_S = 1.0  # interval at which prefixes reported as held are checked
 
 
 class HeldPrefixes:
-    """Notes what requests begin with, and says when that comes into the cache and leaves it."""
+    """Tracks the prefixes that requests begin with, and reports when one enters or leaves the cache."""
 
     def __init__(self, pool: BlockPool, max_prefixes: int = MAX_PREFIXES) -> None:
         self._pool, self._max_prefixes = pool, max_prefixes
-        self._last_block: collections.OrderedDict[bytes, bytes] = collections.OrderedDict()  # its hash
+        self._last_block: collections.OrderedDict[bytes, bytes] = collections.OrderedDict()  # its hash, by key
         self._num_positions: dict[bytes, int] = {}
-        self._told: dict[bytes, int] = {}  # positions of those that were told to be held
+        self._told: dict[bytes, int] = {}  # positions of the prefixes reported as held
         self._new: set[bytes] = set()
-        self._gone: set[bytes] = set()  # told, and forgotten since
+        self._gone: set[bytes] = set()  # reported as held, and dropped since
         self._looked_s: float | None = None
 
     def note(self, key: bytes, hashes: Sequence[bytes]) -> None:
-        """A request begins with these full blocks."""
+        """Record that a request begins with these full blocks."""
         if not hashes:
             return
         if self._last_block.get(key) != hashes[-1]:
@@ -36,7 +36,7 @@ class HeldPrefixes:
             self._forget(next(iter(self._last_block)))
 
     def news(self, now: float) -> tuple[dict[bytes, int], list[bytes]] | None:
-        """Since the last time: what is held, by key its positions, and what is not any more; None: there is none."""
+        """Return the changes since the last call: positions of held prefixes by key, and lost keys; None: no change."""
         is_due = self._looked_s is None or now - self._looked_s >= _LOOK_EVERY_S
         if not self._new and not is_due:
             return None
@@ -52,8 +52,8 @@ class HeldPrefixes:
                 self._told[key] = held[key] = self._num_positions[key]
         if is_due:
             self._looked_s = now
-            self._new.clear()  # what has not come into the cache by now did not fit, or comes at a later look
-        lost -= held.keys()  # forgotten, and noted again since
+            self._new.clear()  # a prefix not cached by now did not fit, or is found by a later check
+        lost -= held.keys()  # dropped and noted again since
         return (held, sorted(lost)) if held or lost else None
 
     def _forget(self, key: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What the scheduler knows about a request and a step. Pure."""
+"""The scheduler's data about requests and steps. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from realtime_tts.engine.core.text_supply import TextSupply
 class Status(enum.Enum):
     """WAITING → PREFILL ⇄ DECODE → FINISHED; any of them → FINISHED by cancel or failure.
 
-    Back to PREFILL goes who takes in more text. To be parked is no status, nor to wait for text: a stream far enough
-    ahead of its listener, or close to the end of what is written, is passed over, step by step.
+    A request returns to PREFILL when it takes in more text. Parking and waiting for text are not statuses: a stream
+    that is far enough ahead of its listener, or close to the end of the text so far, is skipped in each step.
     """
 
-    WAITING = "waiting"  # for its predecessor in the context, for its first words, for blocks or for a slot
+    WAITING = "waiting"  # for its predecessor in the context, for its first text, for blocks or for a slot
     PREFILL = "prefill"  # has blocks and a slot; part of its input is not computed yet
     DECODE = "decode"
     FINISHED = "finished"
@@ -36,14 +36,14 @@ class Request:
     """One segment to be spoken.
 
     num_prefill, num_kept and hashes are set by `Scheduler`'s `prepare` when the request's turn in its context has come,
-    and again when it takes in more text. num_prefill: positions of the input, patches made so far among them; num_kept:
-    those in front that are as they were.
-    speed: how much faster than it is made its listener hears it.
-    tenant: whose it is; keys share the slots and the steps fairly.
-    work: what a patch of it costs, in patches with the usual number of flow steps; 1 at least, since the LMs and the
-    decoder cost the same. own_steps: number of its flow steps where that is not the usual one; else 0.
-    min_prefill: num_prefill of the text alone, without what continuity adds if there is room for it; known at the door.
-    max_positions: for the longest that an open text may become, without continuity either; 0: as it is.
+    and again when it takes in more text. num_prefill: positions of the input, including patches made so far. num_kept:
+    leading positions that did not change.
+    speed: playback speed relative to the generated audio.
+    tenant: owner of the request; tenants share slots and steps fairly.
+    work: cost of one patch, in patches with the usual number of flow steps. At least 1, since the LMs and the decoder
+    cost the same. own_steps: its number of flow steps if that is not the usual one; else 0.
+    min_prefill: num_prefill of the text alone, without what continuity adds if there is room; known on admission.
+    max_positions: positions for the longest that an open text may become, without continuity; 0: the present length.
     """
 
     request_id: str
@@ -63,7 +63,7 @@ class Request:
     status: Status = Status.WAITING
     num_prefill: int = 0
     num_kept: int = 0
-    num_laid_out: int = 0  # patches of its own that the input holds
+    num_laid_out: int = 0  # this request's own patches in the input
     hashes: Sequence[bytes] = ()
     blocks: tuple[int, ...] = ()
     slot: int = -1
@@ -85,14 +85,14 @@ class Request:
         return self.num_patches > 0
 
     def may_stop(self, min_patches: int) -> bool:
-        """Whether a stop in the patch that is being made counts: not up to the step index `min_patches`, nor before the
-        model has read the text to its end."""
+        """Return whether a stop in the current patch counts: only after patch index `min_patches`, and after the model
+        has read the whole text."""
         return self.supply.may_stop and self.num_patches > min_patches
 
 
 class PrefillItem(NamedTuple):
-    """Compute positions [start, start + num_positions) of a request's input; with `is_last` also a patch, number
-    `patch_index`: its first, unless the input holds patches made so far and was made anew for more text."""
+    """Compute positions [start, start + num_positions) of a request's input. With `is_last`, also make patch number
+    `patch_index`: 0, unless the input was laid out again for more text and holds the patches made so far."""
 
     request_id: str
     slot: int
@@ -115,8 +115,8 @@ class DecodeItem(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One step. extra_work: of its requests beyond 1 each. own_steps: flow steps of the group in it that has another
-    number than the usual one; 0: there is none."""
+    """One step. extra_work: its requests' work beyond 1 each. own_steps: flow steps of the group whose number is not
+    the usual one; 0: no such group."""
 
     prefill: tuple[PrefillItem, ...] = ()
     decode: tuple[DecodeItem, ...] = ()
@@ -132,18 +132,18 @@ class StepPlan:
 
     @property
     def size(self) -> StepSize:
-        """What its cost depends on."""
+        """Quantities that determine the step's duration."""
         work = len(self.prefill) + len(self.decode) + self.extra_work
         return StepSize(work, self.num_prefill_positions, self.own_steps)
 
     @property
     def num_extended_positions(self) -> int:
-        """Of those the ones that are computed for streams that speak already."""
+        """Number of prefill positions that are computed for streams that have produced audio already."""
         return sum(item.num_positions for item in self.prefill if item.patch_index)
 
     @property
     def request_ids(self) -> list[str]:
-        """Everybody in the step."""
+        """Ids of all requests in the step."""
         return [item.request_id for item in self.prefill] + [item.request_id for item in self.decode]
 
     @property
@@ -153,8 +153,8 @@ class StepPlan:
 
 
 class StepFlags(NamedTuple):
-    """What a step says of one request: the stop head's choice, whether its numbers are finite, and how much of its
-    patch is not sent."""
+    """A step's result for one request: the stop head's decision, whether its values are finite, and how many seconds of
+    its patch are not sent."""
 
     stop: bool = False
     finite: bool = True
@@ -163,7 +163,7 @@ class StepFlags(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finished:
-    """A request that ended; its blocks and its slot are free again."""
+    """A request that ended. Its blocks and its slot are free again."""
 
     request: Request
     reason: FinishReason

@@ -1,10 +1,10 @@
-"""Contexts by the part they have in the next step, kept as things happen. Pure.
+"""Contexts grouped by their part in the next step, updated by events. Pure.
 
-With hundreds of contexts most stand as they stood a step ago: nobody looks at these.
+With hundreds of contexts, most do not change between two steps; these are not looked at.
 
-Whether a context is parked changes when something happens to it, which is told (`place`, `touch`), or when its listener
-has come close enough, for which there is a time; and that of an open text with every step, since how near it stays
-depends on how long steps take.
+A context can become parked or resume after an event on it, which callers report (`place`, `touch`), or at the time when
+its listener has come close enough, which is known in advance. A context with an open text is checked in every step,
+since its allowed lead depends on the duration of steps.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ from realtime_tts.engine.core.request import Status
 
 
 class Roster:
-    """waiting: contexts whose first request has no blocks and no slot. running: it has, and takes part in steps.
-    parked: it has, and its listener has enough. Each in the order in which they came to be so. Other contexts have no
-    requests.
+    """Groups of contexts, each in the order of joining. Contexts in no group have no requests.
+
+    waiting: the first request has no blocks and no slot. running: it has both and takes part in steps. parked: it has
+    both, and its listener has enough audio ahead.
     """
 
     def __init__(self) -> None:
-        self.spare_times = 64  # that are kept although they count no more, beside as many as there are contexts
+        self.spare_times = 64  # stale entries kept in `_resumes`, in addition to one per context
         self.waiting: dict[ContextQueue, None] = {}
         self.running: dict[ContextQueue, None] = {}
         self.parked: dict[ContextQueue, None] = {}
         self._touched: dict[ContextQueue, None] = {}
-        self._resumes: list[tuple[float, int, ContextQueue]] = []  # when time will have touched them
+        self._resumes: list[tuple[float, int, ContextQueue]] = []  # by the time of the next check
         self._numbers = itertools.count()
 
     def touch(self, context: ContextQueue) -> None:
-        """Its lead, its priority or its text has changed: `look` is to look at it."""
+        """Note a change of the context's lead, priority or text: the next `look` checks it."""
         self._touched[context] = None
 
     def place(self, context: ContextQueue) -> None:
-        """Its first request is another one, has come to run, or there is none any more."""
+        """Regroup a context after its first request was replaced, began to run, or ended."""
         self.waiting.pop(context, None)
         self.running.pop(context, None)
         self.parked.pop(context, None)
@@ -46,16 +47,16 @@ class Roster:
         self._touched[context] = None
 
     def forget(self, context: ContextQueue) -> None:
-        """It is closed."""
+        """Remove a closed context."""
         self.place(context)
         self._touched.pop(context)
         context.resumes_at_s = math.nan
 
     def look(self, now: float, turn_s: float) -> None:
-        """Park those whose listeners have enough, and let go on those whose listeners do not.
+        """Park contexts whose lead is large enough, and resume those whose lead is not.
 
         Args:
-            turn_s: as `ContextQueue.update_parking` takes it.
+            turn_s: as in `ContextQueue.update_parking`.
         """
         while self._resumes and self._resumes[0][0] <= now:
             entry = heapq.heappop(self._resumes)
@@ -101,12 +102,12 @@ class Roster:
 
     @property
     def first_dry_s(self) -> float:
-        """When the first listener of a parked context will have heard all; never, if none will."""
+        """Time of the first underrun among parked contexts that are in DECODE and not paused; inf without such."""
         return min((context.dry_s for context in self.parked), default=math.inf)
 
     def has_resumed(self, now: float, margin_s: float) -> bool:
-        """Whether `look` would let a parked context go on whose lead is below its mark by more than that; now and then
-        it says so of none."""
+        """Return whether `look` would resume a parked context whose lead is more than `margin_s` below its mark. False
+        positives are possible."""
         if self._resumes and now - self._resumes[0][0] > margin_s:
             return True
         touched = (context for context in self._touched if context in self.parked)

@@ -1,14 +1,14 @@
-"""Which requests advance in the next step. Pure: ints, block tables and the time that is passed in.
+"""Choice of the requests that advance in the next step. Pure: ints, block tables and the time that is passed in.
 
-The measure of urgency is playback: a stream's deadline is the moment its listener runs out of audio; a request that
-has not spoken yet is due `first_audio_s` after its arrival. A step holds first the streams that cannot wait for
-another one, then everybody else by deadline, as long as nobody who is on time is made late. Tenants share slots, and
-what the device can carry in real time, equally. Contexts far enough ahead are parked. A request enters only with
-blocks for the longest it can become, so nothing is ever preempted.
+Urgency is measured by playback: a stream's deadline is the moment its listener runs out of audio. A request without
+audio so far is due `first_audio_s` after its arrival. A step first holds the streams that cannot wait for another one,
+then all others by deadline, as long as no on-time stream becomes late. Tenants share equally both slots and what the
+device can carry in real time. Contexts far enough ahead are parked. A request is admitted only with blocks for its
+maximum length, so nothing is ever preempted.
 
-A text may still be being written while it is spoken. Its stream makes patches only while enough text lies in front of
-them; when the model has not read that text yet, the input is made anew, with the patches so far behind the text, and
-prefilled like that of a new request.
+A text may be spoken while it is still being written. Its stream makes patches only while enough text lies in front of
+them. When the model has not read that text yet, the input is laid out again, with the patches so far behind the text,
+and prefilled like that of a new request.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.engine.core.step_draft import StepDraft
 from realtime_tts.errors import Overloaded, RequestTooLarge
 
-# Times its length that a tenant's step with a group rests, beside other tenants: whoever comes meets it seldom.
+# Pause after a tenant's step with a group, in lengths of that step, if other tenants are present: few requests meet it.
 _REST = 3
-_RECENT_S = 10.0  # so long a tenant that has asked for speech may do so again soon
+_RECENT_S = 10.0  # a tenant that sent a request within this time counts as present
 
 
 class Scheduler:
-    """Owner of each sequence's status and deadline.
+    """Owner of each request's status and deadline.
 
     Args:
-        prepare: lays a request's input out from the text that is known and the patches so far; sets `num_prefill`,
+        prepare: lays out a request's input from the text that is known and the patches so far; sets `num_prefill`,
             `num_kept` and `hashes`. Called when its turn in its context has come, and when it takes in more text.
-        cost: estimates how long a step takes.
+        cost: estimates the duration of a step.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class Scheduler:
         self._prepare = prepare
         self._contexts: dict[str, ContextQueue] = {}
         self._requests: dict[str, Request] = {}
-        self._active: dict[str, Request] = {}  # those with blocks and a slot
-        self._num_own_steps = 0  # of those, with a number of flow steps of their own
-        self._rests_until_s: dict[str, float] = {}  # by tenant: until when they have no step
-        self._asked_s: dict[str, float] = {}  # by tenant: when a request came last
+        self._active: dict[str, Request] = {}  # requests with blocks and a slot
+        self._num_own_steps = 0  # active requests with their own number of flow steps
+        self._rests_until_s: dict[str, float] = {}  # by tenant: time until which its groups are skipped
+        self._asked_s: dict[str, float] = {}  # by tenant: arrival of its latest request
         self._roster = Roster()
         self._free_slots = list(range(config.max_streams - 1, -1, -1))
         self.num_extensions = 0
@@ -77,8 +77,8 @@ class Scheduler:
         """Queue a request behind those of its context.
 
         Raises:
-            RequestTooLarge: it would not fit even alone.
-            Overloaded: the queue is full, and its tenant has its share of it; or the device is.
+            RequestTooLarge: the request would not fit even alone.
+            Overloaded: the queue is full and the tenant has its share of it, or the device has no time left.
         """
         room = self.config.max_request_positions
         positions = _check_size(request.min_prefill, request.max_patches, room)
@@ -97,26 +97,26 @@ class Scheduler:
             self._roster.place(context)
 
     def has_context(self, context_id: str) -> bool:
-        """Whether a request of it was ever taken and it has not been closed."""
+        """Return whether the context had a request and has not been closed."""
         return context_id in self._contexts
 
     def _is_full(self, work: float) -> bool:
-        """Whether the device has no time for a new context with so much work."""
+        """Return whether the device has no time for a new context with that much work."""
         if self.config.max_load is None:
             return False
         work += sum(context.requests[0].work for context in self._contexts.values() if context.requests)
         return self.cost.step_s(work, 0) > self.config.max_load * self.config.patch_s
 
     def _may_wait(self, tenant: str) -> bool:
-        """Whether a tenant's request is taken into a full queue."""
+        """Return whether a full queue accepts a request of this tenant."""
         waiting = (request for request in self._requests.values() if request.request_id not in self._active)
         return is_below_share(tenant, (request.tenant for request in waiting), self.config.max_waiting)
 
     def extend(self, request_id: str, known: float, is_final: bool, min_prefill: int, max_patches: int) -> None:
-        """More of an open text is known. `known`, `min_prefill`, `max_patches`: of all that is known now.
+        """Add text to an open request. `known`, `min_prefill`, `max_patches` count all text known now.
 
         Raises:
-            RequestTooLarge: the text has grown beyond what was reserved for it. It goes on with what it had before.
+            RequestTooLarge: the text has outgrown its reservation. The request continues with its earlier text.
         """
         request = self._requests[request_id]
         max_patches = max(max_patches, request.max_patches)
@@ -130,21 +130,21 @@ class Scheduler:
                 self._give_back(request)
 
     def cancel(self, request_id: str) -> Finished | None:
-        """End a request now; None if there is none. Its blocks and slot are free when this returns."""
+        """End a request now; return None if it does not exist. Its blocks and slot are free on return."""
         request = self._requests.get(request_id)
         return None if request is None else self._finish(request, FinishReason.CANCELLED)
 
     def end(self, request_id: str, reason: FinishReason, code: str = "", message: str = "") -> Finished:
-        """End a request for what its text has turned out to be; what it has computed is sound."""
+        """End a request because of its text. Its computed results are valid."""
         return self._finish(self._requests[request_id], reason, code, message)
 
     def fail(self, request_ids: Iterable[str], code: str, message: str) -> list[Finished]:
-        """End requests whose step could not be run. Their blocks leave the prefix cache."""
+        """End requests whose step could not run. Their blocks leave the prefix cache."""
         found = [self._requests[request_id] for request_id in request_ids if request_id in self._requests]
         return [self._fail(request, code, message) for request in found]
 
     def close_context(self, context_id: str) -> list[Finished]:
-        """Cancel all of a context and forget it."""
+        """Cancel all requests of a context and remove it."""
         context = self._contexts.get(context_id)
         if context is None:
             return []
@@ -153,13 +153,13 @@ class Scheduler:
         return finished
 
     def playback(self, context_id: str, played_s: float, paused: bool, now: float) -> None:
-        """Take over how much of a context has been heard."""
+        """Set the playback position of a context."""
         if context := self._contexts.get(context_id):
             context.lead.report(played_s, paused, now)
             self._roster.touch(context)
 
     def set_priority(self, context_id: str, priority: int) -> None:
-        """Move a context's deadlines; clamped to −8 … 8, so that nobody waits for ever."""
+        """Shift a context's deadlines; the priority is clamped to −8 … 8, so that no stream waits for ever."""
         if context := self._contexts.get(context_id):
             context.priority = priority
             self._roster.touch(context)
@@ -167,26 +167,25 @@ class Scheduler:
     # ---- steps ---------------------------------------------------------------------------------------------------
 
     def schedule(self, now: float) -> StepPlan:
-        """The next step; empty if nobody has anything to do yet."""
+        """Return the next step; empty if no request has anything to do yet."""
         return self._fill_step(now)
 
     def others_fill_a_step(self, plan: StepPlan) -> bool:
-        """Whether those that run and are not in a step that is being computed are enough for a full one."""
+        """Return whether the running requests outside `plan`, a step being computed, are enough for a full step."""
         return len(self._roster.running) - len(plan.request_ids) >= self.config.full_streams
 
     def over_others(self, plan: StepPlan, now: float, left_s: float) -> StepPlan:
-        """The step behind one that is being computed, in which nobody has a part who is in that one: what comes of it
-        changes nothing.
+        """Return the step after the one being computed, without that one's requests: its outcome changes nothing here.
 
-        left_s: how long until it is over.
+        left_s: seconds until the current step is over.
         """
         return self._fill_step(now, left_s, frozenset(plan.request_ids))
 
     def following(self, plan: StepPlan, now: float) -> StepPlan:
-        """The step behind one that is being computed, in which everybody goes on, if nobody else has a part in it.
+        """Return the step after the one being computed with the same requests, if no other request needs a part in it.
 
-        Empty where `schedule` may find more to do: somebody waits to be taken in, or a lead is beyond its marks by more
-        than a patch. Who turns out to have ended is in it in vain.
+        Empty where `schedule` may find more to do: a request waits for admission, or a lead is beyond its marks by more
+        than a patch. For a request that turns out to have ended, the work in this step is wasted.
         """
         if plan.prefill or len(plan.decode) + self.num_parked < len(self._active):
             return StepPlan()
@@ -212,7 +211,7 @@ class Scheduler:
         return StepPlan((), tuple(items), plan.extra_work, plan.own_steps)
 
     def _fill_step(self, now: float, begins_in_s: float = 0.0, busy: frozenset[str] = frozenset()) -> StepPlan:
-        """A step in which nobody has a part who is busy in the one before it."""
+        """Return a step without the requests in `busy`, which are in the step before it."""
         self._roster.look(now, self._turn_s())
         self._admit(now, busy)
         now += begins_in_s
@@ -252,7 +251,7 @@ class Scheduler:
         return plan
 
     def _note_group(self, plan: StepPlan, now: float) -> None:
-        """A step holds a group: where there are other tenants, those in it have the next one after a rest."""
+        """Record a step with a group: if other tenants are present, its tenants pause their groups for a while."""
         self._asked_s = {tenant: at_s for tenant, at_s in self._asked_s.items() if now - at_s < _RECENT_S}
         present = self._asked_s.keys() | {request.tenant for request in self._active.values()}
         if len(present) > 1:
@@ -264,8 +263,8 @@ class Scheduler:
         return request.own_steps > 0 and now < self._rests_until_s.get(request.tenant, -math.inf)
 
     def _yielding(self, ready: list[Request]) -> dict[str, float]:
-        """Return by how many seconds later those are due that have a number of flow steps of their own, beside other
-        tenants' streams: their groups make steps long."""
+        """Return the seconds of delay for requests with their own number of flow steps, beside other tenants' streams.
+        Their groups make steps long."""
         if not self._num_own_steps or len({request.tenant for request in ready}) <= 1:
             return {}
         slack_s, further = self.config.excess_slack_s, beyond_one_group(ready)
@@ -276,7 +275,7 @@ class Scheduler:
         }
 
     def _ready(self, now: float, busy: frozenset[str]) -> list[Request]:
-        """Who runs, is not busy and has text for another patch; what of it must be read is laid out."""
+        """Return the running requests that are not busy and have text for another patch; lay out text to be read."""
         ready = []
         for context in self._roster.running:
             request = context.requests[0]
@@ -291,17 +290,19 @@ class Scheduler:
         return ready
 
     def _turn_s(self) -> float:
-        """How long a stream may wait for its patch: a step that has just begun without it, and its own.
+        """Return how long a stream may wait for its patch: a step that has just begun without it, and its own.
 
-        Steps that are longer than a patch carry too many; a lead would only be taken from the others.
+        Limited to two patches: longer steps carry too many streams, and a lead would only be taken from the others.
         """
         works = (request.work for request in self._active.values())
         work = sum(works) if self._num_own_steps else len(self._active)
         return 2 * min(self.cost.cautious_s(work, 0), self.config.patch_s)
 
     def _admit(self, now: float, busy: frozenset[str]) -> None:
-        """Give blocks and slots to the heads of contexts, in turn; the first that does not fit keeps its place. Who has
-        the name of one that is busy, and was cancelled, waits until that step is accounted for: it is not his.
+        """Give blocks and slots to the first requests of contexts, in turn; stop at the first that does not fit.
+
+        A request that reuses the id of a cancelled busy one waits until that step is accounted for: its results belong
+        to the cancelled request.
         """
         heads_of = ((context, context.requests[0]) for context in self._roster.waiting)
         heads = (head for context, head in heads_of if not context.holds_back(head) and head.request_id not in busy)
@@ -333,7 +334,7 @@ class Scheduler:
         return True
 
     def _has_text(self, request: Request, now: float) -> bool:
-        """Whether enough is written for the next patch; notes when a wait for it begins and ends."""
+        """Return whether enough text is known for the next patch; record when a wait for text begins and ends."""
         if self._awaits_text(request):
             if request.waits_since_s is None:
                 request.waits_since_s = now
@@ -349,7 +350,7 @@ class Scheduler:
         return True
 
     def _awaits_text(self, request: Request) -> bool:
-        """The length guard of a text counts once it is final; until then its last patch waits, too."""
+        """Return whether the request waits for text. While its text is open, the last patch allowed waits as well."""
         if request.supply.runs_out(request.num_patches, self.config):
             return True
         return not request.supply.is_final and request.num_patches >= request.max_patches - 1
@@ -369,9 +370,9 @@ class Scheduler:
         request.num_laid_out = request.num_patches
 
     def _give_back(self, request: Request) -> None:
-        """Free the blocks that an open text was given and a final one cannot need.
+        """Free the blocks that were reserved for an open text and that the final one cannot need.
 
-        Tokens may fall differently where more text joins on, by one or two: then the length guard gives way.
+        Tokenization may differ by one or two tokens where more text was appended; then the length guard is reduced.
         """
         num_blocks = self.pool.blocks_for(_longest(request))
         self.pool.release(request.blocks[num_blocks:])
@@ -382,11 +383,11 @@ class Scheduler:
     def finish_step(
         self, plan: StepPlan, flags: Mapping[str, StepFlags], now: float, elapsed_s: float | None = None
     ) -> list[Finished]:
-        """Take over a step's outcome. Requests cancelled while it ran are passed over.
+        """Apply a step's results. Requests that were cancelled during the step are skipped.
 
         Args:
-            flags: per request of the plan.
-            elapsed_s: how long the step took, if it is fit to learn from.
+            flags: results for each request of the plan.
+            elapsed_s: duration of the step, if it is suitable for the cost estimate.
         """
         if elapsed_s is not None:
             work, num_positions, own_steps = plan.size
@@ -419,7 +420,7 @@ class Scheduler:
         return self._finish(request, reason) if reason else None
 
     def _speak(self, request: Request, flags: StepFlags, now: float) -> FinishReason | None:
-        """Count one patch; says whether it was the last."""
+        """Count one patch. Return the reason to finish if it was the last, else None."""
         may_stop = request.may_stop(self.config.min_patches)
         request.status = Status.DECODE
         request.num_patches += 1
@@ -462,8 +463,8 @@ class Scheduler:
         return self._contexts[request.context_id].holds_back(request)
 
     def next_wakeup_s(self, now: float) -> float | None:
-        """Return the seconds until a parked context wants to go on, or one that rests may; None: only a message can
-        change anything."""
+        """Return the seconds until a parked context resumes or a pausing group may run. None: only a message can make
+        work available."""
         leads = [
             context.lead.ahead_s(now) - context.resume_s
             for context in (*self._roster.parked, *self._roster.waiting)
@@ -477,23 +478,23 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Requests without blocks and a slot."""
+        """Number of requests without blocks and a slot."""
         return len(self._requests) - len(self._active)
 
     @property
     def num_parked(self) -> int:
-        """Requests with blocks and a slot that wait for their listener."""
+        """Number of parked requests with blocks and a slot."""
         return len(self._roster.parked)
 
     @property
     def num_awaiting_text(self) -> int:
-        """Requests with blocks and a slot that wait for their text, and not for their listener."""
+        """Number of requests with blocks and a slot that wait for text and are not parked."""
         open_texts = [request for request in list(self._active.values()) if not request.supply.is_final]
         return sum(self._awaits_text(request) and not self._is_parked(request) for request in open_texts)
 
     @property
     def num_active(self) -> int:
-        """Requests with blocks and a slot."""
+        """Number of requests with blocks and a slot."""
         return len(self._active)
 
     @property
@@ -502,7 +503,7 @@ class Scheduler:
 
     @property
     def num_real_time_streams(self) -> int:
-        """As many can be carried in real time, one at least."""
+        """Number of streams that the device can carry in real time, at least one."""
         return max(1, min(self.config.max_streams, self.cost.affordable_streams(self.config.patch_s)))
 
     @property
@@ -511,7 +512,7 @@ class Scheduler:
 
 
 def _check_size(min_prefill: int, max_patches: int, room: int) -> int:
-    """The positions that a text may need. Raises RequestTooLarge: there is no room for them."""
+    """Return the positions that a text may need. Raises RequestTooLarge if they exceed `room`."""
     positions = min_prefill + max_patches - 1
     if positions > room:
         raise RequestTooLarge(f"the text may need {positions} positions; there is room for {room}", field="text")
@@ -519,6 +520,6 @@ def _check_size(min_prefill: int, max_patches: int, room: int) -> int:
 
 
 def _longest(request: Request) -> int:
-    """The most positions that a request which was laid out can come to."""
+    """Return the maximum number of positions of a request that was laid out."""
     carried = request.num_prefill - request.num_laid_out - request.min_prefill
     return carried + request.max_positions

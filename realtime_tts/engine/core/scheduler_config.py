@@ -9,19 +9,19 @@ from realtime_tts.engine.core.block_pool import BLOCK_SIZE
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """Limits and times.
+    """Limits and times of the scheduler.
 
-    max_prefill_positions: per step, over all requests. park_high_s, park_low_s: lead at which a context stops and
-    starts again. first_audio_s: when a new request is due. unpaced_slack_s: how long a request without a playback
-    clock may be passed over. max_late_s: who is later than this is served even if that makes another one late.
-    excess_slack_s: how much later streams are due that a tenant has beyond its share of a device that is too slow.
-    full_streams: a step holds no more but for those who cannot wait for the next one, and never twice as many: more at
-    a time would cost each as much, and who comes next would wait for all of them.
+    max_prefill_positions: limit per step, over all requests. park_high_s, park_low_s: lead at which a context stops and
+    resumes. first_audio_s: time after which a new request is due. unpaced_slack_s: how long a request without playback
+    pacing may be skipped. max_late_s: a stream later than this is served even if that makes another one late.
+    excess_slack_s: delay of the deadlines of streams beyond their tenant's share, when the device is too slow.
+    full_streams: streams after which a step takes only those that cannot wait for the next one, and never more than
+    twice as many. More streams at a time would cost each as much, and a new stream would wait for all of them.
     max_load: refuse a new context when a step over all of them would take more than this share of real time.
 
-    Of a text that is still being written: a first patch is made of begin_chars, others while look_ahead_chars lie in
-    front of the speech; chars_per_s: how fast speech is where its position is not measured; open_lead_patches: how far
-    it may be ahead of its listener, if it need not be more to be on time.
+    For a text that is still being written: the first patch requires begin_chars, later ones look_ahead_chars in front
+    of the speech. chars_per_s: assumed rate of speech where the position is not measured. open_lead_patches: maximum
+    lead over the listener, unless a longer one is necessary to be on time.
     """
 
     num_blocks: int
@@ -49,19 +49,19 @@ class SchedulerConfig:
 
     @property
     def max_step_streams(self) -> int:
-        """Streams that one step can hold."""
+        """Maximum number of streams in one step."""
         return min(self.max_streams, 2 * self.full_streams)
 
     @property
     def max_request_positions(self) -> int:
-        """What one request can have at most, alone."""
+        """Maximum number of positions of one request when it runs alone."""
         return min(self.max_positions, self.num_blocks * self.block_size)
 
     @property
     def chars_per_patch(self) -> float:
-        """How many characters a patch is taken to speak."""
+        """Assumed number of characters that a patch speaks."""
         return self.chars_per_s * self.patch_s
 
     def text_bound(self, num_patches: int) -> int:
-        """Characters that must lie in front of the speech for one more patch, unless no more will come."""
+        """Return the characters that must lie in front of the speech for one more patch of an open text."""
         return self.look_ahead_chars if num_patches else self.begin_chars

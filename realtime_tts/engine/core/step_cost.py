@@ -1,10 +1,10 @@
-"""How long a step will take: a line over work and prefill positions, learned from the steps that were run. Pure.
+"""Estimated step time: linear in work and prefill positions, fitted to the measured steps. Pure.
 
 The work of a stream is 1, or more with more flow steps than usual. Steps with the usual number are replayed from
-graphs; a group with another number is launched kernel by kernel, which takes time for each of its flow steps whatever
+graphs. A group with another number is launched kernel by kernel, which costs time for each of its flow steps whatever
 the number of its streams.
 
-How far steps stray from that line is learned, too: on a machine that has other work they do.
+The mean deviation from that line is measured as well: on a machine with other load, step times vary.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-_RATE = 0.1  # of each error that is corrected
-_MAX_ERROR = 1.0  # times the estimate; a page fault or a collection must not teach more than that
+_RATE = 0.1  # share of each error that is corrected
+_MAX_ERROR = 1.0  # times the estimate; limits the effect of a page fault or a garbage collection
 _STRAY_RATE = 1 / 32
-_CAUTION = 4.0  # mean errors that are allowed for, as by the timers of TCP
+_CAUTION = 4.0  # mean errors added to a cautious estimate, as in TCP's retransmission timers
 _HASTE = 2.0  # mean errors by which a step may be shorter
 
 
 class StepSize(NamedTuple):
-    """What a step's cost depends on. work: streams, each with its work; own_steps: as `StepPlan`."""
+    """Quantities that determine a step's duration. work: sum over its streams; own_steps: as in `StepPlan`."""
 
     work: float
     num_positions: int = 0
@@ -35,53 +35,53 @@ class StepCost:
         fixed_s: float = 0.005,
         per_stream_s: float = 0.0005,
         per_position_s: float = 0.00002,
-        per_own_step_s: float = 0.003,  # as of kernels that are launched one by one; learned from there
+        per_own_step_s: float = 0.003,  # for kernels launched one by one; refined by measurements
     ) -> None:
         self._weights = [fixed_s, per_stream_s, per_position_s, per_own_step_s]
-        self._stray = 0.0  # mean error of the estimate, a share of it
+        self._stray = 0.0  # mean error, relative to the estimate
 
     @property
     def weights(self) -> tuple[float, float, float, float]:
-        """fixed, per_stream, per_position, per_own_step."""
+        """Return fixed, per_stream, per_position and per_own_step, in seconds."""
         fixed_s, per_stream_s, per_position_s, per_own_step_s = self._weights
         return fixed_s, per_stream_s, per_position_s, per_own_step_s
 
     @property
     def caution(self) -> float:
-        """So many times its estimate a step will hardly take longer than."""
+        """Factor on the estimate that a step rarely exceeds."""
         return 1 + _CAUTION * self._stray
 
     def step_s(self, work: float, num_positions: int, own_steps: int = 0) -> float:
-        """The estimate for a step."""
+        """Return the estimated duration of a step."""
         fixed_s, per_stream_s, per_position_s, per_own_step_s = self._weights
         return fixed_s + per_stream_s * work + per_position_s * num_positions + per_own_step_s * own_steps
 
     def cautious_s(self, work: float, num_positions: int) -> float:
-        """What a step will hardly take longer than."""
+        """Return a duration that the step rarely exceeds."""
         return self.step_s(work, num_positions) * self.caution
 
     def hasty_s(self, size: StepSize) -> float:
-        """What a step will hardly take less than."""
+        """Return a duration that the step rarely falls below."""
         return self.step_s(*size) * max(0.0, 1 - _HASTE * self._stray)
 
     def affordable_streams(self, time_s: float) -> int:
-        """How many streams with the usual flow steps a step without prefill can advance within `time_s`."""
+        """Return how many streams with the usual flow steps a step without prefill can advance within `time_s`."""
         fixed_s, per_stream_s = self._weights[:2]
         return int(min(max(0.0, time_s - fixed_s) / max(per_stream_s, 1e-9), 1e9))
 
     def positions_s(self, num_positions: int) -> float:
-        """What prefill positions add to a step."""
+        """Return the time that prefill positions add to a step."""
         return self._weights[2] * num_positions
 
     def affordable_positions(self, work: float, time_s: float, own_steps: int = 0) -> int:
-        """How many prefill positions a step with so much work can hold within `time_s`."""
+        """Return how many prefill positions a step with that much work can hold within `time_s`."""
         spare_s = time_s - self.step_s(work, 0, own_steps)
         if spare_s <= 0:
             return 0
         return int(min(spare_s / max(self._weights[2], 1e-9), 1e9)) if math.isfinite(spare_s) else 10**9
 
     def observe(self, work: float, num_positions: int, elapsed_s: float, own_steps: int = 0) -> None:
-        """Correct the estimate by a step (normalised least mean squares)."""
+        """Correct the estimate with a measured step (normalised least mean squares)."""
         estimate_s = self.step_s(work, num_positions, own_steps)
         bound_s = _MAX_ERROR * estimate_s
         error_s = max(-bound_s, min(bound_s, elapsed_s - estimate_s))

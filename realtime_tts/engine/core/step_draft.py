@@ -1,4 +1,4 @@
-"""Filling one step: who fits without making anybody late. Pure."""
+"""Filling one step with requests that fit without making another one late. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from realtime_tts.engine.core.step_cost import StepCost
 
 
 class StepDraft:
-    """A step being filled; offer the most urgent requests first.
+    """A step being filled. Offer the most urgent requests first.
 
-    `reach_s` is when the step must be over so that none of those chosen who can be on time becomes late;
-    `prefill_reach_s` the same for running streams that may have to wait for the step after it, parked ones as well.
+    `reach_s` is the time by which the step must be over, so that no chosen request that can be on time becomes late.
+    `prefill_reach_s` is the same for running streams, parked ones included, that may have to wait for the next step.
     """
 
     def __init__(self, config: SchedulerConfig, cost: StepCost, now: float, prefill_reach_s: float = math.inf) -> None:
@@ -25,26 +25,26 @@ class StepDraft:
         self._extra_work = 0.0  # beyond 1 for each stream
         self._own_steps = 0
         self._reach_s = math.inf
-        # As the cost estimates a step, which has no news while one is filled; asked for each stream.
+        # A copy of the cost's weights, which do not change while a step is filled; read for each stream.
         fixed_s, self._per_stream_s, self._per_position_s, self._per_own_step_s = cost.weights
         self._step_s = fixed_s  # so far
         self._caution = cost.caution
 
     @property
     def is_full(self) -> bool:
-        """Whether nobody joins who can wait."""
+        """Whether only requests that cannot wait may still join."""
         return self._num_streams + self._extra_work >= self._config.full_streams
 
     def plan(self) -> StepPlan:
-        """What was chosen."""
+        """Return the step with the chosen requests."""
         return StepPlan(tuple(self._prefill), tuple(self._decode), self._extra_work, self._own_steps)
 
     def offer(self, request: Request, deadline_s: float, can_wait: bool = False, yields: bool = False) -> bool:
-        """Choose a request that speaks, unless that makes somebody late who is on time.
+        """Add a request that speaks, unless that makes an on-time request late. Return whether it was added.
 
-        Those later than `max_late_s` are always chosen, so that nobody starves. Who can wait joins where even a slow
-        step is over in time; who yields, where the step stays as short as somebody new may wait. A step has one group
-        at most with another number of flow steps than the usual one.
+        Requests later than `max_late_s` are always added, so that none starves. One that can wait joins if even a slow
+        step ends in time. One that yields joins only if the step stays within `first_audio_s`. A step has at most one
+        group whose number of flow steps is not the usual one.
         """
         config, num_streams, now = self._config, self._num_streams, self._now
         if num_streams >= config.max_step_streams or (can_wait and self.is_full) or not self._fits_group(request):
@@ -60,7 +60,7 @@ class StepDraft:
         return True
 
     def offer_prefill(self, request: Request, deadline_s: float, yields: bool = False) -> bool:
-        """Choose a request whose input is not all computed, perhaps for a part of it; else as `offer`."""
+        """Add a request whose input is not all computed, perhaps for a part of it; otherwise as `offer`."""
         if self._num_streams >= self._config.max_step_streams:
             return False
         chunk = self._chunk(request, deadline_s)
@@ -81,7 +81,7 @@ class StepDraft:
         return not (self._own_steps and request.own_steps) or request.own_steps == self._own_steps
 
     def _added_s(self, request: Request) -> float:
-        """Return by how much the step becomes longer, without prefill positions."""
+        """Return the time that the request adds to the step, without prefill positions."""
         added_s = self._per_stream_s * request.work
         return added_s if self._own_steps else added_s + self._per_own_step_s * request.own_steps
 
@@ -97,8 +97,8 @@ class StepDraft:
             self._reach_s = deadline_s
 
     def _chunk(self, request: Request, deadline_s: float) -> int:
-        """How many positions of a prefill this step can hold: the rest of it, or whole blocks; one if there is nothing
-        else to do."""
+        """Return how many positions of a prefill this step can hold: all that are left, or whole blocks. At least one
+        block (or the rest) if the step is empty or the request is later than `max_late_s`."""
         slack_s = min(self._reach_s, self._prefill_reach_s) - self._now
         work = self._num_streams + self._extra_work + request.work
         own_steps = self._own_steps or request.own_steps

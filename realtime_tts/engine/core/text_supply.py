@@ -1,4 +1,4 @@
-"""How much text a request has to speak from: what is known, what the model has read, and where the speech is. Pure."""
+"""Amount of text that a request has to speak: known, read by the model, and spoken so far. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 class TextSupply:
     """The text of one request while it is being written. Lengths are in characters of average duration.
 
-    known: all that has come. is_final: nothing more will. read: what the model's input holds of it. position: how far
-    the speech has come; None where nobody tells: estimated then.
+    known: text received so far. is_final: no more will follow. read: part of it in the model's input. position: how far
+    the speech has come; None if it is not measured, then it is estimated.
     """
 
     known: float = 0.0
@@ -22,20 +22,20 @@ class TextSupply:
 
     @property
     def is_read(self) -> bool:
-        """Whether the model has read all that is known."""
+        """Whether the model has read all text received so far."""
         return self.read == self.known
 
     @property
     def may_stop(self) -> bool:
-        """Whether the model has read the text to its end: what it says of an end before that means nothing."""
+        """Whether the model has read the text to its end. Before that, its stop head means nothing."""
         return self.is_final and self.is_read
 
     def runs_out(self, num_patches: int, config: SchedulerConfig) -> bool:
-        """Whether the next patch would be made without enough text in front of it."""
+        """Return whether the next patch would be made without enough text in front of it."""
         return not self.is_final and self._ahead(self.known, num_patches, config) < config.text_bound(num_patches)
 
     def must_be_read(self, num_patches: int, config: SchedulerConfig) -> bool:
-        """Whether the next patch needs what the model has not read yet. All is read at once when it is final."""
+        """Return whether the next patch needs text that the model has not read. A final text is read at once."""
         if self.is_read:
             return False
         return self.is_final or self._ahead(self.read, num_patches, config) < config.text_bound(num_patches)

@@ -1,4 +1,4 @@
-"""Which kernels a model is served with: chosen by name, or by what there is."""
+"""Choice of the kernels that a model is served with: by name, or by what is available."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FP8: Final = ("off", "flow")
 
 
 def choose_backend(name: str, model: VoxCPM, *, fp8: str = "off") -> AttentionBackend:
-    """The attention backend, and with it how the model's stacks run from now on.
+    """Return the attention backend and switch the model's stacks to the matching implementation.
 
-    sdpa: plain torch, on any device. triton: fused kernels, on CUDA. auto: triton where it can be.
-    fp8: what has products of eight bits, off or flow.
+    sdpa: plain torch, on any device. triton: fused kernels, on CUDA. auto: triton if it can be used, else sdpa.
+    fp8: products in eight bits, "off" or "flow".
 
     Raises:
-        ConfigError: it cannot be used here.
+        ConfigError: the name is unknown, or the backend or fp8 cannot be used on this device.
     """
     device = model.stop_proj.weight.device
     missing = what_is_missing(device, model.config.head_dim)
@@ -56,7 +56,7 @@ def choose_backend(name: str, model: VoxCPM, *, fp8: str = "off") -> AttentionBa
 
 
 def what_is_missing(device: torch.device, head_dim: int) -> str | None:
-    """Why the fused kernels cannot be used; None: they can."""
+    """Return the reason why the fused kernels cannot be used; None if they can."""
     if device.type != "cuda":
         return f"the device is {device}"
     if importlib.util.find_spec("triton") is None:
@@ -69,7 +69,7 @@ def what_is_missing(device: torch.device, head_dim: int) -> str | None:
 
 
 def describe_kernels(device: torch.device) -> dict[str, str]:
-    """What a model's stacks run through on a device, for people to read."""
+    """Return a readable description, by topic, of the kernels that a model's stacks use on a device."""
     missing = what_is_missing(device, head_dim=128)
     if missing:
         return {"kernels": f"plain torch: {missing}" if device.type == "cuda" else "plain torch"}

@@ -1,4 +1,4 @@
-"""What the device must be told of a step: static tensors and the host's sides of them, filled by one copy."""
+"""A step's inputs on the device: static tensors, and host buffers that fill them with one copy."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class StepInputs:
-    """Room for T rows (new positions of sequences), A patches that LocEnc encodes, S streams that speak.
+    """Buffers for T rows (new positions of sequences), A patches that LocEnc encodes, and S streams that speak.
 
-    Every field has a place of its own and the length of the largest step. What lies behind the values of a step is
-    padding that harms nobody: token 0 at position 0 of the scratch slot.
+    Every field has a fixed address and the length of the largest step. The values behind those of a step are harmless
+    padding: token 0 at position 0 of the scratch slot.
 
-    token_ids, positions, slots [T]: of each row. audio_index [T]: which of the A patches it holds; −1: it is text.
-    hidden_slots [T]: whose flow will read it, if it is a sequence's last. patch_slots [A]: whose last patch it is; the
-    scratch slot: it is the next one of `patches`.
-    spoken_rows, spoken_starts, spoken_lens [S]: as `SpokenText` has them, of the rows; spoken_slots: whose they are.
-    speech_slots, noise_keys, patch_index [S] int64, cfg [S] float32: of each stream that speaks. next_positions,
-    next_slots, next_starts, next_lens [S]: likewise of the position behind; the scratch slot: there is none.
-    row_adapters [T], patch_adapters [A], speech_adapters [S]: which adapter each has; −1: none. Of a step in which
-    nobody has one they are not told.
-    starting_slots [S]: of those that begin. patches: [any number, patch_size, latent_dim] float32, what LocEnc is to
-    encode, then what the starting streams' flow and decoder begin with.
+    token_ids, positions, slots [T]: for each row. audio_index [T]: index of its patch among A; −1: the row is text.
+    hidden_slots [T]: slot that stores the row's hidden states for the flow; the scratch slot: not a last row.
+    patch_slots [A]: slot whose last patch is encoded; the scratch slot: the patch is taken from `patches`.
+    spoken_rows, spoken_starts, spoken_lens [S]: as in `SpokenText`, for the rows; spoken_slots: their streams' slots.
+    speech_slots, noise_keys, patch_index [S] int64, cfg [S] float32: for each stream that speaks. next_positions,
+    next_slots, next_starts, next_lens [S]: the same for the following position; the scratch slot: there is none.
+    row_adapters [T], patch_adapters [A], speech_adapters [S]: index of the adapter; −1: none. Not filled in a step
+    without adapters.
+    starting_slots [S]: slots of the streams that begin. patches: [any number, patch_size, latent_dim] float32, first
+    those that LocEnc encodes, then those that the starting streams' flow and decoder begin with.
 
-    The host's side is there twice, in turn: one step may wait for the device, which has taken over neither its inputs
-    nor all of the step's before it, while that one's are not needed any more as soon as its results are known.
+    There are two host buffers, used in turn: a step may be prepared while the device has neither copied the previous
+    step's inputs nor finished the step before that. A step's inputs are free once its results are known.
     """
 
     token_ids: Tensor
@@ -84,12 +84,12 @@ class StepInputs:
         self._padding |= {name: NO_ADAPTER for name in sizes if name.endswith("adapters")}
         self._patch_words = patch_shape[0] * patch_shape[1]  # float32
         self._table_words = max_blocks + 1
-        # Tables first, as many as there are up to the fields: all that is sent is one piece.
+        # Tables come first, as many as necessary, directly before the fields: all that is sent is contiguous.
         self._fields_start = num_streams * self._table_words
         self._head = self._fields_start + sum(sizes.values())
         total = self._head + -(-num_patches * self._patch_words // 2)
         self._device = torch.zeros(total, dtype=torch.int64, device=device)
-        # On the CPU all sides are one: nothing is copied.
+        # On the CPU the host buffer is the device buffer: nothing is copied.
         hosts = [self._device]
         if device.type != "cpu":
             hosts = [torch.zeros(total, dtype=torch.int64, pin_memory=True) for _ in range(2)]
@@ -113,7 +113,7 @@ class StepInputs:
             side.fields["patches"] = view.numpy()
 
     def put(self, **values: Sequence[int] | Sequence[float]) -> None:
-        """A step's values of all fields but those of adapters, which none of its streams may have; padding behind."""
+        """Set a step's values and the padding behind them. Adapter fields may be omitted in a step without adapters."""
         fields = self._sides[0].fields
         for name, items in values.items():
             field, count = fields[name], len(items)
@@ -121,9 +121,9 @@ class StepInputs:
             field[count:] = self._padding.get(name, 0)
 
     def send(self, patches: Sequence[Array], tables: Sequence[tuple[int, Sequence[int]]] = ()) -> tuple[Tensor, Tensor]:
-        """Hand the step over to the device: all fields, and these patches ([n, patch_size, latent_dim] each).
+        """Copy the step to the device: all fields, and these patches ([n, patch_size, latent_dim] each).
 
-        tables: slots, and `max_blocks` blocks of each. → on the device, slots [n] and blocks [n, max_blocks].
+        tables: slots, and `max_blocks` blocks of each. Returns device tensors: slots [n] and blocks [n, max_blocks].
         """
         side = self._sides[0]
         self._sides.append(self._sides.pop(0))
@@ -144,7 +144,7 @@ class StepInputs:
 
 
 class _HostSide(NamedTuple):
-    """words, and array over the same memory: all of it; fields: by name."""
+    """words: the whole host buffer; array: the same memory as a numpy array; fields: views by name."""
 
     words: Tensor
     fields: dict[str, Array]

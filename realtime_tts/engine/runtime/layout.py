@@ -1,4 +1,4 @@
-"""A step plan as rows: which sequence is computed where, and what the device must be told of it. Free of torch."""
+"""A step plan as rows: the row of each sequence and the values of the device's inputs. Free of torch."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ Values = dict[str, list[int] | list[float]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepLayout:
-    """One step. Rows are computed of who has new positions; of these, sequences with several come first (the
-    attention's rule). The streams that speak are grouped by their number of flow steps, the usual number first.
+    """Layout of one step. Only sequences with new positions have rows; those with several come first, as the attention
+    requires. The streams that speak are grouped by their number of flow steps, the usual number first.
 
-    last_rows: of each sequence that is computed, by name, the row of its last new position. query_lens, context_lens:
-    of these sequences. tables: slot and blocks of everybody.
-    speaking: names; wants_float: whose audio is to be float32, of them; speech: where each is among the rows of flow
-    and VAE, which may have gaps between the groups. flow_groups: (steps, first row, number of rows).
-    following: of each that speaks, its slot and the position behind, if it has room for one. advances: that is computed
-    in this step already, where the device allows it.
-    num_rows, num_audio, num_speech: of what is computed, without padding at the end.
-    has_adapters: somebody in it has one.
-    starting: how many streams begin. context_groups: (context patches, number of streams) of those.
-    values: of the fields of `StepInputs`. patches: for `StepInputs.send`; the first `num_features` are LocEnc's.
+    last_rows: by request id, the row of the sequence's last new position. query_lens, context_lens: lengths of the
+    same sequences. tables: slot and blocks of every request in the step.
+    speaking: request ids; wants_float: for each, whether its audio is float32; speech: for each, its row in flow and
+    VAE, where gaps may lie between the groups. flow_groups: (steps, first row, number of rows).
+    following: for each request that speaks, its slot and its next position; None: its blocks have no room for one.
+    advances: that position is computed in this step already, if the device allows it.
+    num_rows, num_audio, num_speech: sizes of what is computed, without padding at the end.
+    has_adapters: whether a request in the step has an adapter.
+    starting: number of streams that begin. context_groups: their (context patches, number of streams).
+    values: values of the fields of `StepInputs`. patches: for `StepInputs.send`; LocEnc encodes the first
+    `num_features`.
     """
 
     last_rows: dict[str, int]
@@ -59,7 +60,7 @@ class StepLayout:
 
 
 class LayoutRules(NamedTuple):
-    """padded: how many rows the flow computes for so many streams with the usual number of steps."""
+    """padded: returns the rows that the flow computes for a number of streams with the usual number of steps."""
 
     scratch_slot: int
     block_size: int
@@ -75,8 +76,8 @@ def lay_out(
     *,
     advances: bool = True,
 ) -> StepLayout:
-    """`utterances` holds every request of the plan. ahead: by slot, whose position the LMs have computed already.
-    advances: they are to compute this step's next ones, too."""
+    """Return the layout of a step. `utterances` holds every request of the plan. ahead: by slot, the request and the
+    position that the LMs have computed already. advances: whether this step computes the next positions, too."""
     items = _ordered(plan)
     computed = [item for item in items if not _is_ahead(item, ahead)]
     ends = [_end(item) for item in computed]
@@ -149,7 +150,7 @@ def lay_out(
 def _spoken(
     speaking: Sequence[Item], last_rows: Mapping[str, int], utterances: Mapping[str, Utterance], rules: LayoutRules
 ) -> Values:
-    """Per stream that speaks and is computed: its row, its slot, and where its text lies."""
+    """Return, for each stream that speaks and is computed, its row, its slot, and the range of its text."""
     inputs = [utterances[item.request_id].input for item in speaking]
     hidden_slots = [rules.scratch_slot] * (max(last_rows.values(), default=-1) + 1)
     for item in speaking:
@@ -170,7 +171,7 @@ def _speech(
     utterances: Mapping[str, Utterance],
     scratch_slot: int,
 ) -> Values:
-    """Per row of flow and VAE: its slot, noise and guidance, and what comes behind."""
+    """Return, for each row of flow and VAE, its slot, noise, guidance and following position."""
     spoken = [utterances[item.request_id] for item in speaking]
     spread = partial(_spread, places=places)
     slots = [item.slot for item in speaking]
@@ -190,7 +191,7 @@ def _speech(
 
 
 def _spread(values: Sequence[Any], places: Sequence[int], padding: Any = 0) -> list[Any]:
-    """Each value in its place, with `padding` in the gaps."""
+    """Return each value at its place, with `padding` in the gaps."""
     if not places or len(places) == places[-1] + 1:
         return list(values)
     spread_out = [padding] * (places[-1] + 1)
@@ -200,7 +201,7 @@ def _spread(values: Sequence[Any], places: Sequence[int], padding: Any = 0) -> l
 
 
 def _adapter(item: Item, utterances: Mapping[str, Utterance]) -> int:
-    """Its index, as a row has it."""
+    """Return the adapter index for an item's rows."""
     adapter = utterances[item.request_id].adapter
     return NO_ADAPTER if adapter is None else adapter.index
 
@@ -210,13 +211,13 @@ def _is_ahead(item: Item, ahead: Mapping[int, tuple[str, int]]) -> bool:
 
 
 def _following(item: Item, block_size: int) -> int | None:
-    """The position behind an item's; None: its blocks end there, so that its stream does, too."""
+    """Return the position after an item's; None if its blocks end there, in which case its stream ends, too."""
     position = _end(item)
     return position if position < len(item.blocks) * block_size else None
 
 
 def _flow_groups(steps: Sequence[int], rules: LayoutRules) -> tuple[tuple[tuple[int, int, int], ...], list[int]]:
-    """Sorted numbers of steps → their groups, and the row of each stream."""
+    """Return the groups of sorted numbers of steps, and the row of each stream."""
     groups: list[tuple[int, int, int]] = []
     places: list[int] = []
     first = 0
@@ -228,7 +229,7 @@ def _flow_groups(steps: Sequence[int], rules: LayoutRules) -> tuple[tuple[tuple[
 
 
 def _inverse(rows: Sequence[int], num_rows: int) -> list[int]:
-    """Of each row its place in `rows`; −1: it is not there."""
+    """Return, for each row, its index in `rows`; −1 if it is not in there."""
     places = [-1] * num_rows
     for place, row in enumerate(rows):
         places[row] = place
@@ -250,5 +251,5 @@ def _end(item: Item) -> int:
 
 
 def _runs(values: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """(value, how many times in a row) of a sorted sequence."""
+    """Return (value, number of occurrences) for a sorted sequence."""
     return tuple((value, values.count(value)) for value in dict.fromkeys(values))

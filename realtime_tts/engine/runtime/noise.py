@@ -1,7 +1,8 @@
-"""Noise as a pure function of (seed, patch index): the same in any batch, slot, order and on any device.
+"""Noise as a pure function of (seed, patch index): the same in any batch, slot and order, and on any device.
 
-SplitMix64 read at a counter, then Box–Muller. Only int64 arithmetic (which wraps) and float32 functions, no generator
-state, no host synchronisation: it can be captured in a CUDA graph.
+
+SplitMix64 evaluated at a counter, then Box–Muller. It uses only int64 arithmetic (which wraps) and float32 functions,
+without generator state and host synchronisation, so a CUDA graph can capture it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
 def noise_key(seed: int, segment: int = 0) -> int:
-    """A seed (any integer) and a segment's number → the stream's key, a signed 64-bit integer; nearby ones are
-    unrelated."""
+    """Return a stream's key, a signed 64-bit integer, for a seed (any integer) and a segment's number. Keys of nearby
+    seeds are unrelated."""
     key = _mixed(seed)
     return _signed(key if segment == 0 else _mixed(key + segment))
 
@@ -31,17 +32,17 @@ def _mixed(seed: int) -> int:
 
 
 def patch_noise(keys: Tensor, patch_index: Tensor, patch_size: int, latent_dim: int) -> Tensor:
-    """Standard normal noise.
+    """Return standard normal noise.
 
-    keys [S] int64 (of `noise_key`), patch_index [S] int64 → [S, patch_size, latent_dim] float32.
+    keys [S] int64 (from `noise_key`), patch_index [S] int64 → [S, patch_size, latent_dim] float32.
     """
     num_values = patch_size * latent_dim
     num_pairs = -(-num_values // 2)
     pair = torch.arange(num_pairs, device=keys.device)
     counter = patch_index[:, None] * num_pairs + pair + 1
     bits = _mix(keys[:, None] + counter * _signed(_GOLDEN))
-    high, low = _shift(bits, 40), bits & 0xFFFFFF  # 24 bits each: what float32 holds exactly
-    radius = torch.sqrt(-2.0 * torch.log((high.float() + 1.0) * 2.0**-24))  # of (0, 1]: the logarithm is finite
+    high, low = _shift(bits, 40), bits & 0xFFFFFF  # 24 bits each, which float32 represents exactly
+    radius = torch.sqrt(-2.0 * torch.log((high.float() + 1.0) * 2.0**-24))  # in (0, 1]: the logarithm is finite
     angle = low.float() * (2.0 * math.pi * 2.0**-24)
     values = torch.cat((radius * torch.cos(angle), radius * torch.sin(angle)), dim=1)
     return values[:, :num_values].view(-1, patch_size, latent_dim)
@@ -54,7 +55,7 @@ def _mix(value: Tensor) -> Tensor:
 
 
 def _shift(value: Tensor, num_bits: int) -> Tensor:
-    """Logical shift right; torch's own keeps the sign."""
+    """Return a logical shift right; torch's own keeps the sign."""
     return (value >> num_bits) & ((1 << (64 - num_bits)) - 1)
 
 

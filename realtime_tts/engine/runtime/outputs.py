@@ -1,4 +1,4 @@
-"""What a step tells the host, in static tensors that leave the device in one copy."""
+"""A step's results for the host: static tensors that are copied from the device at once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class StepOutputs:
-    """In the order in which they leave; of the last two only what a step has filled, and the last if it is wanted.
+    """Results in the order of the copy. `samples` is copied only as far as a step filled it, `pcm` only on request.
 
-    finite_rows [T]: whether a row's hidden states are. stop, finite, power [S]: of the streams that speak, their
-    audio's mean square with them; readings [S, 2]: of the text head, in the order of `StepInputs.spoken_rows`. patches
-    [S, patch_size, latent_dim]. samples [S, samples] int16, pcm [S, samples]: their audio. All others are float32.
+    finite_rows [T]: whether a row's hidden states are finite. stop, finite, power [S]: for each stream that speaks;
+    power is its audio's mean square. readings [S, 2]: the text head's, in the order of `StepInputs.spoken_rows`.
+    patches [S, patch_size, latent_dim]. samples [S, samples] int16 and pcm [S, samples]: the audio. All but `samples`
+    are float32.
     """
 
     finite_rows: Tensor
@@ -39,13 +40,13 @@ class StepOutputs:
             "power": (num_streams,),
             "readings": (num_streams, 2),
             "patches": (num_streams, *patch_shape),
-            "samples": (num_streams, -(-num_samples // 2)),  # two in a float32's place
+            "samples": (num_streams, -(-num_samples // 2)),  # two int16 in the space of a float32
             "pcm": (num_streams, num_samples),
         }
         total = sum(int(np.prod(shape)) for shape in shapes.values())
         self._device = torch.zeros(total, device=device)
         is_cpu = device.type == "cpu"
-        # Two in turn: the next step is given to the device before this one's results are read.
+        # Two, used in turn: the next step is launched before this one's results are read.
         self._hosts = [torch.zeros(total, pin_memory=not is_cpu) for _ in range(2)]
         self._sent = [SentOutputs({}, None if is_cpu else torch.cuda.Event()) for _ in self._hosts]  # type: ignore[no-untyped-call]
         start = 0
@@ -61,8 +62,8 @@ class StepOutputs:
             start += size
 
     def send(self, num_streams: int, *, with_pcm: bool) -> SentOutputs:
-        """Begin to copy everything of a step with so many streams. Valid until the step after the next is sent: a step
-        may be given to the device while the one before it is computed, once the one before that was read."""
+        """Start copying the results of a step with `num_streams` streams. Valid until the step after the next is sent:
+        a step may be launched while the previous one is computed, once the one before that was read."""
         self._hosts.append(host := self._hosts.pop(0))
         self._sent.append(sent := self._sent.pop(0))
         used = self._head + num_streams * self._row
@@ -82,27 +83,27 @@ def _event() -> torch.cuda.Event:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepMarks:
-    """When the device began with a step, and had done all of it."""
+    """Events at the start and at the end of a step on the device."""
 
     begun: torch.cuda.Event = dataclasses.field(default_factory=_event)
     ended: torch.cuda.Event = dataclasses.field(default_factory=_event)
 
     def gap_s(self, following: StepMarks) -> float:
-        """How long it had nothing to do until it began with the one behind, which it has."""
+        """Return the seconds for which the device was idle before the `following` step, which must have begun."""
         return max(0.0, float(self.ended.elapsed_time(following.begun)) / 1000)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SentOutputs:
-    """One step's results by field, once they have been waited for."""
+    """One step's results by field, valid after `wait`."""
 
     host: dict[str, Array]
-    copied: torch.cuda.Event | None  # None: a copy is over when it was made
-    marks: StepMarks | None = None  # None: nobody measures it
+    copied: torch.cuda.Event | None  # None: the copy is complete on return
+    marks: StepMarks | None = None  # None: not measured
 
     @property
     def is_here(self) -> bool:
-        """Whether nobody has to wait for them."""
+        """Whether the results are complete, so that `wait` does not block."""
         return self.copied is None or bool(self.copied.query())  # type: ignore[no-untyped-call]
 
     def wait(self) -> None:

@@ -1,4 +1,4 @@
-"""A part of a step as a function of one size over static tensors: run as it is, or replayed from CUDA graphs."""
+"""A part of a step as a function of one size over static tensors: run eagerly, or replayed from CUDA graphs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 
 class Program:
-    """`body(size)` computes that many rows and leaves the results in static tensors.
+    """`body(size)` computes that many rows and writes the results to static tensors.
 
-    Sizes that were captured are replayed; others run as they are.
+    Captured sizes are replayed; others run eagerly.
     """
 
     def __init__(self, body: Callable[[int], None]) -> None:
@@ -22,18 +22,18 @@ class Program:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Those that were captured, ascending."""
+        """Captured sizes, ascending."""
         return tuple(self._sizes)
 
     def padded(self, size: int) -> int:
-        """The smallest captured size that holds so many rows; without one, the size itself."""
+        """Return the smallest captured size of at least `size` rows; `size` itself if there is none."""
         index = bisect.bisect_left(self._sizes, size)
         return self._sizes[index] if index < len(self._sizes) else size
 
     def capture(self, size: int, pool: Any) -> None:
-        """Run the body, so that all is compiled and chosen, then capture it. On a stream of one's own.
+        """Run the body, so that all kernels are compiled and chosen, then capture it. Requires a non-default stream.
 
-        pool: memory that graphs share which are never replayed at the same time (`torch.cuda.graph_pool_handle`).
+        pool: memory shared by graphs that never run at the same time (`torch.cuda.graph_pool_handle`).
         """
         self._body(size)
         torch.cuda.synchronize()
@@ -44,7 +44,7 @@ class Program:
             self._body(size)
         finally:
             graph.capture_end()
-        graph.replay()  # the first time it is put on the device, which takes longer
+        graph.replay()  # the first replay uploads the graph, which takes longer
         self._graphs[size] = graph
         bisect.insort(self._sizes, size)
 
@@ -59,8 +59,8 @@ class Program:
 
 
 def sizes_up_to(largest: int, *, fine: bool) -> list[int]:
-    """Sizes worth a graph, ascending. `fine`: each row costs time of its own; else weights are most of the work, and
-    up to half of the rows may be padding."""
+    """Return the sizes to capture, ascending. `fine`: each row costs time of its own; otherwise reading the weights is
+    most of the work, and up to half of the rows may be padding."""
     steps = ((4, 1), (8, 2), (32, 4), (128, 8), (1 << 30, 16)) if fine else ((2, 1), (4, 2), (8, 4))
     sizes: list[int] = []
     size = 0

@@ -1,4 +1,4 @@
-"""Runs a step plan on the device. The only place where data crosses between host and device: one copy in, one out."""
+"""Runs a step plan on the device. Data crosses between host and device only here: one copy in, one out."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _FINE, _BROKEN = StepFlags(), StepFlags(finite=False)
 
 
 class TextReading(NamedTuple):
-    """Where in its text a stream is: which token, as a fraction, and the share of the attention that is on the text.
-    Either may be no number."""
+    """A stream's place in its text: index of the token, as a fraction, and the share of the attention on the text.
+    Either may be NaN."""
 
     token: float
     mass: float
 
 
 class Spoken(NamedTuple):
-    """What a request said in a step. Arrays are views of what the step after the next will write over.
+    """A request's audio from one step. Arrays are views of buffers that the step after the next overwrites.
 
-    pcm: [patch_samples] int16, or float32 in −1…1 for whom wants that. power: its mean square. patch: [patch_size,
-    latent_dim], what continuity is made from. text: what the text head read; None without one.
+    pcm: [patch_samples] int16, or float32 in −1…1 for requests with that encoding. power: its mean square. patch:
+    [patch_size, latent_dim], input of continuity. text: the text head's reading; None without a text head.
     """
 
     name: str
@@ -57,9 +57,9 @@ class Spoken(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepResult:
-    """Of every request in the plan its flags, and what those said that spoke.
+    """Flags of every request in the plan, and the audio of those that spoke.
 
-    gap_s: how long the device had nothing to do, between the step before it and this one; None: nobody can tell.
+    gap_s: seconds for which the device was idle between the previous step and this one; None: not measured.
     """
 
     flags: dict[str, StepFlags]
@@ -69,7 +69,7 @@ class StepResult:
 
 @contextlib.contextmanager
 def _nothing_collected() -> Iterator[None]:
-    """An engine that is gone may be in a cycle still, with its graphs: to let one go breaks a capture."""
+    """Disable garbage collection: a dead engine in a cycle may own graphs, and freeing one breaks a capture."""
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()
@@ -81,17 +81,17 @@ def _nothing_collected() -> Iterator[None]:
 
 
 class ModelRunner:
-    """Owns the device side of serving: the model and `DeviceState`.
+    """Owner of the device side of serving: the model and `DeviceState`.
 
     Args:
-        limits: the scheduler's: how much one step may hold.
-        usual_steps: the number of flow steps that most requests have.
-        text_head: what tells where in its text a stream is; None: nobody is asked.
-        stages: is told of each step's stages, as they are given to the device.
-        advances: whether a step goes on with LocEnc and LMs for the next one, while its audio is decoded and sent.
-            None: on CUDA, where both go on at a time; elsewhere a stream that stops would pay for nothing.
-        guided_times: of the flow, between which there is guidance.
-        bank: the model's adapters. Steps in which nobody has one are as without.
+        limits: the scheduler's limits, which bound one step.
+        usual_steps: number of flow steps of most requests.
+        text_head: attention head that shows a stream's place in its text; None: the place is not measured.
+        stages: receives each step's stages as they are launched.
+        advances: whether a step also computes LocEnc and LMs for the next one, while its audio is decoded and sent.
+            None: only on CUDA, where both run at the same time; elsewhere this is wasted for a stream that stops.
+        guided_times: times of the flow between which guidance is applied.
+        bank: the model's adapters. Steps without adapters use programs without a bank.
     """
 
     def __init__(
@@ -113,15 +113,15 @@ class ModelRunner:
         self.backend = backend or SDPABackend()
         self.advances = self.device.type == "cuda" if advances is None else advances
         self._reads_text = text_head is not None
-        self._ahead: dict[int, tuple[str, int]] = {}  # by slot, whose position `advance` has computed
-        self.works_alone = self.device.type == "cuda"  # while the host does something else
-        # Beside the rest of a step; a clock that measures its parts wants them one after the other.
+        self._ahead: dict[int, tuple[str, int]] = {}  # by slot, the request and position that `advance` has computed
+        self.works_alone = self.device.type == "cuda"  # the host can do something else meanwhile
+        # For the decoder, beside the rest of a step. A clock that measures stages needs them one after the other.
         is_beside = self.device.type == "cuda" and stages is None
         self._beside = torch.cuda.Stream(self.device) if is_beside else None  # type: ignore[no-untyped-call]
         if self._beside is not None:
             self._primed = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._decoding: torch.cuda.Event | None = None  # of a step beside which the next one begins
-        # One step is computed, one waits for the device, one was the last that was over.
+        self._decoding: torch.cuda.Event | None = None  # copy event of a step beside which the next one begins
+        # One step is computed, one waits for the device, one was the last to end.
         self._marks = collections.deque(StepMarks() for _ in range(3 if self.device.type == "cuda" else 0))
         self._last_marks: StepMarks | None = None
         num_slots, max_blocks = limits.max_streams, -(-limits.max_request_positions // limits.block_size)
@@ -142,16 +142,16 @@ class ModelRunner:
 
     @torch.inference_mode()
     def capture(self, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
-        """Capture the programs at all sizes worth it, if backend and device allow it. No step may be running.
+        """Capture the programs at all useful sizes, if backend and device allow it. No step may be running.
 
-        progress: is told how many of how many are done. Returns how many graphs there are.
+        progress: called with (graphs done, all graphs). Returns the number of graphs.
         """
         if self.device.type != "cuda" or not self.backend.is_static:
             return 0
         programs, num_streams = self.programs, self._step_streams
-        # The decoder is replayed beside the others, so it has memory of its own, the products' included, which each
-        # stream has for itself. Theirs is a chain of small kernels, which its many blocks would keep waiting: a graph's
-        # kernels have the priority of the stream that they were captured on.
+        # The decoder is replayed beside the others, so it has a memory pool of its own (and each CUDA stream has its
+        # own workspace for matrix products). The others are a chain of small kernels, which the decoder's many blocks
+        # would delay: a graph's kernels have the priority of the stream that they were captured on.
         first, last = (torch.cuda.Stream(self.device, priority=priority) for priority in (-1, 0))  # type: ignore[no-untyped-call]
         pool, own = torch.cuda.graph_pool_handle(), torch.cuda.graph_pool_handle()
         variants = dict.fromkeys((programs, self._adapted_programs))
@@ -165,27 +165,28 @@ class ModelRunner:
                     program.capture(size, memory)
                 progress(done, len(parts))
         torch.cuda.synchronize(self.device)
-        torch.cuda.empty_cache()  # of what ran before the captures; the graphs have their own
+        torch.cuda.empty_cache()  # memory of what ran before the captures; the graphs have their own
         return len(parts)
 
     def prepare(
         self, plan: StepPlan, utterances: Mapping[str, Utterance], *, is_before_others: bool = False
     ) -> StepLayout:
-        """What `launch` takes. `utterances` holds every request of the plan; what was launched before may still run.
+        """Return the layout for `launch`. `utterances` holds every request of the plan. Earlier steps may still run.
 
-        is_before_others: the next step will be over others. Then this one's streams are read when they come again, with
-        those who begin at that time: the models' weights come from memory once for both.
+        is_before_others: the next step holds other requests. Then this step does not compute its streams' next
+        positions; they are computed in their next step, together with streams that begin then, so that the models'
+        weights are read from memory once for both.
         """
         rules = LayoutRules(self.state.scratch_slot, self.state.kv.block_size, self.usual_steps, self._padded)
         return lay_out(plan, utterances, rules, self._ahead, advances=self.advances and not is_before_others)
 
     @torch.inference_mode()
     def launch(self, layout: StepLayout) -> SentOutputs:
-        """Advance everybody in a step. On CUDA this returns while the device works, and nothing in it waits for the
-        device: it may have one step more to do already, whose results are not known.
+        """Run a step. On CUDA this returns while the device works and never waits for it: the device may still have
+        one earlier step to do, whose results are not known.
 
         Raises:
-            EngineOutOfMemory: nothing of the step counts; the requests in it must end.
+            EngineOutOfMemory: the step has no valid results; its requests must end.
         """
         with self._typed_errors(), self._on_device():
             if not self._marks:
@@ -194,12 +195,12 @@ class ModelRunner:
             self._marks.rotate()
             marks.begun.record()
             sent = self._step(layout)
-            # The decoder ends last, or what is computed for the next step, which waits for it.
+            # The last to end is the decoder, or the computation for the next step, which waits for the decoder.
             marks.ended.record(None if layout.advances else self._beside)
             return dataclasses.replace(sent, marks=marks)
 
     def result(self, layout: StepLayout, sent: SentOutputs) -> StepResult:
-        """Wait for a step that was launched. Raises as `launch`."""
+        """Wait for a launched step and return its results. Raises as `launch`."""
         with self._typed_errors():
             sent.wait()
         before, self._last_marks = self._last_marks, sent.marks
@@ -207,7 +208,7 @@ class ModelRunner:
         return self._unpack(layout, sent.host, gap_s)
 
     def _on_device(self) -> contextlib.AbstractContextManager[Any]:
-        """Kernels that are not torch's run on the thread's device, whatever their tensors are on."""
+        """Return a context that selects the device: kernels from outside torch run on the thread's current device."""
         return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
 
     @contextlib.contextmanager
@@ -226,7 +227,7 @@ class ModelRunner:
         return self.programs.flow.padded(count)
 
     def _step(self, layout: StepLayout) -> SentOutputs:
-        """The whole step, given to the device."""
+        """Launch the whole step."""
         programs, stages = self._adapted_programs if layout.has_adapters else self.programs, self.stages
         stages.begin(None)
         stages.mark(LOC_ENC)
@@ -240,7 +241,7 @@ class ModelRunner:
             programs.encode(programs.encode.padded(layout.num_audio))
             stages.mark(BASE)
             programs.base(programs.base.padded(layout.num_rows))
-        self._await_decoder()  # from here on things are written where the last step's results lie
+        self._await_decoder()  # the following programs overwrite the last step's results
         if layout.num_rows:
             stages.mark(RESIDUAL)
             programs.residual(programs.residual.padded(layout.num_rows))
@@ -254,13 +255,13 @@ class ModelRunner:
                     programs.solve(steps, first, count)
         sent = self._finish(layout, programs)
         stages.end()
-        if self._beside is not None:  # the next step may be given to the device before this one is over
+        if self._beside is not None:  # the next step may be launched before this one is over
             current = torch.cuda.current_stream(self.device)
             if layout.advances:
                 current.wait_stream(self._beside)
             else:  # the LMs of the next one run beside the decoder
                 self._decoding = sent.copied
-                current.wait_event(self._primed)  # who has read what the next inputs are written over
+                current.wait_event(self._primed)  # priming reads inputs that the next step overwrites
         return sent
 
     def _await_decoder(self) -> None:
@@ -269,7 +270,7 @@ class ModelRunner:
             torch.cuda.current_stream(self.device).wait_event(decoding)
 
     def _finish(self, layout: StepLayout, programs: StepPrograms) -> SentOutputs:
-        """The audio of the patches, on its way to the host; and what the next step will begin with."""
+        """Launch the decoding of the patches, the copy to the host, and the computation for the next step."""
         num_decoded = self.programs.vae.padded(layout.num_speech)
         self.programs.keep_slots(num_decoded)
         if self._beside is not None:
@@ -294,7 +295,7 @@ class ModelRunner:
         return sent
 
     def _start_streams(self, layout: StepLayout) -> None:
-        """Fresh slots. Decoders that continue something are primed with it, beside the models: first comes the flow."""
+        """Reset the slots of new streams, and prime decoders with the audio to continue, beside the flow."""
         if not layout.starting:
             return
         slots = self.inputs.starting_slots[: layout.starting]
@@ -335,5 +336,5 @@ class ModelRunner:
 
     @torch.inference_mode()
     def clear_blocks(self, blocks: Sequence[int]) -> None:
-        """After a request failed: what it left must not reach those who get its blocks."""
+        """Clear blocks of a failed request, so that its values cannot reach the requests that use them next."""
         self.state.clear_blocks(blocks)

@@ -1,37 +1,37 @@
-"""Where a step's time goes: the runner says which stage begins, a clock notes when. The bench has such a clock."""
+"""Time of a step by stage: the runner reports the beginning of each stage to a clock, such as that of the bench."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from typing import Final, Protocol
 
-LOC_ENC: Final = "locenc"  # the patches that are fed back, and what recordings a prefill holds
+LOC_ENC: Final = "locenc"  # the patches that are fed back, and the recordings in a prefill
 BASE: Final = "base"
 RESIDUAL: Final = "residual"
 FLOW: Final = "flow"
 VAE: Final = "vae"
-REST: Final = "rest"  # packing, finiteness, the state's commit: what belongs to none of the others
+REST: Final = "rest"  # packing, finiteness, storing the state: everything else
 STAGES: Final = (LOC_ENC, BASE, RESIDUAL, FLOW, VAE, REST)
 
 
 class StageClock(Protocol):
-    """What a runner tells of its steps, on the thread and the stream that it runs them on."""
+    """Receiver of a runner's stages, called on the thread and the CUDA stream that the steps run on."""
 
     def begin(self, program: Hashable) -> None:
-        """A step begins. `program`: None for an eager step, else which captured one is replayed (or captured now).
+        """Begin a step. `program`: None for an eager step, else the captured one to replay (or to capture now).
 
-        A replay is told by this call alone: the marks are part of what was captured.
+        This is the only call for a replay: the marks are part of the capture.
         """
 
     def mark(self, stage: str) -> None:
-        """From here on the device works for `stage`, until the next mark; stages may come back within a step."""
+        """Begin `stage`, which lasts until the next mark. A stage may occur several times in a step."""
 
     def end(self) -> None:
-        """The step's work is all given to the device."""
+        """End a step: all its work is launched."""
 
 
 class NoClock:
-    """What a runner that nobody measures tells it to: nothing."""
+    """Null object for a runner that is not measured."""
 
     def begin(self, program: Hashable) -> None:
         pass

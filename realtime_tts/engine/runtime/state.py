@@ -1,4 +1,4 @@
-"""Every device tensor that outlives a step: the KV pool, and per slot its blocks, VAE state and last patch."""
+"""Device tensors that outlive a step: the KV pool, and for each slot its blocks, VAE state and last patch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from realtime_tts.model.voxcpm import VoxCPM
 
 
 class DeviceState:
-    """Static tensors, allocated once, so that a step over them can be captured.
+    """Static tensors, allocated once, so that steps over them can be captured.
 
-    kv: `num_blocks` blocks and one more, `scratch_block`, which belongs to nobody: padded rows may write there.
-    block_tables: [num_slots + 1, max_blocks] int64, the blocks of each slot's stream, the first of them again behind
-    the last. The last slot is for padded rows, here and elsewhere.
+    kv: `num_blocks` blocks and `scratch_block`, which no sequence uses: padded rows may write there.
+    block_tables: [num_slots + 1, max_blocks] int64, the blocks of each slot's stream; the rest of a row repeats the
+    first block. The last slot, here and in the other tensors, is for padded rows.
     last_patch: [num_slots + 1, patch_size, latent_dim] float32.
-    lm_hidden, residual_hidden: [num_slots + 1, hidden], what the slot's next patch is made from; readings:
-    [num_slots + 1, 2] float32, what the text head saw there.
+    lm_hidden, residual_hidden: [num_slots + 1, hidden], the input of the slot's next patch. readings:
+    [num_slots + 1, 2] float32, the text head's values at that position.
     vae: the decoder's left contexts, per slot.
     """
 
@@ -42,29 +42,29 @@ class DeviceState:
         self.lm_hidden, self.residual_hidden = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
         self.readings = torch.zeros(num_slots + 1, 2, device=device)
         self.vae = model.vae.new_state(num_slots + 1, device)
-        self._tables: dict[int, tuple[int, ...]] = {}  # what the device holds, by slot
+        self._tables: dict[int, tuple[int, ...]] = {}  # the device's current tables, by slot
 
     def news_of(self, tables: Sequence[tuple[int, tuple[int, ...]]]) -> list[tuple[int, list[int]]]:
-        """Of these slots and their blocks those that the device does not know, as rows of `block_tables`."""
+        """Return the tables that differ from the device's, as rows of `block_tables`, and record them as current."""
         new = {slot: blocks for slot, blocks in tables if self._tables.get(slot) != blocks}
         self._tables |= new
         width = self.block_tables.shape[1]
         return [(slot, [*blocks, *[blocks[0]] * (width - len(blocks))]) for slot, blocks in new.items()]
 
     def set_blocks(self, slots: Tensor, rows: Tensor) -> None:
-        """Take over slots' blocks: slots [n], rows [n, max_blocks] int64."""
+        """Set the blocks of slots: slots [n], rows [n, max_blocks] int64."""
         if len(slots):
             self.block_tables.index_copy_(0, slots, rows)
 
     def slot_mapping(self, positions: Tensor, slots: Tensor) -> Tensor:
-        """positions, slots [T] → where in the KV pool each position lies, [T]."""
+        """Return the place of each position in the KV pool: positions, slots [T] → [T]."""
         size, width = self.kv.block_size, self.block_tables.shape[1]
         blocks = self.block_tables.view(-1).index_select(0, slots * width + positions // size)
         return blocks * size + positions % size
 
     def start_slots(self, slots: Tensor, prefix_patches: Tensor) -> None:
-        """Begin new streams: forget what the slots held, NaN included; the decoder forgets by `vae.reset`. slots [n],
-        prefix_patches [n, P, D]."""
+        """Set the last patches of new streams' slots, replacing old values, NaN included. The decoder's state is reset
+        by `vae.reset`. slots [n], prefix_patches [n, P, D]."""
         self.last_patch.index_copy_(0, slots, prefix_patches)
 
     def clear_blocks(self, blocks: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""A step of the model as programs over static tensors. Nothing in them waits for the device or asks the host."""
+"""A step of the model as programs over static tensors. They neither wait for the device nor read from it."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from realtime_tts.model.voxcpm import VoxCPM
 from realtime_tts.workers.policy import TextHead
 
 Lens = tuple[tuple[tuple[int, int], ...], int]
-_MAX_PRIMED = 16  # streams at once; more of them begin in one step now and then
+_MAX_PRIMED = 16  # streams in one run; a step in which more begin runs it several times
 
 
 class StepPrograms:
-    """The parts of a step, in their order. Each reads what the one before it left.
+    """The parts of a step, in their order. Each reads the results of the previous ones.
 
-    encode(A): LocEnc of patches, from the host or fed back. base(T), residual(T): both LMs over T rows; prefill and
-    decode are one. Each sequence's last hidden states stay in its slot. flow(S): from there to patches, which become
-    the slots' last ones, and the stop flags. vae(S), after `keep_slots`: the patches' audio. advance(S): the patches
-    through LocEnc and LMs, to the hidden states of the next step, which then has no rows of these streams. prime(n),
-    before all that: the decoder gets what streams continue that begin.
+    encode(A): LocEnc of patches, from the host or fed back. base(T), residual(T): both LMs over T rows, prefill and
+    decode together; each sequence's last hidden states are stored in its slot. flow(S): patches from these, which
+    become the slots' last ones, and the stop flags. vae(S), after `keep_slots`: the patches' audio. advance(S): the
+    patches through LocEnc and LMs, to the hidden states of the next step, which then has no rows for these streams.
+    prime(n), before all others: the decoder reads the audio that new streams continue.
 
-    guided_times: of the flow, between which there is guidance.
-    bank: rows have adapters, as the inputs say; None: none has.
-    lens, next_lens: what a backend that is not static must know of the rows, and of those of `advance`, set before.
+    guided_times: times of the flow between which guidance is applied.
+    bank: adapters of the rows, as the inputs select them; None: no adapters.
+    lens, next_lens: lengths of the rows and of those of `advance`, for a backend that is not static; set before a run.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class StepPrograms:
         self._slot_mapping = torch.zeros(num_rows, dtype=torch.int64, device=device)
         self._patch_noise = patch_noise
         if backend.name == "triton":
-            from realtime_tts.model.kernels import noise  # thirty small operations in one
+            from realtime_tts.model.kernels import noise  # one kernel instead of thirty small operations
 
             self._patch_noise = noise.patch_noise
         self._order = torch.arange(inputs.next_slots.shape[0], device=device)
@@ -82,10 +82,10 @@ class StepPrograms:
         self.advance = Program(self._advance)
 
     def sizes(self, max_streams: int) -> list[tuple[Program, int]]:
-        """What is worth a graph, the largest first: those after it find its memory and need no more. Without the
-        decoder's: `vae` and `prime`.
+        """Return the programs and sizes to capture, largest first, so that later ones reuse the memory. The decoder's
+        programs `vae` and `prime` are not included.
 
-        max_streams: that speak in one step.
+        max_streams: maximum number of streams that speak in one step.
         """
         by_rows = sizes_up_to(self.inputs.token_ids.shape[0], fine=False)
         rows = [(program, size) for program in (self.encode, self.base, self.residual) for size in by_rows]
@@ -93,10 +93,10 @@ class StepPrograms:
         return sorted(rows + streams, key=lambda part: -part[1])
 
     def prime_decoder(self, patches: Tensor, slots: Tensor) -> None:
-        """The last patches of what streams continue go through the decoder, and their audio is dropped, so that it goes
-        on where that ended. patches [n, any number, patch_size, latent_dim], slots [n]."""
+        """Run the last patches that streams continue from through the decoder and drop their audio, so that new audio
+        continues where they ended. patches [n, any number, patch_size, latent_dim], slots [n]."""
         frames = patches.flatten(1, 2)
-        if frames.shape[1] != self._primed.shape[1]:  # of a very short prompt
+        if frames.shape[1] != self._primed.shape[1]:  # a very short prompt
             self.model.vae.decode_stream(frames, self.state.vae, slots)
             return
         for first in range(0, len(frames), _MAX_PRIMED):
@@ -108,7 +108,7 @@ class StepPrograms:
             self.prime(self.prime.padded(count))
 
     def keep_slots(self, count: int) -> None:
-        """Whose patches `vae` is to decode: the next step's inputs may come before it is done."""
+        """Store the slots whose patches `vae` decodes: the next step's inputs may arrive before it is done."""
         self._decoded_slots[:count] = self.inputs.speech_slots[:count]
 
     def _prime(self, count: int) -> None:
@@ -148,7 +148,7 @@ class StepPrograms:
         self.state.residual_hidden.index_copy_(0, slots, residual)
 
     def solve(self, steps: int, first: int, count: int) -> None:
-        """The flow of some of the step's streams: `count` from `first` on, with so many steps."""
+        """Solve the flow for `count` of the step's streams, starting with row `first`, in `steps` steps."""
         model, state, rows = self.model, self.state, slice(first, first + count)
         inputs, config = self.inputs, self.model.config
         slots = inputs.speech_slots[rows]
@@ -193,7 +193,7 @@ class StepPrograms:
     def _read(
         self, embeddings: Tensor, is_audio: Tensor | None, meta: AttentionMetadata, spoken: SpokenText, slots: Tensor
     ) -> Tensor:
-        """The base LM; what its text head reads stays in `slots` [of `spoken`]."""
+        """Run the base LM; the text head's values are stored in `slots` (those of `spoken`)."""
         head = self.text_head
         probe = HeadProbe(head.layer, head.head, spoken) if head is not None else None
         hidden = self.model.base_forward(embeddings, is_audio, meta, self.state.kv, self.backend, probe)
@@ -202,7 +202,7 @@ class StepPrograms:
         return hidden
 
     def _adapted(self, rows: Tensor, copies: int = 1) -> contextlib.AbstractContextManager[None]:
-        """Forward passes in the block are over rows with these adapters."""
+        """Return a context in which forward passes are over rows with these adapters."""
         return contextlib.nullcontext() if self._bank is None else self._bank.using(rows, copies)
 
     def _metadata(self, num_rows: int) -> AttentionMetadata:
@@ -210,7 +210,7 @@ class StepPrograms:
         return AttentionMetadata(positions, self._slot_mapping[:num_rows], slots, self._tables(self.lens), *self.lens)
 
     def _tables(self, lens: Lens) -> Tensor:
-        """All block tables; for a backend whose work has their width, no more of it than the step needs."""
+        """Return all block tables; for a backend that is not static, only the width that the step needs."""
         if self.backend.is_static:
             return self.state.block_tables
         longest = max([lens[1], *(context for _, context in lens[0])])
@@ -223,10 +223,10 @@ class StepPrograms:
 
 
 def stream_sizes(max_streams: int) -> list[int]:
-    """Of the programs whose rows are streams that speak."""
+    """Return the sizes to capture of programs whose rows are streams that speak."""
     return sizes_up_to(max_streams, fine=True)
 
 
 def primed_sizes(max_streams: int) -> list[int]:
-    """Of `prime`: streams that begin in one step."""
+    """Return the sizes to capture of `prime`: numbers of streams that begin in one step."""
     return sizes_up_to(min(max_streams, _MAX_PRIMED), fine=False)
