@@ -1,4 +1,4 @@
-"""Client of a realtime-tts server: text deltas in, packets or samples of speech out, as they are made.
+"""Client of a realtime-tts server: text deltas in, speech packets or samples out as they are generated.
 
 async with connect("ws://localhost:8000") as session:
     async for packet in session.speak("Hello there."):

@@ -1,4 +1,4 @@
-"""The two ways in: `connect` for asyncio, `synthesize` for everybody else."""
+"""Entry points of the client: `connect` for asyncio, `synthesize` for blocking code."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def connect(
     open_timeout_s: float = 10.0,
     ping_interval_s: float | None = 10.0,
 ) -> Session:
-    """A session: `async with connect(url) as session`.
+    """Open a session: `async with connect(url) as session`.
 
     Args:
-        url: of the server, `host:port`, `ws://host:port` or `https://host`; `/v1/stream` is added if there is no path.
-        voice, audio, params: defaults of the contexts (None: the server's; its audio is Opus at 48 kHz).
+        url: the server's address, `host:port`, `ws://host:port` or `https://host`; `/v1/stream` is the default path.
+        voice, audio, params: defaults for the contexts (None: the server's defaults; its audio is Opus at 48 kHz).
             An `OwnVoice` is made for this session and deleted with it.
             params: `cfg`, `steps`, `seed`, `language`, `instructions`, `mode`, `speed`, `volume`, `sentence_pause_ms`,
                 `lexicon`, `text_type`, `adapter`.
-        api_key: if the server wants one.
-        playback: what the server is told of the listener, which sets the pace. `realtime`: packets are heard one
-            after the other once you have taken them. `consumed`: what you take counts as heard, as fast as you like.
-            `manual`: you call `session.played` yourself.
-        open_timeout_s: for the connection, and again for the server's first answer.
-        ping_interval_s: a connection that answers no ping for so long is given up and taken up again.
+        api_key: if the server requires one.
+        playback: how the playback position is determined, which sets the server's pace. `realtime`: packets play one
+            after the other from when you take them. `consumed`: taken packets count as heard at once. `manual`: you
+            call `session.played` yourself.
+        open_timeout_s: limit for the connection, and again for the server's first answer.
+        ping_interval_s: a connection that answers no ping for this time is closed and resumed.
 
     Raises:
-        ValueError: an address, a key or a field that cannot be.
+        ValueError: an address, a key or a field is invalid.
 
     Raises (on entering):
-        ConnectionFailed: nobody answers.
+        ConnectionFailed: the server cannot be reached.
         ServerError: refused (`Unauthorized`, `VoiceNotFound`, `Overloaded` …).
     """
     endpoint = Endpoint(stream_url(url), clean_key(api_key), open_timeout_s, ping_interval_s)
@@ -64,7 +64,7 @@ def synthesize(
     params: Mapping[str, Any] | None = None,
     api_key: str | None = None,
 ) -> tuple[npt.NDArray[np.float32], int]:
-    """All of a text at once, as fast as the server makes it. Blocks; works in a notebook too.
+    """Return all speech of a text, as fast as the server generates it. Blocks; works in a notebook too.
 
     Returns:
         [num_samples] float32 mono in -1…1, and their rate in Hz.
@@ -83,7 +83,7 @@ def synthesize(
 
 
 def _run_apart(function: Any) -> Any:
-    """Runs a coroutine function to its end, on a loop of its own, even where the calling thread has one running."""
+    """Run a coroutine function on a new event loop, even if the calling thread has a running one."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

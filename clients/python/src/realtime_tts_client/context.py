@@ -1,4 +1,4 @@
-"""One turn of speech: text goes in, packets come out."""
+"""One turn of speech: text in, packets out."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """Made by `Session.speak`. Iterate over it for packets, or over `pcm()` for samples: one consumer, once.
+    """Context made by `Session.speak`. Iterate over it for packets, or over `pcm()` for samples: one consumer, once.
 
-    Iteration ends when everything was spoken or the context was cancelled, and raises the typed error if it failed
-    (after the packets that did come). Cancelling the task that waits in it cancels the context at once, as does
-    leaving `async with context:` early. To wait with a time limit without that, use `asyncio.wait`.
+    Iteration ends when all text was spoken or the context was cancelled. If the context failed, iteration raises the
+    typed error after the packets that arrived. Cancelling the task that iterates cancels the context at once, as does
+    leaving `async with context:` early. To wait with a time limit without cancelling, use `asyncio.wait`.
 
     Attributes:
-        id: of this context in its session.
-        words: all that have come so far, in order.
-        skipped: from and to where in the text nothing can be spoken (emoji, another script), as far as known.
-        audio, voice, seed: how it is spoken; None until the server has accepted it.
-        done: set when everything has come.
-        spoken: set when it was cancelled or has failed.
+        id: the context's id in its session.
+        words: all words received so far, in order.
+        skipped: spans of the text that cannot be spoken (emoji, another script), as far as known.
+        audio, voice, seed: effective settings; None until the server has accepted the context.
+        done: set when all audio has arrived.
+        spoken: set when the context was cancelled or has failed.
     """
 
     def __init__(self, session: Session, context_id: str, mode: PlaybackMode) -> None:
@@ -53,7 +53,7 @@ class Context:
         self._pending_words: list[Word] = []
         self._error: RealtimeTTSError | None = None
         self._refusal: RealtimeTTSError | None = None
-        self._source_error: Exception | None = None  # of the iterable that the text came from
+        self._source_error: Exception | None = None  # raised by the iterable of the text
         self._finished = False
         self._cancelled = False
         self._wakeup = asyncio.Event()
@@ -65,7 +65,7 @@ class Context:
     # ---- text ----------------------------------------------------------------------------------------------------
 
     async def send(self, delta: str) -> None:
-        """Text to speak, in any split. Waits while the network is slower than the text.
+        """Send text to speak, in any split. Waits while the network is slower than the text.
 
         Raises:
             ContextClosed: after `end`.
@@ -76,13 +76,13 @@ class Context:
         await self._session._drain()
 
     async def flush(self) -> None:
-        """Speak what has been sent so far, though no sentence has ended."""
+        """Speak the text sent so far, even if no sentence has ended."""
         self._raise_refusal()
         self._session._flush(self)
         await self._session._drain()
 
     async def end(self) -> None:
-        """No more text. Saying it twice does no harm."""
+        """End the text. A second call has no effect."""
         self._raise_refusal()
         self._session._end(self)
         await self._session._drain()
@@ -90,10 +90,10 @@ class Context:
     # ---- barge-in ------------------------------------------------------------------------------------------------
 
     async def cancel(self) -> Spoken:
-        """Stop now. No packet comes out after the call, whatever has arrived.
+        """Stop at once. Iteration yields no packet after the call, even if packets have arrived.
 
-        Returns what the listener has heard, by the server's account (which knows the last `playback` report); if the
-        connection is lost meanwhile, by our own. Of a context that is done but still playing it works too.
+        Return what the listener has heard, computed by the server from the last `playback` report; if the connection is
+        lost meanwhile, computed by the client. Also works for a context that is done but still playing.
         """
         self.cancel_nowait()
         await self._settled.wait()
@@ -102,7 +102,7 @@ class Context:
         return self.spoken
 
     def cancel_nowait(self) -> None:
-        """`cancel` for callers who cannot wait, or do not want to know."""
+        """Cancel without waiting for the result."""
         if self._cancelled or self._settled.is_set():
             self._stop()
             return
@@ -147,7 +147,7 @@ class Context:
     @overload
     def pcm(self, dtype: Literal["int16"]) -> AsyncIterator[npt.NDArray[np.int16]]: ...
     def pcm(self, dtype: Literal["float32", "int16"] = "float32") -> AsyncIterator[Any]:
-        """Decoded samples, [num_samples] mono at `sample_rate`, one array for each packet.
+        """Yield decoded samples, [num_samples] mono at `sample_rate`, one array for each packet.
 
         Raises (while iterated):
             MissingDependency: for Opus without PyAV.
@@ -156,19 +156,19 @@ class Context:
 
     @property
     def text(self) -> str:
-        """All that was sent so far; words' offsets count in it."""
+        """All text sent so far, in which words' offsets count."""
         return "".join(self._sent)
 
     @property
     def sample_rate(self) -> int:
-        """Rate of decoded samples, Hz; known once the first packet has come (48,000 for Opus, whatever was asked)."""
+        """Rate of decoded samples, Hz; known after the first packet (48,000 for Opus at any requested rate)."""
         if self.audio is None:
             raise RuntimeError("the server has not accepted the context yet: read some audio first")
         return decoding.output_rate_hz(self.audio)
 
     @property
     def played_ms(self) -> float:
-        """How much the listener has heard, as far as this side knows."""
+        """Playback position in ms, as far as the client knows."""
         return self.clock.position_ms(self._session._now())
 
     # ---- from the session ----------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class Context:
         self._end_iteration()
 
     def _settle(self, spoken: Spoken) -> None:
-        """Cancelled, by us or because the session ended."""
+        """Record the result of a cancel by the program or by the end of the session."""
         self.spoken = spoken
         self._stop()
         self._settled.set()
@@ -212,9 +212,9 @@ class Context:
         self._settled.set()
 
     def _source_failed(self, error: Exception) -> None:
-        """The text's source broke: nobody wants half of it."""
+        """Cancel the context because its text source raised an error."""
         self.cancel_nowait()
-        self._cancelled = False  # not what the program asked for: iteration is to raise
+        self._cancelled = False  # the program did not cancel: iteration must raise
         self._source_error = error
 
     def _refuse(self, error: RealtimeTTSError) -> None:
@@ -223,7 +223,7 @@ class Context:
     # ---- inside --------------------------------------------------------------------------------------------------
 
     def _estimate(self) -> Spoken:
-        """What was heard, from words and playback known here."""
+        """Estimate what was heard, from the words and the playback position known to the client."""
         played_ms = self.played_ms
         heard = [word for word in self.words if word.end_ms <= played_ms]
         chars = heard[-1].end if heard else 0
@@ -258,7 +258,7 @@ class Context:
 
 
 class _Samples:
-    """Decodes a context's packets as they are asked for."""
+    """Iterator that decodes a context's packets on demand."""
 
     def __init__(self, context: Context, dtype: str) -> None:
         if dtype not in ("float32", "int16"):

@@ -1,4 +1,4 @@
-"""Packets to samples."""
+"""Decoding of packets to samples."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from realtime_tts_client.errors import MissingDependency, ProtocolError
 from realtime_tts_client.types import AudioFormat
 
 OPUS_RATE_HZ = 48_000
-# An Opus encoder looks 6.5 ms ahead, so what is decoded begins with as much of near silence.
+# An Opus encoder has 6.5 ms of lookahead, so decoded audio begins with as much near silence.
 OPUS_DELAY_SAMPLES = 312
 
 FloatSamples = npt.NDArray[np.float32]
 
 
 class Decoder:
-    """One context's packets → float32 samples in -1…1, in order; an Opus decoder runs on from packet to packet.
+    """Decoder of one context's packets, in order, to float32 samples in -1…1; Opus state is kept between packets.
 
     Raises:
         MissingDependency: for Opus without PyAV.
@@ -34,10 +34,10 @@ class Decoder:
         self.sample_rate = output_rate_hz(audio_format)
 
     def decode(self, payload: bytes) -> FloatSamples:
-        """[num_samples] at `sample_rate`.
+        """Return the samples [num_samples] at `sample_rate`.
 
         Raises:
-            ProtocolError: the bytes are no packet of this codec.
+            ProtocolError: the bytes are not a packet of this codec.
         """
         samples = self._decode_opus(payload) if self._opus is not None else _decode_plain(self._codec, payload)
         skipped = min(self._num_to_skip, len(samples))
@@ -56,12 +56,12 @@ class Decoder:
 
 
 def output_rate_hz(audio_format: AudioFormat) -> int:
-    """Rate of decoded samples: an Opus decoder always gives 48 kHz."""
+    """Return the rate of decoded samples: always 48 kHz for Opus."""
     return OPUS_RATE_HZ if audio_format.codec == "opus" else audio_format.sample_rate
 
 
 def to_int16(samples: FloatSamples) -> npt.NDArray[np.int16]:
-    """float32 in -1…1 → int16, clipped."""
+    """Convert float32 in -1…1 to int16, clipped."""
     return np.clip(np.rint(samples * 32_768), -32_768, 32_767).astype(np.int16)
 
 
@@ -97,14 +97,14 @@ def _as_float(samples: npt.NDArray[Any]) -> FloatSamples:
 
 
 def _mulaw_table() -> FloatSamples:
-    """Value of each byte, G.711: 8 segments of 16 steps, biased by 33 at 14 bits, all bits inverted."""
+    """Return the value of each byte, G.711: 8 segments of 16 steps, biased by 33 at 14 bits, all bits inverted."""
     byte = ~np.arange(256) & 0xFF
     magnitude = ((((byte & 15) << 1) + 33) << (byte >> 4 & 7)) - 33
     return _as_float((np.where(byte & 0x80, -magnitude, magnitude) * 4).astype(np.int16))
 
 
 def _alaw_table() -> FloatSamples:
-    """Value of each byte, G.711: 8 segments of 16 steps at 13 bits, even bits inverted."""
+    """Return the value of each byte, G.711: 8 segments of 16 steps at 13 bits, even bits inverted."""
     byte = np.arange(256) ^ 0x55
     segment, step = byte >> 4 & 7, byte & 15
     magnitude = np.where(segment == 0, 2 * step + 1, (2 * step + 33) << np.maximum(segment - 1, 0))

@@ -1,12 +1,12 @@
-"""Every error that the client raises on purpose, in one tree.
+"""Error tree: all errors that the client raises on purpose.
 
 RealtimeTTSError
-├── ConnectionFailed            the server could not be reached, or what answered is no such server
-├── ConnectionLost              the connection broke and could not be taken up again in time
-├── SessionClosed               something was asked of a session that is closed
-├── ProtocolError               the server sent what the protocol does not allow
+├── ConnectionFailed            the server cannot be reached, or is not a realtime-tts server
+├── ConnectionLost              the connection broke and could not be resumed in time
+├── SessionClosed               a call on a session that is closed
+├── ProtocolError               the server violated the protocol
 ├── MissingDependency           decoding Opus needs PyAV (`pip install av`)
-└── ServerError                 the server said no: `code`, `retryable`, `field`
+└── ServerError                 an error of the server: `code`, `retryable`, `field`
     ├── InvalidRequest          this program's mistake
     │   ├── InvalidMessage  VoiceNotFound  AdapterNotFound  TextTooLong  RequestTooLarge
     │   ├── BadLexicon  BadSSML
@@ -31,7 +31,7 @@ class RealtimeTTSError(Exception):
         message: one sentence for a human.
         retryable: whether the same request can succeed later.
         field: dotted name of the input at fault, where there is one.
-        retry_after_s: how long the server asks to be left alone, where it said so.
+        retry_after_s: minimum delay before a retry, if the server gave one.
     """
 
     code: str = "client_error"
@@ -215,14 +215,14 @@ def error_from_code(
     field: str | None = None,
     retry_after_s: float | None = None,
 ) -> ServerError:
-    """The class for a code of the server's; a code of a later version becomes a plain `ServerError` that carries it."""
+    """Return the error for a code of the server. An unknown code becomes a plain `ServerError` with that code."""
     return _BY_CODE.get(code, ServerError)(
         message, code=code, retryable=retryable, field=field, retry_after_s=retry_after_s
     )
 
 
 def error_from_status(status: int, message: str) -> RealtimeTTSError:
-    """For a handshake that was answered without one of our codes (by a proxy, say)."""
+    """Return the error for a handshake answer without one of the server's codes (from a proxy, for example)."""
     cls = _BY_STATUS.get(status)
     if cls is None:
         return ConnectionFailed(message, retryable=status >= 500)

@@ -1,4 +1,4 @@
-"""What the protocol tells the layer above it, in the order of arrival."""
+"""Events that the protocol passes to the session layer, in the order of arrival."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from realtime_tts_client.types import AudioFormat, Done, Packet, Spoken, Word
 
 @dataclass(frozen=True)
 class SessionReady:
-    """Frames flow. `resumed`: the old session goes on."""
+    """The session is ready for frames. `resumed`: the old session continues."""
 
     resumed: bool
 
@@ -32,8 +32,8 @@ class ContextStarted:
 
 @dataclass(frozen=True)
 class ContextRestarted:
-    """It is said again, in another session, from the word on that was being heard. What came of it ends at
-    `received_ms`; words that were to begin behind that are told again."""
+    """The context is spoken again in a new session, from the word that was being heard. Its earlier audio ends at
+    `received_ms`; words that begin later are reported again."""
 
     context_id: str
     received_ms: float
@@ -53,7 +53,7 @@ class WordsReceived:
 
 @dataclass(frozen=True)
 class TextSkipped:
-    """From and to where in the context's text nothing can be spoken."""
+    """Spans of the context's text that cannot be spoken."""
 
     context_id: str
     spans: tuple[tuple[int, int], ...]
@@ -73,7 +73,7 @@ class ContextDone:
 
 @dataclass(frozen=True)
 class ContextCancelled:
-    """The context is over, or was over when a cancel arrived; what was heard of it."""
+    """The context is over, or was over when the cancel arrived. Contains what was heard."""
 
     context_id: str
     spoken: Spoken
@@ -81,7 +81,7 @@ class ContextCancelled:
 
 @dataclass(frozen=True)
 class ContextFailed:
-    """Terminal. `spoken`: what the audio that arrived says, None where the server could not tell."""
+    """Terminal. `spoken`: text of the audio that arrived, None if the server could not determine it."""
 
     context_id: str
     error: RealtimeTTSError
@@ -90,7 +90,7 @@ class ContextFailed:
 
 @dataclass(frozen=True)
 class Refused:
-    """One message had no effect; the context that it names goes on."""
+    """The server refused one message; the context that it names continues."""
 
     context_id: str | None
     error: RealtimeTTSError

@@ -1,4 +1,4 @@
-"""Opening the WebSocket: addresses, credentials, refusals as typed errors."""
+"""Opening of the WebSocket: addresses, credentials, refusals as typed errors."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from realtime_tts_client.wire import SUBPROTOCOL
 
 STREAM_PATH = "/v1/stream"
 MAX_FRAME_BYTES = 4 * 1024 * 1024
-_KEY = re.compile(r"[!-~]+")  # what a header can carry without a blank
+_KEY = re.compile(r"[!-~]+")  # characters of a header value, without blanks
 _SECONDS = re.compile(r"[0-9]{1,9}")
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where and how to connect.
+    """Address and options of a connection.
 
     Args:
-        sticky: by this word a front before several hosts leads all connections of a session to the same one.
+        sticky: query value by which a front routes all connections of a session to the same host.
     """
 
     url: str
@@ -45,9 +45,11 @@ class Endpoint:
     sticky: str = field(default_factory=lambda: secrets.token_urlsafe(9))
 
     async def open(self, timeout_s: float | None = None) -> ClientConnection:
-        """Raises:
-        ServerError: the server refused (`Unauthorized`, `Overloaded` …).
-        ConnectionFailed: it cannot be reached, or is something else.
+        """Open the WebSocket.
+
+        Raises:
+            ServerError: the server refused (`Unauthorized`, `Overloaded` …).
+            ConnectionFailed: it cannot be reached, or is not a realtime-tts server.
         """
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else None
         timeout_s = self.open_timeout_s if timeout_s is None else min(timeout_s, self.open_timeout_s)
@@ -61,7 +63,7 @@ class Endpoint:
                 ping_timeout=self.ping_interval_s,
                 close_timeout=2,
                 max_size=MAX_FRAME_BYTES,
-                compression=None,  # audio is compressed already; deflate would only add delay
+                compression=None,  # audio is already compressed; deflate would only add delay
             )
         except InvalidStatus as error:
             raise refusal(error.response) from error
@@ -76,16 +78,16 @@ class Endpoint:
 
     @property
     def _shown(self) -> str:
-        """The address without what may be a secret: a query, a user with a password."""
+        """Return the address without parts that may be secret: the query, user and password."""
         parts = urlsplit(self.url)
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def clean_key(api_key: str | None) -> str | None:
-    """Return a key without the blanks around it, which it has when it was read from a file; None for no key.
+    """Return a key without surrounding blanks, which a key read from a file may have; None for no key.
 
     Raises:
-        ValueError: no header can carry it. The message does not repeat it.
+        ValueError: a header cannot contain the key. The message does not repeat it.
     """
     key = (api_key or "").strip()
     if key and not _KEY.fullmatch(key):
@@ -94,10 +96,10 @@ def clean_key(api_key: str | None) -> str | None:
 
 
 def stream_url(url: str) -> str:
-    """Return the address of the stream of a server, given by http, https, ws, wss or no scheme, with or without a path.
+    """Return the stream's address for a server address with http, https, ws, wss or no scheme, and any or no path.
 
     Raises:
-        ValueError: another scheme, or no host.
+        ValueError: unsupported scheme, or no host.
     """
     parts = urlsplit(url if re.match(r"[a-z]+://", url) else f"ws://{url}")
     if parts.scheme not in _SCHEMES or not parts.hostname:
@@ -107,7 +109,7 @@ def stream_url(url: str) -> str:
 
 
 def _with_sticky(url: str, word: str) -> str:
-    """With this in the query, unless there is such a word already."""
+    """Return the address with the sticky value in its query, unless the query has one."""
     parts = urlsplit(url)
     if any(name == "sticky" for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
         return url
@@ -115,7 +117,7 @@ def _with_sticky(url: str, word: str) -> str:
 
 
 def refusal(response: Response) -> RealtimeTTSError:
-    """The error of a handshake that was answered with something else than an upgrade."""
+    """Return the error for a handshake answer that is not an upgrade."""
     message = f"the server answered {response.status_code}"
     try:
         body = json.loads(response.body or b"")

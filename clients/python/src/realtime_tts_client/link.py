@@ -1,4 +1,4 @@
-"""The connection under a session: one WebSocket after the other, what is sent on it, and what comes."""
+"""Connection of a session: a sequence of WebSockets, with sending and receiving."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from realtime_tts_client.protocol import ClientProtocol
 
 logger = logging.getLogger(__name__)
 
-RESUME_WINDOW_S = 10.0  # where the server has not told its own
+RESUME_WINDOW_S = 10.0  # if the server has not sent its own
 FIRST_DELAY_S, MAX_DELAY_S = 0.1, 2.0
-# A connection that does not last so long has healed nothing: delays go on growing, and the time runs on.
+# A connection shorter than this counts as a failed attempt: the delays keep growing, and the time limit continues.
 LASTING_S = 1.0
 HIGH_MARK_FRAMES, LOW_MARK_FRAMES = 64, 16
 _CLEAN_CODES = (1000, 1001)
@@ -36,16 +36,16 @@ _FATAL_CODES = (1002, 1003, 1007, 1008, 1009)
 
 
 class Link:
-    """Keeps a protocol connected until it is cancelled or cannot be.
+    """Link that keeps a protocol connected until it is cancelled or reconnecting fails.
 
     Args:
-        handle: takes each event; the socket is not read on while it waits.
+        handle: receives each event; the socket is not read while it waits.
     """
 
     def __init__(
         self, endpoint: Endpoint, protocol: ClientProtocol, handle: Callable[[Event], Awaitable[None]]
     ) -> None:
-        self.established = False  # the server has answered once
+        self.established = False  # the server has answered at least once
         self._endpoint = endpoint
         self._protocol = protocol
         self._handle = handle
@@ -56,21 +56,21 @@ class Link:
         self._num_attempts = 0
 
     def wake(self) -> None:
-        """The protocol may have something to send."""
+        """Wake the writer, as the protocol may have frames to send."""
         if self._protocol.num_outgoing:
             self._has_outgoing.set()
         if self._protocol.num_outgoing >= HIGH_MARK_FRAMES:
             self._can_send.clear()
 
     async def drain(self) -> None:
-        """Waits while too much waits to be sent."""
+        """Wait while too many frames are queued."""
         await self._can_send.wait()
 
     async def run(self, websocket: ClientConnection) -> None:
-        """From the first connection to the last.
+        """Run from the first connection to the last.
 
         Raises:
-            RealtimeTTSError: why there is no further one.
+            RealtimeTTSError: the reason why no further connection is made.
         """
         try:
             self._protocol.connection_made(resume=False)
@@ -88,12 +88,12 @@ class Link:
             self._can_send.set()
 
     async def _serve(self, websocket: ClientConnection) -> tuple[int, str]:
-        """Until the connection ends: its close code and reason."""
+        """Serve one connection until it ends. Return its close code and reason."""
         loop = asyncio.get_running_loop()
         writer = loop.create_task(self._write(websocket))
         writer.add_done_callback(lambda task: _abort_if_failed(task, websocket))
         unanswered: asyncio.TimerHandle | None = None
-        if self.established:  # the first time, whoever opens the session watches
+        if self.established:  # the first time, the opening call has its own timeout
             unanswered = loop.call_later(self._endpoint.open_timeout_s, websocket.transport.abort)
         made_at, is_answered = time.monotonic(), False
         self.wake()
@@ -119,11 +119,11 @@ class Link:
         if is_answered and time.monotonic() - made_at >= LASTING_S:
             self._lost_at, self._num_attempts = None, 0
         if not writer.cancelled():
-            writer.result()  # it raises what could not be sent
+            writer.result()  # raises the writer's error
         return websocket.close_code or 1006, websocket.close_reason or ""
 
     async def _write(self, websocket: ClientConnection) -> None:
-        """Until the connection ends, or for good if something cannot be written."""
+        """Write frames until the connection ends. Raises other errors of sending."""
         while True:
             await self._has_outgoing.wait()
             frame = self._protocol.take_outgoing()
@@ -135,14 +135,14 @@ class Link:
             try:
                 await websocket.send(frame)
             except ConnectionClosed:
-                return  # the reader notices too, and what was not sent is known to the protocol
+                return  # the reader ends too, and the protocol resends unsent frames
 
     async def _reconnect(self) -> ClientConnection:
-        """A new connection, tried with growing, jittered delays for as long as the server keeps the session.
+        """Reconnect, with growing, jittered delays, for as long as the server keeps the session.
 
         Raises:
-            ConnectionLost: it took too long.
-            Unauthorized, Forbidden: trying again is of no use.
+            ConnectionLost: the time is over.
+            Unauthorized, Forbidden: a retry would fail too.
         """
         window_s = float(self._protocol.limits.get("resume_window_s") or RESUME_WINDOW_S)
         self._lost_at = time.monotonic() if self._lost_at is None else self._lost_at
@@ -161,13 +161,13 @@ class Link:
 
 
 def _abort_if_failed(writer: asyncio.Task[None], websocket: ClientConnection) -> None:
-    """So that the reader ends, and what could not be written is told."""
+    """Abort the connection after a writer error, so that the reader ends and the error is raised."""
     if not writer.cancelled() and writer.exception() is not None:
         websocket.transport.abort()
 
 
 def reconnect_delay_s(num_attempts: int) -> float:
-    """At once, then twice as long each time, spread by half so that clients of a server do not come back as one."""
+    """Return 0 first, then a delay that doubles each time, with ± 50 % jitter so that clients spread out."""
     if num_attempts == 0:
         return 0.0
     delay_s = min(MAX_DELAY_S, FIRST_DELAY_S * 2.0 ** (num_attempts - 1))

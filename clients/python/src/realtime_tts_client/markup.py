@@ -1,4 +1,4 @@
-"""SSML that is broken off in the middle: what has to be opened again before the rest. Pure."""
+"""SSML cut in the middle: the tags to open again before the rest. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _MARKUP = re.compile(f"{_NO_ELEMENT}|{_TAG}", re.DOTALL)
 
 
 def is_ssml(text: str, text_type: str) -> bool:
-    """As the server sees it. `text_type`: ``auto``, ``text`` or ``ssml``."""
+    """Return whether the server treats the text as SSML. `text_type`: ``auto``, ``text`` or ``ssml``."""
     return text_type == "ssml" or (text_type == "auto" and text.lstrip().startswith(_ROOTS))
 
 
 def open_tags(text: str) -> str:
-    """The tags of the elements that are open where this beginning of a document ends, outermost first."""
+    """Return the tags of the elements still open at the end of a truncated document, outermost first."""
     opened: list[tuple[str, str]] = []
     for found in _MARKUP.finditer(text):
         name = found["name"]

@@ -1,4 +1,4 @@
-"""How much of a context its listener has heard, as far as this program knows. Pure: time is passed in."""
+"""Playback position of a context, as far as this program knows. Pure: time is passed in."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ PlaybackMode = Literal["realtime", "consumed", "manual"]
 
 
 class PlaybackClock:
-    """One context's listener.
+    """Playback clock of one context.
 
     Args:
-        mode: `realtime`: packets that were taken are heard one after the other from when they were taken. `consumed`:
-            what was taken was heard, for files and faster than real time. `manual`: the program says so itself.
+        mode: `realtime`: packets play one after the other from when they are taken. `consumed`: taken packets count
+            as heard at once, for files and for reading faster than real time. `manual`: the program reports it.
     """
 
     def __init__(self, mode: PlaybackMode) -> None:
@@ -22,16 +22,16 @@ class PlaybackClock:
         self._base_at = 0.0
 
     def take(self, duration_ms: float, now: float) -> None:
-        """A packet was handed to the program."""
+        """Record a packet given to the program."""
         self._base_ms, self._base_at = self.position_ms(now), now
         self.taken_ms += duration_ms
 
     def report(self, played_ms: float, now: float) -> None:
-        """The program's own figure, which overrides the estimate."""
+        """Set the position reported by the program, which overrides the estimate."""
         self._base_ms, self._base_at = max(0.0, played_ms), now
 
     def position_ms(self, now: float) -> float:
-        """Milliseconds of the context that were heard."""
+        """Return the playback position in ms."""
         if self.mode == "manual":
             return self._base_ms
         if self.mode == "consumed":

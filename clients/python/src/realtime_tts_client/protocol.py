@@ -1,8 +1,8 @@
-"""The client's side of a session, without I/O: connections come and go, contexts stay.
+"""Client side of a session, without I/O: contexts survive changes of the connection.
 
-Calls of the program and frames of the server go in; frames to send (`take_outgoing`) and events come out. All that the
-program said of a context is kept until the context is over, so that after a lost connection exactly what the server
-lacks can be said again.
+Input: calls of the program and frames of the server. Output: frames to send (`take_outgoing`) and events. All messages
+of a context are kept until it is over, so that after a lost connection exactly those that the server lacks can be sent
+again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from realtime_tts_client.wire import AudioFrame, Fields, clean_text, parse_audio
 
 
 class State(Enum):
-    """OFFLINE → STARTING or RESUMING → READY; a lost connection leads back to OFFLINE from each of them."""
+    """State: OFFLINE → STARTING or RESUMING → READY; a lost connection leads back to OFFLINE from each state."""
 
     OFFLINE = "offline"
     STARTING = "starting"
@@ -50,7 +50,7 @@ class State(Enum):
 
 
 class ClientProtocol:
-    """One session.
+    """Protocol of one session.
 
     Args:
         start: fields of `session.start`.
@@ -85,7 +85,7 @@ class ClientProtocol:
     # ---- the connection ------------------------------------------------------------------------------------------
 
     def connection_made(self, *, resume: bool) -> None:
-        """A new connection; with `resume` it goes on with the session if there was one."""
+        """Start on a new connection; with `resume`, resume the session if there was one."""
         self._outgoing.clear()
         if resume and self.session_id is not None:
             self.state = State.RESUMING
@@ -100,7 +100,7 @@ class ClientProtocol:
         self._outgoing.clear()
 
     def take_outgoing(self) -> str | None:
-        """The next frame to send, if there is one."""
+        """Return the next frame to send, or None."""
         return self._outgoing.popleft()[1] if self._outgoing else None
 
     @property
@@ -110,11 +110,11 @@ class ClientProtocol:
     # ---- the program ---------------------------------------------------------------------------------------------
 
     def open(self, context_id: str, opening: dict[str, Any]) -> None:
-        """A new context; its first message is sent with its first text."""
+        """Open a context; its first message is sent with its first text."""
         self._contexts[context_id] = ContextRecord(context_id, opening)
 
     def send_text(self, context_id: str, text: str) -> None:
-        """What comes after the context is over is dropped: that race cannot be won.
+        """Send text. Text for a context that is over is dropped, since its end may cross the text on the wire.
 
         Raises:
             ContextClosed: after `end`.
@@ -134,7 +134,7 @@ class ClientProtocol:
 
     def check_length(self, num_chars: int) -> None:
         """Raises:
-        TextTooLong: no context may have so many characters.
+        TextTooLong: the number of characters is above the limit of a context.
         """
         limit = self.limits.get("max_text_chars")
         if isinstance(limit, int) and num_chars > limit:
@@ -157,7 +157,7 @@ class ClientProtocol:
             self._write(record, *record.text_frames(""), record.frame("end"))
 
     def cancel(self, context_id: str, played_ms: float) -> None:
-        """Ahead of everything that still waits to be sent of this context."""
+        """Cancel a context, ahead of its queued frames."""
         record = self._contexts.setdefault(context_id, ContextRecord(context_id, {}, over=True))
         record.cancelled = True
         self._outgoing = deque(entry for entry in self._outgoing if entry[0] != context_id)
@@ -181,7 +181,7 @@ class ClientProtocol:
     # ---- the server ----------------------------------------------------------------------------------------------
 
     def receive(self, frame: str | bytes) -> list[Event]:
-        """Events of one frame.
+        """Return the events of one frame.
 
         Raises:
             ProtocolError: the frame is malformed; the connection is of no further use.
@@ -201,7 +201,7 @@ class ClientProtocol:
     def _on_session_started(self, fields: Fields) -> None:
         self.session_id = fields.text("session_id")
         limits = fields.object("limits")
-        limits.optional_number("resume_window_s")  # checked: see `Link`
+        limits.optional_number("resume_window_s")  # validated here, used by `Link`
         self.limits = limits.as_map()
         self.model, self.voice = fields.text("model"), fields.text("voice")
         if self.state is State.STARTING:
@@ -282,7 +282,7 @@ class ClientProtocol:
         )
         done = Done(audio_ms, num_chars, ttfa_ms)
         self._events.append(ContextDone(context_id, done))
-        if not record.cancelled:  # else the cancel that crossed it is still to be acknowledged
+        if not record.cancelled:  # else the answer to the crossing cancel is still expected
             self._forget(context_id)
 
     def _on_cancelled(self, fields: Fields) -> None:
@@ -318,8 +318,8 @@ class ClientProtocol:
         if context_id is None or record is None:
             self._events.append(Refused(context_id, error))
         elif record.number is None and not record.cancelled:
-            self._fail(context_id, error)  # it was never accepted
-        elif not isinstance(error, ContextClosed):  # that one is a lost race: the terminal message is on its way
+            self._fail(context_id, error)  # the context was never accepted
+        elif not isinstance(error, ContextClosed):  # the text crossed the context's terminal message
             self._events.append(Refused(context_id, error))
 
     def _on_warning(self, fields: Fields) -> None:
@@ -333,7 +333,7 @@ class ClientProtocol:
     # ---- inside --------------------------------------------------------------------------------------------------
 
     def _begin_anew(self) -> None:
-        """A new session. Contexts are said again, from the word on that was being heard."""
+        """Start a new session. Open contexts are sent again, from the word that was being heard."""
         self.state = State.STARTING
         self._by_number.clear()
         for context_id, record in list(self._contexts.items()):
@@ -346,7 +346,7 @@ class ClientProtocol:
         self._outgoing.append((None, render("session.start", **self._start)))
 
     def _say_again(self, context_id: str, num_chars: int = 0, num_flushes: int = 0, *, ended: bool = False) -> None:
-        """What the server has not got of a context."""
+        """Send the messages of a context that the server lacks."""
         record = self._contexts[context_id]
         if record.over or record.cancelled:
             self._say_cancel_again(record)
@@ -361,7 +361,7 @@ class ClientProtocol:
         self._outgoing.extend((record.context_id, frame) for frame in frames)
 
     def _sequenced(self, fields: Fields) -> tuple[str, ContextRecord | None]:
-        """The context of a message, None if it is unknown, over, or has this message already."""
+        """Return a message's context id and record; None for a context that is unknown or over, or for a duplicate."""
         context_id = fields.text("context_id")
         record = self._contexts.get(context_id)
         if record is None or record.over or not record.is_next(fields.integer("sequence")):
@@ -379,7 +379,7 @@ class ClientProtocol:
 
 
 def _spoken(fields: Fields, duration_name: str, record: ContextRecord) -> Spoken:
-    """What the server says of its part, behind what an earlier session has made."""
+    """Return the server's figures of what was heard, offset by the part that an earlier session made."""
     duration_ms = fields.number(duration_name)
     if record.base_samples and duration_name == "played_ms" and record.played_ms < record.base_ms:
         return record.spoken_by_clock()
@@ -390,7 +390,7 @@ def _spoken(fields: Fields, duration_name: str, record: ContextRecord) -> Spoken
 
 
 def _moved(word: Word, record: ContextRecord) -> Word:
-    """In the whole context's time and text."""
+    """Return the word with times and offsets in the whole context."""
     chars, time_ms = record.shift, record.base_ms
     return Word(word.text, word.start + chars, word.end + chars, word.start_ms + time_ms, word.end_ms + time_ms)
 

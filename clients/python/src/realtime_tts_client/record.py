@@ -1,4 +1,4 @@
-"""What both sides have said of one context, so that after a lost connection the rest can be said again. Pure."""
+"""Record of one context's messages in both directions, for resending after a lost connection. Pure."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from realtime_tts_client.markup import is_ssml, open_tags
 from realtime_tts_client.types import AudioFormat, Spoken, Word
 from realtime_tts_client.wire import render
 
-# 8,000 characters stay below the server's 64 KiB for a message, however they are escaped.
+# 8,000 characters stay below the server's limit of 64 KiB for a message, with any escaping.
 MAX_CHARS_PER_MESSAGE = 8_000
 
 
 @dataclass
 class ContextRecord:
-    """One context.
+    """Record of one context.
 
     Attributes:
-        opening: voice, audio and params of its first message.
-        pieces, num_chars: its text so far.
-        flushes: after how many characters, and with which id.
-        opened: its first message is on the way.
-        last_sequence: of the last message that came.
-        over: its terminal message has come.
-        words, num_samples: what came of it, the audio up to its end.
-        told, voice, seed: what `ContextStarted` has told of it.
-        played_ms: as the program said last.
-        base_chars, base_flushes, base_samples: what an earlier session has made of it. The server's figures begin
+        opening: voice, audio and params of the first message.
+        pieces, num_chars: text so far.
+        flushes: for each flush, the number of characters before it and its id.
+        opened: the first message was queued.
+        last_sequence: sequence number of the last received message.
+        over: the terminal message was received.
+        words, num_samples: received words; end of the received audio.
+        told, voice, seed: whether `ContextStarted` was emitted, and its values.
+        played_ms: last position reported by the program.
+        base_chars, base_flushes, base_samples: part made by earlier sessions. The server's figures count from
             there.
-        reopened: markup that this session's text begins with, since it was open there.
+        reopened: markup that was open at the base, with which this session's text begins.
     """
 
     context_id: str
@@ -66,12 +66,12 @@ class ContextRecord:
 
     @property
     def shift(self) -> int:
-        """From an offset in this session's text to one in the whole."""
+        """Difference from an offset in this session's text to one in the whole text."""
         return self.base_chars - len(self.reopened)
 
     def begin_again(self, session_text_type: str = "auto") -> None:
-        """The session is gone with all it knew: go on in another one, in the same voice, from the word that was being
-        heard. It is heard twice if its end had come, and none is left out: a word is told of before its audio."""
+        """Continue in a new session, in the same voice, from the word that was being heard. That word is heard twice if
+        its end had arrived. No word is lost, because each word is reported before its audio."""
         if self.audio is not None:
             received_ms = self.num_samples * 1000 / self.audio.sample_rate
             begun = [word.start for word in self.words if word.start_ms < received_ms]
@@ -86,7 +86,7 @@ class ContextRecord:
         self.number, self.last_sequence, self.opened = None, -1, False
 
     def spoken_by_clock(self) -> Spoken:
-        """What the listener has heard, by what came and what the program said."""
+        """Return what was heard, from received words and the position reported by the program."""
         chars = max((word.end for word in self.words if word.end_ms <= self.played_ms), default=0)
         return Spoken(self.played_ms, self.text[:chars], chars)
 
@@ -98,7 +98,7 @@ class ContextRecord:
         return render(kind, context_id=self.context_id, **fields)
 
     def text_frames(self, text: str) -> list[str]:
-        """Messages that say `text`; nothing to say is said only to open the context."""
+        """Return the messages for `text`; for empty text, a message only if the context must be opened."""
         frames = []
         for start in range(0, max(len(text), 1), MAX_CHARS_PER_MESSAGE):
             piece = text[start : start + MAX_CHARS_PER_MESSAGE]
@@ -108,7 +108,7 @@ class ContextRecord:
         return frames
 
     def missing_frames(self, num_chars: int, num_flushes: int, ended: bool) -> list[str]:
-        """Messages that a server has not got which knows so much, counted from the base on."""
+        """Return the messages that the server lacks. The arguments, counted from the base, are what it has received."""
         self.opened = self.last_sequence >= 0 or num_chars > 0 or num_flushes > 0 or ended
         text, position, frames = self.reopened + self.text[self.base_chars :], num_chars, []
         for offset, flush_id in self.flushes[num_flushes + self.base_flushes :]:
@@ -124,7 +124,7 @@ class ContextRecord:
         return frames
 
     def is_next(self, sequence: int) -> bool:
-        """Notes the number of a message; False for one that came before.
+        """Record a message's sequence number. Return False for a duplicate.
 
         Raises:
             ProtocolError: a message is missing.

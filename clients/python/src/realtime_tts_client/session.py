@@ -1,4 +1,4 @@
-"""A session over connections that come and go."""
+"""Session that survives lost connections."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ logger = logging.getLogger(__name__)
 REPORT_INTERVAL_S = 0.25
 CONSUMED_STEP_MS = 500.0
 PING_INTERVAL_S = 60.0
-# Beyond what the server sends ahead of playback, so that reading only stops for a program that reports playback which
-# does not happen.
+# More than the server's lead over playback, so that reading stops only if a program reports playback that does not
+# happen.
 HIGH_MARK_MS, LOW_MARK_MS = 10_000.0, 5_000.0
 
 Text = str | Iterable[str] | AsyncIterable[str]
 
 
 class Session:
-    """Made by `connect`; an asynchronous context manager. Use it from one event loop.
+    """Session made by `connect`; an asynchronous context manager. Use it from one event loop.
 
-    A connection that breaks is taken up again by itself, and what was missed is sent again: nobody notices, but for
-    the delay. If that fails for as long as the server would wait, contexts and calls fail with `ConnectionLost`.
+    A broken connection is resumed automatically and missed messages are sent again; only a delay remains. If
+    reconnecting fails for as long as the server keeps the session, contexts and calls fail with `ConnectionLost`.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class Session:
         self._endpoint = endpoint
         self._playback = playback
         self._own_voice = own_voice
-        self._lent: list[str] = []  # voices that go with the session
+        self._lent: list[str] = []  # voices deleted with the session
         self._start = start
         self._protocol = ClientProtocol(start)
         self._link = Link(endpoint, self._protocol, self._on_event)
         self._contexts: weakref.WeakValueDictionary[str, Context] = weakref.WeakValueDictionary()
-        self._live: set[Context] = set()  # not over, or still being heard
-        self._awaited: set[Context] = set()  # cancelled, the answer is to come
+        self._live: set[Context] = set()  # not over, or still playing
+        self._awaited: set[Context] = set()  # cancelled, answer pending
         self._tasks: list[asyncio.Task[None]] = []
         self._ready: asyncio.Future[None] | None = None
         self._error: RealtimeTTSError | None = None
@@ -75,13 +75,13 @@ class Session:
         await self.close()
 
     async def close(self) -> None:
-        """Ends the session; contexts that are still open are cancelled."""
+        """End the session; contexts that are still open are cancelled."""
         self._shut(SessionClosed("the session was closed"))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         while self._lent:
-            with contextlib.suppress(RealtimeTTSError):  # then it goes by itself
+            with contextlib.suppress(RealtimeTTSError):  # then it expires on the server
                 voice = self._lent.pop()
                 await asyncio.to_thread(return_voice, self._endpoint.url, self._endpoint.api_key, voice)
 
@@ -99,19 +99,19 @@ class Session:
 
     @property
     def limits(self) -> Mapping[str, Any]:
-        """What the server allows, as in `session.started`."""
+        """The server's limits, as in `session.started`."""
         return self._protocol.limits
 
     @property
     def closed(self) -> bool:
-        """Nothing can be spoken any more: it was closed, or its connection could not be taken up again."""
+        """Whether the session has ended: it was closed, or its connection could not be resumed."""
         return self._error is not None
 
     async def lend_voice(self, voice: OwnVoice) -> str:
-        """Have the server make a voice of recordings, for this session; its id is a `voice` for `speak`.
+        """Make a voice from recordings on the server, for this session. Return its id, a `voice` for `speak`.
 
         Raises:
-            ServerError: it cannot be made (`consent` is missing, `recording_too_short` …).
+            ServerError: the voice cannot be made (`consent` is missing, `recording_too_short` …).
             ConnectionFailed: the server cannot be reached.
         """
         voice_id = await asyncio.to_thread(lend_voice, self._endpoint.url, self._endpoint.api_key, voice)
@@ -130,18 +130,18 @@ class Session:
         params: Mapping[str, Any] | None = None,
         playback: PlaybackMode | None = None,
     ) -> Context:
-        """A new context.
+        """Open a context.
 
         Args:
-            text: all of it; or an (asynchronous) iterable of pieces, read as they come; or None, to `send` it.
-            context_id: of at most 128 characters, never used before in this session.
-            voice, audio, params: instead of the session's.
+            text: the complete text; or an (asynchronous) iterable of pieces; or None, to `send` it later.
+            context_id: at most 128 characters, never used before in this session.
+            voice, audio, params: override those of the session.
             playback: see `connect`.
 
         Raises:
-            SessionClosed, ConnectionLost: there is no session any more.
+            SessionClosed, ConnectionLost: the session has ended.
             TextTooLong: `text` is longer than the server allows (`limits["max_text_chars"]`).
-            ValueError: `context_id` was used before, or something has no JSON.
+            ValueError: `context_id` was used before, or a value cannot be encoded as JSON.
         """
         if self._error is not None:
             raise self._error
@@ -163,7 +163,7 @@ class Session:
         return context
 
     def played(self, context: Context, played_ms: float) -> None:
-        """Tell how much of a context has been heard; from then on the program does so, a few times a second.
+        """Report a context's playback position. After the first call the program must report it a few times a second.
 
         Raises:
             ValueError: `played_ms` is not finite.
@@ -186,7 +186,7 @@ class Session:
                     await context.send(delta)
             await context.end()
         except RealtimeTTSError as error:
-            self._end(context)  # what was taken is spoken, and then this is raised
+            self._end(context)  # accepted text is spoken, then this error is raised
             context._refuse(error)
         except Exception as error:
             context._source_failed(error)
@@ -235,7 +235,7 @@ class Session:
     # ---- in the background --------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
-        """Raises: as `connect`."""
+        """Open the session. Raises: as `connect`."""
         if self._ready is not None:
             raise RuntimeError("a session is entered once")
         if self._own_voice is not None:
@@ -264,12 +264,12 @@ class Session:
             await self._link.run(websocket)
         except RealtimeTTSError as error:
             self._shut(error)
-        except Exception as error:  # a fault of this package; nobody is to wait for ever because of it
+        except Exception as error:  # a bug of this package; waiting calls must not block for ever
             logger.exception("the connection ended with a fault")
             self._shut(RealtimeTTSError(f"the connection ended with a fault: {error!r}"))
 
     async def _report_regularly(self) -> None:
-        """Playback while there is some, and a sign of life now and then so that the session is not taken for idle."""
+        """Report playback positions, and send pings so that the server does not end the session as idle."""
         next_ping = self._now() + PING_INTERVAL_S
         while True:
             await asyncio.sleep(REPORT_INTERVAL_S)
@@ -315,12 +315,12 @@ class Session:
         context._add_packet(event.packet)
         if context.queued_ms < HIGH_MARK_MS:
             return
-        while context.queued_ms > LOW_MARK_MS:  # until it is read or cancelled, the socket is not read either
+        while context.queued_ms > LOW_MARK_MS:  # stop reading the socket until the context is read or cancelled
             context._drained.clear()
             await context._drained.wait()
 
     def _abandoned(self, context_id: str) -> None:
-        """Nobody holds the context any more."""
+        """Cancel a context that was garbage collected."""
         self._protocol.cancel(context_id, 0.0)
 
     def _on_context_event(self, context: Context, event: events.Event) -> None:
@@ -344,7 +344,7 @@ class Session:
             context._refuse(event.error)
 
     def _shut(self, error: RealtimeTTSError) -> None:
-        """No further use of the session: everybody who waits for something is told why."""
+        """Shut the session: all contexts and waiting calls fail with the error."""
         if self._error is not None:
             return
         self._error = error
@@ -361,7 +361,7 @@ def opening_fields(voice: str | None, audio: AudioFormat | None, params: Mapping
     """Fields of `session.start`, or of a context's first message.
 
     Raises:
-        ValueError: one of them has no JSON (a number of numpy's, NaN, half a surrogate pair).
+        ValueError: a value cannot be encoded as JSON (a numpy number, NaN, half a surrogate pair).
     """
     given = {
         "voice": voice,

@@ -1,4 +1,4 @@
-"""What goes in and what comes out, as plain immutable values."""
+"""Input and output types, as plain immutable values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _CODECS = ("opus", "pcm_s16le", "pcm_f32le", "mulaw", "alaw")
 
 @dataclass(frozen=True)
 class AudioFormat:
-    """What packets hold: mono, `sample_rate` Hz, `frame_ms` ms each. The server checks the details.
+    """Format of packets: mono, `sample_rate` Hz, `frame_ms` ms each. The server validates the details.
 
-    `bitrate` (bits per second), `dtx` and `fec` concern Opus alone.
+    `bitrate` (bits per second), `dtx` and `fec` apply to Opus only.
     """
 
     codec: str = "opus"
@@ -31,11 +31,11 @@ class AudioFormat:
 
     @property
     def frame_samples(self) -> int:
-        """Samples of one packet."""
+        """Number of samples of one packet."""
         return self.sample_rate * self.frame_ms // 1000
 
     def to_map(self) -> dict[str, Any]:
-        """The object of the wire format."""
+        """Return the object of the wire format."""
         plain = {"codec": self.codec, "sample_rate": self.sample_rate, "frame_ms": self.frame_ms}
         if self.codec != "opus":
             return plain
@@ -43,13 +43,13 @@ class AudioFormat:
 
     @classmethod
     def from_map(cls, fields: Mapping[str, Any]) -> AudioFormat:
-        """Unknown fields are ignored, missing ones take the defaults."""
+        """Read the wire format. Unknown fields are ignored, missing fields take the defaults."""
         return cls(**{name: fields[name] for name in cls.__dataclass_fields__ if name in fields})
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word as it was sent: characters `start` to `end` of the context's text; heard from `start_ms` to `end_ms`."""
+    """Word of the context's text, characters `start` to `end`, spoken from `start_ms` to `end_ms`."""
 
     text: str
     start: int
@@ -60,14 +60,14 @@ class Word:
 
 @dataclass(frozen=True)
 class Packet:
-    """One packet of audio, as it left the server's encoder.
+    """One packet of audio, unchanged from the server's encoder.
 
     Attributes:
         payload: one Opus packet, or samples of one frame in the context's codec.
         pts_samples: position of its first sample in the context, at the format's rate.
         num_samples: its length, at the format's rate.
         format: codec and rate.
-        words: those that begin in audio from this packet on, before the next packet that has some.
+        words: words that begin in this packet or later, before the next packet with words.
     """
 
     payload: bytes
@@ -87,9 +87,9 @@ class Packet:
 
 @dataclass(frozen=True)
 class Spoken:
-    """What the listener heard before a barge-in: what a conversation's history should keep.
+    """Text and time that the listener heard before a barge-in: the part that a conversation's history should keep.
 
-    `text` is the first `chars` characters of what was sent; it ends with the last word that was heard whole.
+    `text` is the first `chars` characters of the sent text; it ends with the last word that was heard completely.
     """
 
     played_ms: float
@@ -99,7 +99,7 @@ class Spoken:
 
 @dataclass(frozen=True)
 class Done:
-    """A context that came to its end. `ttfa_ms`: first text to first packet, by the server; None without audio."""
+    """Completion of a context. `ttfa_ms`: first text to first packet, measured by the server; None without audio."""
 
     audio_ms: float
     characters: int

@@ -1,4 +1,4 @@
-"""Voices made of recordings, for as long as a session lasts: sent over HTTP, to the server of the stream."""
+"""Voices made from recordings for the duration of a session: sent over HTTP to the server of the stream."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from realtime_tts_client.wire import Fields
 
 logger = logging.getLogger(__name__)
 
-TTL_S = 3600  # beyond its last use; a session that ends deletes it at once
+TTL_S = 3600  # after its last use; the end of a session deletes it at once
 MAX_ANSWER_BYTES = 1 << 20
 _TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True)
 class OwnVoice:
-    """What a server is to make a voice of: give `reference`, `prompt` with `prompt_text`, or both.
+    """Recordings for a voice: give `reference`, `prompt` with `prompt_text`, or both.
 
     Attributes:
-        reference: a recording to sound like, 2 to 60 s of one speaker: a path, or a file's bytes, of any usual format.
-        prompt, prompt_text: a recording to go on from, and what is said in it.
-        consent: that the speaker agrees; who says so, and to what use, are `consent_by` and `consent_scope`.
+        reference: recording of the voice, 2 to 60 s of one speaker: a path, or a file's bytes, of any usual format.
+        prompt, prompt_text: recording that the speech continues, and its text.
+        consent: whether the speaker agrees. `consent_by`: the person that states this; `consent_scope`: the agreed use.
     """
 
     reference: str | Path | bytes | None = None
@@ -48,11 +48,11 @@ class OwnVoice:
 
 
 def lend_voice(stream_url: str, api_key: str | None, voice: OwnVoice) -> str:
-    """The id of a voice that the server has made, for a while. Blocks; what will be heard of a recording is logged.
+    """Make a temporary voice and return its id. Blocks. Logs the server's warnings about the recording.
 
     Raises:
-        ServerError: the server refused, e.g. `recording_too_short`. InvalidRequest: a file that cannot be read.
-        ConnectionFailed: it cannot be reached. ProtocolError: what answered is no such server.
+        ServerError: the server refused, e.g. `recording_too_short`. InvalidRequest: a file cannot be read.
+        ConnectionFailed: it cannot be reached. ProtocolError: the answer is not a realtime-tts server's.
     """
     fields = {
         "ttl_s": str(TTL_S),
@@ -78,13 +78,13 @@ def lend_voice(stream_url: str, api_key: str | None, voice: OwnVoice) -> str:
 
 
 def return_voice(stream_url: str, api_key: str | None, voice_id: str) -> None:
-    """Have a voice deleted. Blocks; raises as `lend_voice`."""
+    """Delete a voice. Blocks; raises as `lend_voice`."""
     address = f"{_address(stream_url)}/{quote(voice_id, safe='')}"
     _ask(urllib.request.Request(address, headers=_headers(api_key), method="DELETE"))
 
 
 def _address(stream_url: str) -> str:
-    """`…/v1/stream` → `…/v1/voices`."""
+    """Return the address `…/v1/voices` for `…/v1/stream`."""
     parts = urlsplit(stream_url)
     path = parts.path.rsplit("/", 1)[0] + "/voices"
     return urlunsplit((parts.scheme.replace("ws", "http", 1), parts.netloc, path, "", ""))
@@ -104,7 +104,7 @@ def _content(file: str | Path | bytes) -> bytes:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A voice is made at the server that was named, and only that one gets the key."""
+    """Handler that follows no redirects, so that only the named server gets the recordings and the key."""
 
     def redirect_request(self, *_: Any) -> None:
         return None

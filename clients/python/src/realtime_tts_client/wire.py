@@ -1,4 +1,4 @@
-"""The frames of `realtime-tts.v1` as a client writes and reads them. Pure."""
+"""Encoding and decoding of `realtime-tts.v1` frames for a client. Pure."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ class AudioFrame:
 
 
 def render(kind: str, **fields: Any) -> str:
-    """A control frame; fields that are None are left out."""
+    """Return a control frame; fields that are None are omitted."""
     given = {name: value for name, value in fields.items() if value is not None}
     return json.dumps({"type": kind, **given}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def clean_text(text: str) -> str:
-    """Text that UTF-8 can carry: halves of surrogate pairs are joined, or replaced if they are alone."""
+    """Return text that UTF-8 can encode: halves of surrogate pairs are joined, single halves replaced."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def parse_audio(frame: bytes) -> AudioFrame | None:
-    """A binary frame; None for a kind of a later version.
+    """Parse a binary frame; None for a kind of a later version.
 
     Raises:
-        ProtocolError: too short, empty, or another version of the header.
+        ProtocolError: the frame is too short or empty, or its header has another version.
     """
     if len(frame) < AUDIO_HEADER.size:
         raise ProtocolError(f"binary frame of {len(frame)} bytes")
@@ -56,7 +56,7 @@ def parse_audio(frame: bytes) -> AudioFrame | None:
 
 
 class Fields:
-    """A server's JSON object, read field by field.
+    """Reader of a server's JSON object, field by field.
 
     Raises (all methods):
         ProtocolError: the field is missing or of another type.
