@@ -100,7 +100,7 @@ def _served(records: Sequence[Record]) -> float:
 
 
 def as_markdown(report: dict[str, Any]) -> str:
-    """The table that belongs into docs/benchmarks.md."""
+    """The table that belongs into docs/lab/soak.md."""
     first, verdicts = report["first_packet_ms"], report["verdicts"]
     faults = Counter(fault["kind"] for fault in report["faults"])
     capacity = report["capacity_audio_s_per_s"]

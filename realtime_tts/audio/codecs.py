@@ -13,7 +13,7 @@ OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
 PCM_RATES_HZ = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 FRAMES_MS = (10, 20, 40, 60)
 OPUS_BITRATES = (6_000, 256_000)
-OPUS_COMPLEXITY = 5  # of 0…10; docs/benchmarks.md has what each costs and gives
+OPUS_COMPLEXITY = 5  # of 0…10; docs/lab/gateway.md has the cost and quality of each
 BYTES_PER_SAMPLE = {"pcm_s16le": 2, "mulaw": 1, "alaw": 1, "pcm_f32le": 4}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from realtime_tts.config import Settings
 from realtime_tts.workers.cores import usable_cores
 
-GPU_STREAMS = 712  # that one was measured to carry: docs/performance.md
+GPU_STREAMS = 712  # held by one H200: docs/benchmarks.md
 GATEWAY_MS = 8.0  # of processor time for a second of speech with Opus: docs/benchmarks.md
 WORKER_CORES = 2  # beside a GPU: one thread has its steps, another its clients
 

@@ -48,7 +48,7 @@ def test_speed_is_what_was_asked_for_and_can_be_understood(tts: TTS) -> None:
     found = measure(held_out(24), (0.7, 1.4), speaking(tts, "slt"), tts.sample_rate, told_only=True)
     for speed in ("0.7", "1.4"):
         assert found[speed]["worst_length_error"] <= 0.03
-        # Of a hundred sentences it is less than two points, see docs/benchmarks.md; of so few one word is half a point.
+        # Of a hundred sentences it is less than two points, see docs/lab/speech.md; of so few one word is half a point.
         assert found[speed]["word_error_rate_told"] <= found["1"]["word_error_rate"] + 0.05
 
 
