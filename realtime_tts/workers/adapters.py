@@ -1,4 +1,4 @@
-"""Which adapters the workers are to have, and which of them each one has."""
+"""Adapters that the workers should have, and those that each worker has loaded."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Send = Callable[[frames.Message], None]
 
 
 class AdapterLoads:
-    """Of one client of the workers, which it knows by their names. Belongs to the event loop."""
+    """Adapter loads of one client on its workers, which are keyed by name. Belongs to the event loop."""
 
     def __init__(self) -> None:
-        self._wanted: dict[str, frames.AddAdapter] = {}  # by every worker, those to come included
+        self._wanted: dict[str, frames.AddAdapter] = {}  # for every worker, future ones included
         self._loaded: dict[str, set[str]] = {}  # by worker
         self._waiting: dict[tuple[str, str], asyncio.Future[frames.AdapterAdded]] = {}  # by worker and adapter
 
     async def load(self, message: frames.AddAdapter, workers: Mapping[str, Send]) -> frames.AdapterAdded:
-        """Have the workers that are ready load an adapter, and all that come later. Cancelled, it is undone.
+        """Load an adapter on all ready workers and on all later ones. If cancelled, the load is undone.
 
         Raises:
-            AdapterExists: the name is taken. AdapterError and its kin: a worker could not load it; none keeps it.
-            AdapterNotFound: unloaded meanwhile. EngineLost: every worker was lost over it.
+            AdapterExists: the name is taken. AdapterError and subclasses: a worker could not load it; none keeps it.
+            AdapterNotFound: it was unloaded meanwhile. EngineLost: every worker was lost meanwhile.
         """
         name = message.name
         if name in self._wanted:
@@ -52,7 +52,7 @@ class AdapterLoads:
         raise refusal or EngineLost("the engine worker was lost while it loaded an adapter")
 
     def unload(self, name: str, workers: Mapping[str, Send], everywhere: bool = False) -> None:
-        """Forget an adapter on every worker; `everywhere`: for other clients too. Unknown names are ignored."""
+        """Unload an adapter on every worker; `everywhere`: for other clients too. Unknown names are ignored."""
         if self._wanted.pop(name, None) is None:
             return
         for worker, send in workers.items():
@@ -61,16 +61,16 @@ class AdapterLoads:
             send(frames.RemoveAdapter(name, everywhere))
 
     def check(self, name: str) -> None:
-        """Raises AdapterNotFound: nobody has asked for it."""
+        """Check that an adapter was requested. Raises AdapterNotFound: it was not."""
         if name not in self._wanted:
             raise AdapterNotFound(f"the adapter {name!r} is not loaded", field="adapter")
 
     def has(self, worker: str, name: str) -> bool:
-        """Whether a worker speaks with it."""
+        """Return True if a worker has loaded the adapter."""
         return name in self._loaded.get(worker, ())
 
     def worker_ready(self, worker: str, send: Send) -> None:
-        """One that is new, or was lost and has come again."""
+        """Send all adapters to a worker that is new or restarted."""
         self._loaded[worker] = set()
         for message in self._wanted.values():
             send(message)
@@ -82,7 +82,7 @@ class AdapterLoads:
                 self._settle(worker, name, EngineLost("the engine worker was lost"))
 
     def take(self, worker: str, message: frames.AdapterAdded | frames.AdapterFailed) -> None:
-        """A worker's answer."""
+        """Process a worker's answer to a load."""
         name = message.name
         if isinstance(message, frames.AdapterFailed):
             if not self._settle(worker, name, error_from_code(message.code, message.message)) and name in self._wanted:
@@ -92,7 +92,8 @@ class AdapterLoads:
             self._settle(worker, name, message)
 
     def _settle(self, worker: str, name: str, outcome: frames.AdapterAdded | RealtimeTTSError) -> bool:
-        """Whether somebody waits for this answer; one who was cancelled may not have left yet."""
+        """Set the result of a waiting load. Return False if no call waits for it; a cancelled one may still be
+        registered."""
         answer = self._waiting.pop((worker, name), None)
         if answer is None or answer.done():
             return False

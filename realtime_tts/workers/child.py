@@ -1,4 +1,4 @@
-"""Child processes that somebody keeps: watched from several sides at once, and ended whatever state they are in."""
+"""Management of child processes: waiting on several conditions, and termination in any state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Process = asyncio.subprocess.Process
 
 
 async def until_one_ends(*parts: Coroutine[Any, Any, object]) -> None:
-    """Run all as tasks until the first ends, and cancel the others. Raises what ended it."""
+    """Run all as tasks until the first ends, and cancel the others. Raises the first one's exception."""
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -25,13 +25,14 @@ async def until_one_ends(*parts: Coroutine[Any, Any, object]) -> None:
 
 
 def signal_child(process: Process, number: signal.Signals) -> None:
-    """To one that has ended: nothing."""
+    """Send a signal; ignore a process that has ended."""
     with contextlib.suppress(ProcessLookupError):
         process.send_signal(number)
 
 
 async def end_child(process: Process, number: signal.Signals = signal.SIGKILL, patience_s: float | None = None) -> int:
-    """Signal it, and kill what is still there `patience_s` later. Returns its exit status once it is gone."""
+    """Send a signal, and SIGKILL if the process still runs `patience_s` later. Return its exit status once it has
+    ended."""
     signal_child(process, number)
     try:
         return await asyncio.wait_for(process.wait(), patience_s)

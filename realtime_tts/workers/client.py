@@ -1,7 +1,7 @@
-"""The gateway's side of the engine: requests go in, audio comes out. asyncio, no torch.
+"""Gateway side of the engine: requests go in, audio comes out. asyncio, no torch.
 
 `EngineClient` has a link to each worker, sends each context to one of them, and turns the loss of a worker into a
-`Failed` for each of its requests. Who keeps the workers alive is another's business (`pool.Workers`).
+`Failed` for each of its requests. Starting and restarting the workers is the task of `pool.Workers`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["EngineClient", "EngineState", "RequestStream"]
 
 
 class EngineState(enum.Enum):
-    """STARTING → READY ⇄ DOWN → DRAINING → CLOSED."""
+    """State of the engine. STARTING → READY ⇄ DOWN → DRAINING → CLOSED."""
 
     STARTING = "starting"
     READY = "ready"  # at least one worker takes contexts
@@ -48,8 +48,8 @@ class EngineState(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkerLoad:
-    """num_working: contexts that have work there, of all clients. num_streams: as many it can carry in real time; 0: it
-    takes no new contexts. stats: its latest heartbeat."""
+    """Load of one worker. num_working: contexts of all clients that have work there. num_streams: number of streams it
+    can carry in real time; 0: it takes no new contexts. stats: its latest heartbeat."""
 
     worker: str
     num_working: int
@@ -58,12 +58,12 @@ class WorkerLoad:
 
 
 class EngineClient:
-    """All workers as one engine.
+    """Client of all workers, seen as one engine.
 
     Args:
-        workers: one spec per device, for workers of our own; or whoever keeps those that we share with others.
-        config: of workers of our own.
-        max_buffered_bytes: of PCM that nobody has read, per request.
+        workers: one spec per device to start own workers; or the keeper of workers shared with other clients.
+        config: settings of own workers.
+        max_buffered_bytes: limit of unread PCM per request.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class EngineClient:
     ) -> None:
         self.state = EngineState.STARTING
         self.ready: frames.Ready | None = None
-        self.on_failed: Callable[[], None] = lambda: None  # something has ended that must not, by a fault of ours
+        self.on_failed: Callable[[], None] = lambda: None  # called when an internal error has ended a task
         self._max_buffered_bytes = max_buffered_bytes
-        self._voices: dict[str, frames.AddVoice] = {}  # what every worker knows, those to come included
+        self._voices: dict[str, frames.AddVoice] = {}  # for every worker, future ones included
         self._adapters = AdapterLoads()
         self._context_workers: dict[str, WorkerView] = {}
         self._started: asyncio.Future[None] | None = None
@@ -91,7 +91,7 @@ class EngineClient:
     # ---- life ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Have every worker started; return when the first is ready.
+        """Start every worker; return when the first is ready.
 
         Raises:
             EngineStartError, CheckpointError: every worker ended before it was ready.
@@ -119,32 +119,32 @@ class EngineClient:
 
     @property
     def num_ready(self) -> int:
-        """Workers that take new contexts."""
+        """Number of workers that take new contexts."""
         return sum(worker.takes_contexts for worker in self._workers)
 
     @property
     def num_streams(self) -> int:
-        """Streams that the ready workers can speak at a time, each in real time; one at least for each of them."""
+        """Number of streams that the ready workers can carry in real time; at least one for each of them."""
         return sum(worker.num_streams for worker in self._workers)
 
     @property
     def num_requests(self) -> int:
-        """Requests without a terminal message yet."""
+        """Number of requests without a terminal message."""
         return sum(len(worker.requests) for worker in self._workers)
 
     @property
     def num_restarts(self) -> int:
-        """Respawns since the start, those that failed included; never falls."""
+        """Number of respawns since the start, failed ones included; never falls."""
         return self.keeper.num_restarts
 
     @property
     def totals(self) -> dict[str, float]:
-        """By the names in `pool.COUNTED`, over all workers, lost ones included."""
+        """Totals over all workers, lost ones included, by the names in `pool.COUNTED`."""
         return self.keeper.totals
 
     @property
     def devices(self) -> list[DeviceReport]:
-        """How each worker's device is."""
+        """State of each worker's device."""
         return self.keeper.devices
 
     @property
@@ -155,18 +155,18 @@ class EngineClient:
 
     @property
     def stats(self) -> list[frames.Stats]:
-        """The latest heartbeat of each ready worker."""
+        """Latest heartbeat of each ready worker."""
         return [worker.stats for worker in self._workers if worker.stats is not None]
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
     def submit(self, request: frames.Generate) -> RequestStream:
-        """Send a request; its audio is read from the stream returned.
+        """Send a request and return the stream of its audio.
 
         Raises:
             Draining: the engine is shutting down and this is a new context.
-            EngineLost: no worker is ready, or none that is has the adapter yet. Can be tried again.
-            AdapterNotFound: nobody is to have it.
+            EngineLost: no worker is ready, or no ready one has the adapter yet. The call can be retried.
+            AdapterNotFound: the adapter is not loaded.
         """
         worker = self._context_workers.get(request.context_id) or self._place(request)
         stream = RequestStream(request.request_id, request.context_id, self.cancel)
@@ -176,14 +176,14 @@ class EngineClient:
         return stream
 
     def _place(self, request: frames.Generate) -> WorkerView:
-        """Where a new context goes; it stays there."""
+        """Return the worker for a new context, which stays there."""
         keys, now = frames.prefix_keys(request), asyncio.get_running_loop().time()
         able = [(worker.candidate(keys, now), worker) for worker in self._able(request.adapter)]
         chosen = place([candidate for candidate, _ in able], keys[0] if keys else b"")
         return next(worker for candidate, worker in able if candidate is chosen)
 
     def _able(self, adapter: str | None) -> list[WorkerView]:
-        """Ready workers that speak with it."""
+        """Return the ready workers that have the adapter."""
         ready = self._ready_workers()
         if adapter is None:
             return ready
@@ -202,7 +202,8 @@ class EngineClient:
         return ready
 
     def extend(self, request_id: str, text: str, final: bool) -> None:
-        """More of the text of a request that was not final, all of it from its beginning. Unknown ids are ignored."""
+        """Replace the text of a request that was not final by a longer one that begins with it. Unknown ids are
+        ignored."""
         for worker in self._workers:
             if request_id in worker.requests:
                 worker.send(frames.Extend(request_id, text, final))
@@ -216,7 +217,7 @@ class EngineClient:
                 stream.put(frames.Done(request_id, "cancelled"))
 
     def close_context(self, context_id: str) -> None:
-        """Cancel what runs in a context and forget its voice and prosody. Unknown ids are ignored."""
+        """Cancel the requests of a context and release its voice and prosody. Unknown ids are ignored."""
         worker = self._context_workers.pop(context_id, None)
         if worker is None:
             return
@@ -226,25 +227,25 @@ class EngineClient:
         worker.send(frames.CloseContext(context_id))
 
     def playback(self, context_id: str, played_ms: float, paused: bool = False) -> None:
-        """Tell how much of a context has been heard."""
+        """Report the playback position of a context."""
         if worker := self._context_workers.get(context_id):
             worker.send(frames.Playback(context_id, played_ms, paused))
 
     def set_priority(self, context_id: str, priority: int) -> None:
-        """Smaller is more urgent; −8 … 8."""
+        """Set the priority of a context: −8 … 8; smaller is more urgent."""
         if worker := self._context_workers.get(context_id):
             worker.send(frames.SetPriority(context_id, priority))
 
     # ---- voices --------------------------------------------------------------------------------------------------
 
     async def encode_voice(self, message: frames.EncodeVoice) -> frames.VoiceEncoded:
-        """Have one worker make latents of recordings. Cancelled, it leaves nothing behind.
+        """Have one worker make latents of recordings. If cancelled, nothing is kept.
 
         Raises:
-            RealtimeTTSError: what the worker made of it, e.g. AudioDecodeError; VoiceNotFound: removed meanwhile.
+            RealtimeTTSError: the worker's error, e.g. AudioDecodeError; VoiceNotFound: removed meanwhile.
             Draining: the engine is shutting down.
-            EngineLost: no worker is ready, or it was lost over it. Not tried on another one: if the recording is what
-                brings workers down, it must not take them all.
+            EngineLost: no worker is ready, or it was lost meanwhile. Not retried on another worker: a recording that
+                crashes one worker must not crash them all.
         """
         worker = min(self._ready_workers(), key=lambda worker: (len(worker.encodings), worker.num_working))
         answer: asyncio.Future[frames.VoiceEncoded] = asyncio.get_running_loop().create_future()
@@ -253,18 +254,19 @@ class EngineClient:
         try:
             return await answer
         finally:
-            if worker.encodings.pop(message.voice_id, None) is not None:  # no answer yet, and none is wanted
+            if worker.encodings.pop(message.voice_id, None) is not None:  # cancelled before the answer came
                 worker.send(frames.RemoveVoice(message.voice_id))
 
     def add_voice(self, voice: frames.AddVoice) -> None:
-        """Make a voice known to every worker, present and future. A request submitted from now on finds it: frames
-        arrive in order, and a worker is told of all voices before it is given its first request."""
+        """Add a voice to every worker, present and future. Requests submitted from now on can use it: frames arrive in
+        order, and a new worker receives all voices before its first request."""
         self._voices[voice.voice_id] = voice
         for worker in self._workers:
             worker.send(voice)
 
     def remove_voice(self, voice_id: str) -> None:
-        """Forget a voice, its latents and its cached KV everywhere, or stop encoding it. Unknown ids are ignored."""
+        """Remove a voice, its latents and its cached KV from every worker, or stop encoding it. Unknown ids are
+        ignored."""
         self._voices.pop(voice_id, None)
         for worker in self._workers:
             self._answer(worker, voice_id, VoiceNotFound("the voice was removed while it was being added"))
@@ -273,19 +275,19 @@ class EngineClient:
     # ---- adapters ------------------------------------------------------------------------------------------------
 
     async def load_adapter(self, message: frames.AddAdapter) -> frames.AdapterAdded:
-        """Have every worker load an adapter, present and future; see `AdapterLoads.load`.
+        """Load an adapter on every worker, present and future; see `AdapterLoads.load`.
 
         Raises:
-            AdapterError and its kin, EngineLost, Draining.
+            AdapterError and subclasses, EngineLost, Draining.
         """
         senders = {worker.name: worker.send for worker in self._ready_workers()}
         return await self._adapters.load(message, senders)
 
     def unload_adapter(self, name: str, everywhere: bool = False) -> None:
-        """Forget an adapter on every worker; what is spoken with it fails. Unknown names are ignored.
+        """Unload an adapter on every worker; speech that uses it fails. Unknown names are ignored.
 
         Args:
-            everywhere: whoever else has loaded it; else it goes with the last one who lets go of it.
+            everywhere: also for other clients; else it is unloaded when its last client unloads it.
         """
         senders = {worker.name: worker.send for worker in self._workers}
         self._adapters.unload(name, senders, everywhere)
@@ -316,7 +318,7 @@ class EngineClient:
                 logger.error("worker %s refused a voice: %s", worker.name, message.message)
 
     def _answer(self, worker: WorkerView, voice_id: str, outcome: frames.VoiceEncoded | RealtimeTTSError) -> None:
-        """To whoever waits for an encoding; one who was cancelled may not have left yet."""
+        """Set the result of a waiting encoding, if any; a cancelled one may still be registered."""
         answer = worker.encodings.pop(voice_id, None)
         if answer is None or answer.done():
             return
@@ -332,7 +334,7 @@ class EngineClient:
     # ---- links ---------------------------------------------------------------------------------------------------
 
     def _link(self, name: str, path: str) -> None:
-        """A worker takes clients."""
+        """Connect to a worker that takes clients."""
         worker = self._named(name)
         self._unlink(worker)
         worker.link = WorkerLink(
@@ -378,7 +380,7 @@ class EngineClient:
         self._settle()
 
     def _settle(self) -> None:
-        """Whether anybody takes contexts may have changed."""
+        """Update the state between READY and DOWN: the number of ready workers may have changed."""
         if self.state in (EngineState.STARTING, EngineState.READY, EngineState.DOWN):
             if self.num_ready:
                 self.state = EngineState.READY
@@ -386,16 +388,17 @@ class EngineClient:
                 self.state = EngineState.DOWN
 
     def _worker_ended(self, name: str, error: RealtimeTTSError | None) -> None:
-        """Its process is gone. Give up starting once that is so of every worker, and none has been ready."""
+        """Handle the end of a worker's process. Give up starting once every worker has ended and none has been
+        ready."""
         worker = self._named(name)
         if worker.link is not None:
-            worker.link.finish()  # what it has said before still counts
+            worker.link.finish()  # messages sent before still count
         worker.was_lost = True
         if self._started is not None and not self._started.done() and all(other.was_lost for other in self._workers):
             self._started.set_exception(error or EngineStartError("no engine worker became ready; see its log"))
 
     def _failed(self, name: str) -> None:
-        """Without its keeper or its link a worker is as good as lost, for ever."""
+        """Treat a worker as lost for good: its keeper or its link has failed."""
         worker = self._named(name)
         self._unlink(worker)
         self._worker_lost(worker)

@@ -1,4 +1,4 @@
-"""How many processors this process may use."""
+"""Number of processors that this process may use."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def usable_cores(cgroups: Path = _CGROUPS, membership: Path = Path("/proc/self/cgroup")) -> int:
-    """Those that it may run on, and of their time no more than its control group's quota, as containers set it."""
+    """Return the number of processors: those of its affinity mask, limited by the CPU quota of its control group
+    (containers set it)."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([allowed, *map(math.ceil, _quotas(cgroups, membership))]))
 
 
 def _quotas(cgroups: Path, membership: Path) -> list[float]:
-    """In processors; of the group and those that it is part of (cgroup v2)."""
+    """Return the quotas, in processors, of the control group and its ancestors (cgroup v2)."""
     try:
         lines = membership.read_text().splitlines()
-    except OSError:  # another system
+    except OSError:  # a system without cgroups
         return []
     group = next((line[3:].lstrip("/") for line in lines if line.startswith("0::")), "")
     quotas = []

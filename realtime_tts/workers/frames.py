@@ -17,13 +17,13 @@ import msgpack
 from realtime_tts.errors import WireError
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
-MAX_RECORDING_S = 60.0  # of one that becomes a voice
+MAX_RECORDING_S = 60.0  # longest recording for a voice
 _LENGTHS = struct.Struct(">II")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Message:
-    """Base of all messages; `payload` is what follows the header."""
+    """Base class of all messages; `payload` is the part after the header."""
 
     type: ClassVar[str] = ""
     payload: bytes = dataclasses.field(default=b"", kw_only=True)
@@ -40,11 +40,11 @@ class Generate(Message):
     request_id: str
     context_id: str
     text: str  # normalised
-    adapter: str | None = None  # a loaded one, by name
-    voice: str | None = None  # a named voice, an added voice id, or None: zero-shot
+    adapter: str | None = None  # name of a loaded adapter
+    voice: str | None = None  # a built-in voice's name, an added voice's id, or None: zero-shot
     seed: int = 0
-    segment: int = 0  # counts within the context; each segment draws noise of its own from the seed
-    instructions: str | None = None  # voice design: how to speak, in words
+    segment: int = 0  # number within the context; each segment has its own noise from the seed
+    instructions: str | None = None  # voice design: a description of the voice
     cfg: float | None = None  # None: the model's default
     steps: int | None = None
     max_patches: int | None = None  # lowers the length guard, never raises it
@@ -52,25 +52,25 @@ class Generate(Message):
     tenant: str = ""
     priority: int = 0  # −8 … 8; smaller is more urgent: each step moves the deadline by a tenth of a second
     paced: bool = True  # stay a few seconds ahead of the context's playback; False: as fast as possible
-    speed: float = 1.0  # that much faster than it is made it will be played: playback is told in the listener's time
-    final: bool = True  # False: this is how the text begins, `Extend` brings more of it
-    max_chars: int | None = None  # the most an open text will grow to; None: the policy's `max_segment_chars`
+    speed: float = 1.0  # tempo factor of later playback; playback positions are in the listener's time
+    final: bool = True  # False: the text is a beginning, and `Extend` brings more of it
+    max_chars: int | None = None  # longest that an open text may become; None: the policy's `max_segment_chars`
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Extend(Message):
-    """More of an open text, as often as there is more; the worker decides when its speech needs it. A text that does
-    not begin with what was known, or has grown too long, is `Failed`; unknown request ids are ignored."""
+    """More of an open text; sent any number of times. The worker decides when to use it. The request fails if the new
+    text does not begin with the known one, or is too long. Unknown request ids are ignored."""
 
     type: ClassVar[str] = "extend"
     request_id: str
-    text: str  # normalised; all of it, from its beginning
-    final: bool  # nothing more will come
+    text: str  # normalised; the whole text so far
+    final: bool  # True: the text is complete
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cancel(Message):
-    """End a request now. Answered by `Done(finish_reason="cancelled")`; unknown ids are ignored."""
+    """Request to end one request now. Answered by `Done(finish_reason="cancelled")`; unknown ids are ignored."""
 
     type: ClassVar[str] = "cancel"
     request_id: str
@@ -78,7 +78,7 @@ class Cancel(Message):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CloseContext(Message):
-    """Forget what continuity needs of this context and cancel what still runs in it. Never answered."""
+    """Request to cancel what runs in this context and to release what its continuity needs. Never answered."""
 
     type: ClassVar[str] = "close_context"
     context_id: str
@@ -86,8 +86,8 @@ class CloseContext(Message):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Playback(Message):
-    """How much of a context its listener has heard, ms. Between two of these the worker extrapolates in real time,
-    unless `paused`. Paused at a large negative position it makes nothing more until the next of these."""
+    """Playback position of a context, ms. Until the next one the worker extrapolates in real time, unless `paused`. A
+    pause at a large negative position stops generation until the next one."""
 
     type: ClassVar[str] = "playback"
     context_id: str
@@ -104,20 +104,20 @@ class SetPriority(Message):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EncodeVoice(Message):
-    """Make latents of recordings: a reference, speech to continue from (the prompt), or both, one after the other in
-    the payload, s16le mono at `sample_rate` Hz, each of `MAX_RECORDING_S` at most. The worker keeps nothing of it.
-    Answered by `VoiceEncoded` or `VoiceFailed`, unless `RemoveVoice` comes first."""
+    """Request to make latents of recordings: a reference, a prompt (speech to continue from), or both, in this order.
+    The payload is s16le mono at `sample_rate` Hz, each recording at most `MAX_RECORDING_S` long. The worker keeps none
+    of it. Answered by `VoiceEncoded` or `VoiceFailed`, unless `RemoveVoice` comes first."""
 
     type: ClassVar[str] = "encode_voice"
     voice_id: str
     sample_rate: int
-    num_reference_bytes: int = 0  # of the payload; the rest is the prompt
+    num_reference_bytes: int = 0  # the reference's part of the payload; the rest is the prompt
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AddVoice(Message):
-    """Know a voice by its latents (payload as in `VoiceEncoded`) from the next frame on. Answered only if it cannot be,
-    by `VoiceFailed`."""
+    """Request to add a voice by its latents (payload as in `VoiceEncoded`), usable from the next frame on. Answered
+    only on failure, by `VoiceFailed`."""
 
     type: ClassVar[str] = "add_voice"
     voice_id: str
@@ -125,13 +125,14 @@ class AddVoice(Message):
     num_prompt_patches: int
     patch_size: int
     latent_dim: int
-    prompt_text: str | None = None  # what is said in the prompt
+    prompt_text: str | None = None  # text of the prompt
     tenant: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RemoveVoice(Message):
-    """Forget a voice and what is cached of it, or the encoding of one. Never answered; unknown ids are ignored."""
+    """Request to remove a voice and its cached data, or to stop its encoding. Never answered; unknown ids are
+    ignored."""
 
     type: ClassVar[str] = "remove_voice"
     voice_id: str
@@ -139,28 +140,27 @@ class RemoveVoice(Message):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AddAdapter(Message):
-    """Load an adapter. Answered by `AdapterAdded`, from which on it can be spoken with, or `AdapterFailed`, unless
+    """Request to load an adapter. Answered by `AdapterAdded`, after which it can be used, or by `AdapterFailed`, unless
     `RemoveAdapter` comes first."""
 
     type: ClassVar[str] = "add_adapter"
     name: str
-    directory: str  # on the worker's machine
+    directory: str  # path on the worker's machine
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RemoveAdapter(Message):
-    """Unload an adapter, or stop loading it; requests that speak with it are `Failed` with `adapter_not_found`. Never
-    answered; unknown names are ignored. Without `everywhere` it goes when the last client who has added it removes it.
-    """
+    """Request to unload an adapter, or to stop loading it; requests that use it fail with `adapter_not_found`. Never
+    answered; unknown names are ignored. Without `everywhere` it is unloaded when its last client removes it."""
 
     type: ClassVar[str] = "remove_adapter"
     name: str
-    everywhere: bool = False  # whoever else has added it
+    everywhere: bool = False  # also for other clients
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Drain(Message):
-    """Accept no new context, finish what runs, then exit 0."""
+    """Request to accept no new context, finish what runs, then exit with status 0."""
 
     type: ClassVar[str] = "drain"
 
@@ -177,7 +177,7 @@ class Ready(Message):
     device: str
     dtype: str
     backend: str
-    sample_rate: int  # of the PCM it sends
+    sample_rate: int  # of the PCM sent by the worker, Hz
     patch_samples: int
     voices: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # id, description, language
     default_voice: str | None = None
@@ -186,8 +186,8 @@ class Ready(Message):
     text_timing: str = "estimated"  # "measured": Audio has text positions
     text_lag_ms: float = 0.0
     takes_instructions: bool = False  # voice design, in words
-    fp8: str = "off"  # what has products of eight bits: off or flow
-    guidance_from: float = 1.0  # times of the flow, from 1 (noise) to 0, between which there is guidance
+    fp8: str = "off"  # part of the model with 8-bit matrix products: off or flow
+    guidance_from: float = 1.0  # flow time from which on guidance applies; flow time runs from 1 (noise) to 0
     guidance_to: float = 0.0
     load_s: float = 0.0
     warmup_s: float = 0.0
@@ -195,12 +195,12 @@ class Ready(Message):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Audio(Message):
-    """Newly made samples of one request, delta, never cumulative. `sequence` counts from 0 without gaps.
+    """New samples of one request, never cumulative. `sequence` counts from 0 without gaps.
 
-    text_position: which character of `Generate.text` is being spoken `Ready.text_lag_ms` before these samples end, as a
-    fraction: 2.5 is the middle of the third; straight lines between these points give all other times. It never goes
-    back. text_mass: the share, 0…1, of the reading head's attention that is on the text; it falls once all of the text
-    has been spoken. Both None if the worker cannot tell (`Ready.text_timing`).
+    text_position: the character of `Generate.text` spoken `Ready.text_lag_ms` before these samples end, as a fraction:
+    2.5 is the middle of the third. It never decreases; interpolate linearly for other times. text_mass: the share,
+    0…1, of the reading head's attention on the text; it falls once all of the text has been spoken. Both are None if
+    the worker does not measure them (`Ready.text_timing`).
     """
 
     type: ClassVar[str] = "audio"
@@ -212,7 +212,7 @@ class Audio(Message):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Done(Message):
-    """The request's one terminal message, unless it is `Failed`. finish_reason: stop | length | cancelled."""
+    """Terminal message of a request that has not `Failed`. finish_reason: stop | length | cancelled."""
 
     type: ClassVar[str] = "done"
     request_id: str
@@ -223,15 +223,15 @@ class Done(Message):
     cached_positions: int = 0
     queue_ms: float = 0.0
     first_audio_ms: float = 0.0
-    extensions: int = 0  # times its input was made anew, because more of its text had come
-    extended_positions: int = 0  # prefilled by those
-    text_waits: int = 0  # times it had begun to speak and could not go on for want of text
-    text_wait_ms: float = 0.0  # what its listener missed by that
-    ends_cut: int = 0  # 1: its text was used up, and the stop head did not say so
-    ends_continued: int = 0  # 1: the stop head would have had it end with words left
-    babbles: int = 0  # 1: there was sound behind the text
-    skips: int = 0  # stretches of the text that were left out
-    repeats: int = 0  # and that were said again
+    extensions: int = 0  # times its input was rebuilt because more of its text had come
+    extended_positions: int = 0  # positions prefilled for these
+    text_waits: int = 0  # times its speech had to stop because text was missing
+    text_wait_ms: float = 0.0  # time without audio for its listener because of that
+    ends_cut: int = 0  # 1: ended because its text was used up, without a signal of the stop head
+    ends_continued: int = 0  # 1: continued although the stop head signalled an end with words left
+    babbles: int = 0  # 1: sound continued after the end of the text
+    skips: int = 0  # stretches of the text that were skipped
+    repeats: int = 0  # stretches of the text that were repeated
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ class VoiceEncoded(Message):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VoiceFailed(Message):
-    """A recording that cannot be encoded, or a voice that cannot be added."""
+    """Answer for a recording that cannot be encoded, or a voice that cannot be added."""
 
     type: ClassVar[str] = "voice_failed"
     voice_id: str
@@ -270,12 +270,12 @@ class AdapterAdded(Message):
     type: ClassVar[str] = "adapter_added"
     name: str
     rank: int
-    digest: str  # of its content
+    digest: str  # hash of its content
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AdapterFailed(Message):
-    """An adapter that cannot be loaded."""
+    """Answer for an adapter that cannot be loaded."""
 
     type: ClassVar[str] = "adapter_failed"
     name: str
@@ -285,8 +285,8 @@ class AdapterFailed(Message):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stats(Message):
-    """Heartbeat, every 0.5 s and on request boundaries. A worker with `running` > 0 whose `num_steps` stands still for
-    5 s is hung."""
+    """Heartbeat, sent every 0.5 s and on request boundaries. A worker with `running` > 0 whose `num_steps` does not
+    change for 5 s counts as hung."""
 
     type: ClassVar[str] = "stats"
     num_steps: int = 0
@@ -297,16 +297,16 @@ class Stats(Message):
     num_blocks: int = 0
     cached_blocks: int = 0
     free_slots: int = 0
-    real_time_streams: int = 0  # as many it can carry in real time, as far as it has learned; 0: it cannot tell
+    real_time_streams: int = 0  # number it can carry in real time, as measured so far; 0: unknown
     contexts: int = 0
-    awaiting_text: int = 0  # neither running nor parked: their text is not there yet
-    step_ms: float = 0.0  # the mean of the latest steps
-    busy_ms: float = 0.0  # all steps together
-    gap_ms: float = 0.0  # all times together in which the device waited for the next step, and streams for the device
-    extensions: int = 0  # as in `Done`, of all requests ever
+    awaiting_text: int = 0  # neither running nor parked: they wait for text
+    step_ms: float = 0.0  # mean duration of the latest steps
+    busy_ms: float = 0.0  # total duration of all steps
+    gap_ms: float = 0.0  # total time in which the device was idle while streams waited for it
+    extensions: int = 0  # as in `Done`, summed over all requests
     extended_positions: int = 0
-    extension_ms: float = 0.0  # of `busy_ms`, as estimated by positions
-    # How long a step takes, as far as it has learned: a part that is always there, for each stream, for each position.
+    extension_ms: float = 0.0  # share of `busy_ms`, estimated from the positions
+    # Measured duration of a step: a fixed part, a part for each stream, a part for each position.
     fixed_ms: float = 5.0
     stream_ms: float = 0.5
     position_ms: float = 0.02
@@ -316,14 +316,14 @@ class Stats(Message):
     babbles: int = 0
     skips: int = 0
     repeats: int = 0
-    leaving: bool = False  # it ends once the contexts that it has are closed, and wants no new ones
+    leaving: bool = False  # it ends once its contexts are closed, and takes no new ones
     rss_bytes: int = 0
-    kept_bytes: int = 0  # anonymous memory right after what was free had been given back; 0: nobody can tell
+    kept_bytes: int = 0  # anonymous memory right after free memory was returned; 0: unknown
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Load(Message):
-    """How many contexts of other clients have work here; told when it has changed, at most every few ms."""
+    """Number of contexts of other clients that have work here; sent when it has changed, at most every few ms."""
 
     type: ClassVar[str] = "load"
     others: int
@@ -331,9 +331,9 @@ class Load(Message):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prefixes(Message):
-    """News of which beginnings of inputs lie in the KV cache; all of them for a client that has just come.
+    """Changes of the input prefixes in the KV cache; all of them for a new client.
 
-    held: positions, by `prefix_keys`. lost: keys of which so much is not there any more.
+    held: number of cached positions by `prefix_keys`. lost: keys whose cached positions are gone.
     """
 
     type: ClassVar[str] = "prefixes"
@@ -342,8 +342,8 @@ class Prefixes(Message):
 
 
 def prefix_keys(request: Generate) -> tuple[bytes, ...]:
-    """Names of what the inputs of this request begins with and others' may, too: that of its voice, then that of its
-    voice and manner. Empty where nothing is shared."""
+    """Return keys of this request's input prefixes that other requests may share: of its voice, then of its voice and
+    instructions. Empty if none is shared."""
     shared = (request.tenant, request.adapter or "", request.voice or "")
     keys: tuple[tuple[str, ...], ...] = (shared,) if request.voice else ()
     if request.instructions:
@@ -360,7 +360,7 @@ _PACKER = msgpack.Packer()
 
 
 def encode(message: Message) -> bytes:
-    """One message as one frame."""
+    """Return one message as one frame."""
     header = {"type": message.type}
     for name in _HEADERS[type(message)]:
         header[name] = getattr(message, name)
@@ -369,7 +369,8 @@ def encode(message: Message) -> bytes:
 
 
 def encode_audio(message: Audio, request_id: str) -> tuple[bytes, bytes]:
-    """`encode` of what there is by far the most of, under this id, in two pieces that belong behind one another."""
+    """Encode a message, as `encode` does, under this id, in two pieces to be sent one after the other. Separate because
+    audio is by far the most frequent message."""
     packed = _PACKER.pack(
         {
             "type": Audio.type,
@@ -383,16 +384,16 @@ def encode_audio(message: Audio, request_id: str) -> tuple[bytes, bytes]:
 
 
 class Decoder:
-    """Incremental: `feed` any split of the byte stream, get whole messages.
+    """Incremental decoder: `feed` any split of the byte stream, get whole messages.
 
     Raises:
-        WireError: a length out of bounds, a header that is no map, an unknown type or wrong fields. The connection
-            cannot be used after it.
+        WireError: a length out of bounds, a header that is not a map, an unknown type or wrong fields. The connection
+            cannot be used afterwards.
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._rest = bytearray()  # of a frame that has not come whole
-        self._num_wanted = 0  # so long it is at least
+        self._rest = bytearray()  # beginning of an incomplete frame
+        self._num_wanted = 0  # bytes needed at least for the next frame
         self._max_frame_bytes = max_frame_bytes
 
     def feed(self, data: bytes) -> list[Message]:
@@ -405,7 +406,7 @@ class Decoder:
         return self._take(whole)
 
     def _take(self, data: bytes) -> list[Message]:
-        """The messages at the front; what is left is kept."""
+        """Return the complete messages at the front of the data; keep the rest."""
         messages: list[Message] = []
         start = 0
         while len(data) - start >= _LENGTHS.size:

@@ -1,8 +1,8 @@
-"""What a process holds of memory, and giving back what it has freed.
+"""Memory usage of a process, and the return of freed memory to the system.
 
-glibc keeps what a program frees. Scratch of some megabytes, which every step of a model and every wave of clients
-takes, stays with the process in the measure of its largest moment: resident, but nobody's. On a graph that looks like a
-leak for as long as larger moments come.
+glibc keeps memory that a program frees. Every step of a model and every wave of clients needs some megabytes of scratch
+memory. The largest amount ever needed stays resident although it is unused. On a graph that looks like a leak for as
+long as new maxima occur.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GIVE_BACK_EVERY_S = 5.0
 
 
 def resident_bytes() -> int:
-    """Memory of this process; the peak where the system does not tell the present value."""
+    """Return the resident memory of this process; its peak where the system does not report the present value."""
     try:
         return _pages()[0] * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -28,7 +28,7 @@ def resident_bytes() -> int:
 
 
 def anonymous_bytes() -> int:
-    """Of that, what is no file's; 0 where the system does not tell."""
+    """Return the resident memory that belongs to no file; 0 where the system does not report it."""
     try:
         resident, shared = _pages()
     except OSError:
@@ -37,25 +37,25 @@ def anonymous_bytes() -> int:
 
 
 def give_back() -> None:
-    """Return free memory to the system; elsewhere than on glibc, nothing.
+    """Return free memory to the system; on C libraries other than glibc, do nothing.
 
-    Under a tenth of a millisecond where nothing is free, some 5 ms for 60 MiB. Other threads that want memory wait.
+    Takes under 0.1 ms if nothing is free, about 5 ms for 60 MiB. Other threads that allocate memory wait meanwhile.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def _pages() -> tuple[int, int]:
-    """Resident ones, and those of them that are a file's or shared."""
+    """Return the number of resident pages, and of those that belong to a file or are shared."""
     resident, shared = _STATM.read_bytes().split()[1:3]
     return int(resident), int(shared)
 
 
 class HeapKeeper:
-    """Gives free memory back every few seconds. Of one thread, which calls it when its own work has none.
+    """Returns free memory every few seconds. For one thread, which calls it when it is idle.
 
     Attributes:
-        kept_bytes: anonymous memory right after the last time: what is in use. Where that grows, something leaks.
+        kept_bytes: anonymous memory in use right after the last return. If it keeps growing, there is a leak.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class HeapKeeper:
         self._due_s = float("-inf")
 
     def keep(self, now: float) -> None:
-        """To be called often. now: seconds, monotonic."""
+        """Return free memory if it is time; to be called often. now: seconds, monotonic."""
         if now >= self._due_s:
             self._due_s = now + GIVE_BACK_EVERY_S
             give_back()

@@ -1,4 +1,4 @@
-"""One client's connection to one worker, taken up again for as long as the worker is there."""
+"""Connection of one client to one worker, re-established for as long as the worker runs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from realtime_tts.workers.watch import stack_of, watch
 logger = logging.getLogger(__name__)
 
 _RETRY_S = 0.1
-_FAREWELL_S = 1.0  # for the end of a worker that is gone: longer takes only one that hangs in the kernel
+_FAREWELL_S = 1.0  # time for reading what an ended worker sent; exceeded only if the kernel hangs
 
 
 class WorkerLink:
-    """Connects at once; ends by `finish` or `drop`, which `task` shows.
+    """Connection to a worker. Connects at once; ends after `finish` or `drop`, when `task` is done.
 
     Args:
-        path: of the worker's socket for clients.
-        on_ready: connected, and what the worker says of itself.
-        on_message: every frame after that.
-        on_lost: the connection is gone; once for each `on_ready`, never after `drop`.
-        on_failed: the link has ended by a fault of its own.
+        path: path of the worker's socket for clients.
+        on_ready: called on each connection with the worker's `Ready`.
+        on_message: called with every frame after that.
+        on_lost: called when the connection is gone; once for each `on_ready`, never after `drop`.
+        on_failed: called when the link has ended by an internal error.
     """
 
     def __init__(
@@ -44,18 +44,18 @@ class WorkerLink:
         self.task = watch(self._run(), "link to a worker", on_failed)
 
     def send(self, message: frames.Message) -> None:
-        """Write a frame; dropped while there is no connection."""
+        """Write a frame; it is dropped while there is no connection."""
         if self._wire is not None and self._is_ready:
             self._wire.write(frames.encode(message))
 
     def finish(self) -> None:
-        """The worker is gone: read what it still has said, and connect no more."""
+        """Read the rest of what an ended worker has sent, and do not reconnect."""
         if not self.is_ending:
             self.is_ending = True
             self._farewell = asyncio.get_running_loop().call_later(_FAREWELL_S, self._abort)
 
     def drop(self) -> None:
-        """Nobody wants anything of the worker any more."""
+        """Close the connection and do not reconnect."""
         self.is_ending = True
         self.task.cancel()
         self._let_go()
@@ -65,7 +65,7 @@ class WorkerLink:
             try:
                 await self._converse()
             except (OSError, RealtimeTTSError) as error:
-                # Its supervisor warns if that was no end that was asked for.
+                # The worker's supervisor warns if this end was not requested.
                 logger.info("the connection to a worker broke: %s", type(error).__name__)
             except Exception as error:
                 logger.error("a link failed: %s at %s", type(error).__name__, stack_of(error))
@@ -82,7 +82,7 @@ class WorkerLink:
         await wire.closed
 
     def _make_wire(self) -> _Wire:
-        """At once ours: what it brings first is answered in that very call."""
+        """Create the connection's protocol and store it at once: the call that creates it may already deliver data."""
         self._wire = _Wire(self._receive)
         return self._wire
 
@@ -106,10 +106,10 @@ class WorkerLink:
 
 
 class _Wire(asyncio.Protocol):
-    """One connection: every frame is told in the very callback that brings it, without a task between.
+    """One connection. Every frame is passed on in the callback that received it, without a task in between.
 
     Attributes:
-        closed: done when nothing more comes; raises what the connection broke with.
+        closed: done when the connection is closed; has the exception that broke it.
     """
 
     def __init__(self, take: Callable[[frames.Message], None]) -> None:

@@ -1,4 +1,4 @@
-"""Where a model's small files are, before anything is loaded. No torch."""
+"""Location of a model's small files before anything is loaded. No torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
 def local_directory(model: str) -> Path | None:
-    """The checkpoint's directory if it is on this machine without asking anybody."""
+    """Return the checkpoint's directory if it is on this machine, without network access."""
     bundled = Path(__file__).resolve().parents[1] / "starter_voice"
     path = bundled if model == STARTER_VOICE else Path(model).expanduser()
     return path if path.is_dir() else None
@@ -22,7 +22,7 @@ def check_location(model: str) -> Path | None:
     """Return the directory of a checkpoint on this machine, or None if `model` is the id of one on the hub.
 
     Raises:
-        CheckpointError: neither; or a directory that is no checkpoint.
+        CheckpointError: neither of the two, or a directory without a checkpoint.
     """
     directory = local_directory(model)
     if directory is None and (Path(model).expanduser().exists() or not _HUB_ID.fullmatch(model)):

@@ -1,22 +1,22 @@
-"""Which worker a new context goes to. Pure.
+"""Choice of the worker for a new context. Pure.
 
-A worker that has the beginning of the context's input, its voice's and its manner's, in its KV cache need not compute
-it; one with fewer listeners makes a step sooner. Both are time until the first packet, and the shortest one wins:
+A worker that has the prefix of the context's input (voice and instructions) in its KV cache need not compute it. A
+worker with fewer listeners finishes a step sooner. Both count as time to the first packet, and the shortest time wins:
 
-    WAIT_STEPS × step(contexts at work + 1)  +  time of a position × positions of the prefix that are not there
+    WAIT_STEPS × step(contexts at work + 1)  +  time of a position × positions of the prefix that are not cached
 
-by what each worker has learned of its steps (`engine/core/step_cost.py`): a new context waits for half of the step that
-is being computed, on average, and then for its own. A position's time is the mean of what the workers say: it is
-learned from few steps, and strays. So a prefix is worth
+with the step durations that each worker has measured (`engine/core/step_cost.py`). On average a new context waits for
+half of the current step, and then for its own. The time of a position is the mean over the workers, since each estimate
+is from few steps and varies. So a cached prefix is worth
 
     positions × time of a position / (WAIT_STEPS × time of a stream)
 
-contexts more at the worker that has it, and nothing any more once that one has as many as it can carry in real time.
-The step is taken to hold all contexts at work, which is what it comes to when many begin at a time; those that are
-ahead of their listeners are not in it, so that queueing costs rather less, and load is spread the more evenly.
+additional contexts at the worker that has it, and nothing once that worker carries as many as it can in real time.
+The step is assumed to hold all contexts at work, as it does when many begin at a time. Contexts that are ahead of their
+listeners are not in it, so the cost of queueing is overestimated and load is spread more evenly.
 
-Every gateway of a host decides by itself from what the workers tell all of them, and where nothing speaks for one
-worker by a hash of the prefix: so they agree where a voice belongs that nobody has spoken with yet.
+Every gateway of a host decides alone from what the workers report to all of them. Ties are broken by a hash of the
+prefix, so that all gateways choose the same worker for a voice that was not used before.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ WAIT_STEPS = 1.5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Candidate:
-    """A worker that could take a context.
+    """State of a worker that could take a context.
 
     Attributes:
-        num_working: contexts that have work there, of all clients.
-        num_streams: as many it can carry in real time.
+        num_working: contexts of all clients that have work there.
+        num_streams: number of streams it can carry in real time.
         num_contexts: contexts of this client that are open there, at work or not.
-        num_held: positions of the prefix that lie in its cache.
-        fixed_s, stream_s, position_s: what a step takes: always, for each stream, for each position of a prefill.
-        is_suspect: it may stand still.
+        num_held: positions of the prefix in its cache.
+        fixed_s, stream_s, position_s: parts of a step's duration: fixed, for each stream, for each prefilled position.
+        is_suspect: it may hang.
     """
 
     name: str
@@ -54,20 +54,21 @@ class Candidate:
 
     @property
     def excess(self) -> float:
-        """By which share of what it can carry in real time one more would be too many."""
+        """Return the share of its real-time capacity by which one more context would exceed it; 0 if it fits."""
         return max(0, self.num_working + 1 - self.num_streams) / max(1, self.num_streams)
 
     def first_packet_s(self, num_prefix: int, position_s: float) -> float:
-        """Until a context with a prefix of so many positions is heard; what all would need is left out."""
+        """Return the time until the first packet of a context with a prefix of `num_prefix` positions, without the part
+        that is equal for all."""
         step_s = self.fixed_s + self.stream_s * (self.num_working + 1)
         return WAIT_STEPS * step_s + position_s * (num_prefix - self.num_held)
 
 
 def place(candidates: Sequence[Candidate], prefix: bytes) -> Candidate:
-    """The worker for a new context; there must be one.
+    """Return the worker for a new context; there must be at least one candidate.
 
     Args:
-        prefix: a name of what its input begins with, the same for all that begin with that.
+        prefix: key of its input's prefix, equal for all contexts with that prefix.
     """
     num_prefix = max(candidate.num_held for candidate in candidates)
     position_s = statistics.fmean(candidate.position_s for candidate in candidates)
@@ -85,5 +86,5 @@ def place(candidates: Sequence[Candidate], prefix: bytes) -> Candidate:
 
 
 def _rank(name: str, prefix: bytes) -> bytes:
-    """Draws lots, the same everywhere: the highest random weight (rendezvous hashing) of worker and prefix."""
+    """Return the rendezvous hash (highest random weight) of worker and prefix, the same in every process."""
     return hashlib.blake2b(prefix + name.encode(), digest_size=8).digest()

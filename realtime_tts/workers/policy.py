@@ -1,4 +1,4 @@
-"""How a checkpoint wants to be served: `serving.json` beside its config.json. Free of torch; travels to the gateway."""
+"""Serving policy of a checkpoint: `serving.json` beside its config.json. Free of torch; sent to the gateway."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 from realtime_tts.errors import CheckpointError
 
-ZERO_SHOT_VOICE = "zero-shot"  # the name by which callers ask for a voice that the model makes up
+ZERO_SHOT_VOICE = "zero-shot"  # name of the voice that the model makes up
 CONTINUITIES = ("continuation", "reference")
 
-# What a caller may ask for, at every door and at the engine's own.
-MIN_STEPS, MAX_STEPS = 2, 64  # of the flow; more would only hold up the others
+# Limits of what a client may request, checked in every dialect and by the engine.
+MIN_STEPS, MAX_STEPS = 2, 64  # flow steps; more would only delay other streams
 MAX_CFG = 10.0
 MAX_SEED = 2**53 - 1  # the largest integer that every JSON reader keeps exact
 MAX_INSTRUCTION_CHARS = 500
-MIN_SPEED, MAX_SPEED = 0.25, 4.0  # of what is heard, against what the model speaks
-MAX_VOLUME = 2.0  # the same: a sample of 1 is 1 or softer
+MIN_SPEED, MAX_SPEED = 0.25, 4.0  # tempo of playback relative to the model's
+MAX_VOLUME = 2.0  # level relative to the model's; full scale is never exceeded
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VoicePolicy:
-    """A voice built into a checkpoint: trusted text before the user's, such as a speaker token."""
+    """Voice built into a checkpoint: trusted text before the user's text, such as a speaker token."""
 
     text_prefix: str = ""
     description: str = ""
@@ -38,10 +38,10 @@ class VoicePolicy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TextHead:
-    """The attention head of the base LM that tells which character is being spoken.
+    """Attention head of the base LM that shows which character is being spoken.
 
-    lag_ms: how long before the end of a patch the character is spoken that it reads there; negative: after it.
-    reach: the share of its text that it has come to, at least, when all of it is spoken.
+    lag_ms: time from speaking a character to the end of the patch whose attention shows it; negative: spoken later.
+    reach: smallest share of the text that the head has reached when all of it is spoken.
     """
 
     layer: int
@@ -50,7 +50,7 @@ class TextHead:
     reach: float = 0.85
 
     def __str__(self) -> str:
-        """For a person."""
+        """Return a description for people."""
         return f"measured, by head {self.head} of layer {self.layer}"
 
     @classmethod
@@ -67,17 +67,17 @@ class TextHead:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServingPolicy:
-    """Defaults fit the published VoxCPM checkpoints.
+    """Serving policy; the defaults fit the published VoxCPM checkpoints.
 
-    languages: those it speaks; empty if the checkpoint does not say, and none is refused then.
-    continuity: how a context keeps its voice from segment to segment: by continuing the last audio, or by using it
-        as an isolated reference.
-    charset: characters the tokenizer knows, None for all.
+    languages: supported languages; empty if the checkpoint does not list them: then none is refused.
+    continuity: how a context keeps its voice between segments: by continuing the last audio, or by using it as an
+        isolated reference.
+    charset: characters in the tokenizer's vocabulary; None for all.
     max_patches_per_char: a tighter length guard than the model's own.
     max_prompt_patches: the audio that continuity may carry over.
-    text_head: None if it is not known; it is looked for then when the checkpoint is first loaded.
-    onset_db: where the checkpoint begins with silence: a context's speech is sent from where it is louder than that, dB
-        of full scale. None: as it was made.
+    text_head: None if unknown; then it is searched when the checkpoint is first loaded.
+    onset_db: for checkpoints that begin with silence: a context's audio is sent from where it exceeds this level, dB of
+        full scale. None: all audio is sent.
     """
 
     name: str = ""
@@ -96,7 +96,7 @@ class ServingPolicy:
 
     @classmethod
     def load(cls, directory: str | Path) -> ServingPolicy:
-        """Of a checkpoint directory; without a serving.json, the defaults.
+        """Read the policy of a checkpoint directory; without a serving.json, the defaults.
 
         Raises:
             CheckpointError: not JSON, an unknown key, or a value of the wrong type or range.
@@ -112,7 +112,7 @@ class ServingPolicy:
 
     @classmethod
     def from_map(cls, raw: Any) -> ServingPolicy:
-        """From a parsed serving.json, or from `to_map`'s result."""
+        """Make a policy from a parsed serving.json, or from the result of `to_map`."""
         fields = _checked(cls, raw, "serving.json")
         if not isinstance(fields.get("voices", {}), Mapping):
             raise CheckpointError("serving.json: voices is not an object")
@@ -126,7 +126,7 @@ class ServingPolicy:
         return policy
 
     def to_map(self) -> dict[str, Any]:
-        """Plain JSON and msgpack types; `from_map` gives an equal policy back."""
+        """Return the policy in plain JSON and msgpack types; `from_map` gives an equal one."""
         raw = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         voices = {name: dataclasses.asdict(voice) for name, voice in self.voices.items()}
         text_head = dataclasses.asdict(self.text_head) if self.text_head else None
@@ -143,7 +143,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _checked(cls: type, raw: Any, where: str) -> dict[str, Any]:
-    """A copy of `raw` with only known keys and scalars of their declared type."""
+    """Return a copy of `raw`, checked for known keys and scalars of their declared type."""
     if not isinstance(raw, Mapping):
         raise CheckpointError(f"{where} is not an object")
     declared = {field.name: str(field.type) for field in dataclasses.fields(cls)}

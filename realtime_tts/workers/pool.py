@@ -1,7 +1,7 @@
-"""The worker processes of one host, each under its supervisor: who can be reached, and where.
+"""Worker processes of one host, each with its supervisor: which can be reached, and where.
 
-A device whose worker was lost again and again is not told of when its next one is ready, until that has stayed so for a
-while (`recovery`), unless there is no other.
+After repeated losses of a device's workers, its next worker is announced to clients only after it has been ready for a
+while (`recovery`), unless there is no other worker.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ COUNTED = (
 
 
 class Workers(Protocol):
-    """Whoever keeps worker processes alive, seen by a client of theirs.
+    """Keeper of worker processes, as seen by a client of the workers.
 
     Attributes:
-        names: of all workers, whether they live or not.
-        num_restarts: respawns since the start, those that failed included; never falls.
-        totals: by the names in `COUNTED`, over all workers, lost ones included, as far as they have told.
-        devices: how each is.
+        names: names of all workers, running or not.
+        num_restarts: respawns since the start, failed ones included; never falls.
+        totals: totals by the names in `COUNTED`, over all workers, lost ones included, as last reported.
+        devices: state of each device.
         on_ready: called with a name and the socket at which that worker takes clients.
-        on_lost: that worker is gone; why it could not be started, if so.
-        on_failed: one is not supervised any more, by a fault of ours.
+        on_lost: called when that worker is gone, with the error if it could not be started.
+        on_failed: called when a worker is no longer supervised, by an internal error.
     """
 
     names: list[str]
@@ -64,17 +64,17 @@ class Workers(Protocol):
     def devices(self) -> list[DeviceReport]: ...
 
     async def start(self) -> None:
-        """Begin; what becomes of the workers is told by the callbacks."""
+        """Begin; changes of the workers are reported through the callbacks."""
         ...
 
     async def stop(self, drain_s: float) -> None:
-        """Let what runs end within so many seconds, then end the workers that are ours."""
+        """Let running requests finish for at most `drain_s` seconds, then end the workers started here."""
         ...
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Device:
-    """A supervisor and what is made of its workers' lives.
+    """Supervisor of one device, with the record of its workers.
 
     num_lost: after they were ready, or instead of that. name: of the device. is_told: the worker is ready, and clients
     know. trusting: when they will. has_failed: the last one never was ready. came_back: set when one is ready.
@@ -91,7 +91,7 @@ class _Device:
 
 
 class WorkerPool:
-    """Workers that are this process's children.
+    """Workers started as children of this process.
 
     Args:
         specs: one per device.
@@ -104,7 +104,7 @@ class WorkerPool:
         self.on_lost: Callable[[str, RealtimeTTSError | None], None] = lambda name, error: None
         self.on_failed: Callable[[str], None] = lambda name: None
         self._replacing: asyncio.Task[None] | None = None
-        self._counted: dict[str, frames.Stats] = {}  # in the totals already, of each worker that lives
+        self._counted: dict[str, frames.Stats] = {}  # part of the totals that the running worker has contributed
         self._devices = [self._device(spec, config or SupervisorConfig()) for spec in specs]
 
     def _device(self, spec: WorkerSpec, config: SupervisorConfig) -> _Device:
@@ -129,7 +129,7 @@ class WorkerPool:
 
     @property
     def all_have_failed(self) -> bool:
-        """Each worker has been lost, at least once."""
+        """True if each worker has been lost at least once."""
         return all(device.num_lost for device in self._devices)
 
     @property
@@ -141,10 +141,10 @@ class WorkerPool:
         ]
 
     async def start(self) -> None:
-        """Clear away what killed gateways have left, then spawn every worker."""
+        """Remove what killed gateways have left behind, then spawn every worker."""
         try:
             await asyncio.to_thread(clear_leftovers)
-        except OSError as error:  # no reason not to start
+        except OSError as error:  # the start goes on without it
             logger.warning("leftovers could not be cleared away: %s", error)
         for supervisor in self.supervisors:
             supervisor.start()
@@ -164,8 +164,8 @@ class WorkerPool:
         self._counted[name] = stats
 
     def replace_all(self) -> None:
-        """Begin to replace the workers, one after the other: each ends when its contexts are closed, and the next one's
-        turn comes when its successor is ready. Once that is under way, nothing happens."""
+        """Begin to replace the workers one by one. Each ends when its contexts are closed; the next one follows when
+        its successor is ready. No effect while a replacement is under way."""
         if self._replacing is None or self._replacing.done():
             self._replacing = watch(self._replace_all(), "replace workers", lambda: None)
 
@@ -173,14 +173,14 @@ class WorkerPool:
         for device in self._devices:
             supervisor = device.supervisor
             if supervisor.ready is None:
-                continue  # it gets a new one anyway
+                continue  # its worker is being restarted anyway
             logger.info("worker %s is being replaced", supervisor.spec.name)
             device.came_back.clear()
             supervisor.leave()
             await device.came_back.wait()
         logger.info("all workers have been replaced")
 
-    # ---- what becomes of them ------------------------------------------------------------------------------------
+    # ---- reports of the supervisors ---------------------------------------------------------------------------------
 
     def _ready(self, device: _Device) -> None:
         loop = asyncio.get_running_loop()
@@ -215,12 +215,12 @@ class WorkerPool:
         self.on_lost(supervisor.spec.name, supervisor.start_error)
         if not any(other.is_told for other in self._devices):
             for other in self._devices:
-                if other.trusting is not None:  # better than nobody
+                if other.trusting is not None:  # an untrusted worker is better than none
                     self._tell(other)
 
 
 def _distrust(device: _Device) -> None:
-    """Clients will not be told of its worker by and by."""
+    """Cancel the pending announcement of its worker to clients."""
     if device.trusting is not None:
         device.trusting.cancel()
         device.trusting = None

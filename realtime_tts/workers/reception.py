@@ -1,9 +1,8 @@
-"""A worker's side of its clients: several connections, each the owner of its requests, contexts and encodings.
+"""Worker side of its clients: several connections, each the owner of its requests, contexts and encodings.
 
-Ids are a client's own business: two clients may use the same. The engine knows each under a name that has the client's
-number in front, and no client sees that. When a connection ends, all that it has under way is cancelled at once, and
-nobody else's. Added voices are shared: their ids are drawn at random, and one is known as long as a client holds it. So
-are adapters, by their names.
+Two clients may use the same ids. Inside the engine each id is prefixed by the client's number, which no client sees.
+When a connection ends, all its requests are cancelled at once, and no others. Added voices are shared: their ids are
+random, and a voice is kept as long as a client holds it. Adapters are shared in the same way, by their names.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from realtime_tts.workers import frames
 
 logger = logging.getLogger(__name__)
 
-MAX_UNSENT_BYTES = 64 * 1024 * 1024  # a client reads all the time; one that does not was stopped
+MAX_UNSENT_BYTES = 64 * 1024 * 1024  # a working client reads all the time; beyond this it counts as stopped
 _READ_BYTES = 256 * 1024
-_GOODBYE_S = 2.0  # for clients to take what is left
-_TELL_LOAD_AFTER_S = 0.02  # what changes meanwhile is told together
+_GOODBYE_S = 2.0  # time for clients to read the last messages
+_TELL_LOAD_AFTER_S = 0.02  # changes within this time are sent as one message
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Client:
     number: int
     writer: asyncio.StreamWriter
-    contexts: set[str] = dataclasses.field(default_factory=set)  # as the engine knows them
-    working: Counter[str] = dataclasses.field(default_factory=Counter)  # requests, by those contexts
+    contexts: set[str] = dataclasses.field(default_factory=set)  # under the engine's names
+    working: Counter[str] = dataclasses.field(default_factory=Counter)  # number of requests by those contexts
     told_others: int = 0
     unsent: list[bytes] = dataclasses.field(default_factory=list)
 
     def name(self, own_id: str) -> str:
-        """What the engine calls it."""
+        """Return the engine's name for a client's id."""
         return f"{self.number}/{own_id}"
 
     @property
@@ -46,7 +45,7 @@ class _Client:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Request:
-    """own_id: what its client calls it. context: as the engine knows it."""
+    """Owner and ids of one request. own_id: the client's id. context: the engine's name of its context."""
 
     client: _Client
     own_id: str
@@ -55,7 +54,7 @@ class _Request:
 
 @dataclasses.dataclass(slots=True)
 class _Voice:
-    fingerprint: int  # of the frame that it was added with
+    fingerprint: int  # hash of the message that added it
     holders: set[_Client]
 
 
@@ -63,22 +62,22 @@ class _Voice:
 class _Adapter:
     directory: str
     holders: set[_Client]
-    added: frames.AdapterAdded | None = None  # None: it is still being read
+    added: frames.AdapterAdded | None = None  # None: it is still being loaded
 
 
 class Reception:
-    """The clients of one worker. Belongs to the event loop.
+    """Clients of one worker. Belongs to the event loop.
 
     Args:
-        ready: what each client is told first.
-        take: is given what clients want of the engine, under the engine's names.
+        ready: first message to each client.
+        take: called with the clients' messages for the engine, under the engine's names.
     """
 
     def __init__(self, ready: frames.Ready, take: Callable[[frames.Message], None]) -> None:
         self._ready, self._take = ready, take
-        self._num_clients = 0  # ever
+        self._num_clients = 0  # number of clients so far
         self._clients: set[_Client] = set()
-        self._requests: dict[str, _Request] = {}  # by the engine's name
+        self._requests: dict[str, _Request] = {}  # requests by the engine's name
         self._encodings: dict[str, tuple[_Client, str]] = {}
         self._voices: dict[str, _Voice] = {}
         self._adapters: dict[str, _Adapter] = {}
@@ -89,11 +88,11 @@ class Reception:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, path: str) -> None:
-        """Let clients in at this unix socket."""
+        """Accept clients at this unix socket."""
         self._server = await asyncio.start_unix_server(self._accept, path, limit=_READ_BYTES)
 
     async def close(self) -> None:
-        """Let what was sent leave, and say goodbye to all."""
+        """Send what is queued, and close all connections."""
         if self._server is not None:
             self._server.close()
         if self._telling_load is not None:
@@ -106,10 +105,10 @@ class Reception:
     # ---- to the clients ------------------------------------------------------------------------------------------
 
     def send(self, messages: Iterable[frames.Message]) -> None:
-        """Give each message to whom it concerns; of those who have left nobody wants to know."""
+        """Send each message to the client that it concerns; messages for clients that have left are dropped."""
         concerned: set[_Client] = set()
         for message in messages:
-            if isinstance(message, frames.Audio):  # by far the most
+            if isinstance(message, frames.Audio):  # by far the most frequent
                 if (request := self._requests.get(message.request_id)) is not None:
                     request.client.unsent += frames.encode_audio(message, request.own_id)
                     concerned.add(request.client)
@@ -122,14 +121,14 @@ class Reception:
             client.unsent.clear()
 
     def beat(self, stats: frames.Stats) -> None:
-        """Tell all, and those who come later at once."""
+        """Send a heartbeat to all clients, and later to each new one at once."""
         self._stats, data = stats, frames.encode(stats)
         for client in self._clients:
             client.writer.write(data)
 
     def relieve(self) -> bool:
-        """Whether clients take what is made for them. Where others would have to wait for one who does not, that one
-        is cut off."""
+        """Return False while the only client does not read its audio. With several clients, cut off those that do not
+        read and return True, so that the others need not wait."""
         slow = [client for client in self._clients if client.num_unsent_bytes > MAX_UNSENT_BYTES]
         if len(self._clients) == 1:
             return not slow
@@ -140,7 +139,7 @@ class Reception:
 
     @property
     def is_caught_up(self) -> bool:
-        """Clients have taken a good deal of what was made for them."""
+        """True if clients have read a large part of their queued audio."""
         return all(client.num_unsent_bytes <= MAX_UNSENT_BYTES // 2 for client in self._clients)
 
     def _addressed(self, message: frames.Message) -> list[tuple[_Client, frames.Message]]:
@@ -164,7 +163,7 @@ class Reception:
         assert isinstance(message, frames.VoiceEncoded | frames.VoiceFailed)
         if (found := self._encodings.pop(message.voice_id, None)) is not None:
             return [(found[0], dataclasses.replace(message, voice_id=found[1]))]
-        voice = self._voices.pop(message.voice_id, None)  # the engine did not take it
+        voice = self._voices.pop(message.voice_id, None)  # the engine has refused it
         return [] if voice is None else [(client, message) for client in voice.holders]
 
     # ---- from the clients ----------------------------------------------------------------------------------------
@@ -235,7 +234,7 @@ class Reception:
                 self._release_adapter(client, message.name)
 
     def _end_request(self, name: str) -> _Request | None:
-        """Nothing more comes of it."""
+        """Remove a request that is over and return it."""
         request = self._requests.pop(name, None)
         if request is not None:
             working = request.client.working
@@ -250,7 +249,7 @@ class Reception:
             self._telling_load = asyncio.get_running_loop().call_later(_TELL_LOAD_AFTER_S, self._tell_load)
 
     def _tell_load(self) -> None:
-        """To each how much the others have here."""
+        """Send each client the number of contexts at work of the others, if it has changed."""
         self._telling_load = None
         num_working = sum(len(client.working) for client in self._clients)
         for client in self._clients:
@@ -260,7 +259,7 @@ class Reception:
                 client.writer.write(frames.encode(frames.Load(others)))
 
     def _add_adapter(self, client: _Client, message: frames.AddAdapter) -> None:
-        """As with voices; who comes later gets the answer that the first one got."""
+        """Add an adapter as a shared one. A client that adds it later gets the first one's answer."""
         known = self._adapters.get(message.name)
         if known is None:
             self._adapters[message.name] = _Adapter(message.directory, {client})
@@ -282,7 +281,7 @@ class Reception:
                 self._take(frames.RemoveAdapter(name))
 
     def _remove_adapter(self, client: _Client, name: str) -> None:
-        """For everybody; whoever still waits for it is told."""
+        """Remove an adapter for all clients; those that still wait for it get an error."""
         adapter = self._adapters.pop(name, None)
         if adapter is None:
             return
@@ -294,7 +293,7 @@ class Reception:
         self._take(frames.RemoveAdapter(name))
 
     def _add_voice(self, client: _Client, message: frames.AddVoice) -> None:
-        """Only the first who adds a voice adds it to the engine."""
+        """Add a voice as a shared one; only the first client's message goes to the engine."""
         known, fingerprint = self._voices.get(message.voice_id), hash(message)
         if known is None:
             self._voices[message.voice_id] = _Voice(fingerprint, {client})

@@ -1,8 +1,8 @@
-"""How the devices are, and when one whose worker was lost is given listeners again. Pure: time is passed in.
+"""State of the devices, and when a device whose worker was lost gets listeners again. Pure: time is passed in.
 
-Once or twice is bad luck: its next worker serves as soon as it is ready. A device that loses worker after worker would
-take new contexts down with it each time, and get the most of them, since it is the one with nothing to do. So its
-worker must stay ready for a while first, twice as long after each further loss.
+After one or two losses the next worker serves as soon as it is ready. A device that loses worker after worker would
+fail new contexts each time, and would get most of them, since it is idle. So after more losses its worker must stay
+ready for a while first, twice as long after each further loss.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import collections
 import dataclasses
 import enum
 
-WINDOW_S = 600.0  # a loss that lies further back is forgotten
-FORGIVEN = 2  # losses within that
+WINDOW_S = 600.0  # older losses do not count
+FORGIVEN = 2  # tolerated losses within this window
 FIRST_S, LONGEST_S = 10.0, 300.0
 
 
@@ -22,12 +22,13 @@ class DeviceState(str, enum.Enum):
     LEAVING = "leaving"  # its worker ends when its contexts are closed; another one follows
     RESTARTING = "restarting"  # its worker was lost; another one is being started
     RECOVERING = "recovering"  # a worker is ready, and must stay so for a while
-    FAILED = "failed"  # workers were lost again and again, or the last one could not be started; it is tried again
+    FAILED = "failed"  # its workers were lost repeatedly, or the last one could not be started; retries go on
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceReport:
-    """How a worker and its device are. device: as the worker calls it; "" until one has been ready. losses: ever."""
+    """State of a worker and its device. device: name from the worker; "" until one has been ready. losses: total
+    number."""
 
     worker: str
     device: str
@@ -36,26 +37,26 @@ class DeviceReport:
 
 
 class Recovery:
-    """Of one device."""
+    """Recovery state of one device."""
 
     def __init__(self) -> None:
         self._lost_s: collections.deque[float] = collections.deque()
 
     def lost(self, now: float) -> None:
-        """Its worker died, hung, or ended for what the device did."""
+        """Record a loss: the worker died, hung, or ended because of the device."""
         self._lost_s.append(now)
 
     def num_losses(self, now: float) -> int:
-        """Of late."""
+        """Return the number of losses within the last `WINDOW_S`."""
         while self._lost_s and now - self._lost_s[0] >= WINDOW_S:
             self._lost_s.popleft()
         return len(self._lost_s)
 
     def is_failing(self, now: float) -> bool:
-        """More workers were lost than is forgiven."""
+        """Return True if more workers were lost than tolerated."""
         return self.num_losses(now) > FORGIVEN
 
     def trusted_after_s(self, now: float) -> float:
-        """For how long a worker that becomes ready now must stay so before it is given listeners."""
+        """Return how long a worker that becomes ready now must stay ready before it gets listeners, seconds."""
         too_many = self.num_losses(now) - FORGIVEN
         return 0.0 if too_many <= 0 else min(LONGEST_S, FIRST_S * 2.0 ** (min(too_many, 16) - 1))

@@ -1,8 +1,8 @@
-"""The private directory in which sockets of child processes lie, and the clearing away of what killed owners left.
+"""Private directory for the sockets of child processes, and removal of directories that killed owners have left.
 
-An owner holds a lock on its directory for as long as it lives. The kernel lets go of the lock at the owner's end,
-whatever that was, so that no process id has to be trusted. The file `worker` holds the process ids of the children;
-whether such a process still is one is seen from its command line, in which the directory's path stands.
+An owner holds a lock on its directory for as long as it runs. The kernel releases the lock however the owner ends, so
+that no process id has to be trusted. The file `worker` holds the process ids of the children. Such a process is
+recognised as a child by the directory's path in its command line.
 """
 
 from __future__ import annotations
@@ -21,31 +21,32 @@ import time
 
 logger = logging.getLogger(__name__)
 
-_PREFIX = "realtime-tts-"  # of directories whose owner holds the lock, or is gone
-_NEW_PREFIX = ".realtime-tts-"  # not locked yet
+_PREFIX = "realtime-tts-"  # name prefix once the owner holds the lock; without a lock the owner is gone
+_NEW_PREFIX = ".realtime-tts-"  # name prefix before the lock is taken
 _SOCKET, _CLIENTS, _WORKER = "engine.sock", "clients.sock", "worker"
 _OURS = re.compile(r"(engine|clients|gateway-\d+|metrics-\d+)\.sock|worker|token-secret")
 _OUR_DIRECTORIES = ("figures", "holdings", "voices")
 _MAX_NOTE_BYTES = 4096
-_KILLED_S = 5.0  # a killed process that is still there after it hangs in the kernel
+_KILLED_S = 5.0  # longest wait for a killed process; exceeded only if the kernel hangs
 
 
 def clients_path(socket_path: str) -> str:
-    """Where a worker takes clients that has this socket for its supervisor."""
+    """Return the path at which a worker with this supervisor socket takes clients."""
     return os.path.join(os.path.dirname(socket_path), _CLIENTS)
 
 
 class SocketDirectory:
-    """A directory of ours from now until `remove`: one worker's, or a host's with its gateways.
+    """Directory owned from now until `remove`: of one worker, or of a host and its gateways.
 
     Raises:
         OSError: no directory can be made now.
     """
 
     def __init__(self) -> None:
-        self._path = tempfile.mkdtemp(prefix=_NEW_PREFIX)  # mode 0700: nobody else can connect
+        self._path = tempfile.mkdtemp(prefix=_NEW_PREFIX)  # mode 0700: other users cannot connect
         self._lock: int | None = None
-        # Some file systems have no locks. There a later start does not clear up after us, which is all.
+        # Some file systems have no locks. There, a later start cannot clear up this directory; nothing else is
+        # affected.
         with contextlib.suppress(OSError):
             self._take_possession()
 
@@ -58,7 +59,8 @@ class SocketDirectory:
         return os.path.join(self._path, _SOCKET)
 
     def note_worker(self, *pids: int) -> None:
-        """Remember whom to end if we cannot any more. On a full disk they run without that."""
+        """Store the process ids of children, for a later start to end them if this process is killed. Ignored on a full
+        disk."""
         with contextlib.suppress(OSError), open(os.path.join(self._path, _WORKER), "w", encoding="ascii") as file:
             file.write("\n".join(map(str, pids)))
 
@@ -82,14 +84,14 @@ class SocketDirectory:
 
 
 def clear_leftovers() -> None:
-    """Remove the directories whose owners are gone, and end the workers that have outlived them.
+    """Remove the directories of ended owners, and end the workers that have outlived them.
 
-    Only directories of this user that nobody else can enter; those in use stay. May block for some seconds.
+    Only directories of this user without access for others; those in use stay. May block for some seconds.
     """
     parent = tempfile.gettempdir()
     for name in os.listdir(parent):
         if name.startswith(_PREFIX):
-            with contextlib.suppress(OSError):  # somebody else's, in use, or just gone
+            with contextlib.suppress(OSError):  # another user's, in use, or just removed
                 _clear(os.path.join(parent, name))
 
 
@@ -113,9 +115,9 @@ def _open_directory(path: str) -> int:
 
 
 def _remove(path: str, directory: int | None) -> None:
-    """Remove what belongs into a directory, and the directory unless more lies in it.
+    """Remove the known files of a directory, and the directory unless it holds other files.
 
-    Through its descriptor where there is one: the path may lead elsewhere by now, if others can write above it.
+    Uses its descriptor if given: the path may lead elsewhere by now, if others can write to a parent directory.
     """
     with contextlib.suppress(OSError):
         for name in filter(_OURS.fullmatch, os.listdir(path if directory is None else directory)):
@@ -131,12 +133,13 @@ def _noted_workers(directory: int) -> list[int]:
     try:
         with open(os.open(_WORKER, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory), encoding="ascii") as file:
             return [int(line) for line in file.read(_MAX_NOTE_BYTES).splitlines()]
-    except (OSError, ValueError):  # there was none yet, or the disk was full
+    except (OSError, ValueError):  # no file yet, or the disk was full
         return []
 
 
 def _end_worker(pid: int, directory_path: str) -> None:
-    """SIGKILL, which ends a stopped process too. Returns when it is gone: its successor needs the device's memory."""
+    """Kill a process by SIGKILL, which also ends a stopped one. Return when it has ended: its successor needs the
+    device's memory."""
     end_s = time.monotonic() + _KILLED_S
     while directory_path in _command_line(pid):
         os.kill(pid, signal.SIGKILL)
@@ -147,7 +150,7 @@ def _end_worker(pid: int, directory_path: str) -> None:
 
 
 def _command_line(pid: int) -> str:
-    """Empty for a process that is gone or a zombie."""
+    """Return the command line of a process; empty if it has ended or is a zombie."""
     if os.path.isdir("/proc/self"):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:

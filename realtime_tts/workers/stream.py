@@ -1,4 +1,4 @@
-"""What one request to the engine yields, as an async iterator."""
+"""Results of one engine request, as an async iterator."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from realtime_tts.workers import frames
 
 
 class RequestStream:
-    """What one request yields: `Audio` frames, then exactly one `Done` or `Failed`.
+    """Results of one request: `Audio` frames, then exactly one `Done` or `Failed`.
 
-    Bounded: a reader that leaves more than `max_buffered_bytes` unread loses the request (`slow_consumer`).
+    Bounded: if more than `max_buffered_bytes` are unread, the request fails (`slow_consumer`).
     """
 
     def __init__(self, request_id: str, context_id: str, cancel: Callable[[str], None]) -> None:
         self.request_id, self.context_id = request_id, context_id
         self.buffered_bytes = 0
-        self.ended = False  # the terminal message has been put
+        self.ended = False  # True once the terminal message was put
         self._cancel = cancel
         self._messages: collections.deque[frames.Message] = collections.deque()
-        self._awaited: asyncio.Future[None] | None = None  # by the reader
+        self._awaited: asyncio.Future[None] | None = None  # the reader's wait
         self._read_all = False
 
     def __aiter__(self) -> RequestStream:
@@ -47,7 +47,7 @@ class RequestStream:
         self._read_all = True
 
     def put(self, message: frames.Message) -> None:
-        """Called by the client only."""
+        """Add a message. Called by the client only."""
         self.ended = isinstance(message, (frames.Done, frames.Failed))
         self.buffered_bytes += len(message.payload)
         self._messages.append(message)
@@ -55,6 +55,6 @@ class RequestStream:
             self._awaited.set_result(None)
 
     def drop_audio(self) -> None:
-        """Forget what has not been read, as a cancel demands."""
+        """Drop what has not been read, for a cancel."""
         self._messages.clear()
         self.buffered_bytes = 0

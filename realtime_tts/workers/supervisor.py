@@ -1,9 +1,9 @@
-"""Keep one engine worker process alive: spawn, wait until ready, watch, respawn. asyncio, no torch.
+"""Supervision of one engine worker process: spawn, wait until ready, watch, respawn. asyncio, no torch.
 
-The worker connects to a unix socket in a private directory: it says there how it is, and ends when that connection
-does. Its clients come to another socket beside it. Whatever ends it (a crash, a kill, a damaged frame, five seconds
-without a step) or keeps it from starting (a full disk, no descriptor left), its owner is told at once through
-`on_lost`, and a new one is started after a pause. Nothing that goes wrong with one worker ends the supervision.
+The worker connects to a unix socket in a private directory, reports its state there, and ends when that connection
+ends. Its clients use another socket beside it. Whatever ends the worker (a crash, a kill, a damaged frame, five seconds
+without a step) or prevents its start (a full disk, no descriptor left), `on_lost` is called at once and a new worker is
+started after a pause. No failure of a worker ends the supervision.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _Connected: TypeAlias = "asyncio.Future[tuple[asyncio.StreamReader, asyncio.Stre
 
 _READ_BYTES = 256 * 1024
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
-_HEALTHY_AFTER_S = 60.0  # a worker that lived so long resets the pause before the next respawn
+_HEALTHY_AFTER_S = 60.0  # a worker that ran this long resets the pause before the next respawn
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """How to start a worker: `command` with ``--socket PATH`` appended, in this environment and `env` on top."""
+    """Command for a worker: `command` with ``--socket PATH`` appended, in this environment extended by `env`."""
 
     command: tuple[str, ...]
     name: str = "worker-0"
@@ -46,7 +46,7 @@ class WorkerSpec:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SupervisorConfig:
-    """Times in seconds. `stop_s`: from SIGTERM to SIGKILL."""
+    """Timeouts in seconds. `stop_s`: from SIGTERM to SIGKILL."""
 
     ready_timeout_s: float = 600.0
     hang_s: float = 5.0
@@ -86,13 +86,13 @@ def worker_command(
 
 
 class Supervisor:
-    """One worker and its successors.
+    """Supervisor of one worker and its successors.
 
     Args:
-        on_stats: every heartbeat.
-        on_ready: a worker is ready (again) and takes clients at `clients_path`.
-        on_lost: the worker is gone or given up, ready or not; called once per start, before the respawn.
-        on_failed: the supervision itself has ended, by a fault of its own.
+        on_stats: called with every heartbeat.
+        on_ready: called when a worker is ready (again) and takes clients at `clients_path`.
+        on_lost: called when the worker is gone or given up, ready or not; once per start, before the respawn.
+        on_failed: called when the supervision itself has ended by an internal error.
     """
 
     def __init__(
@@ -111,14 +111,14 @@ class Supervisor:
         self.pid: int | None = None
         self.num_starts = 0
         self.last_exit: int | None = None
-        self.start_error: RealtimeTTSError | None = None  # why the last worker could not be started, or gave up
-        self.is_leaving = False  # the worker ends of itself, as it was asked to
+        self.start_error: RealtimeTTSError | None = None  # why the last worker could not be started, or gave up itself
+        self.is_leaving = False  # the worker was asked to end once its contexts are closed
         self._on_stats, self._on_ready, self._on_lost, self._on_failed = on_stats, on_ready, on_lost, on_failed
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
-        self._stopping = False  # no respawn any more
+        self._stopping = False  # no respawn from now on
         self._stop_now = asyncio.Event()
-        self._num_steps = -1  # as it last said
+        self._num_steps = -1  # as last reported
         self._watchdog: Watchdog
 
     def start(self) -> None:
@@ -126,7 +126,7 @@ class Supervisor:
         self._task = watch(self._supervise(), f"supervise {self.spec.name}", self._on_failed)
 
     async def stop(self, drain_s: float = 0.0) -> None:
-        """End the worker: politely within `drain_s`, then SIGTERM, then SIGKILL. Returns when it is gone."""
+        """End the worker: with a drain of at most `drain_s`, then SIGTERM, then SIGKILL. Return when it has ended."""
         self._stopping = True
         if self._task is None:
             return
@@ -137,7 +137,7 @@ class Supervisor:
         await asyncio.wait([self._task])
 
     def leave(self) -> None:
-        """Have the worker end when its contexts are closed; another one follows. Nothing happens if none is ready."""
+        """Have the worker end when its contexts are closed; another one follows. No effect if none is ready."""
         if self.pid is not None and self.ready is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
@@ -163,7 +163,7 @@ class Supervisor:
             pause_s = min(2 * pause_s, self.config.max_backoff_s)
 
     async def _run_once(self) -> str:
-        """One worker from spawn to its last breath; returns what ended it. Its failures are its own: none is raised."""
+        """Run one worker from spawn to end; return what ended it. Never raises for a failure of the worker."""
         self.start_error, self.is_leaving = None, False
         connected: _Connected = asyncio.get_running_loop().create_future()
         directory, server, process, failure = None, None, None, ""
@@ -243,7 +243,7 @@ class Supervisor:
             self._on_stats(message)
 
     async def _watch(self) -> None:
-        """Return when the worker did not get ready, or stood still with work running, or fell silent."""
+        """Return when the worker does not become ready in time, hangs with work running, or sends no heartbeat."""
         clock = asyncio.get_running_loop().time
         while True:
             await asyncio.sleep(self._watchdog.tick_s)
@@ -262,7 +262,7 @@ class Supervisor:
     async def _end(
         self, process: asyncio.subprocess.Process | None, server: asyncio.Server | None, connected: _Connected
     ) -> None:
-        """Reap the process and close the socket, whatever state they are in."""
+        """Reap the process and close the socket, in any state of either."""
         if server is not None:
             server.close()
         if connected.done() and not connected.cancelled():

@@ -1,4 +1,4 @@
-"""How the threads of a process share its interpreter."""
+"""Scheduling of a process's threads by the interpreter."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _SWITCH_INTERVAL_S = 0.0005
 
 
 def switch_quickly() -> None:
-    """Have threads hand the interpreter over after half a millisecond, not after five.
+    """Have threads hand over the interpreter after half a millisecond instead of five.
 
-    A thread gives it away with every write to a socket, every operation of torch and every wait for a device, and would
-    wait so long for each other one that has something to do.
+    A thread releases the interpreter with every socket write, torch operation and wait for a device. Without this it
+    could wait five milliseconds for every other busy thread before it continues.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)

@@ -1,4 +1,4 @@
-"""Tasks that live long must not end unseen."""
+"""Supervision of long-lived tasks, so that none ends unnoticed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 def watch(work: Coroutine[Any, Any, T], name: str, on_failed: Callable[[], None]) -> asyncio.Task[T]:
-    """Run `work` as a task whose failure somebody learns of: it is logged once, and `on_failed` is called.
+    """Run `work` as a task whose failure is reported: it is logged once, and `on_failed` is called.
 
-    Returning and being cancelled are no failures. The caller keeps the task: the loop itself holds it weakly.
+    A return and a cancellation are not failures. The caller must keep the task: the loop holds only a weak reference.
     """
 
     def ended(task: asyncio.Task[T]) -> None:
@@ -31,7 +31,8 @@ def watch(work: Coroutine[Any, Any, T], name: str, on_failed: Callable[[], None]
 
 
 def stack_of(error: BaseException) -> str:
-    """Where an exception came from, innermost call first. Without its message, which may quote what a user sent."""
+    """Return where an exception came from, innermost call first. Excludes its message, which may quote a user's
+    text."""
     return " < ".join(
         f"{frame.name} ({frame.filename.rpartition('/')[2]}:{frame.lineno})"
         for frame in reversed(traceback.extract_tb(error.__traceback__))

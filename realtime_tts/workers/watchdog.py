@@ -1,4 +1,4 @@
-"""When a process that we listen to counts as hung. Pure: time is passed in."""
+"""Detection of a hung process from its signs of life. Pure: time is passed in."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ _TICK_S = 0.5
 
 
 class Watchdog:
-    """Counts the seconds without a sign of life, but only those in which we could have heard one.
+    """Counts the seconds without a sign of life, except those in which none could have been received.
 
-    A process that was stopped and continued finds its own clock far ahead and the signs of life still unread in the
-    socket. So a tick that comes late counts as a short one and never judges: by the next one they have been taken.
+    If this process was stopped and continued, its clock has jumped and signs of life lie unread in the socket. So a
+    late tick counts as a short one and never reports a timeout: before the next tick the signs of life have been read.
 
     Args:
-        limit_s: silence that condemns.
-        now: seconds of any clock that `tick` uses too.
+        limit_s: time without a sign of life after which the process counts as hung, seconds.
+        now: current time in seconds, of the clock that `tick` uses.
     """
 
     def __init__(self, limit_s: float, now: float) -> None:
@@ -23,11 +23,11 @@ class Watchdog:
         self._ticked_s = now
 
     def sign_of_life(self) -> None:
-        """Start counting anew."""
+        """Restart the count."""
         self._silent_s = 0.0
 
     def tick(self, now: float) -> bool:
-        """Whether the silence has lasted too long. To be called every `tick_s`."""
+        """Return True if there was no sign of life for too long. To be called every `tick_s`."""
         elapsed_s, self._ticked_s = now - self._ticked_s, now
         punctual_s = 2 * self.tick_s
         self._silent_s += min(elapsed_s, punctual_s)

@@ -1,4 +1,4 @@
-"""What one client knows of one worker, and has under way there."""
+"""State of one worker as known to one client, with that client's requests there."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from realtime_tts.workers.link import WorkerLink
 from realtime_tts.workers.placement import Candidate
 from realtime_tts.workers.stream import RequestStream
 
-_SUSPECT_AFTER_S = 1.5  # without a step where there is work, or without a heartbeat: three of them
+_SUSPECT_AFTER_S = 1.5  # without a step despite work, or without a heartbeat: three are missing
 
 
 @dataclasses.dataclass(slots=True)
 class WorkerView:
     """Attributes:
-    link, ready, stats: None while it cannot be spoken to.
-    requests: under way there, ours; contexts: open there, at work or not; working: requests, by their contexts.
+    link, ready, stats: None while it cannot be reached.
+    requests: this client's running requests; contexts: its open contexts, at work or not; working: number of requests
+        by context.
     num_others: contexts of other clients that have work there.
-    prefixes: positions in its KV cache, by the prefixes' keys.
-    encodings: of voices, by their ids.
-    moved_s: when it last was seen to be alive.
+    prefixes: number of cached positions by prefix key.
+    encodings: waiting encodings by voice id.
+    moved_s: time of its last sign of life.
     """
 
     name: str
@@ -40,18 +41,18 @@ class WorkerView:
     was_lost: bool = False
 
     def send(self, message: frames.Message) -> None:
-        """Dropped while it cannot be spoken to: its requests have been ended already."""
+        """Send a message; dropped while the worker cannot be reached: its requests have been ended already."""
         if self.link is not None:
             self.link.send(message)
 
     def begin(self, stream: RequestStream) -> None:
-        """A request is being sent to it."""
+        """Record a request that is being sent to it."""
         self.requests[stream.request_id] = stream
         self.contexts.add(stream.context_id)
         self.working[stream.context_id] += 1
 
     def end(self, request_id: str) -> RequestStream | None:
-        """The stream of a request that is over; None if there is none."""
+        """Remove a request that is over and return its stream; None if it is unknown."""
         stream = self.requests.pop(request_id, None)
         if stream is not None:
             self.working[stream.context_id] -= 1
@@ -60,7 +61,7 @@ class WorkerView:
         return stream
 
     def note(self, message: frames.Stats | frames.Load | frames.Prefixes, now: float) -> None:
-        """What it says of itself."""
+        """Store a report of the worker about its state."""
         if isinstance(message, frames.Stats):
             if self.stats is None or message.num_steps != self.stats.num_steps or message.running == 0:
                 self.moved_s = now
@@ -73,19 +74,19 @@ class WorkerView:
                 self.prefixes.pop(key, None)
 
     def forget(self) -> None:
-        """The process that was spoken to is gone."""
+        """Reset what was known of a process that has ended."""
         self.ready = self.stats = None
         self.num_others = 0
         self.prefixes.clear()
 
     @property
     def takes_contexts(self) -> bool:
-        """New ones."""
+        """True if it takes new contexts."""
         return self.ready is not None and not (self.stats is not None and self.stats.leaving)
 
     @property
     def num_streams(self) -> int:
-        """As many it can speak at a time, each in real time; of one that takes no new contexts none."""
+        """Number of streams it can carry in real time; 0 if it takes no new contexts."""
         if self.ready is None or not self.takes_contexts:
             return 0
         max_streams = max(1, self.ready.max_streams)
@@ -94,11 +95,11 @@ class WorkerView:
 
     @property
     def num_working(self) -> int:
-        """Contexts that have work there, of all clients."""
+        """Number of contexts of all clients that have work there."""
         return len(self.working) + self.num_others
 
     def candidate(self, keys: Sequence[bytes], now: float) -> Candidate:
-        """For a context that begins with these prefixes."""
+        """Return its state as a candidate for a context with these input prefixes."""
         stats = self.stats or frames.Stats()
         return Candidate(
             self.name,
