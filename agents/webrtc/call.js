@@ -1,7 +1,7 @@
-/** One call with the bot: microphone, peer connection, and the data channel with what both tell each other. */
+/** One call with the bot: microphone, peer connection, and the data channel for messages in both directions. */
 
 const REPORT_MS = 40;
-const GATHER_MS = 2_000; // a STUN server that does not answer is not waited for
+const GATHER_MS = 2_000; // limit for a STUN server that does not answer
 const CONNECT_MS = 20_000;
 const RTP_HZ = 48_000;
 const WRAP = 2 ** 32;
@@ -15,13 +15,13 @@ export class CallError extends Error {
 }
 
 /**
- * Events: `told` (a message of the bot's; see webrtc_bot.py), `tick` (levels and places have moved), `ended` (an error, or
- * null if it was hung up).
+ * Events: `told` (a message from the bot; see webrtc_bot.py), `tick` (levels and positions changed), `ended` (an error,
+ * or null after hanging up).
  */
 export class Call extends EventTarget {
   /**
    * @param {HTMLAudioElement} speaker
-   * @returns {Promise<Call>} when both can hear each other
+   * @returns {Promise<Call>} when audio flows in both directions
    * @throws {CallError}
    */
   static async begin(speaker) {
@@ -44,22 +44,22 @@ export class Call extends EventTarget {
     this.isOver = false;
     this.myLevel = 0; // 0…1, root mean square
     this.arrivingLevel = 0;
-    /** What is being played: RTP timestamp, null before there is any. @type {number | null} */
+    /** RTP timestamp of the audio being played, null before the first. @type {number | null} */
     this.playedRtp = null;
     /** RTP timestamp at which playing was stopped. @type {number | null} */
     this.silentFrom = null;
-    /** From there on the stream holds nothing of the turn that was cut. @type {number | null} */
+    /** RTP timestamp from which on the stream has no audio of the cut turn. @type {number | null} */
     this.silentUntil = null;
     /** @type {RTCRtpReceiver | null} */
     this.receiver = null;
   }
 
-  /** What of the bot is played. */
+  /** The bot's playback. */
   get botLevel() {
     return this.silentFrom === null ? this.arrivingLevel : 0;
   }
 
-  /** Silence now; the bot learns it after that. */
+  /** Stop playback at once, then tell the bot. */
   interrupt() {
     this.#silence();
     this.#say({ type: 'interrupt' });
@@ -85,7 +85,7 @@ export class Call extends EventTarget {
       this.speaker.muted = false;
       this.speaker.srcObject = new MediaStream([track]);
       this.arriving = this.#meter(this.speaker.srcObject);
-      this.speaker.play().catch(() => {}); // where a page may not play yet, it may once it has the microphone
+      this.speaker.play().catch(() => {}); // where autoplay is refused, it is allowed with the microphone
     };
     this.channel.onmessage = ({ data }) => this.#receive(JSON.parse(data));
     const opened = new Promise((resolve, reject) => {
@@ -95,7 +95,7 @@ export class Call extends EventTarget {
       };
       this.timer = setTimeout(() => reject(new CallError('unreachable')), CONNECT_MS);
     });
-    opened.catch(() => {}); // until it is waited for
+    opened.catch(() => {}); // until it is awaited
     await this.connection.setLocalDescription();
     await gathered(this.connection);
     const { sdp, type } = this.connection.localDescription;
@@ -120,7 +120,7 @@ export class Call extends EventTarget {
     this.dispatchEvent(new CustomEvent('told', { detail: message }));
   }
 
-  /** What the browser has handed to the loudspeaker by now is still heard; nothing after it. */
+  /** Stop playback. Audio that the browser has already given to the loudspeaker is still heard. */
   #silence() {
     if (this.silentFrom !== null) return;
     this.#look();
@@ -200,7 +200,7 @@ async function openMicrophone() {
   }
 }
 
-/** @throws {CallError} the bot's own, or `no_bot` */
+/** @throws {CallError} an error of the bot, or `no_bot` */
 async function ask(path, options) {
   let response;
   try {

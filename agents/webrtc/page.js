@@ -1,4 +1,4 @@
-/** The page: buttons, state, levels, and what was said and heard. The call itself is in call.js. */
+/** The page: buttons, state, levels, and the text spoken and heard. The call itself is in call.js. */
 
 import { Call, distance } from './call.js';
 
@@ -33,7 +33,7 @@ const ERROR_WORDS = {
 let call = null;
 /** @type {Map<number, {row: HTMLElement, words: {element: HTMLElement, space: Text, startMs: number, endMs: number}[], over: boolean}>} */
 let turns = new Map();
-/** Where speech began last: turn, RTP timestamp, milliseconds into the turn. */
+/** Latest start of speech: turn, RTP timestamp, milliseconds into the turn. */
 let run = null;
 let callerSpeaks = false;
 
@@ -112,7 +112,7 @@ function addWords({ turn, words }) {
   $('transcript').scrollTop = $('transcript').scrollHeight;
 }
 
-/** The bot's account of a turn that is over. */
+/** Show the bot's report of a finished turn. */
 function showHeard({ turn, text }) {
   const shown = turnOf(turn);
   shown.over = true;

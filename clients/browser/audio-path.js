@@ -1,4 +1,4 @@
-/** From packets to the ear: a decoder for each context, the player behind them, and the account of what was heard. */
+/** Audio path: a decoder for each context, the player behind them, and the playback position. */
 
 import { createDecoder } from './decoder.js';
 import { Player } from './player.js';
@@ -14,10 +14,10 @@ const ACKNOWLEDGE_EVERY_MS = 250;
 /**
  * @typedef {object} Stream
  * @property {SpeechContext} context
- * @property {import('./decoder.js').PacketDecoder} decoder of this session's packets
+ * @property {import('./decoder.js').PacketDecoder} decoder for this session's packets
  * @property {import('./protocol.js').AudioFormat} format
- * @property {number} base samples of the context that earlier sessions have sent: this one's count from there
- * @property {number} received up to which sample of the context packets have come
+ * @property {number} base samples of the context sent by earlier sessions; this session's samples count from there
+ * @property {number} received end of the received audio, in samples of the context
  * @property {boolean} ended
  */
 
@@ -27,14 +27,14 @@ export class AudioPath {
     this.handlers = handlers;
     /** @type {Player | null} null: samples go to the contexts' `audio` events only */
     this.player = null;
-    /** @type {Map<number, Stream>} by track: a number that is never used twice, as the server's are in a new session */
+    /** @type {Map<number, Stream>} by track: a number that is never reused; the server's numbers are reused in a new session */
     this.tracks = new Map();
     /** @type {Map<number, Stream>} by the context number in this session's audio frames */
     this.numbers = new Map();
     this.nextTrack = 1;
   }
 
-  /** Play, from now on. @param {import('./player.js').PlayerOptions} options @throws {AudioUnsupported} */
+  /** Start playing. @param {import('./player.js').PlayerOptions} options @throws {AudioUnsupported} */
   async startPlayer(options) {
     this.player = await Player.create(options);
     this.player.addEventListener('audible', ({ detail }) => {
@@ -48,7 +48,7 @@ export class AudioPath {
     this.acknowledging = setInterval(() => this.#acknowledge(), ACKNOWLEDGE_EVERY_MS);
   }
 
-  /** A new session has begun: it numbers its contexts anew. What has come of the old one is heard to its end. */
+  /** Start a new session, with new context numbers. Received audio of the old session is played to its end. */
   renumber() {
     for (const { decoder, ended } of this.numbers.values()) if (!ended) decoder.flush().then(() => decoder.close());
     this.numbers.clear();
@@ -62,7 +62,7 @@ export class AudioPath {
   /** @param {SpeechContext} context @param {import('./protocol.js').AudioFormat} format */
   open(context, format) {
     if (context.silenced) return;
-    context.track ??= this.nextTrack++; // one that goes on in another session stays where it is
+    context.track ??= this.nextTrack++; // a context that continues in a new session keeps its track
     const base = this.tracks.get(context.track)?.received ?? 0;
     const deliver = (samples, position) => {
       context.decoded(samples, base + position, format.sample_rate);
@@ -85,18 +85,18 @@ export class AudioPath {
     stream.decoder.decode(payload, pts);
   }
 
-  /** @param {SpeechContext} context @returns {number} how much of it has come, ms */
+  /** @param {SpeechContext} context @returns {number} received audio, ms */
   receivedMs(context) {
     const stream = this.tracks.get(context.track);
     return stream ? (stream.received * 1000) / stream.format.sample_rate : 0;
   }
 
-  /** @param {SpeechContext} context @returns {number} how much of it has been heard, ms */
+  /** @param {SpeechContext} context @returns {number} playback position, ms */
   heardMs(context) {
     return this.player ? this.player.heardMs(context.track) : context.toldMs;
   }
 
-  /** No more packets of it follow; what has arrived is still heard. @param {SpeechContext} context */
+  /** End a context: no more packets follow; received audio is still played. @param {SpeechContext} context */
   async end(context) {
     const stream = this.tracks.get(context.track);
     if (!stream) return this.#finish(context);
@@ -108,7 +108,7 @@ export class AudioPath {
     return undefined;
   }
 
-  /** Nothing more of it is decoded or played. @param {SpeechContext} context */
+  /** Drop a context: no more of it is decoded or played. @param {SpeechContext} context */
   async silence(context) {
     context.silenced = true;
     const stream = this.tracks.get(context.track);
@@ -129,7 +129,7 @@ export class AudioPath {
     this.tracks.delete(context.track);
   }
 
-  /** Also while nothing moves: a figure that stands still is how the server learns of a pause. */
+  /** Report positions, also while they do not change: the server detects a pause by an unchanged position. */
   #acknowledge() {
     for (const { context } of this.tracks.values()) if (!context.silenced) context.acknowledge(context.heardMs);
   }

@@ -1,11 +1,11 @@
-/** One WebSocket after another: open with a hello, notice when the line is dead, close. Knows nothing of speech. */
+/** A sequence of WebSockets: open with a first frame, detect dead connections, close. Independent of speech. */
 
 import { ConnectionLost, ProtocolError, ServerError } from './errors.js';
 import { parseMessage, ping, subprotocols } from './protocol.js';
 
 const OPEN_TIMEOUT_MS = 10_000;
 const PING_EVERY_MS = 10_000;
-const DEAD_AFTER_MS = 25_000; // nothing received although pinged twice: half-open, a browser would not notice
+const DEAD_AFTER_MS = 25_000; // nothing received after two pings: half-open, which browsers do not detect
 
 /**
  * @typedef {object} ConnectionHandlers
@@ -113,7 +113,7 @@ function webSocketUrl(url) {
   if (absolute.protocol === 'http:' || absolute.protocol === 'https:') {
     absolute.protocol = absolute.protocol.replace('http', 'ws');
   }
-  // By this word a front before several hosts leads all connections of a session to the same one.
+  // Query value by which a front routes all connections of a session to the same host.
   if (!absolute.searchParams.has('sticky')) absolute.searchParams.set('sticky', Math.random().toString(36).slice(2));
   return absolute.href;
 }

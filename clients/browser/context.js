@@ -1,4 +1,4 @@
-/** One utterance: text goes in piece by piece, audio comes out, the listener hears it or interrupts. */
+/** One turn of speech: text goes in piece by piece, audio comes out, the listener hears or interrupts it. */
 
 import { ConnectionLost, ServerError } from './errors.js';
 import { isSSML, openTags } from './markup.js';
@@ -39,12 +39,12 @@ export class SpeechContext extends EventTarget {
     this.state = 'open';
     /** Context number, once the server has given one. @type {number | null} */
     this.number = null;
-    /** What the player knows it by, once there is audio to come. @type {number | null} */
+    /** Track number in the player, once audio is expected. @type {number | null} */
     this.track = null;
     this.source = new SourceText();
     /** @type {Word[]} */
     this.words = [];
-    /** What earlier sessions have made of it; this one's account begins there: UTF-16 offset, flushes, time; and the
+    /** Part made by earlier sessions, from which this session's figures count: UTF-16 offset, flushes, time; and the
      * markup that this one's text begins with, since it was open there. */
     this.base = { chars: 0, flushes: 0, ms: 0, reopened: '' };
     /** The voice and the seed that the server speaks it with. @type {{voice?: string, seed?: number}} */
@@ -54,20 +54,20 @@ export class SpeechContext extends EventTarget {
     this.lastSequence = -1;
     this.audioMs = 0;
     this.finalHeardMs = null;
-    this.toldMs = 0; // heard, by `acknowledge`
+    this.toldMs = 0; // playback position given by `acknowledge`
     this.over = false;
     this.ended = false;
-    this.silenced = false; // cancelled here: whatever of it still arrives is not for the listener
+    this.silenced = false; // cancelled here: audio that still arrives is dropped
     /** @type {number[]} UTF-16 offset of every flush, for sending again after a lost connection */
     this.flushes = [];
     /** @type {Promise<Outcome>} rejects with a ServerError or ConnectionLost if the context fails */
     this.done = new Promise((resolve, reject) => Object.assign(this, { resolveDone: resolve, rejectDone: reject }));
-    this.done.catch(() => {}); // whoever listens to `failed` instead need not await this
+    this.done.catch(() => {}); // code that listens to `failed` does not have to await this
     /** Settled when the listener has heard it to the end, or it was cut. @type {Promise<void>} */
     this.finished = new Promise((resolve) => Object.assign(this, { resolveFinished: resolve }));
     /** @type {((spoken: Spoken) => void)[]} */
     this.cancelWaiters = [];
-    /** @type {Spoken | null} the server's account of what was heard, after a cancel */
+    /** @type {Spoken | null} the server's report of what was heard, after a cancel */
     this.spoken = null;
   }
 
@@ -76,7 +76,7 @@ export class SpeechContext extends EventTarget {
     return this.source.text;
   }
 
-  /** How much the listener has heard; 0 without a player until `acknowledge` is called. */
+  /** Playback position, ms; 0 without a player until `acknowledge` is called. */
   get heardMs() {
     if (this.finalHeardMs !== null) return this.finalHeardMs;
     return this.session.heardMs(this);
@@ -130,18 +130,18 @@ export class SpeechContext extends EventTarget {
     const answer = new Promise((resolve) => this.cancelWaiters.push(resolve));
     if (this.number !== null) this.#tellHeard(this.finalHeardMs);
     const sent = this.session.send(protocol.cancel(this.contextId));
-    // While reconnecting, `resend` repeats the cancel of an open context; of a finished one nobody else keeps account.
+    // While reconnecting, `resend` repeats the cancel of an open context; for a finished one this is the only record.
     if (!sent && this.state !== 'open') this.#resolveCancel(this.spokenByClock());
     return answer;
   }
 
-  /** Without a player: tell how much your own output has played. @param {number} playedMs */
+  /** Without a player: report the playback position of your own output. @param {number} playedMs */
   acknowledge(playedMs) {
     this.toldMs = playedMs;
     if (this.state === 'open' || this.state === 'done') this.#tellHeard(playedMs);
   }
 
-  /** This side's own account of what was heard, for when the server cannot be asked. @returns {Spoken} */
+  /** The client's own estimate of what was heard, for when the server cannot be asked. @returns {Spoken} */
   spokenByClock() {
     const playedMs = this.heardMs;
     const heard = this.words.filter((word) => word.startMs < playedMs);
@@ -163,7 +163,7 @@ export class SpeechContext extends EventTarget {
 
   /** @param {ServerError | ConnectionLost} error */
   fail(error) {
-    this.#resolveCancel(this.spokenByClock()); // nobody else will answer
+    this.#resolveCancel(this.spokenByClock()); // no answer of the server will come
     if (this.state !== 'open') return;
     this.state = 'failed';
     this.rejectDone(error);
@@ -180,8 +180,8 @@ export class SpeechContext extends EventTarget {
   }
 
   /**
-   * The session is gone with all it knew: have another one go on, in the same voice, with the word that was being heard
-   * when it broke off. That one is heard twice if its end had come, and none is left out: words come before their audio.
+   * Continue in a new session, in the same voice, from the word that was being heard when the session was lost. That
+   * word is heard twice if its end had arrived. No word is lost, because words arrive before their audio.
    * @param {number} receivedMs how much of its audio has come
    * @param {'auto' | 'text' | 'ssml'} [textType] the session's
    */
@@ -199,7 +199,7 @@ export class SpeechContext extends EventTarget {
   }
 
   /**
-   * After a reconnect: what the server has not received, in the order in which it was sent.
+   * Send again, after a reconnect, the messages that the server has not received, in their order.
    * @param {{received_chars: number, num_flushes: number, ended: boolean}} known
    */
   resend(known) {
@@ -235,7 +235,7 @@ export class SpeechContext extends EventTarget {
     }
   }
 
-  /** Of its first message to a session. */
+  /** Settings of the context's first message to a session. */
   #opening() {
     const { voice, seed } = this.chosen;
     if (voice === undefined && seed === undefined) return this.settings;
@@ -296,7 +296,7 @@ export class SpeechContext extends EventTarget {
 
   #spoken(message) {
     if (message.state === 'unknown' || typeof message.spoken_text !== 'string') return this.spokenByClock();
-    if (this.heardMs < this.base.ms) return this.spokenByClock(); // of what an earlier session said, this one knows nothing
+    if (this.heardMs < this.base.ms) return this.spokenByClock(); // the server has no record of an earlier session's speech
     const spokenChars = this.#toUtf16(message.spoken_chars ?? 0);
     const spokenText = this.base.chars ? this.text.slice(0, spokenChars) : message.spoken_text;
     const playedMs = message.played_ms === undefined ? this.heardMs : this.base.ms + message.played_ms;

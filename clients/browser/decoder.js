@@ -6,7 +6,7 @@
 import { DecodeError } from './errors.js';
 
 const OPUS_RATE_HZ = 48_000;
-const FALLBACK_RATE_HZ = 24_000; // 384 kbit/s of PCM: double that buys nothing a voice has
+const FALLBACK_RATE_HZ = 24_000; // 384 kbit/s of PCM; a higher rate adds nothing audible to a voice
 const US_PER_S = 1_000_000;
 
 /**
@@ -17,7 +17,7 @@ const US_PER_S = 1_000_000;
  */
 /** @typedef {(samples: Float32Array, position: number) => void} OnSamples */
 
-/** Whether this browser decodes raw mono Opus packets. Absent on insecure origins and in older browsers. */
+/** Return whether this browser decodes raw mono Opus packets: not on insecure origins or in older browsers. */
 export async function supportsOpus() {
   if (typeof globalThis.AudioDecoder !== 'function') return false;
   try {

@@ -2,14 +2,14 @@
  * The jitter buffer of the AudioWorklet, as plain arithmetic: no Web Audio, no clock, no I/O.
  *
  * Contexts play one after the other, in the order in which they first appear. Playing starts once `targetDepth`
- * samples wait (or no more will come); running dry is an underrun, which fades out, raises the target and waits again.
+ * samples wait (or no more will come). An empty buffer is an underrun: it fades out, raises the target and waits again.
  * Positions are samples *of the context* (from the packets' pts), so "played" stays right across gaps.
  */
 
 /** @typedef {{number: number, position: number, played: number, buffered: number, ended: boolean}} ContextReport */
 /**
- * What one `pull` did: samples `[offset, offset + length)` of the output came from `number`, the first of them being
- * sample `position` of that context.
+ * Result of one `pull`: samples `[offset, offset + length)` of the output are of context `number`, the first is its
+ * sample `position`.
  * @typedef {{number: number, offset: number, length: number, position: number}} PlayedRun
  */
 
@@ -175,12 +175,12 @@ export class JitterBuffer {
     return this.contexts.values().next().value;
   }
 
-  /** Whether the head may sound now; starts it if so. */
+  /** Return whether the first context may play now; start it if so. */
   #ready(queue, wanted) {
     if (this.playing) return true;
     if (queue.buffered === 0) return false;
     this.waitedFor += wanted;
-    // A scrap that nothing follows (the speaker is waiting for text) is played after twice the target wait.
+    // A short rest without successor (the server waits for text) is played after twice the target wait.
     const patienceOver = this.waitedFor > 2 * this.targetDepth;
     if (queue.buffered < this.targetDepth && !queue.ended && !patienceOver) return false;
     this.playing = true;

@@ -1,4 +1,4 @@
-/** What to tell a visitor about each error: what happened, and what helps. */
+/** Messages for the visitor about each error: cause and remedy. */
 const KIND_WORDS = {
   audio_unsupported: 'This browser cannot play streamed audio. A current Chrome, Edge, Firefox or Safari can.',
   connection_lost: 'The connection to the server was lost. The page reconnects by itself; speak again when it is back.',
@@ -49,7 +49,7 @@ export function leftOutWords(text, spans) {
   return `Left out, since this voice cannot speak it: ${shown.join('  ')}${more}`;
 }
 
-/** The way to this page that needs no https. @param {{hostname: string, port: string}} location */
+/** Address of this page that works without https. @param {{hostname: string, port: string}} location */
 export function tunnelWords({ hostname, port }) {
   const local = port || '8000';
   return { command: `ssh -L ${local}:localhost:${port || '80'} ${hostname}`, address: `http://localhost:${local}/` };

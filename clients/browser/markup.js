@@ -1,9 +1,9 @@
-/** SSML that is broken off in the middle: what has to be opened again before the rest. */
+/** SSML cut in the middle: the tags to open again before the rest. */
 
 const MARKUP =
   /<!--.*?-->|<!\[CDATA\[.*?\]\]>|<[?!][^>]*>|<(?<end>\/?)(?<name>[^\s<>/!?"'=]+)(?:"[^"]*"|'[^']*'|[^<>"'])*?(?<empty>\/?)>/gsu;
 
-/** As the server sees it. @param {string} text @param {'auto' | 'text' | 'ssml'} textType */
+/** Return whether the server treats the text as SSML. @param {string} text @param {'auto' | 'text' | 'ssml'} textType */
 export function isSSML(text, textType) {
   return textType === 'ssml' || (textType === 'auto' && /^\s*<(speak|\?xml)/u.test(text));
 }

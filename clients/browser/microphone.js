@@ -1,8 +1,8 @@
-/** The visitor's microphone. What it hears stays in the page: nothing is kept or sent here. */
+/** The visitor's microphone. Its audio stays in the page: nothing is stored or sent here. */
 
 import { MicrophoneUnavailable } from './errors.js';
 
-/** Events: `speech` (true or false: somebody speaks), `level` (dB of full scale), `lost` (it was taken away). */
+/** Events: `speech` (true: speech detected, or false), `level` (dB of full scale), `lost` (device removed). */
 export class Microphone extends EventTarget {
   /**
    * Asks the visitor.

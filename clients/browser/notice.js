@@ -1,9 +1,9 @@
-/** The error on show. The first one stays: those after it mostly follow from it. */
+/** The displayed error. The first error stays, as later ones are mostly its consequences. */
 
 import { kindWords } from './kind-words.js';
 
-const MINOR = new Set(['decode_error', 'protocol_error']); // speech goes on: a worse one may take its place
-/** Over as soon as there is a connection again. */
+const MINOR = new Set(['decode_error', 'protocol_error']); // speech continues: a more severe error may replace it
+/** Codes of errors that end with the next connection. */
 const OF_THE_CONNECTION = new Set([
   'connection_lost', 'draining', 'engine_lost', 'handshake_refused', 'overloaded', 'too_many_sessions', 'unauthorized',
 ]);
@@ -26,7 +26,7 @@ export class Notice {
     this.element.hidden = false;
   }
 
-  /** There is a connection: what was said of its absence is history. What was said of a speech is not. */
+  /** Clear connection errors after a connect. Errors of a context stay. */
   connected() {
     if (this.shown && !this.shown.ofContext && OF_THE_CONNECTION.has(this.shown.code)) this.clear();
   }

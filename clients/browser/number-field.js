@@ -42,7 +42,7 @@ export class NumberField {
     return this.fault.textContent === '';
   }
 
-  /** Lead the visitor to it, wherever it is folded away. */
+  /** Focus the field, opening its folded section. */
   reveal() {
     const fold = this.input.closest('details');
     if (fold) fold.open = true;

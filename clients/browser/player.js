@@ -1,4 +1,4 @@
-/** Plays contexts through an AudioWorklet and knows, for each, what the listener has heard. */
+/** Player of contexts through an AudioWorklet, with the playback position of each. */
 
 import { AudioUnsupported } from './errors.js';
 import { PlaybackClock } from './playback-clock.js';
@@ -16,7 +16,7 @@ const FORGET_AFTER_MS = 60_000;
  */
 
 export class Player extends EventTarget {
-  /** @throws {AudioUnsupported} this page cannot play what comes in pieces */
+  /** @throws {AudioUnsupported} this page cannot play audio in pieces */
   static requireSupport() {
     if ('audioWorklet' in (globalThis.AudioContext?.prototype ?? {})) return;
     const why = globalThis.isSecureContext === false ? 'Browsers allow it on https:// and localhost only.' : '';
@@ -90,14 +90,14 @@ export class Player extends EventTarget {
     });
   }
 
-  /** How much of the context has reached the listener's ear. @param {number} number */
+  /** Playback position at the listener's ear, ms. @param {number} number */
   heardMs(number) {
     const track = this.tracks.get(number);
     if (!track) return 0;
     return (track.clock.at(this.context.currentTime - this.outputLatencyS) * 1000) / this.sampleRate;
   }
 
-  /** How much of the context the worklet has played. @param {number} number */
+  /** Playback position at the worklet's output. @param {number} number */
   playedMs(number) {
     return ((this.tracks.get(number)?.clock.latest ?? 0) * 1000) / this.sampleRate;
   }

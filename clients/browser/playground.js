@@ -36,20 +36,20 @@ const hook = new URLSearchParams(location.search).get('test') === '1' ? await im
 let tts = null;
 /** @type {import('./context.js').SpeechContext | null} */
 let context = null;
-/** The one whose text is on stage, also when it is over. */
+/** The context whose text is displayed, also when it is over. */
 let staged = null;
 /** In which its progress is shown next. */
 let frame = 0;
 let writing = new AbortController();
 /** Id of the voice whose preview was asked for last. @type {string | null} */
 let awaited = null;
-/** What the server says about voices that visitors make. */
+/** The server's settings for voices made by visitors. */
 let making = {};
-/** Who says the text after the one who speaks: {text, voices}. */
+/** Voices that speak the same text after the current voice: {text, voices}. */
 let toCome = null;
 let underrunsBefore = 0; // of earlier contexts
 let attempts = 0; // to connect; only the last one counts
-/** How much of the text was written when it was first heard. @type {string | null} */
+/** Text written when the first audio was heard, for display. @type {string | null} */
 let writtenThen = null;
 
 // ---- connection ---------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ function adopt(session) {
   showConnection(session.state);
 }
 
-/** Ask for a key, say what is wrong, or try again in a moment, whichever helps. */
+/** Ask for a key, show the error, or retry after a delay, depending on the error. */
 async function notConnected(error) {
   showConnection('closed');
   if (error.code === 'audio_unsupported' && !isSecureContext) return showInsecure();
@@ -100,20 +100,20 @@ async function reconnect() {
   await connect();
 }
 
-/** The server came back and may be another one. */
+/** Handle a new session, whose server may be a different one. */
 function begunAnew() {
   showFormat();
-  loadOffer().catch(() => {}); // what it had before will do
+  loadOffer().catch(() => {}); // keep the previous offer
 }
 
 function sessionError(error) {
-  if (error.code === 'unauthorized') reconnect(); // and ask for the key that holds now
+  if (error.code === 'unauthorized') reconnect(); // and ask for the current key
   else notice.show(error);
 }
 
 const http = () => new ServerHttp(STREAM, keys.key);
 
-/** What the server has: voices, and the ranges of the parameters. */
+/** Load the server's voices and parameter ranges. */
 async function loadOffer(chooseVoice) {
   const [models, offered] = await Promise.all([http().get('models'), http().get('voices')]);
   const [model = {}] = models.data ?? [];
@@ -202,12 +202,12 @@ function speakWith(voice, text) {
   if ($('adapter').value) params.adapter = $('adapter').value;
   if (isStreamed()) params.mode = $('form').elements.mode.value;
   const next = tts.open({ voice, params });
-  next.speaker = toCome.num > 1 ? voices.titleOf(voice) : ''; // who speaks is told where several do
+  next.speaker = toCome.num > 1 ? voices.titleOf(voice) : ''; // show the voice if several speak
   begin(next);
   return write(context, text);
 }
 
-/** Whether the text comes piece by piece. */
+/** Return whether the text is sent piece by piece. */
 const isStreamed = () => $('form').elements.source.value === 'llm';
 
 async function write(target, text) {
@@ -223,7 +223,7 @@ async function write(target, text) {
       }
     }
   } catch (error) {
-    notice.show(error); // too long: what was taken is spoken
+    notice.show(error); // too long: accepted text is spoken
   }
   if (target === context) transcript.write(target.text);
   if (!signal.aborted) target.end();
@@ -289,7 +289,7 @@ function finish(target) {
   }
   if (toCome?.voices.length > 0) return speakWith(toCome.voices.shift(), toCome.text);
   if (target.audioMs > 0) return setPhase('finished', `Finished: ${seconds(target.audioMs)} of speech.`);
-  $('left-out').hidden = true; // all of it was: said once
+  $('left-out').hidden = true; // all of the text was left out: shown only once
   return setPhase('finished', 'Nothing in this text can be spoken.');
 }
 

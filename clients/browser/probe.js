@@ -11,7 +11,7 @@ function append(map, number, chunk) {
   map.get(number).push(chunk);
 }
 
-/** Given to the player: called with all that leaves the worklet. */
+/** Callback for the player, called with all audio that leaves the worklet. */
 export function tap({ number, samples, position, time }) {
   append(played, number, { samples, position, time });
 }
@@ -44,7 +44,7 @@ export function expose(session, voiceSwitch) {
     voiceSwitch,
     /** The context spoken last: number (the player's own: one for each context of this page), state, heardMs, text. */
     last: () => last && { id: last.contextId, number: last.track, state: last.state, heardMs: last.heardMs, text: last.text, timing: last.timing },
-    /** How many samples of a context have left for the loudspeaker. */
+    /** Number of a context's samples sent to the loudspeaker. */
     samplesPlayed: (number) => (played.get(number) ?? []).reduce((sum, { samples }) => sum + samples.length, 0),
     samplesDecoded: (number) => (decoded.get(number) ?? []).reduce((sum, { samples }) => sum + samples.length, 0),
     /** The samples themselves. */

@@ -6,18 +6,18 @@
 import { ProtocolError, ServerError } from './errors.js';
 
 const SUBPROTOCOL = 'realtime-tts.v1';
-const KEY_SUBPROTOCOL = 'realtime-tts.key.'; // and the key: a socket in a page has no other header, and an address is logged
-const KEY = /^[!#$%&'*+.^_`|~\w-]+$/; // what a subprotocol may consist of
+const KEY_SUBPROTOCOL = 'realtime-tts.key.'; // followed by the key: a browser's WebSocket has no other header, and addresses are logged
+const KEY = /^[!#$%&'*+.^_`|~\w-]+$/; // characters allowed in a subprotocol
 export const AUDIO_HEADER_BYTES = 20;
 const FRAME_VERSION = 1;
 const KIND_AUDIO = 1;
 
-/** @param {string} [apiKey] @throws {ServerError} `unauthorized`, without asking the server: no key looks like that */
+/** @param {string} [apiKey] @throws {ServerError} `unauthorized`, without asking the server: the key is malformed */
 export function requireKey(apiKey) {
   if (apiKey && !KEY.test(apiKey)) throw new ServerError('This cannot be an API key', { code: 'unauthorized' });
 }
 
-/** What a socket offers in its handshake. @param {string} [apiKey] @returns {string[]} */
+/** Return the subprotocols that a socket offers in its handshake. @param {string} [apiKey] @returns {string[]} */
 export function subprotocols(apiKey) {
   return apiKey ? [SUBPROTOCOL, KEY_SUBPROTOCOL + apiKey] : [SUBPROTOCOL];
 }
@@ -66,7 +66,7 @@ export function buildAudioFrame({ number, sequence, pts, payload }) {
   return buffer;
 }
 
-/** What must be there, and of which type, in each server message the client acts on. */
+/** Required fields and their types, for each server message that the client handles. */
 const SERVER_FIELDS = {
   'session.started': { session_id: 'string', audio: 'object' },
   'session.resumed': { session_id: 'string', contexts: 'array' },

@@ -22,19 +22,19 @@ export { SpeechContext } from './context.js';
 export { Player } from './player.js';
 export { ServerHttp } from './server-http.js';
 
-const VOICE_TTL_S = 3600; // beyond its last use, where a page ends without a word
+const VOICE_TTL_S = 3600; // after its last use, if a page ends without deleting it
 
-/** What the server knows of a context that it has never heard of. */
+/** State of a context that the server does not know. */
 const UNKNOWN = { state: 'unknown', received_chars: 0, num_flushes: 0, ended: false };
 
 /** @typedef {import('./session-link.js').LinkState} ConnectionState */
 /**
- * Recordings that the server makes a voice of, for one session: `reference`, or `prompt` with `promptText`, or both.
+ * Recordings from which the server makes a voice for one session: `reference`, or `prompt` with `promptText`, or both.
  * @typedef {object} OwnVoice
  * @property {Blob} [reference] a file to sound like: 2 to 60 s of one speaker, of any usual format
  * @property {Blob} [prompt] a file to go on from, in which `promptText` is said
  * @property {string} [promptText]
- * @property {boolean} [consent] the speaker agrees; who says so, and to what use, are `consentBy` and `consentScope`
+ * @property {boolean} [consent] the speaker agrees; `consentBy` states this, for the use `consentScope`
  * @property {string} [consentBy]
  * @property {string} [consentScope]
  */
@@ -108,9 +108,9 @@ export class RealtimeTTS extends EventTarget {
   open({ contextId = `c${this.nextId++}-${crypto.randomUUID?.() ?? Math.random().toString(36).slice(2)}`, ...settings } = {}) {
     if (this.state === 'closed') throw new ConnectionLost('The session is closed');
     if (this.contexts.has(contextId)) throw new TypeError(`Context ${contextId} exists already`);
-    this.resumeAudio().catch(() => {}); // refused without a user's gesture: silent until the next one
+    this.resumeAudio().catch(() => {}); // refused without a user gesture: silent until the next one
     const context = new SpeechContext(contextId, settings, {
-      send: (frame) => this.link.send(frame), // while reconnecting it is not sent: `resend` makes up for it
+      send: (frame) => this.link.send(frame), // not sent while reconnecting: `resend` sends it later
       heardMs: (each) => this.path.heardMs(each),
       silence: (each) => this.path.silence(each),
       maxChars: () => this.session?.limits?.max_text_chars ?? Infinity,
@@ -136,7 +136,7 @@ export class RealtimeTTS extends EventTarget {
   }
 
   /**
-   * Have the server make a voice of recordings, for as long as this session lasts.
+   * Make a voice from recordings on the server, for the duration of this session.
    * @param {OwnVoice} voice @returns {Promise<string>} its id, a `voice` for `open` and `speak`
    * @throws {ServerError | ConnectionLost} `recording_too_short`, `invalid_request` (no consent) …
    */
@@ -159,7 +159,7 @@ export class RealtimeTTS extends EventTarget {
     return Promise.all([...this.contexts.values()].map((context) => context.cancel()));
   }
 
-  /** Let the page sound; browsers want it called from a user's gesture. */
+  /** Allow the page to play audio; browsers require a call from a user gesture. */
   async resumeAudio() {
     await this.player?.resume();
   }
@@ -201,7 +201,7 @@ export class RealtimeTTS extends EventTarget {
     this.#emit('session', session);
   }
 
-  /** A voice that cannot be deleted goes by itself. */
+  /** Delete a voice; if that fails, it expires by itself. */
   async #returnVoices() {
     await Promise.all(this.lentVoices.splice(0).map((id) => this.link.http.deleteVoice(id).catch(() => {})));
   }
@@ -240,7 +240,7 @@ export class RealtimeTTS extends EventTarget {
     if (context && this.#inOrder(context, packet.sequence)) this.path.decode(packet);
   }
 
-  /** False for what was received before the connection broke and is repeated. */
+  /** Return false for a message that was already received before the connection broke. */
   #inOrder(context, sequence) {
     if (sequence === undefined) return true;
     if (sequence <= context.lastSequence) return false;
@@ -253,16 +253,16 @@ export class RealtimeTTS extends EventTarget {
 
   #errorMessage(message, context) {
     const error = ServerError.fromWire(message);
-    // About a context that is over: our text crossed its end on the wire, or it follows from an error already told.
+    // The context is over: our text crossed its end on the wire, or the error follows from one already reported.
     if (error.contextId !== null && context?.state !== 'open') return;
     this.#emit('error', error);
-    // Refused at its opening: no terminal message will follow. Later errors leave the context as it is.
+    // Refused at its opening: no terminal message will follow. Later errors do not change the context.
     if (context && context.number === null) this.#failed(context, error);
   }
 
   #failed(context, error = null) {
     if (error) context.fail(error);
-    this.path.end(context); // what has arrived is still heard
+    this.path.end(context); // received audio is still played
   }
 
   #forget(context) {
@@ -282,13 +282,13 @@ export class RealtimeTTS extends EventTarget {
     for (const context of this.contexts.values()) {
       if (context.state !== 'open' || context.text === '') continue;
       const there = known.get(context.contextId) ?? UNKNOWN;
-      const forgotten = there.state === 'unknown' && context.number !== null; // from its start it would be heard twice
+      const forgotten = there.state === 'unknown' && context.number !== null; // its start would be heard twice
       if (forgotten || there.state === 'lost') this.#failed(context, new ConnectionLost('Part of the answer was lost with the connection'));
       else if (there.state !== 'finished') context.resend(there);
     }
   }
 
-  /** In another session than it was opened in. */
+  /** Continue a context in a new session. */
   #beginAgain(context) {
     const error = new ConnectionLost('The session was lost before it could answer');
     if (context.state !== 'open') context.fail(error); // it is done; a cancel of it may wait for an answer
@@ -298,10 +298,10 @@ export class RealtimeTTS extends EventTarget {
 
   #sessionLost(error) {
     const closed = this.state === 'closed';
-    // What has not begun is none the worse for it: the next session speaks it.
+    // A context that has not begun is not affected: the next session speaks it.
     const survives = (context) => !closed && context.track === null && !context.silenced;
     const lost = [...this.contexts.values()].filter((context) => !survives(context));
-    // An idle session that the server let go of is replaced without a word.
+    // An idle session that the server ended is replaced without an error.
     const interrupted = lost.some((context) => context.state === 'open');
     if (!this.closing && (interrupted || closed)) this.#emit('error', error);
     for (const context of lost) {

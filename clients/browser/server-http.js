@@ -1,12 +1,12 @@
-/** What the server tells over HTTP beside its stream: what it offers, whether it is there, why it took no socket. */
+/** HTTP requests beside the stream: the server's offer, its readiness, the reason why it refused a socket. */
 
 import { ConnectionLost, HandshakeRefused, ServerError } from './errors.js';
 import { requireKey } from './protocol.js';
 
 const TIMEOUT_MS = 5_000;
-const MAKING_TIMEOUT_MS = 120_000; // a recording is sent, looked at and encoded; a preview is spoken
-const NOT_OPENED = 1006; // all that a browser says of a socket that was refused, whatever the answer was
-const NO_REASON = new Set(['not_found', 'method_not_allowed']); // a proxy that passes the stream on and nothing else
+const MAKING_TIMEOUT_MS = 120_000; // upload, check and encoding of a recording; synthesis of a preview
+const NOT_OPENED = 1006; // the only code a browser gives for a refused socket
+const NO_REASON = new Set(['not_found', 'method_not_allowed']); // from a proxy that forwards the stream only
 
 export class ServerHttp {
   /**
@@ -49,23 +49,23 @@ export class ServerHttp {
     return (await this.#ask(`voices/${encodeURIComponent(id)}`, { method: 'PATCH', body })).json();
   }
 
-  /** Also while the page is being left. @param {string} id of an added voice */
+  /** Delete a voice; works while the page is being closed, too. @param {string} id of an added voice */
   async deleteVoice(id) {
     await this.#ask(`voices/${encodeURIComponent(id)}`, { method: 'DELETE', keepalive: true });
   }
 
-  /** A sentence in a voice. @param {string} id @returns {Promise<Blob>} a WAV file */
+  /** Return a sample sentence in a voice. @param {string} id @returns {Promise<Blob>} a WAV file */
   async preview(id) {
     return (await this.#ask(`voices/${encodeURIComponent(id)}/preview`, { timeoutMs: MAKING_TIMEOUT_MS })).blob();
   }
 
-  /** Whether a socket is worth trying. Where a page may not ask (CORS, CSP), it always is. */
+  /** Return whether to try a socket. Always true if the page may not ask (CORS, CSP). */
   async mayTakeSocket() {
     return (await this.isReady()) || !this.hasAnswered;
   }
 
   async isReady() {
-    // From another origin the answer is opaque, with status 0: that there is one says enough.
+    // From another origin the answer is opaque, with status 0: any answer means that the server is reachable.
     const response = await this.#fetch('../readyz', { mode: 'no-cors' });
     const ready = response !== null && response.status < 500;
     this.hasAnswered ||= ready;
@@ -73,7 +73,7 @@ export class ServerHttp {
   }
 
   /**
-   * Why a socket was not opened, as far as HTTP knows it better.
+   * Return the error of an unopened socket, with the reason from HTTP if it gives a better one.
    * @param {Error} error what the socket said @returns {Promise<Error>}
    */
   async reasonOf(error) {
@@ -95,7 +95,7 @@ export class ServerHttp {
     throw new ConnectionLost(response ? `The server answered ${response.status}` : 'The server did not answer');
   }
 
-  /** @returns {Promise<Response | null>} null: nobody answered, or this page may not know */
+  /** @returns {Promise<Response | null>} null: no answer, or the page may not read it */
   async #fetch(path, { timeoutMs = TIMEOUT_MS, ...options } = {}) {
     const signal = AbortSignal.timeout(timeoutMs);
     return fetch(new URL(path, this.base), { cache: 'no-store', signal, ...options }).catch(() => null);

@@ -5,10 +5,10 @@ import { ConnectionLost, RealtimeTTSError, ServerError } from './errors.js';
 import * as protocol from './protocol.js';
 import { ServerHttp } from './server-http.js';
 
-const POLICY_VIOLATION = 1008; // slow consumer, too many errors, not allowed: trying again would not help
-const [FIRST_RETRY_MS, MAX_RETRY_MS] = [200, 1_500]; // a server that is back is found within 3 s
-const RESUME_WINDOW_S = 10; // where the server does not say
-const LASTING_MS = 1_000; // connections that do not last so long have healed nothing: the third is not tried at once
+const POLICY_VIOLATION = 1008; // slow consumer, too many errors, not allowed: a retry would fail too
+const [FIRST_RETRY_MS, MAX_RETRY_MS] = [200, 1_500]; // a restarted server is found within 3 s
+const RESUME_WINDOW_S = 10; // if the server does not send one
+const LASTING_MS = 1_000; // shorter connections count as failed: the third attempt is delayed
 
 /** @typedef {'connecting' | 'open' | 'reconnecting' | 'closed'} LinkState */
 /**
@@ -18,8 +18,8 @@ const LASTING_MS = 1_000; // connections that do not last so long have healed no
  * @property {(session: object) => void} started a session began: the server's `session.started`
  * @property {() => Record<string, number>} lastSequences of the contexts to go on with, asked when resuming
  * @property {(contexts: {context_id: string, [field: string]: any}[]) => void} resumed what the server knows of them
- * @property {(error: RealtimeTTSError) => void} lost what was being said cannot be gone on with: the server was away for too
- *   long, or the link is closed. A session that the server no longer has is followed by another one at once (`started`).
+ * @property {(error: RealtimeTTSError) => void} lost the contexts cannot continue: the server was unreachable for too long,
+ *   or the link is closed. If the server no longer has the session, a new one starts at once (`started`).
  */
 
 export class SessionLink {
@@ -49,7 +49,7 @@ export class SessionLink {
     this.session = session;
     this.handlers.started(session);
     this.#setState('open');
-    this.http.isReady(); // learns whether this page may ask, for the day when the server is away
+    this.http.isReady(); // checks whether this page may ask, for later outages
     return undefined;
   }
 
@@ -95,7 +95,7 @@ export class SessionLink {
         if (error instanceof ServerError && !error.retryable) return this.close(error);
       }
       await new Promise((resolve) => setTimeout(resolve, delay * (0.75 + Math.random() / 2)));
-      // Browsers hold back, for seconds, the sockets of a page whose sockets keep failing; requests they do not.
+      // Browsers delay the sockets of a page for seconds after repeated failures, but not its HTTP requests.
       worthTrying = await this.http.mayTakeSocket();
     }
   }

@@ -1,19 +1,19 @@
 /**
- * Is somebody speaking? Speech stands out of the background and is voiced: its vowels repeat with the pitch of the
- * speaker, which steady noise, keys and claps do not. Pure; samples in, changes out.
+ * Speech detection. Speech is louder than the background and voiced: its vowels repeat with the pitch of the speaker,
+ * unlike steady noise, keys and claps. Pure; samples in, changes out.
  */
 
 const WINDOW_MS = 20;
 const LOWEST_DB = -90;
-const FLOOR_RISE_DB_S = 3; // so that a room that becomes louder is no speech for ever
-const VOICED_HZ = 8_000; // rate at which repetition is looked for
+const FLOOR_RISE_DB_S = 3; // so that a louder background is not detected as speech for ever
+const VOICED_HZ = 8_000; // sample rate for the search of repetition
 const [HIGHEST_PITCH_HZ, LOWEST_PITCH_HZ] = [400, 80];
 
 /**
  * @typedef {object} DetectorOptions
  * @property {number} sampleRate Hz
  * @property {number} [marginDb] how far above the background speech is
- * @property {number} [quietestDb] below that nothing is speech, dB of full scale
+ * @property {number} [quietestDb] minimum level of speech, dB of full scale
  * @property {number} [startMs] how much loud sound, most of it voiced, it takes to begin
  * @property {number} [stopMs] how long it must be quiet to end
  * @property {number} [learnMs] how long the background is listened to before anything is speech
@@ -81,7 +81,7 @@ export class SpeechDetector {
     return true;
   }
 
-  /** The background is what it was quietest lately; it falls at once and rises slowly. */
+  /** Update the background level: the recent minimum, which falls at once and rises slowly. */
   #standsOut() {
     const floor = this.floorDb ?? this.levelDb;
     const loud = this.levelDb > Math.max(this.quietestDb, floor + this.marginDb);
@@ -108,7 +108,7 @@ export function levelDb(samples) {
   return power === 0 ? LOWEST_DB : Math.max(LOWEST_DB, 10 * Math.log10(power / samples.length));
 }
 
-/** How alike samples are to themselves one period earlier, at the period at which they are most so. @returns {number} up to 1 */
+/** Maximum over periods of the correlation of samples with those one period earlier. @returns {number} up to 1 */
 function repetition(samples, [shortest, longest]) {
   const mean = samples.reduce((sum, sample) => sum + sample, 0) / samples.length;
   let best = 0;

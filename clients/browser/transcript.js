@@ -66,13 +66,13 @@ export class Transcript {
     return this.words[current].element;
   }
 
-  /** Played to its end. */
+  /** Mark the text as played to its end. */
   finish() {
     for (const { element } of this.words) element.classList.remove('now');
   }
 
   /**
-   * Cut short: what follows was not heard, and says so.
+   * Mark the text after the cut as not heard.
    * @param {number} spokenChars UTF-16 offset @param {string} label of the cut
    */
   cut(spokenChars, label) {

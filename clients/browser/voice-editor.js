@@ -1,8 +1,8 @@
-/** The dialog of a voice that a visitor has made: what is known of it, another name, its end. */
+/** Dialog of a voice that a visitor has made: its details, rename, delete. */
 
 import { kindWords } from './kind-words.js';
 
-/** What was said about the speaker's consent. @param {import('./voice-tiles.js').Voice} voice */
+/** Return the recorded consent of the speaker as text. @param {import('./voice-tiles.js').Voice} voice */
 export function consentWords({ consent, kind }) {
   if (!consent) return kind === 'designed' ? 'Made of a description.' : 'Nothing was said about the speaker’s consent.';
   const scope = consent.scope ? `, for ${consent.scope}` : '';
@@ -36,7 +36,7 @@ export class VoiceEditor {
     this.dialog.showModal();
   }
 
-  /** Whether the next press deletes. */
+  /** Set whether the next press deletes. */
   #ask(sure) {
     this.sure = sure;
     this.deletion.textContent = sure ? 'Yes, delete it for good' : 'Delete';

@@ -8,7 +8,7 @@ const [QUIETEST_DB, LOUDEST_DB] = [-60, -10]; // the ends of the level
 const SAY = { record: 'Record', again: 'Record again', stop: 'Stop' };
 
 /**
- * What is wrong with what was entered, in the order in which it is asked for.
+ * Return the first error in the entered fields, in their order on the form.
  * @param {{source: string, recording: Blob | null, instructions: string, name: string, consent: boolean, by: string, scope: string}} entered
  * @param {'required' | 'attested' | 'off'} policy @returns {[string, string] | null} which control, and what to say
  */

@@ -1,4 +1,4 @@
-/** Records a voice: the microphone as it is, without what calls do to it, in the browser's own format. */
+/** Recorder of a voice: the microphone without call processing, in the browser's own format. */
 
 import { MicrophoneUnavailable } from './errors.js';
 import { Microphone } from './microphone.js';

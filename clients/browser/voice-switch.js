@@ -14,7 +14,7 @@ const [QUIETEST_DB, LOUDEST_DB] = [-60, -10]; // the ends of the level
 export class VoiceSwitch {
   /**
    * @param {HTMLElement} element with a button, a level and a place for the state
-   * @param {() => void} onSpeech somebody has begun to speak
+   * @param {() => void} onSpeech called when speech begins
    */
   constructor(element, onSpeech) {
     this.element = element;

@@ -10,7 +10,7 @@ const ICONS = {
   edit: 'M6 10a2 2 0 1 0 0 4 2 2 0 0 0 0-4zm6 0a2 2 0 1 0 0 4 2 2 0 0 0 0-4zm6 0a2 2 0 1 0 0 4 2 2 0 0 0 0-4z',
 };
 
-/** What a visitor calls a voice: a model's own are named by speakers' codes, and described. @param {Voice} voice */
+/** Return a voice's display name. A model's own voices have speaker codes as names, and a description. @param {Voice} voice */
 export function titleOf({ name, description, kind }) {
   return kind in KINDS || !description ? name : description;
 }
@@ -35,12 +35,12 @@ export class VoiceTiles {
     this.voices = [];
   }
 
-  /** Id of the chosen one; undefined: the server's own choice. */
+  /** Id of the chosen voice; undefined: the server's default. */
   get chosen() {
     return this.element.querySelector('input:checked')?.value;
   }
 
-  /** Ids of those that say the text, one after the other. @returns {(string | undefined)[]} */
+  /** Return the ids of the voices that speak the text, one after the other. @returns {(string | undefined)[]} */
   get speakers() {
     const { value } = this.versus;
     return value && value !== this.chosen ? [this.chosen, value] : [this.chosen];
@@ -52,7 +52,7 @@ export class VoiceTiles {
     return voice ? titleOf(voice) : '';
   }
 
-  /** What was chosen before stays so, if it is still there. @param {Voice[]} voices @param {string} [choose] id of a new one */
+  /** Show voices; the previous choice stays if it still exists. @param {Voice[]} voices @param {string} [choose] id of a new one */
   show(voices, choose) {
     const wanted = [choose, this.chosen, voices.find((voice) => voice.default)?.id, voices[0]?.id];
     const chosen = wanted.find((id) => voices.some((voice) => voice.id === id));

@@ -193,7 +193,7 @@ const HELLO = { text: 'Hello', start: 3, end: 8, start_ms: 0, end_ms: 300 };
 const THERE = { text: 'there', start: 9, end: 14, start_ms: 350, end_ms: 700 };
 const YOU = { text: 'you', start: 15, end: 18, start_ms: 750, end_ms: 900 };
 
-/** Of "😀, Hello there you", everything told and audio up to the middle of "there"; then another session. */
+/** Receive all words of "😀, Hello there you" and audio up to the middle of "there"; then start a new session. */
 function broken({ heard = 400, cut = 500 } = {}) {
   const made = make({ settings: { params: { speed: 2 } } });
   const { context, sent, receive, line } = made;

@@ -1,4 +1,4 @@
-/** What the page decides by itself: which error is shown, what a number field takes, and in which words. */
+/** Decisions of the page: the displayed error, the validation of number fields, and their messages. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

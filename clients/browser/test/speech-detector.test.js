@@ -1,4 +1,4 @@
-/** What is speech and what is only loud. Sounds are made here: a voice is a train of pulses through two resonances. */
+/** Speech against loud sounds. Sounds are synthetic: a voice is a train of pulses through two resonances. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

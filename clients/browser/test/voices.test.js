@@ -1,4 +1,4 @@
-/** What the page says of voices, and what it sends of those that visitors make. */
+/** Display of voices, and the requests for voices that visitors make. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
