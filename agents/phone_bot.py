@@ -1,8 +1,8 @@
 """Phone bot over a carrier's media-stream WebSocket (the messages of Twilio Media Streams).
 
-    python agents/phone_bot.py --path /a-path-that-nobody-guesses
+    python agents/phone_bot.py --path /a-secret-path
 
-The carrier connects to wss://your-host/a-path-that-nobody-guesses; a proxy in front of this program has the
+The carrier connects to wss://your-host/a-secret-path; a proxy in front of this program has the
 certificate. With --public-url, the address PATH/twiml answers a call (GET or POST) with the instruction to do so; for
 the default path /media it is /twiml. The bot speaks, and stops when the caller speaks: what the carrier has buffered is
 cleared, and the carrier's marks tell what was heard until then.
