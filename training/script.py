@@ -3,7 +3,8 @@
     python -m training.script --corpus build/corpus/train.txt --out build/corpus/script.tsv
 
 writes a line for each utterance: number of the speaker (`speakers.all_speakers`), text, phones. Needs the packages
-misaki, spaCy and its tagger; see README.md.
+misaki, spaCy and its tagger; see README.md. `--all-voices` lets every named voice, and no mixture, read each text: for
+texts that are held out, so that the teacher speaks what an evaluation compares.
 """
 
 from __future__ import annotations
@@ -49,10 +50,16 @@ def _start_worker() -> None:
     _pronunciations.update({british: Pronunciation(british=british) for british in (False, True)})
 
 
-def _lines(job: tuple[int, list[str]]) -> list[str]:
-    index, texts = job
-    rng, speakers = random.Random(index), all_speakers()
-    casting = [cast(text, rng) for text in texts]
+def cast_all(texts: list[str], *, seed: int, all_voices: bool) -> list[list[int]]:
+    """Return each text's speakers: every named voice if `all_voices`, else as `cast` draws them."""
+    rng = random.Random(seed)
+    return [list(range(len(NAMED_SPEAKERS))) if all_voices else cast(text, rng) for text in texts]
+
+
+def _lines(job: tuple[int, list[str], bool]) -> list[str]:
+    index, texts, all_voices = job
+    speakers = all_speakers()
+    casting = cast_all(texts, seed=index, all_voices=all_voices)
     phones: list[dict[bool, str]] = [{} for _ in texts]
     for british, pronunciation in _pronunciations.items():
         wanted = [
@@ -71,21 +78,24 @@ def _lines(job: tuple[int, list[str]]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", type=Path, default=Path("build/corpus/train.txt"))
+    parser.add_argument("--corpus", type=Path, nargs="+", default=[Path("build/corpus/train.txt")])
     parser.add_argument("--out", type=Path, default=Path("build/corpus/script.tsv"))
+    parser.add_argument("--all-voices", action="store_true", help="every named voice reads each text, no mixture does")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     args = parser.parse_args()
-    texts = args.corpus.read_text().splitlines()
-    blocks = [texts[start : start + _BLOCK] for start in range(0, len(texts), _BLOCK)]
+    texts = [text for path in args.corpus for text in path.read_text().splitlines()]
+    starts = range(0, len(texts), _BLOCK)
+    blocks = [(n, texts[start : start + _BLOCK], args.all_voices) for n, start in enumerate(starts)]
     counts: Counter[int] = Counter()
     partial = args.out.with_suffix(".partial")
     with multiprocessing.Pool(args.workers, _start_worker) as pool, partial.open("w", encoding="utf-8") as file:
-        for lines in tqdm(pool.imap(_lines, enumerate(blocks)), total=len(blocks), unit="block"):
+        for lines in tqdm(pool.imap(_lines, blocks), total=len(blocks), unit="block"):
             file.writelines(f"{line}\n" for line in lines)
             counts.update(int(line.split("\t")[0]) for line in lines)
     partial.rename(args.out)
     named = ", ".join(f"{speaker.name} {counts[n]}" for n, speaker in enumerate(NAMED_SPEAKERS))
-    print(f"{counts.total()} utterances of {len(texts)} texts: {named}, {len(counts) - len(NAMED_SPEAKERS)} mixtures")
+    mixtures = sum(speaker >= len(NAMED_SPEAKERS) for speaker in counts)
+    print(f"{counts.total()} utterances of {len(texts)} texts: {named}, {mixtures} mixtures")
 
 
 if __name__ == "__main__":
