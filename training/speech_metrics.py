@@ -25,12 +25,14 @@ def frames(samples: Samples) -> Floats:
     return np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[::HOP]
 
 
-def pitch(samples: Samples, low_hz: float = 60, high_hz: float = 400) -> Floats:
-    """Hz of each voiced frame: the autocorrelation's highest peak, where it exceeds half of the energy."""
+def pitch_track(samples: Samples, low_hz: float = 60, high_hz: float = 400) -> Floats:
+    """Hz of each frame: the autocorrelation's highest peak, where it exceeds half of the energy; nan elsewhere."""
     windowed = frames(samples)
-    windowed = windowed[np.sqrt(np.square(windowed).mean(1)) > 0.01]
-    if not len(windowed):
-        return np.zeros(0)
+    loud = np.sqrt(np.square(windowed).mean(1)) > 0.01
+    track = np.full(len(windowed), np.nan)
+    if not loud.any():
+        return track
+    windowed = windowed[loud]
     windowed = windowed - windowed.mean(1, keepdims=True)
     correlation = np.fft.irfft(np.abs(np.fft.rfft(windowed, 2 * WINDOW)) ** 2)
     lags = np.arange(int(SAMPLE_RATE_HZ / high_hz), int(SAMPLE_RATE_HZ / low_hz))
@@ -38,7 +40,15 @@ def pitch(samples: Samples, low_hz: float = 60, high_hz: float = 400) -> Floats:
     scores = correlation[:, lags] / (correlation[:, :1] + 1e-12) / (1 - lags / WINDOW)
     # two periods correlate as well as one: of equals, the shorter
     best = (scores * (1 - 0.2 * lags / lags[-1])).argmax(1)
-    return SAMPLE_RATE_HZ / lags[best][scores[np.arange(len(best)), best] > 0.5]
+    voiced = scores[np.arange(len(best)), best] > 0.5
+    track[loud] = np.where(voiced, SAMPLE_RATE_HZ / lags[best], np.nan)
+    return track
+
+
+def pitch(samples: Samples, low_hz: float = 60, high_hz: float = 400) -> Floats:
+    """Hz of each voiced frame."""
+    track = pitch_track(samples, low_hz, high_hz)
+    return track[~np.isnan(track)]
 
 
 def log_spectra(samples: Samples) -> Floats:
