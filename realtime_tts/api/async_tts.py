@@ -1,4 +1,4 @@
-"""The Python API for asyncio; `api` has the blocking one.
+"""Python API for asyncio; `api` has the blocking one.
 
 The model runs in a worker process per device, as it does behind the server; chunks are float32 arrays in −1…1, handed
 out as they are made.
@@ -34,7 +34,7 @@ from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.policy import ServingPolicy
 from realtime_tts.workers.supervisor import WorkerSpec, worker_command
 
-_SEGMENTS_AHEAD = 8  # at the engine: nobody else waits for it, and a reader may be slow
+_SEGMENTS_AHEAD = 8  # segments at the engine: it serves only this process, and a reader may be slow
 _STALL_FLUSH_S = 1.0
 
 
@@ -117,23 +117,23 @@ class AsyncTTS:
 
     @property
     def sample_rate(self) -> int:
-        """Of the chunks, Hz."""
+        """Sample rate of the chunks, Hz."""
         return self._ready.sample_rate
 
     @property
     def device(self) -> str:
-        """Where and how the model runs, for a person: ``cpu, float32, attention sdpa, up to 16 streams``."""
+        """Device and settings of the model, for people: ``cpu, float32, attention sdpa, up to 16 streams``."""
         ready = self._ready
         return f"{ready.device}, {ready.dtype}, attention {ready.backend}, up to {ready.max_streams} streams"
 
     @property
     def word_times(self) -> str:
-        """How the words get their times, for a person: ``measured, by head 4 of layer 4``, or ``estimated``."""
+        """Source of word times, for people: ``measured, by head 4 of layer 4``, or ``estimated``."""
         return str(ServingPolicy.from_map(self._ready.policy).text_head or self._ready.text_timing)
 
     @property
     def voices(self) -> list[str]:
-        """Names for `generate`'s `voice`, those added included; ``zero-shot`` is always one."""
+        """Names for `generate`'s `voice`, added ones included; ``zero-shot`` is always available."""
         self._check_open()
         return self._voices.names()
 
@@ -150,7 +150,8 @@ class AsyncTTS:
 
     @contextlib.contextmanager
     def _while_open(self) -> Iterator[None]:
-        """Tells as EngineClosed whatever `close` does to what runs inside: speech cut off, a worker gone."""
+        """Raise EngineClosed in place of the errors that a `close` causes in the block: speech cut off, a worker
+        gone."""
         self._check_open()
         try:
             yield
@@ -176,7 +177,7 @@ class AsyncTTS:
             await self._voices.add(VoiceLabels(name), VoiceRecordings(reference_audio, prompt_audio, prompt_text))
 
     def remove_voice(self, name: str) -> None:
-        """Forget an added voice."""
+        """Remove an added voice."""
         self._check_open()
         self._voices.remove(name)
 
@@ -198,16 +199,16 @@ class AsyncTTS:
             mode: how a stream is spoken: ``live`` from its first words on, or ``clause`` by clause, with the same
                 samples for every split. None is ``live`` where the model tells which word it speaks. A string, list or
                 tuple is whole and spoken as such.
-            speed: that much faster, or below 1 slower, with the pitch kept; 0.25 to 4.
-            volume: that much louder, or below 1 softer; 0 to 2. Nothing clips.
-            sentence_pause_ms: silence between two sentences, beside what the voice makes of their ends; up to 3000.
+            speed: tempo factor, with the pitch kept; 0.25 to 4.
+            volume: level factor; 0 to 2. Never clips.
+            sentence_pause_ms: silence added between two sentences, ms; up to 3000.
             language: of the text's numbers, dates and the like, where it is not the model's own.
             lexicon: words and phrases, and how each is written so that it is read right: ``{"nginx": "engine x"}``.
                 It comes before the one that the model was loaded with.
             adapter: a name of those that this TTS was made with; None: the model as it is.
             text_type: ``ssml``, ``text``, or ``auto``, where a text is SSML if it begins with ``<speak``. Of a whole
                 text that is malformed nothing is spoken.
-            max_length_s: stop after so much audio.
+            max_length_s: stop after this many seconds of audio.
             on_skipped: called with the places in the text (start and end, in characters) that cannot be spoken and are
                 left out, as they are found: an emoji, another script. Of `TTS`, in the thread that runs the model.
 
@@ -222,9 +223,9 @@ class AsyncTTS:
 
     @taking(speech_request)
     async def generate_timed(self, request: SpeechRequest) -> AsyncGenerator[TimedChunk, None]:
-        """As `generate`, with the words that are heard: for subtitles, or to know what was heard at a barge-in.
+        """Speak like `generate`, with the times of the words: for subtitles, or to know what was heard at a barge-in.
 
-        A chunk comes one patch later than there, since which words its segment has left is known at the segment's end.
+        A chunk comes one patch later than with `generate`: the last words of a segment are known only at its end.
         """
         async with contextlib.aclosing(self._speak(request)) as pieces:
             async for chunk in with_words(pieces, self.sample_rate, request.params.speed or 1.0):
@@ -266,7 +267,7 @@ class AsyncTTS:
         return speaker
 
     def _settings(self, request: SpeechRequest) -> ContextSettings:
-        """Raises InvalidRequest and its kin: what cannot be."""
+        """Return the settings of a request. Raises InvalidRequest and subclasses: invalid arguments."""
         if request.voice is not None and not request.recordings.is_empty:
             raise InvalidRequest("give a voice or recordings, not both", field="voice")
         if request.max_length_s is not None and not 0 < request.max_length_s < math.inf:
@@ -282,7 +283,7 @@ class AsyncTTS:
             stall_flush_s=_STALL_FLUSH_S,
             lexicons=self._lexicons,
             adapters=self._adapters.names,
-            draw_seed=lambda: 0,  # never drawn: `generate` has a seed of its own
+            draw_seed=lambda: 0,  # never called: `generate` always passes a seed
         )
 
 

@@ -1,4 +1,4 @@
-"""What `generate` is asked for: its arguments, read in one place by all that take them."""
+"""Arguments of `generate`, read in one place for all its variants."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def speech_request(
     max_length_s: float | None = None,
     on_skipped: Callable[[Sequence[tuple[int, int]]], None] | None = None,
 ) -> SpeechRequest:
-    """The arguments of `AsyncTTS.generate`, which says what they mean."""
+    """Return the arguments of `AsyncTTS.generate`, which documents them, as one object."""
     params = SpeechParams(
         cfg=cfg,
         steps=steps,
@@ -72,7 +72,8 @@ def speech_request(
 
 
 def taking(make: Callable[P, R]) -> Callable[[Callable[[S, R], T]], Callable[Concatenate[S, P], T]]:
-    """A method of what `make` returns becomes one of what `make` takes, for callers, type checkers and `help`."""
+    """Turn a method that takes the result of `make` into one that takes the arguments of `make`, for callers, type
+    checkers and `help`."""
 
     def decorate(method: Callable[[S, R], T]) -> Callable[Concatenate[S, P], T]:
         @functools.wraps(method)

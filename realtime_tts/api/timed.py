@@ -1,4 +1,4 @@
-"""Speech together with the words that are heard in it."""
+"""Chunks of speech with the words heard in them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TimedChunk:
 
 
 def samples_of(piece: Piece) -> Chunk:
-    """Of a piece in f32le; empty where it ends a segment."""
+    """Return the samples of a piece in f32le; empty where it ends a segment."""
     return np.frombuffer(piece.pcm, dtype="<f4")
 
 
@@ -42,8 +42,8 @@ async def with_words(
 ) -> AsyncGenerator[TimedChunk, None]:
     """Join words to a speaker's pieces, f32le.
 
-    A chunk is held until the next piece is there: only then it is known whether it is its segment's last, and all
-    words that are left belong to it.
+    A chunk is held until the next piece has come. Only then is it known whether it is the last of its segment, which
+    gets all remaining words.
     """
     aligner = WordAligner(speed)
     held, num_segments, end_ms = np.zeros(0, np.float32), 0, 0.0

@@ -24,13 +24,13 @@ T = TypeVar("T")
 def _blocking(
     method: Callable[Concatenate[AsyncTTS, P], AsyncGenerator[T, None]],
 ) -> Callable[Concatenate[TTS, P], Generator[T, None, None]]:
-    """The same method, iterated by blocking code."""
+    """Return the same method as a blocking generator."""
 
     @functools.wraps(method)
     def call(self: TTS, /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
         return self._iterate(method(self._tts, *args, **kwargs))
 
-    # Whoever asks is told of everything but what comes back, which is no async generator.
+    # The signature shows the parameters but no return type, which would be an async generator.
     signature = inspect.signature(method).replace(return_annotation=inspect.Signature.empty)
     call.__signature__ = signature  # type: ignore[attr-defined]
     call.__doc__ = f"As `{method.__qualname__}`."
@@ -39,7 +39,8 @@ def _blocking(
 
 
 class TTS:
-    """`AsyncTTS` for blocking code; loads when made. Arguments as there. May be shared between threads."""
+    """Blocking variant of `AsyncTTS` with the same arguments; loads the model when constructed. May be shared between
+    threads."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class TTS:
             workers=workers,
         )
         self._closed = False
-        self._lock = threading.Lock()  # nothing is given to the loop once it is being closed
+        self._lock = threading.Lock()  # no call is given to the loop once it is being closed
         self._iterated: set[AsyncGenerator[Any, None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="realtime-tts", daemon=True)
@@ -85,22 +86,22 @@ class TTS:
 
     @property
     def sample_rate(self) -> int:
-        """Of the chunks, Hz."""
+        """Sample rate of the chunks, Hz."""
         return self._tts.sample_rate
 
     @property
     def device(self) -> str:
-        """As `AsyncTTS.device`."""
+        """Same as `AsyncTTS.device`."""
         return self._tts.device
 
     @property
     def word_times(self) -> str:
-        """As `AsyncTTS.word_times`."""
+        """Same as `AsyncTTS.word_times`."""
         return self._tts.word_times
 
     @property
     def voices(self) -> list[str]:
-        """As `AsyncTTS.voices`."""
+        """Same as `AsyncTTS.voices`."""
         return self._tts.voices
 
     def add_voice(
@@ -111,7 +112,7 @@ class TTS:
         prompt_audio: RecordingLike | None = None,
         prompt_text: str | None = None,
     ) -> None:
-        """As `AsyncTTS.add_voice`."""
+        """Same as `AsyncTTS.add_voice`."""
         self._wait(
             lambda: self._tts.add_voice(
                 name, reference_audio=reference_audio, prompt_audio=prompt_audio, prompt_text=prompt_text
@@ -119,7 +120,7 @@ class TTS:
         )
 
     def remove_voice(self, name: str) -> None:
-        """As `AsyncTTS.remove_voice`."""
+        """Same as `AsyncTTS.remove_voice`."""
 
         async def remove() -> None:
             self._tts.remove_voice(name)
@@ -144,7 +145,7 @@ class TTS:
                 self._iterated.discard(items)
 
     def close(self) -> None:
-        """End the workers; what other threads are generating ends with EngineClosed. Idempotent."""
+        """End the workers; generations running in other threads end with EngineClosed. Idempotent."""
         with self._lock:
             if self._closed:
                 return
@@ -155,7 +156,7 @@ class TTS:
         self._loop.close()
 
     async def _shut_down(self) -> None:
-        """Whoever waits for the loop is answered before it stops."""
+        """Close, and answer every call that waits for the loop before it stops."""
         await self._tts.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
@@ -176,10 +177,10 @@ class TTS:
                 self.close()
 
     def _wait(self, start: Callable[[], Awaitable[T]]) -> T:
-        """Run on the loop and wait for the result.
+        """Run a coroutine on the loop and wait for its result.
 
         Raises:
-            EngineClosed: closed before, or meanwhile.
+            EngineClosed: closed before or during the call.
         """
         with self._lock:
             if self._closed:

@@ -1,4 +1,4 @@
-"""Output audio formats: what a client may ask for, validated. Pure."""
+"""Output audio formats that a client may request, validated. Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class AudioFormat:
 
     @property
     def frame_samples(self) -> int:
-        """Samples of one packet: whole, so 11,025 and 22,050 Hz may fall short of `frame_ms` by less than a sample."""
+        """Number of samples in one packet. It is whole, so at 11,025 and 22,050 Hz a packet may be shorter than
+        `frame_ms` by less than a sample."""
         return self.sample_rate * self.frame_ms // 1000
 
 

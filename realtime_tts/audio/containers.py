@@ -1,4 +1,4 @@
-"""Files around the audio, made as the sound is: WAV, of known or unknown length, and what libav makes."""
+"""Audio containers written while the audio is made: WAV of known or unknown length, and those that libav writes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNKNOWN_LENGTH = 0xFFFFFFFF
 def wav_header(
     sample_rate: int, codec: str = "pcm_s16le", num_samples: int | None = None, provenance: Provenance | None = None
 ) -> bytes:
-    """Header of a mono WAV file; samples in `codec` follow it.
+    """Return the header of a mono WAV file; samples in `codec` follow it.
 
     `num_samples` None: the length is not known yet. Both lengths are then the largest there are, which players and
     FFmpeg take for "until the end".
@@ -44,7 +44,7 @@ def wav_header(
 
 
 def write_wav(path: str | Path, pcm_s16le: bytes, sample_rate: int) -> None:
-    """Writes a mono 16-bit WAV file."""
+    """Write a mono 16-bit WAV file."""
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
@@ -54,7 +54,7 @@ def write_wav(path: str | Path, pcm_s16le: bytes, sample_rate: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How libav makes one kind of file."""
+    """Settings of one libav container."""
 
     muxer: str
     encoder: str
@@ -67,7 +67,7 @@ _KINDS = {
     # LAME's effort is 0 … 9, less being more: 7 takes half the time of what is usual. What "Xing" would say stands
     # at a file's beginning and is known at its end.
     "mp3": _Kind("mp3", "libmp3lame", "s16p", {"compression_level": "7"}, {"write_xing": "0"}),
-    # A page is what a listener waits for at most.
+    # A listener waits for one page at most.
     "opus": _Kind(
         "ogg", "libopus", "s16", {"frame_duration": "20", "application": "audio"}, {"page_duration": str(20_000)}
     ),
@@ -88,7 +88,7 @@ class EncodedStream:
         codec: mp3, opus, flac or aac.
         sample_rate: of the PCM, Hz; one that the codec knows.
         bitrate: bits per second, constant for mp3; ignored by flac.
-        provenance: what the file says of itself; AAC (ADTS) has no place for it.
+        provenance: tags of the file; AAC (ADTS) has none.
     """
 
     def __init__(
@@ -120,7 +120,8 @@ class EncodedStream:
         self._finished = False
 
     def push(self, pcm: bytes) -> bytes:
-        """Samples in (a chunk may end within one), the file's next bytes out; the header comes with the first."""
+        """Encode samples (a chunk may end within one) and return the file's next bytes; the first include the
+        header."""
         if self._finished:
             raise ValueError("push after finish")
         self._buffer += pcm
@@ -129,7 +130,7 @@ class EncodedStream:
         return self._sink.take()
 
     def finish(self) -> bytes:
-        """The rest of the file."""
+        """Return the rest of the file."""
         if self._finished:
             return b""
         self._finished = True
@@ -153,7 +154,7 @@ class EncodedStream:
 
 
 class _Sink(io.RawIOBase):
-    """A file that can only be written; what was written is taken away."""
+    """Write-only file object; `write` collects bytes until they are taken."""
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []

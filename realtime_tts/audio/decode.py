@@ -1,7 +1,7 @@
 """Recordings that users bring, in any usual file format, as mono PCM: decoded in a process of its own with limits.
 
-Decoders are where hostile input does its harm, and their work must not hold up the event loop; a process of its own
-costs about 0.3 s and settles both.
+Decoders are a target of hostile input, and their work must not block the event loop. A separate process solves both, at
+a cost of about 0.3 s.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _BROKEN = "the file could not be decoded within the limits of memory and time"
 
 @dataclass(frozen=True, slots=True)
 class DecodeLimits:
-    """What one recording may cost.
+    """Limits for decoding one recording.
 
     Attributes:
-        max_bytes: of the file.
-        max_s: of audio; also bounds what comes out.
-        memory_bytes: address space of the decoding process, the libraries' own 300 MB included.
-        cpu_s, wall_s: time that it may take.
+        max_bytes: size of the file.
+        max_s: duration of the audio; also bounds the output.
+        memory_bytes: address space of the decoding process, including 300 MB for the libraries.
+        cpu_s, wall_s: processor time and wall time of the process.
     """
 
     max_bytes: int = 20 * 1024 * 1024
@@ -50,7 +50,7 @@ class Recording:
 
 
 async def decode_recording(data: bytes, sample_rate: int, limits: DecodeLimits | None = None) -> Recording:
-    """Decodes an audio file (WAV, FLAC, MP3, Ogg, MP4/M4A, WebM …) to mono at `sample_rate` Hz.
+    """Decode an audio file (WAV, FLAC, MP3, Ogg, MP4/M4A, WebM …) to mono at `sample_rate` Hz.
 
     Cancelling the task ends the process.
 
@@ -78,7 +78,7 @@ def decode_recording_blocking(data: bytes, sample_rate: int, limits: DecodeLimit
 
 
 def _numbers(sample_rate: int, limits: DecodeLimits) -> tuple[float, ...]:
-    """What the worker's usage line says."""
+    """Return the numeric arguments of the worker, in the order of its usage line."""
     return sample_rate, limits.max_s, limits.memory_bytes, limits.cpu_s
 
 

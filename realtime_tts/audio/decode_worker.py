@@ -1,8 +1,8 @@
-"""The process in which foreign recordings are decoded: container on stdin, s16le mono PCM on stdout.
+"""Process that decodes untrusted recordings: container on stdin, s16le mono PCM on stdout.
 
-Run by `decode.py` as a file, isolated (`python -I`), so that it imports nothing but PyAV. What it is fed may be made by
-an enemy: memory, CPU time, files and processes are limited before a byte of it is parsed, and only demuxers that
-neither open further files nor fetch addresses are allowed (a playlist could name any).
+Run by `decode.py` as a file, isolated (`python -I`), so that it imports nothing but PyAV. The input may be
+hostile: memory, CPU time, files and processes are limited before a byte of it is parsed. Only demuxers are allowed that
+neither open further files nor fetch URLs (a playlist could name any).
 
 Usage: decode_worker.py RATE_HZ MAX_SECONDS MEMORY_BYTES CPU_SECONDS NICENESS
 Exit status 0: PCM follows on stdout. 3: no usable recording, the reason as one line on stderr. Others: it broke.
@@ -21,7 +21,7 @@ DEMUXERS = "wav,w64,rf64,aiff,au,flac,mp3,ogg,matroska,webm,mov,mp4,m4a,3gp,aac,
 
 
 class Refused(Exception):
-    """The recording cannot be used; the argument says why."""
+    """The recording cannot be used; the argument is the reason."""
 
 
 def limit_resources(memory_bytes: int, cpu_seconds: int, niceness: int) -> None:
@@ -40,7 +40,7 @@ def limit_resources(memory_bytes: int, cpu_seconds: int, niceness: int) -> None:
 
 
 def decode(data: bytes, rate_hz: int, max_seconds: float) -> bytes:
-    """s16le mono samples at `rate_hz` of the first audio stream of `data`."""
+    """Return the first audio stream of `data` as s16le mono samples at `rate_hz`."""
     import av
     import av.logging
 
@@ -66,7 +66,7 @@ def decode(data: bytes, rate_hz: int, max_seconds: float) -> bytes:
 
 
 def _frames(container, resampler):
-    """Frames of the first audio stream after conversion, as they are decoded (a bomb stops early)."""
+    """Yield frames of the first audio stream after conversion, as they are decoded, so that a bomb stops early."""
     for frame in container.decode(audio=0):
         check_finite(frame)
         yield from resampler.resample(frame)
@@ -74,7 +74,7 @@ def _frames(container, resampler):
 
 
 def check_finite(frame):
-    """What a conversion to integers makes of NaN is anybody's guess."""
+    """Raise `Refused` for samples that are not finite: their conversion to integers is undefined."""
     kind = {"flt": "f", "dbl": "d"}.get(frame.format.name.removesuffix("p"))
     if kind is not None:
         num_bytes = frame.format.bytes * frame.samples * (1 if frame.format.is_planar else frame.layout.nb_channels)

@@ -18,10 +18,10 @@ REFRESH_MS = 400
 
 
 class SilenceGate:
-    """Decides for one stream which packets say nothing.
+    """Decides for one stream which packets hold only silence.
 
     Args:
-        frame_ms: of each packet.
+        frame_ms: duration of each packet.
     """
 
     def __init__(self, frame_ms: int) -> None:
@@ -30,7 +30,7 @@ class SilenceGate:
         self._since_whole_ms = 0
 
     def filter(self, pcm: bytes, packet: bytes) -> bytes:
-        """`packet`, or its header alone if the s16le samples it was made of go on being quiet."""
+        """Return `packet`, or only its header if the s16le samples of it continue a silence."""
         self._quiet_ms = self._quiet_ms + self._frame_ms if is_quiet(pcm) else 0
         self._since_whole_ms += self._frame_ms
         if self._quiet_ms <= HANGOVER_MS or self._since_whole_ms > REFRESH_MS:
@@ -40,7 +40,7 @@ class SilenceGate:
 
 
 def is_quiet(pcm: bytes) -> bool:
-    """Whether no s16le sample is louder than about -60 dBFS."""
+    """Return True if no s16le sample is louder than about -60 dBFS."""
     samples = array("h", pcm)
     if sys.byteorder == "big":
         samples.byteswap()
@@ -48,7 +48,7 @@ def is_quiet(pcm: bytes) -> bool:
 
 
 def header_only(packet: bytes) -> bytes:
-    """An Opus packet of the same mode and duration whose frames have no bytes."""
+    """Return an Opus packet of the same mode and duration whose frames are empty."""
     toc = packet[0]
     frame_count_code = toc & 3
     if frame_count_code == 3:  # a count byte follows; its VBR and padding flags go

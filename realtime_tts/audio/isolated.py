@@ -1,7 +1,7 @@
-"""Scripts that look at what strangers sent: each in an interpreter of its own, fed on stdin, with less right to the
-processor than speech has.
+"""Scripts that process untrusted input: each runs in a separate interpreter, reads stdin, and has a lower processor
+priority than speech.
 
-The scripts import nothing of this package, so what they are to do comes as arguments, the niceness last.
+The scripts import nothing of this package, so their parameters are command-line arguments, the niceness last.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _NEEDED = frozenset(("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT"))
 
 
 async def run_isolated(script: Path, *arguments: float, data: bytes, wall_s: float) -> tuple[int, bytes, bytes]:
-    """`(exit status, stdout, stderr)` of a script that was given `data`. Cancelling the task ends the process.
+    """Run a script with `data` on stdin and return `(exit status, stdout, stderr)`. Cancelling the task ends the
+    process.
 
     Raises:
         asyncio.TimeoutError: it took longer than `wall_s`, and was ended.

@@ -1,4 +1,4 @@
-"""Opus packets through PyAV's libopus: frames of PCM in, a packet of each out.
+"""Opus encoding and decoding through PyAV's libopus: frames of PCM in, one packet for each out.
 
 Time. An encoder looks ahead: what a decoder puts out is the signal delayed by `delay_samples` (6.5 ms; the "pre-skip"
 of an Ogg file). We leave the delay in: packet k always decodes to samples k·frame … (k+1)·frame of what is heard, so
@@ -21,12 +21,12 @@ from realtime_tts.audio.codecs import OPUS_COMPLEXITY, AudioFormat
 from realtime_tts.audio.dtx import SilenceGate
 
 DECODER_RATE_HZ = 48_000
-EXPECTED_LOSS_PERCENT = 10  # how much a FEC encoder protects itself against
+EXPECTED_LOSS_PERCENT = 10  # packet loss that a FEC encoder is set to
 _OPUS_HEAD_PRE_SKIP = slice(10, 12)
 
 
 class OpusEncoder:
-    """One stream's encoder; state runs from packet to packet, so every context has its own.
+    """Encoder of one stream; its state runs from packet to packet, so every context has its own.
 
     Args:
         audio_format: an `opus` format. With `fec` the encoder is tuned for voice calls ("voip"), since FEC lives in
@@ -41,7 +41,7 @@ class OpusEncoder:
         self._pts_samples = 0
         self._gate = SilenceGate(audio_format.frame_ms) if audio_format.dtx else None
         self._context = _open_encoder(audio_format, complexity)
-        # One frame for all: libopus has read it when its packet is there.
+        # One frame object for all calls: libopus has read it when it returns the packet.
         self._frame = av.AudioFrame(format="s16", layout="mono", samples=audio_format.frame_samples)
         self._frame.sample_rate = audio_format.sample_rate
         self._frame.time_base = Fraction(1, audio_format.sample_rate)
@@ -51,11 +51,11 @@ class OpusEncoder:
 
     @property
     def delay_samples(self) -> int:
-        """How much later than it went in a sample is heard, at the format's rate."""
+        """Delay of the decoded signal, in samples at the format's rate."""
         return self._delay_samples
 
     def encode(self, frames: Sequence[bytes]) -> list[bytes]:
-        """Whole frames of s16le samples, each of the format's length → their packets."""
+        """Encode whole frames of s16le samples, each of the format's length, and return their packets."""
         num_bytes = 2 * self._format.frame_samples
         if any(len(frame) != num_bytes for frame in frames):
             raise ValueError(f"a frame has {num_bytes} bytes")
@@ -63,8 +63,8 @@ class OpusEncoder:
         return list(map(self._gate.filter, frames, packets)) if self._gate else packets
 
     def _encode(self, frame: bytes) -> bytes:
-        """One frame → its packet, by what lies under `encode` of PyAV: that one cuts what it is given into frames, with
-        a filter graph for each encoder, and ours are cut already."""
+        """Encode one frame by PyAV's internal call. The public `encode` would cut frames with a filter graph for each
+        encoder, and these are cut already."""
         self._samples.update(frame)
         self._frame.pts = self._pts_samples
         self._pts_samples += self._format.frame_samples
@@ -95,7 +95,7 @@ def _open_encoder(audio_format: AudioFormat, complexity: int) -> AudioCodecConte
 
 
 class OpusDecoder:
-    """Packets → float32 samples at 48 kHz, whatever rate they were encoded from."""
+    """Decoder of packets to float32 samples at 48 kHz, whatever rate they were encoded from."""
 
     rate_hz = DECODER_RATE_HZ
 
@@ -109,10 +109,10 @@ class OpusDecoder:
         self._context = context
 
     def decode(self, packet: bytes) -> np.ndarray:
-        """One packet → [num_samples] float32 in -1…1.
+        """Decode one packet to [num_samples] float32 in -1…1.
 
         Raises:
-            ValueError: the bytes are no Opus packet.
+            ValueError: the bytes are not an Opus packet.
         """
         try:
             frames = self._context.decode(av.Packet(packet))

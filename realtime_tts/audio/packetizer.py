@@ -1,4 +1,4 @@
-"""PCM in any chunking becomes frames of one exact length. Pure."""
+"""Cutting of PCM in any chunking into frames of one exact length. Pure."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class Packetizer:
 
     @property
     def num_buffered_samples(self) -> int:
-        """Whole samples that wait for their frame to fill."""
+        """Number of whole samples that wait for their frame to fill."""
         return len(self._rest) // BYTES_PER_SAMPLE
 
     def push(self, pcm: bytes) -> Packets:
-        """Adds samples (a chunk may end within one) and returns the packets that became full."""
+        """Add samples (a chunk may end within one) and return the packets that became full."""
         if self._finished:
             raise ValueError("push after finish")
         return self._cut(self._rest + pcm if self._rest else pcm)
 
     def finish(self) -> Packets:
-        """The remaining samples, padded to whole frames; nothing if nothing was pushed.
+        """Return the remaining samples, padded to whole frames; nothing if nothing was pushed.
 
         Raises:
             ValueError: the PCM ended within a sample.
@@ -69,7 +69,7 @@ class Packetizer:
         return self._cut(self._rest + fade + bytes(num_padding * BYTES_PER_SAMPLE - len(fade)))
 
     def _cut(self, pcm: bytes) -> Packets:
-        """All full packets of it; the rest is kept."""
+        """Return all full packets; keep the rest."""
         frame_bytes = self._frame_samples * BYTES_PER_SAMPLE
         num_bytes = len(pcm) // frame_bytes * frame_bytes
         whole = len(pcm) & ~1

@@ -1,4 +1,4 @@
-"""Packets of audio that follow on each other: one thing from the encoder to the socket. Pure."""
+"""Consecutive packets of audio, handled as one object from the encoder to the socket. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Packets:
-    """As many as there are payloads, maybe none.
+    """Consecutive packets, maybe none.
 
     Attributes:
-        payloads: encoded, one for each packet.
-        pts_samples: where the first packet begins, at the output rate; contiguous within a context.
-        packet_samples: the length of each; 0 where a stream's encoder brings out what it held back.
-        num_bytes: of all payloads, which is asked for again and again.
+        payloads: encoded bytes, one item for each packet.
+        pts_samples: start of the first packet, in samples at the output rate; contiguous within a context.
+        packet_samples: length of each packet; 0 for the bytes that a stream's encoder returns at its end.
+        num_bytes: total size of the payloads, computed once because it is queried often.
     """
 
     payloads: tuple[bytes, ...]
@@ -29,7 +29,7 @@ class Packets:
 
     @property
     def end_samples(self) -> int:
-        """Where the last packet ends."""
+        """End of the last packet, in samples."""
         return self.pts_samples + len(self.payloads) * self.packet_samples
 
     @property
@@ -37,16 +37,16 @@ class Packets:
         return len(self.payloads) * self.packet_samples
 
     def num_until(self, end_samples: float) -> int:
-        """How many end at this sample or before it."""
+        """Return the number of packets that end at this sample or before it."""
         if not self.packet_samples:
             return len(self.payloads) if self.pts_samples <= end_samples else 0
         num_ended = int((end_samples - self.pts_samples) // self.packet_samples)
         return max(0, min(num_ended, len(self.payloads)))
 
     def between(self, start: int, end: int | None = None) -> Packets:
-        """Those of the packets, by their place among them."""
+        """Return the packets from index `start` to `end`."""
         return Packets(self.payloads[start:end], self.pts_samples + start * self.packet_samples, self.packet_samples)
 
     def __add__(self, other: Packets) -> Packets:
-        """Both, where the other's are of one length with these and follow on them."""
+        """Return both, in order. The other's packets must have the same length and continue these."""
         return Packets(self.payloads + other.payloads, self.pts_samples, self.packet_samples)

@@ -45,16 +45,16 @@ class AudioPipeline:
 
     @property
     def delay_samples(self) -> int:
-        """How much later than its pts says a sample is heard, at the output rate: the look-ahead of Opus, or 0."""
+        """Delay of the decoded audio against its pts, in samples at the output rate: the look-ahead of Opus, or 0."""
         return self._delay_samples
 
     def push(self, pcm_s16le: bytes) -> Packets:
-        """Samples at the input rate → the packets that became full."""
+        """Add samples at the input rate and return the packets that became full."""
         return self._encoded(self._packetizer.push(self._resampler.push(pcm_s16le) if self._resampler else pcm_s16le))
 
     def finish(self) -> list[Packets]:
-        """The rest, the last packet padded with silence; after it, of a stream, what its encoder held back, in a packet
-        without samples. Nothing can be pushed after it."""
+        """Return the rest, the last packet padded with silence. For a stream codec, a packet without samples follows
+        that holds the encoder's last bytes. Nothing can be pushed after it."""
         if self._resampler:
             frames = self._packetizer.push(self._resampler.finish()) + self._packetizer.finish()
         else:
@@ -72,7 +72,7 @@ class AudioPipeline:
 
 
 def warm_up() -> None:
-    """Loads the codec libraries and runs them once (about 0.3 s, once per process)."""
+    """Load the codec libraries and run them once (about 0.3 s, once per process)."""
     pipeline = AudioPipeline(16_000, AudioFormat())
     pipeline.push(bytes(2 * 1600))
     pipeline.finish()
@@ -90,7 +90,7 @@ def _resampler(input_rate_hz: int, output_rate_hz: int) -> StreamResampler | Non
 
 
 def _stream(fmt: AudioFormat) -> containers.EncodedStream | None:
-    """None: packets stand alone."""
+    """Return the stream encoder of the format; None for packets that stand alone."""
     codec = _STREAMED.get(fmt.codec)
     return containers.EncodedStream(codec, fmt.sample_rate, fmt.bitrate) if codec else None
 
@@ -98,7 +98,7 @@ def _stream(fmt: AudioFormat) -> containers.EncodedStream | None:
 def _frames_encoder(
     fmt: AudioFormat, stream: containers.EncodedStream | None, opus_complexity: int
 ) -> tuple[FramesEncoder | None, int]:
-    """The encoder of frames, None where they stay as they are, and its look-ahead in samples."""
+    """Return the encoder of frames, or None if frames are sent as PCM, and its look-ahead in samples."""
     if fmt.codec == "opus":
         from realtime_tts.audio.opus import OpusEncoder
 

@@ -1,4 +1,4 @@
-"""What a file says of itself: that nobody has spoken it, and what has."""
+"""Provenance tags of a file: a statement that the speech is synthetic, and its source."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Of one synthetic speech. `voice`: its id, which means something to the server that made it; "": not known."""
+    """Provenance of one synthetic speech. `voice`: the voice's id on the server that made it; "": unknown."""
 
     software: str
     model: str = ""
@@ -22,12 +22,13 @@ class Provenance:
 
     @property
     def tags(self) -> dict[str, str]:
-        """As comments of Ogg and FLAC and as ID3 tags."""
+        """Return the tags, as used for Ogg and FLAC comments and for ID3."""
         return {"comment": self.statement}
 
     @property
     def wav_chunk(self) -> bytes:
-        """``LIST`` of the kind ``INFO``, to stand before the samples: also a stream's listener sees it."""
+        """Return a ``LIST`` chunk of type ``INFO``. It goes before the samples, so that listeners of a stream receive
+        it too."""
         entries = b"INFO" + _entry(b"ICMT", self.statement) + _entry(b"ISFT", self.software)
         return b"LIST" + struct.pack("<I", len(entries)) + entries
 

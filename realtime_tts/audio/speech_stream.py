@@ -26,12 +26,13 @@ class _Encoder(Protocol):
 
 
 class SpeechStream:
-    """mono s16le PCM → the stream's next bytes. Not thread-safe, but may move between threads from call to call.
+    """Converter of mono s16le PCM to the bytes of one stream. Not thread-safe, but may move between threads from call
+    to call.
 
     Args:
-        input_rate_hz: of the PCM that is pushed.
-        fmt: of the stream.
-        provenance: what it says of itself, if it is a file that can.
+        input_rate_hz: sample rate of the pushed PCM.
+        fmt: format of the stream.
+        provenance: tags of the file, if its container has any.
     """
 
     def __init__(self, input_rate_hz: int, fmt: StreamFormat, provenance: Provenance | None = None) -> None:
@@ -48,13 +49,13 @@ class SpeechStream:
         self._finished = False
 
     def push(self, pcm: bytes) -> bytes:
-        """Samples in (a chunk may end within one), the stream's next bytes out; its header comes with the first."""
+        """Add samples (a chunk may end within one) and return the stream's next bytes; the first include the header."""
         if self._finished:
             raise ValueError("push after finish")
         return self._encoder.push(self._resampler.push(pcm) if self._resampler else pcm)
 
     def finish(self) -> bytes:
-        """The rest of the stream; of one without samples, what stands before them. Nothing can be pushed after it."""
+        """Return the rest of the stream; without samples, its header. Nothing can be pushed after it."""
         if self._finished:
             return b""
         self._finished = True
@@ -79,7 +80,7 @@ def _resampler(input_rate_hz: int, output_rate_hz: int) -> StreamResampler | Non
 
 
 class _PlainStream:
-    """Samples that stay samples, behind a header if the container has one."""
+    """Uncompressed samples, after a header if the container has one."""
 
     def __init__(self, fmt: StreamFormat, provenance: Provenance | None) -> None:
         self._encode = PLAIN_ENCODERS[fmt.codec]

@@ -1,4 +1,4 @@
-"""What a stream of bytes with speech in it looks like: container, codec, rate, bit rate; validated. Pure."""
+"""Format of a byte stream with speech: container, codec, rate, bit rate; validated. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CONTENT_TYPES = {
     "mulaw": "audio/basic",
     "alaw": "audio/x-alaw-basic",
 }
-# Layer III knows so many kbit/s, at rates from 32 kHz on and below.
+# Bit rates of MPEG layer III in kbit/s, at sample rates from 32 kHz on and below.
 _MP3_KBPS = (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
 _MP3_LOW_RATE_KBPS = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
 _MP3_LOWEST_RATE_KBPS = (8, 16, 24, 32, 40, 48, 56, 64)
@@ -38,13 +38,13 @@ _AAC_BITS_PER_SAMPLE = 6  # at most 6144 bits in a frame of 1024 samples
 
 @dataclass(frozen=True, slots=True)
 class StreamFormat:
-    """One mono stream.
+    """Format of one mono stream.
 
     `bitrate` (bits per second, constant for mp3) concerns mp3, opus and aac; 0: what suits speech. Opus takes any of
     the rates, and is heard at 48 kHz.
 
     Raises:
-        UnsupportedAudioFormat: what does not go together, or is not known; `field` names it.
+        UnsupportedAudioFormat: an unknown value, or an invalid combination; `field` names it.
     """
 
     container: str
@@ -72,7 +72,7 @@ class StreamFormat:
 
     @property
     def is_plain(self) -> bool:
-        """Whether samples stay samples: to make them costs next to nothing."""
+        """True if the codec is uncompressed PCM or companding: encoding costs almost nothing."""
         return self.codec in PLAIN_CODECS
 
     def _default_bitrate(self) -> int:

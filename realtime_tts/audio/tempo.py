@@ -22,7 +22,7 @@ _SLICE_SAMPLES = 128
 
 
 class StreamTempo:
-    """n samples give round(n / speed) in all, in any chunking of whole samples.
+    """Tempo filter of one stream. n samples give round(n / speed) in all, in any chunking of whole samples.
 
     Args:
         sample_rate_hz: of input and output.
@@ -39,7 +39,7 @@ class StreamTempo:
         self._carry = b""
 
     def push(self, pcm: bytes) -> bytes:
-        """Samples in, those that are ready out."""
+        """Add samples and return those that are ready."""
         pcm = self._carry + pcm
         slice_bytes = self._sample_bytes * _SLICE_SAMPLES
         whole = len(pcm) // slice_bytes * slice_bytes
@@ -47,14 +47,14 @@ class StreamTempo:
         return b"".join(self._convert(pcm[start : start + slice_bytes]) for start in range(0, whole, slice_bytes))
 
     def finish(self) -> bytes:
-        """What is still held back. Nothing can be pushed after it."""
+        """Return the rest. Nothing can be pushed after it."""
         num_samples = self._num_pushed + len(self._carry) // self._sample_bytes
         num_left = round(num_samples / self._speed) - self._num_pulled
         last_slice = self._carry + bytes(self._sample_bytes * _SLICE_SAMPLES - len(self._carry))
         left = self._convert(last_slice)
         while (
             len(left) < self._sample_bytes * num_left
-        ):  # silence after the end brings out what is held back, and fades it
+        ):  # silence after the end flushes the filter, and fades its output
             left += self._convert(bytes(len(last_slice)))
         return left[: self._sample_bytes * num_left]
 

@@ -1,20 +1,21 @@
 """Louder or softer speech, mono, without look-ahead and without clipping.
 
-Softer is a product. Louder is one up to a knee, and beyond it a curve that comes close to full scale and never passes
-it: each sample for itself, so that pieces can be cut anywhere and nothing is held back. What a limiter with look-ahead
-would do better, keep the wave's shape where it is loudest, costs the milliseconds that it looks ahead.
+A volume up to 1 is a multiplication. Above 1, samples are multiplied up to a knee; beyond it a curve approaches full
+scale and never exceeds it. Each sample is computed alone, so chunks can be cut anywhere and nothing is held back. A
+limiter with look-ahead would keep the shape of the loudest parts better, at the cost of its look-ahead in latency.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-KNEE = 0.75  # −2.5 dB of full scale: what stays below it is multiplied and nothing else
+KNEE = 0.75  # −2.5 dB of full scale: values below it are only multiplied
 _FORMATS = {"s16le": ("<i2", 32_768.0), "f32le": ("<f4", 1.0)}
 
 
 def at_volume(pcm: bytes, volume: float, encoding: str = "s16le") -> bytes:
-    """As many samples, each multiplied by `volume`, bent at the knee where that is above 1; at 1 exactly `pcm`.
+    """Return the samples multiplied by `volume`. Above 1, values beyond the knee are compressed; at 1 `pcm` is returned
+    unchanged.
 
     Args:
         encoding: ``s16le``, or ``f32le`` in −1…1.
