@@ -1,10 +1,10 @@
-"""realtime-tts on Ray Serve: replicas that each run a server of their own, and a front before them.
+"""realtime-tts on Ray Serve: replicas that each run a server, and a front before them.
 
-Ray places replicas, starts them anew when they fail, and says how many there are: by the streams in use. Packets never
-go through Ray: a front leads each socket straight to a replica's own process. Replicas and front are two applications,
-so that new replicas do not mean a new front: `serve.yaml` has both.
+Ray places replicas, restarts them when they fail, and sets their number by the streams in use. Packets never go through
+Ray: a front connects each socket directly to a replica's own process. Replicas and front are two applications, so that
+new replicas do not require a new front: `serve.yaml` has both.
 
-Annotations here are not postponed: by that of an application's argument Serve makes `Options` of what a file says.
+Annotations here are not postponed: Serve reads the argument's annotation to make `Options` from a configuration file.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _FOLLOW_S = 0.25
 
 
 class Options(BaseModel):
-    """Of both applications, under `args` in their configuration file."""
+    """Options of both applications, under `args` in their configuration file."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -58,7 +58,7 @@ class Options(BaseModel):
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
 class DirectoryActor:
-    """`Directory`, with a clock."""
+    """Actor of a `Directory`, with a clock."""
 
     def __init__(self, num_slots: int) -> None:
         self._directory = Directory(num_slots)
@@ -74,14 +74,14 @@ class DirectoryActor:
 
 
 def directory(options: Options) -> Any:
-    """The one of the cluster. Fronts have twice as many slots as there may be replicas: some are draining."""
+    """Return the cluster's directory. It has twice as many slots as the maximum of replicas, as some are draining."""
     named: dict[str, Any] = {"name": "directory", "namespace": _NAMESPACE, "lifetime": "detached"}
     return DirectoryActor.options(**named, get_if_exists=True).remote(2 * options.max_replicas)
 
 
 @serve.deployment
 class Speech:
-    """A replica: one server with its workers. It gets no requests from Serve."""
+    """Replica: one server with its workers. It gets no requests from Serve."""
 
     async def __init__(self, options: Options) -> None:
         host = options.replica_host or get_node_ip_address()
@@ -111,7 +111,7 @@ class Speech:
         return {"streams": occupancy.streams, "capacity": occupancy.capacity}
 
     async def __del__(self) -> None:
-        """Serve lets this take `graceful_shutdown_timeout_s`."""
+        """Drain the server. Serve allows `graceful_shutdown_timeout_s` for this."""
         self._reporting.cancel()
         await self._directory.remove.remote(self._name)
         await self._gateway.drain()
@@ -119,7 +119,7 @@ class Speech:
 
 @serve.deployment
 class FrontDoor:
-    """A front, which follows the directory."""
+    """Front that follows the directory."""
 
     async def __init__(self, options: Options) -> None:
         program = options.haproxy or _haproxy()
@@ -141,7 +141,7 @@ class FrontDoor:
             await asyncio.sleep(_FOLLOW_S)
 
     async def __call__(self) -> list[dict[str, Any]]:
-        """The replicas that it leads to."""
+        """Return the replicas behind the front."""
         return [{"name": entry.name, "slot": entry.slot} for entry in await self._directory.entries.remote()]
 
     async def check_health(self) -> None:
@@ -155,7 +155,7 @@ class FrontDoor:
 
 
 def speech(options: Options) -> serve.Application:
-    """The replicas."""
+    """Return the application of the replicas."""
     return Speech.options(
         ray_actor_options={"num_cpus": options.num_cpus, "num_gpus": options.num_gpus},
         autoscaling_config=AutoscalingConfig(
@@ -173,7 +173,7 @@ def speech(options: Options) -> serve.Application:
 
 
 def front(options: Options) -> serve.Application:
-    """What listens for clients."""
+    """Return the application of the fronts, which accept clients."""
     return FrontDoor.options(
         num_replicas=options.num_fronts,
         max_replicas_per_node=1,

@@ -1,4 +1,4 @@
-"""Which replicas there are, and in which of the front's slots each of them is. Pure: time is passed in."""
+"""Directory of the replicas and their slots in the front. Pure: time is passed in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FORGOTTEN_S = 5.0  # a replica reports once a second
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """One replica. slot: its place in every front, from 1 on, as long as it lives: sticky clients find it by that."""
+    """One replica. slot: its number in all fronts, from 1, fixed for its lifetime, by which sticky clients find it."""
 
     name: str
     host: str
@@ -18,20 +18,20 @@ class Entry:
 
 
 class Directory:
-    """Kept by what the replicas say again and again: an empty one is whole again after their next report."""
+    """Directory filled by periodic reports of the replicas: an empty one is complete after their next reports."""
 
     def __init__(self, num_slots: int) -> None:
         self._num_slots = num_slots
         self._entries: dict[str, tuple[Entry, float]] = {}
 
     def report(self, name: str, host: str, port: int, slot: int | None, now_s: float) -> int | None:
-        """A replica is there.
+        """Record a replica's report.
 
         Args:
-            slot: the one that it was told to have; None: it has none yet.
+            slot: the replica's present slot; None: it has none yet.
 
         Returns:
-            The one that it has now; None if all are taken.
+            The replica's slot; None if all are taken.
         """
         self._forget(now_s)
         taken = {entry.slot for entry, _ in self._entries.values() if entry.name != name}
@@ -45,11 +45,11 @@ class Directory:
         return slot
 
     def remove(self, name: str) -> None:
-        """It takes nobody new any more."""
+        """Remove a replica: it accepts no new connections."""
         self._entries.pop(name, None)
 
     def entries(self, now_s: float) -> list[Entry]:
-        """Those that have reported lately, by their slots."""
+        """Return the replicas that have reported lately, ordered by slot."""
         self._forget(now_s)
         return sorted((entry for entry, _ in self._entries.values()), key=lambda entry: entry.slot)
 

@@ -1,6 +1,6 @@
-"""HAProxy before the replicas: new servers and old ones are told to it while it runs, without a new start.
+"""HAProxy before the replicas: servers are added and removed while it runs, without a restart.
 
-It takes as many connections as the process may open files (`ulimit -n`), two for each socket.
+The number of connections is limited by the process's open files (`ulimit -n`), two for each socket.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Front:
     def __init__(self, program: str, host: str, port: int, num_slots: int, certificate: str, drain_s: float) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="front-")
         self._control = Path(self._directory.name) / "control"
-        self._slots: dict[int, tuple[str, int]] = {}  # those in use
+        self._slots: dict[int, tuple[str, int]] = {}  # slots in use
         configuration = Path(self._directory.name) / "haproxy.cfg"
         configuration.write_text(
             _CONFIGURATION.format(
@@ -104,13 +104,13 @@ class Front:
             time.sleep(0.02)
 
     def check(self) -> None:
-        """Raises RuntimeError: it has ended."""
+        """Check the process. Raises RuntimeError: it has ended."""
         if (status := self._process.poll()) is not None:
             says = self._says.read_text(errors="replace").strip()[-_MAX_SAID_CHARS:]
             raise RuntimeError(f"HAProxy ended with status {status}: {says}")
 
     def follow(self, entries: Iterable[Entry]) -> None:
-        """These are the servers from now on. Sockets to one that is none of them any more stay open."""
+        """Set the servers. Open sockets to a removed server stay open."""
         wanted = {entry.slot: (entry.host, entry.port) for entry in entries}
         for slot in self._slots.keys() - wanted.keys():
             self._set(slot, "state drain")
@@ -122,13 +122,13 @@ class Front:
                 self._slots[slot] = (host, port)
 
     def close(self) -> None:
-        """Take nobody new; end when all sockets have ended."""
+        """Accept no new connection; end when all sockets have ended."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(10)  # SIGUSR1
         self._directory.cleanup()
 
     def _set(self, slot: int, what: str) -> None:
-        """Raises OSError: it does not answer. RuntimeError: it will not."""
+        """Set a server's address or state. Raises OSError: HAProxy does not answer. RuntimeError: it refuses."""
         for backend in _BACKENDS:
             self._tell(f"set server {backend}/host{slot} {what}")
 
@@ -140,6 +140,6 @@ class Front:
             answer = b""
             while part := control.recv(4096):
                 answer += part
-        # A changed address is told in words, a changed state not at all.
+        # The answer to a changed address is a text, to a changed state empty.
         if answer.strip() and not (" addr " in command and b"changed" in answer):
             raise RuntimeError(f"HAProxy does not {command}: {answer.decode().strip()}")

@@ -1,4 +1,4 @@
-"""One `realtime-tts serve` as a child of a replica: started, asked how it is, drained. Linux."""
+"""One `realtime-tts serve` as a child of a replica: start, health check, drain. Linux."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _GAUGE = re.compile(r"^realtime_tts_engine_(\w+) ([0-9.e+]+)$", re.M)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Streams that are being spoken, wait or are ahead of their listeners; and how many there may be."""
+    """Occupancy: streams that are speaking, waiting or ahead of their listeners; and the capacity."""
 
     streams: float
     capacity: float
 
 
 class GatewayProcess:
-    """A server on a free port of an address of this machine, with a keeper: when whoever started it dies, it drains.
+    """Server on a free port of an address of this machine. Its keeper drains it when the starting process dies.
 
     Args:
-        command: what starts a server; its settings are told through the environment.
-        host: where it listens. Beyond loopback it needs keys, as any server.
-        settings: more of them, by the names of their environment variables.
+        command: command line of the server; settings are passed through the environment.
+        host: address to listen on. Beyond loopback the server needs keys.
+        settings: further settings, by the names of their environment variables.
     """
 
     def __init__(self, command: Sequence[str], host: str, settings: Mapping[str, str], drain_s: float) -> None:
@@ -54,11 +54,11 @@ class GatewayProcess:
             [sys.executable, str(Path(__file__).with_name("keeper.py")), str(drain_s), *command],
             env=environment,
             stdin=subprocess.PIPE,
-            start_new_session=True,  # what ends the replica's process group is not for it
+            start_new_session=True,  # signals to the replica's process group must not reach it
         )
 
     async def until_ready(self, timeout_s: float) -> None:
-        """Raises RuntimeError: it ended instead, or it took longer."""
+        """Wait until the server is ready. Raises RuntimeError: it ended, or the time is over."""
         end_s = time.monotonic() + timeout_s
         while not await self._answers("/readyz"):
             self._check_running()
@@ -67,20 +67,20 @@ class GatewayProcess:
             await asyncio.sleep(_POLL_S)
 
     async def check(self) -> None:
-        """Raises RuntimeError: it has ended, or says that a part of it has failed."""
+        """Check the server. Raises RuntimeError: it has ended, or reports that a part of it has failed."""
         self._check_running()
         if not await self._answers("/healthz"):
             raise RuntimeError("the server is not healthy")
 
     async def occupancy(self) -> Occupancy:
-        """Raises OSError: it does not answer."""
+        """Return the occupancy. Raises OSError: the server does not answer."""
         text = await asyncio.to_thread(_get, f"http://127.0.0.1:{self._metrics_port}/metrics")
         gauges = {name: float(value) for name, value in _GAUGE.findall(text)}
         held = gauges["running"] + gauges["parked"]
         return Occupancy(held + gauges["waiting"], held + gauges["free_slots"])
 
     async def drain(self) -> None:
-        """Let running speech end, and it with it."""
+        """End the server after its running speech."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         await asyncio.to_thread(self._process.wait)
@@ -98,7 +98,7 @@ class GatewayProcess:
 
 
 def _get(url: str) -> str:
-    # Its own names are let in without a key, whatever address it listens on.
+    # The server accepts its own names without a key, on any listening address.
     request = urllib.request.Request(url, headers={"Host": "localhost"})
     with urllib.request.urlopen(request, timeout=_ASK_S) as response:
         return str(response.read().decode())

@@ -1,9 +1,10 @@
-"""Keeps a server for as long as whoever started it lives: then speech may end, and the server with it.
+"""Keeper of a server: when the starting process dies, it ends the server after its running speech.
 
     python keeper.py DRAIN_S COMMAND…
 
-The end of its standard input is the sign, which the kernel gives once and for any death. (A parent-death signal comes
-once for each thread of the parent, and a second one tells a server to end at once.) It ends as the server does. Linux.
+The end of standard input is the signal, which the kernel gives exactly once, for any cause of death. (A parent-death
+signal comes once for each thread of the parent, and a second one makes a server end at once.) The keeper exits with the
+server's status. Linux.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import sys
 import time
 
 _LOOK_S = 0.2
-_SPARE_S = 10.0  # beyond the time that the server has to drain
+_SPARE_S = 10.0  # added to the server's drain time
 
 
 def main() -> None:
     drain_s, command = float(sys.argv[1]), sys.argv[2:]
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)  # not ignored, which the child would inherit
-    # Should the keeper itself be killed, nobody would look after the server any more.
+    # If the keeper itself is killed, the server must not outlive it.
     child = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", *command], stdin=subprocess.DEVNULL)
     kill_at_s: float | None = None
     while (status := child.poll()) is None:

@@ -1,4 +1,4 @@
-"""How many replicas there should be. Pure."""
+"""Wanted number of replicas. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 def replicas_wanted(streams: Sequence[float], capacities: Sequence[float], target: float) -> int:
-    """As many as hold all streams with the share `target` of each one's capacity taken; one at least.
+    """Return the number of replicas that carry all streams at the share `target` of their capacity; at least one.
 
     Args:
-        streams: of each replica that has told them. capacities: likewise; those that have none yet count for nothing.
+        streams: of each replica that has reported. capacities: likewise; replicas without capacity yet are ignored.
     """
     known = [capacity for capacity in capacities if capacity > 0]
     if not known:
@@ -20,9 +20,9 @@ def replicas_wanted(streams: Sequence[float], capacities: Sequence[float], targe
 
 
 class ByStreams:
-    """Ray Serve's autoscaling policy: streams in use over capacity, as the replicas tell them.
+    """Ray Serve's autoscaling policy: streams in use over capacity, as reported by the replicas.
 
-    Serve itself keeps the bounds and the delays of the deployment's configuration.
+    Serve itself applies the bounds and delays of the deployment's configuration.
     """
 
     def __init__(self, target: float) -> None:
@@ -31,6 +31,6 @@ class ByStreams:
     def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
         told: Mapping[str, Mapping[Any, float]] = context.aggregated_metrics or {}
         streams, capacities = told.get("streams", {}), told.get("capacity", {})
-        if not capacities:  # nobody has told anything yet
+        if not capacities:  # no replica has reported yet
             return context.target_num_replicas, {}
         return replicas_wanted([*streams.values()], [*capacities.values()], self._target), {}
