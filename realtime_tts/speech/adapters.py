@@ -1,4 +1,4 @@
-"""LoRA adapters by their names: those that the configuration has, and those loaded while the server runs."""
+"""LoRA adapters by name: those of the configuration, and those loaded while the server runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoadedAdapter:
-    """digest: of its content."""
+    """A loaded adapter. digest: hash of its content."""
 
     name: str
     rank: int
@@ -37,14 +37,14 @@ class LoadedAdapter:
 
 
 class AdapterRegistry:
-    """What is loaded on an engine's workers; belongs to the event loop.
+    """Adapters loaded on an engine's workers; belongs to the event loop.
 
     Args:
         directory: in which those lie that can be loaded later, each in a directory of its name; None: none can.
 
     Attributes:
-        on_changed: called with a name and its directory when somebody has loaded an adapter by its name, and with ""
-            for the directory when he has unloaded it.
+        on_changed: called with a name and its directory when an adapter was loaded by its name, and with "" for the
+            directory when it was unloaded.
     """
 
     def __init__(self, engine: EngineClient, directory: Path | None = None) -> None:
@@ -54,7 +54,7 @@ class AdapterRegistry:
         self._changing = asyncio.Lock()
 
     def names(self) -> list[str]:
-        """Of those that can be spoken with."""
+        """Return the names of the loaded adapters."""
         return list(self._loaded)
 
     @property
@@ -64,7 +64,7 @@ class AdapterRegistry:
     def split(self, name: str | None) -> tuple[str | None, str | None]:
         """``model:adapter`` → (model, adapter), where that adapter is loaded; any other name → (name, None).
 
-        So clients of other services choose one, who can name a model and nothing else.
+        This allows clients of other services, which can name only a model, to choose an adapter.
         """
         model, _, adapter = (name or "").rpartition(":")
         return (model or None, adapter) if adapter != name and adapter in self._loaded else (name, None)
@@ -86,7 +86,8 @@ class AdapterRegistry:
             return loaded
 
     async def load_all(self, adapters: Mapping[str, str]) -> None:
-        """What the configuration names. Raises ConfigError: one of them cannot be loaded; and as `load`."""
+        """Load the adapters that the configuration names. Raises ConfigError: one of them cannot be loaded; and as
+        `load`."""
         name = directory = ""
         try:
             for name, directory in adapters.items():
@@ -96,7 +97,7 @@ class AdapterRegistry:
             raise ConfigError(message, field="adapters") from error
 
     async def load_by_name(self, name: str) -> LoadedAdapter:
-        """Load one of the directory's. Raises Forbidden: there is none; and as `load`."""
+        """Load an adapter of the directory by its name. Raises Forbidden: no directory is configured; and as `load`."""
         directory = self._allowed()
         if not _NAME.fullmatch(name):
             raise AdapterNotFound("there is no such adapter", field="name")
@@ -105,13 +106,13 @@ class AdapterRegistry:
         return loaded
 
     async def unload_by_name(self, name: str) -> None:
-        """As `unload`, where adapters may change. Raises Forbidden: they may not."""
+        """Unload an adapter by its name. Raises Forbidden: no directory is configured; and as `unload`."""
         self._allowed()
         await self.unload(name)
         self.on_changed(name, "")
 
     async def unload(self, name: str) -> None:
-        """Forget an adapter, whoever else has loaded it; speech that is running with it ends with `adapter_not_found`.
+        """Unload an adapter for all clients; speech that uses it ends with `adapter_not_found`.
 
         Raises:
             AdapterNotFound: it is not loaded.
@@ -122,7 +123,7 @@ class AdapterRegistry:
             self._engine.unload_adapter(name, everywhere=True)
 
     async def follow(self, name: str, directory: str) -> None:
-        """Do as another gateway of the host has done and its `on_changed` has told. Waits for a worker."""
+        """Repeat a change of another gateway of the host that its `on_changed` reported. Waits for a worker."""
         if directory:
             while not await self._try_load(name, Path(directory)):  # noqa: ASYNC110 - workers come without an event
                 await asyncio.sleep(_TRY_AGAIN_S)
@@ -132,7 +133,7 @@ class AdapterRegistry:
                 self._engine.unload_adapter(name)
 
     async def _try_load(self, name: str, directory: Path) -> bool:
-        """False: there is no worker just now."""
+        """Load an adapter. Return False if no worker is ready."""
         try:
             await self.load(name, directory)
         except AdapterExists:

@@ -1,4 +1,4 @@
-"""What is needed to read a text, made before there is one: the first caller would wait for it, and on a server all."""
+"""Loading of what is needed to read a text, ahead of the first request, which would have to wait for it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from realtime_tts.text.rules.table import compile_rules
 
 
 def load_reader() -> None:
-    """Takes 80 ms of a processor: in a thread, while the model is loaded."""
+    """Load number words and compile the rules. Takes 80 ms of processor time: run it in a thread while the model is
+    loaded."""
     importlib.import_module("num2words")  # for numbers
     compile_rules()

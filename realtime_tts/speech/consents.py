@@ -1,4 +1,4 @@
-"""Consent that was recorded: a speaker says so, once, and voices are made by it later. The recording is not kept."""
+"""Recorded consent of a speaker, given once and used for voices made later. The recording itself is not kept."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ MAX_PER_KEY = 1000
 
 
 class Consents:
-    """Of all keys. Every call reads what is on disk, if anything is: they are few, and other processes add some too."""
+    """Recorded consents of all keys. Every call reads the disk if there is a store: consents are few, and other
+    processes add some too."""
 
     def __init__(self, store: VoiceStore | None = None) -> None:
         self._store = store
-        self._known: dict[str, RecordedConsent] = {}  # without a store
+        self._known: dict[str, RecordedConsent] = {}  # consents by id, used without a store
 
     async def add(self, name: str, language: str, recording_sha256: str, tenant: str = "") -> RecordedConsent:
         """Raises:
@@ -39,7 +40,7 @@ class Consents:
         return consent
 
     async def all_of(self, tenant: str = "") -> list[RecordedConsent]:
-        """Oldest first."""
+        """Return the consents of a key, oldest first."""
         kept = await self._on_disk(lambda store: store.consents(tenant))
         return [each for each in self._known.values() if each.tenant == tenant] if kept is None else kept
 
@@ -62,7 +63,7 @@ class Consents:
         return renamed
 
     async def remove(self, consent_id: str, tenant: str = "") -> None:
-        """What voices were made by it say so still. Raises ConsentNotFound, InternalError."""
+        """Remove a consent. Voices made with it keep the record of it. Raises ConsentNotFound, InternalError."""
         await self.get(consent_id, tenant)
         self._known.pop(consent_id, None)
         await self._on_disk(lambda store: store.remove_consent(consent_id))

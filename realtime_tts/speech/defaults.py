@@ -1,4 +1,4 @@
-"""What speech is made with: the caller's choices, else the server's, else the model's. One place for every door."""
+"""Resolution of speech settings: the client's choices, else the server's, else the model's. Used by every dialect."""
 
 from __future__ import annotations
 
@@ -38,21 +38,20 @@ _LANGUAGE_TAG = re.compile("[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8}){0,8}")
 
 
 class SpeechDefaults:
-    """Of one loaded model; immutable.
+    """Speech defaults of one loaded model; immutable.
 
     Args:
-        ready: what its worker said of it.
-        voices: names that a tenant can speak with.
-        language: in which numbers, dates and the like are read where the caller names none.
-        mode: one of `MODES`, for a caller who does not say; None: live where the model tells which word it speaks,
-            else by clauses.
+        ready: the worker's `Ready` message.
+        voices: returns the names of the voices that a tenant can use.
+        language: default language in which numbers, dates and the like are read.
+        mode: default mode, one of `MODES`; None: live if the model measures which word it speaks, else by clauses.
         stall_flush_s: see `PausePlanner`.
-        sentence_pause_ms: for a caller who does not say.
-        lexicons: of everybody, and of tenants.
-        draw_seed: a seed for a caller who leaves it open.
+        sentence_pause_ms: default silence between sentences, ms.
+        lexicons: common lexicon and those of tenants.
+        draw_seed: returns a seed for requests that set none.
         voice_aliases: other names for voices; a voice of that name comes first.
-        adapters: names of those that are loaded.
-        name_of: the name of a tenant's voice by its id.
+        adapters: returns the names of the loaded adapters.
+        name_of: returns the name of a tenant's voice by its id.
     """
 
     def __init__(
@@ -95,10 +94,11 @@ class SpeechDefaults:
         permissive: bool = False,
         only_voices: Sequence[str] = (),
     ) -> ContextSettings:
-        """Everything decided: `overrides` first, then `defaults`, then what is preferred here.
+        """Return the settings of a context: `overrides` first, then `defaults`, then the server's and the model's
+        defaults.
 
         Args:
-            permissive: an unknown voice means the default one, as clients of other services expect.
+            permissive: replace an unknown voice by the default one, as clients of other services expect.
             only_voices: no others may be used, and the first is the default one; empty: all of the tenant's.
 
         Raises:
@@ -130,11 +130,12 @@ class SpeechDefaults:
 
     @property
     def adapters(self) -> list[str]:
-        """Names of those that can be spoken with."""
+        """Return the names of the loaded adapters."""
         return list(self._adapters())
 
     def make_planner(self, settings: ContextSettings, tenant: str = "", *, fill_empty: bool = False) -> PausePlanner:
-        """A planner of one context's text. The caller's own lexicon comes first, then its key's, then everybody's.
+        """Return a planner of one context's text. The request's own lexicon comes first, then its key's, then the
+        common one.
 
         fill_empty: see `PausePlanner`.
         """
@@ -174,7 +175,7 @@ class SpeechDefaults:
         return name
 
     def known_language(self, name: str) -> str:
-        """The language that a code means.
+        """Return the model's language for a language tag.
 
         Raises:
             UnsupportedLanguage: the model does not speak it, or it is no tag of a language.
@@ -189,12 +190,12 @@ class SpeechDefaults:
 
 
 def _base_of(language: str) -> str:
-    """``de`` for ``de-AT``."""
+    """Return the primary subtag: ``de`` for ``de-AT``."""
     return language.lower().replace("_", "-").split("-")[0]
 
 
 def _merge(over: SpeechParams, under: SpeechParams) -> SpeechParams:
-    """`over` where it says something, else `under`."""
+    """Return `over` with its unset parameters taken from `under`."""
     return SpeechParams(
         cfg=under.cfg if over.cfg is None else over.cfg,
         steps=under.steps if over.steps is None else over.steps,

@@ -1,4 +1,4 @@
-"""Threads that encode: Opus never holds up the event loop, and the default pool stays free.
+"""Encoder threads: encoding never blocks the event loop, and the default thread pool stays free.
 
 What comes to be encoded in one turn of the loop is handed over together, with what could wait for it, and so are the
 packets that have been made by the time that the loop looks: a thread is woken for many patches, and so is the loop.
@@ -28,7 +28,7 @@ _Outcome = tuple["asyncio.Future[Any]", Any, "BaseException | None"]
 
 
 class Encoders:
-    """A bounded number of threads. Their jobs take about a millisecond, so their queue is short as long as the
+    """Pool of encoder threads, bounded in number. A job takes about a millisecond, so the queue stays short while the
     processors keep up. Belongs to the event loop that first runs a job.
 
     Args:
@@ -53,10 +53,10 @@ class Encoders:
         await self.run(speech_stream.warm_up)
 
     def run(self, job: Callable[[], T], *, can_wait: bool = False) -> asyncio.Future[T]:
-        """What the job returns or raises. Cancelled before its turn has come, it is not begun.
+        """Run a job in a thread and return a future of its result. A job cancelled before its start does not run.
 
         Args:
-            can_wait: some 10 ms, for others to begin with.
+            can_wait: the job may wait some 10 ms so that several jobs start together.
         """
         if self._loop is None:
             self._start()
@@ -80,7 +80,7 @@ class Encoders:
         )
 
     def close(self) -> None:
-        """Cancel what has not begun, and end the threads."""
+        """Cancel the jobs that have not begun, and end the threads."""
         self._closed = True
         waiting = self._new
         with contextlib.suppress(queue.Empty):
@@ -107,7 +107,7 @@ class Encoders:
             self._handed_over.put(jobs[start : start + size])
 
     def _give_back(self) -> None:
-        self._is_told = False  # before the outcomes are looked at: whoever adds one after that tells us again
+        self._is_told = False  # before the outcomes are read: a thread that adds one later notifies the loop again
         while self._outcomes:
             answer, result, error = self._outcomes.popleft()
             if answer.done():
@@ -130,12 +130,13 @@ class Encoders:
 
     def _tell(self) -> None:
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and no job is awaited
             self._loop.call_soon_threadsafe(self._give_back)
 
 
 def _done(job: Callable[[], Any], answer: asyncio.Future[Any]) -> _Outcome:
-    """Nothing holds the job after it, which may be all that keeps a codec's memory."""
+    """Run a job and return its outcome. Afterwards nothing refers to the job, which may be the last owner of a codec's
+    memory."""
     if answer.cancelled():
         return answer, None, None
     try:

@@ -1,4 +1,4 @@
-"""From PCM to packets, and from a speaker to whoever listens."""
+"""Encoding of PCM to packets, and the task that connects a speaker to its listener."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST_SLICE_MS = 40
 
 
 class ContextEncoder:
-    """One context's way from PCM to packets. One call at a time.
+    """Encoder of one context's PCM to packets. One call at a time.
 
     The codec is set up at once, in a thread: it takes milliseconds, which pass while the engine makes the first patch.
 
@@ -36,7 +36,7 @@ class ContextEncoder:
         )
 
     async def push(self, pcm: bytes, *, can_wait: bool = False) -> Packets:
-        """`can_wait`: see `Encoders.run`."""
+        """Encode PCM and return the full packets. `can_wait`: see `Encoders.run`."""
         ready = await self._ready()
         return await self._run(lambda: ready.push(pcm), can_wait)
 
@@ -44,18 +44,18 @@ class ContextEncoder:
         return await self._run((await self._ready()).finish)
 
     def close(self) -> None:
-        """Later calls are cancelled. The codec's memory is free at once, whoever still holds this."""
+        """Cancel later calls and free the codec's memory at once, even if this object is still referenced."""
         if self._pipeline is not None:
             self._pipeline.cancel()
             self._pipeline = None
 
     async def _ready(self) -> pipeline.AudioPipeline:
-        if self._pipeline is None:  # whoever closed this has cancelled our caller, who would learn of it a little later
+        if self._pipeline is None:  # closed: this caller is being cancelled, its cancellation arrives later
             raise asyncio.CancelledError("the encoder is closed")
         return await self._pipeline
 
     def slices(self, pcm: bytes) -> list[bytes]:
-        """The pieces in which to push a chunk: many for the first, one for each later one."""
+        """Return the pieces in which to push a chunk: many for the first chunk, one for each later one."""
         if not self._is_first:
             return [pcm]
         self._is_first = False
@@ -70,10 +70,10 @@ class ContextEncoder:
 
 
 class SpeechListener(Protocol):
-    """Who gets the packets; called on the event loop."""
+    """Receiver of the packets; called on the event loop."""
 
     def is_ahead(self, context_id: str) -> bool:
-        """Whether packets may come some 10 ms later, and nobody would hear of it."""
+        """Return True if packets may come some 10 ms later without an audible effect."""
         ...
 
     def speech_packets(
@@ -92,7 +92,8 @@ class SpeechListener(Protocol):
 
 
 class ContextSpeech:
-    """One context's way from its speaker to its listener. `close` must be called at its end; it is immediate.
+    """Task that sends one context's speech from its speaker to its listener. `close` must be called at the end; it
+    returns at once.
 
     Args:
         speaker: of s16le; closed with this.
@@ -108,7 +109,7 @@ class ContextSpeech:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"speak {context_id}")
 
     def close(self) -> asyncio.Task[None] | None:
-        """Tell the listener nothing more. Returns the task that is ending, the first time."""
+        """Stop sending to the listener. Return the task that is ending, the first time."""
         self.speaker.close()
         self._encoder.close()
         # A cancelled task holds its frames, and these hold us: memory would wait for a collection of garbage.

@@ -1,4 +1,4 @@
-"""The lexicons of a server: its own and those of keys, read once from files."""
+"""Lexicons of a server: the common one and those of keys, read once from files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_lexicon(path: str | Path) -> Lexicon:
 
 
 def read_entries(path: str | Path) -> list[Entry]:
-    """What a client sends along of it; raises as `read_lexicon`."""
+    """Return the entries of a lexicon file, as a client sends them with a request. Raises as `read_lexicon`."""
     return _read(path, parse_entries)
 
 
@@ -44,14 +44,14 @@ def _read(path: str | Path, parse: Callable[[str], T]) -> T:
 
 
 class Lexicons:
-    """By tenant; immutable.
+    """Lexicons by tenant; immutable.
 
     Args:
-        common: everybody's, as entries or the path of a file; empty for none.
-        key_paths: ids of keys, each with the path of its own, which comes before everybody's.
+        common: lexicon for all tenants, as entries or the path of a file; empty for none.
+        key_paths: path of a lexicon by key id; it comes before the common one.
 
     Raises:
-        BadLexicon, ConfigError: an entry that cannot be; see `read_lexicon`; an id that is none.
+        BadLexicon, ConfigError: an invalid entry; see `read_lexicon`; an invalid id.
     """
 
     def __init__(self, common: Mapping[str, str] | str | Path = "", key_paths: Iterable[tuple[str, str]] = ()) -> None:
@@ -66,6 +66,6 @@ class Lexicons:
             self._own[key_id] = read_lexicon(key_path)
 
     def of(self, tenant: str) -> tuple[Lexicon, ...]:
-        """Those that count for a tenant, the first before the next one."""
+        """Return the lexicons of a tenant, in order of precedence."""
         own = self._own.get(tenant)
         return self._common if own is None else (own, *self._common)

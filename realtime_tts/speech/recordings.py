@@ -1,4 +1,4 @@
-"""Recordings as callers hand them over (a path, or samples and their rate) → what a worker takes."""
+"""Conversion of recordings as callers pass them (a path, or samples and their rate) to what a worker takes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 RecordingLike: TypeAlias = Union[str, Path, "tuple[np.ndarray[Any, Any], int]", Recording]
-RATE_HZ = 48_000  # all that speech has; the worker resamples to what its model reads
+RATE_HZ = 48_000  # covers the band of speech; the worker resamples to its model's rate
 
 
 async def read_recording(recording: RecordingLike, field: str) -> bytes:
-    """Mono s16le at 48 kHz.
+    """Return a recording as mono s16le at 48 kHz.
 
     Args:
         recording: a file of any usual format, or ([samples] or [samples, channels], rate in Hz), float in −1…1 or
@@ -57,7 +57,8 @@ def _from_samples(samples: np.ndarray[Any, Any], rate_hz: int, field: str) -> by
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VoiceRecordings:
-    """What a voice is made of: speech to sound like, speech and its text to continue from, or both."""
+    """Recordings for a voice: a reference (speech to sound like), a prompt (speech and its text to continue from), or
+    both."""
 
     reference: RecordingLike | None = None
     prompt: RecordingLike | None = None
@@ -69,7 +70,7 @@ class VoiceRecordings:
 
 
 async def encoding_request(voice_id: str, recordings: VoiceRecordings) -> frames.EncodeVoice:
-    """Read recordings into the message that has them encoded.
+    """Read recordings into a request to encode them.
 
     Raises:
         AudioDecodeError: one that cannot be read or decoded, a prompt without its text, or nothing at all.

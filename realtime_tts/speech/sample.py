@@ -1,4 +1,4 @@
-"""A short sentence in a voice: how it sounds, and what a designed voice is made of."""
+"""A short sample sentence in a voice, for previews and for designed voices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sentence_of(language: str) -> str:
 async def speak_sample(
     engine: EngineClient, defaults: SpeechDefaults, settings: ContextSettings, tenant: str = ""
 ) -> tuple[bytes, int]:
-    """The sentence of the settings' language (s16le mono PCM, rate in Hz).
+    """Speak the sample sentence of the settings' language; return s16le mono PCM and its rate in Hz.
 
     Args:
         settings: its voice is the engine's id.

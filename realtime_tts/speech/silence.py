@@ -1,4 +1,4 @@
-"""Silence that a text asks for, as the engine would send it if it were speech."""
+"""Silence requested by a text, in the form in which the engine would send speech."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _LEAD_MS = 2000.0
 
 
 class SilencePace:
-    """When silence may go out to a listener: little of it in advance, and none while he listens to nothing. Speech is
-    held back by the engine; silence costs nothing, so a text full of pauses would pile up."""
+    """Pacing of silence: little is sent ahead of playback, and none while playback is paused. The engine paces speech,
+    but silence costs nothing, so a text full of pauses would pile up."""
 
     def __init__(self) -> None:
         self._flowing = asyncio.Event()
@@ -27,11 +27,11 @@ class SilencePace:
             self._flowing.set()
 
     def interrupted(self) -> None:
-        """Speech has come: what follows is another silence."""
+        """Record that speech has come: later silence is paced anew."""
         self._begun_at = None
 
     async def wait_for(self, duration_ms: float) -> None:
-        """Until so much more may go out."""
+        """Wait until `duration_ms` more of silence may be sent."""
         now = asyncio.get_running_loop().time()
         if self._begun_at is None:
             self._begun_at, self._made_ms = now, 0.0

@@ -1,6 +1,7 @@
-"""Speaks one context: its segments go to the engine a few ahead, their audio comes back in order, piece by piece.
+"""Speech of one context: its segments go to the engine a few ahead, and their audio comes back in order, piece by
+piece.
 
-The one road from segments to audio: the server and the Python API both take it, and only here a request is made.
+Both the server and the Python API use it; engine requests are made only here.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ if TYPE_CHECKING:
 # The engine holds the segment that it speaks and the next one, which is enough to join them without a gap. A long
 # text handed over whole would stand in its queue and look like load.
 MAX_SUBMITTED = 2
-# A listener so far behind that no more audio is wanted, whatever lead the engine allows itself.
+# A playback position so far behind that the engine makes no more audio, whatever lead it allows.
 NOTHING_PLAYED_MS = -1e9
 SAMPLE_BYTES = {"s16le": 2, "f32le": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What the engine has made of a segment since the piece before, at the speed at which it is to be heard.
+    """New audio of a segment, at its playback speed.
 
     Attributes:
-        segment: as it is known by now; in its last piece, whole.
+        segment: the segment as known so far; complete in its last piece.
         pcm: mono, in the speaker's encoding; empty in the last piece of a segment.
-        audio_ms: of the segment so far, this piece included.
-        done: that was all of the segment.
-        reached: at which time in the segment's audio, ms, which character of its text is spoken, as a fraction; None if
+        audio_ms: audio of the segment so far, this piece included, ms.
+        done: the segment is complete.
+        reached: time in the segment's audio (ms) and the character of its text spoken then, as a fraction; None if
             the engine does not measure it.
     """
 
@@ -58,11 +59,11 @@ class Speaker:
 
     Args:
         context_id: unique among all contexts of the engine.
-        settings: how to speak; its audio format is the business of whoever makes packets of the pieces.
+        settings: how to speak; the audio format in it is not used here.
         encoding: ``s16le`` or ``f32le``.
-        paced: stay a few seconds ahead of what `playback` tells; False: as fast as possible.
+        paced: stay a few seconds ahead of the position given to `playback`; False: as fast as possible.
         max_submitted: segments that the engine holds at one time.
-        max_length_s: end after exactly so much audio.
+        max_length_s: end after exactly this many seconds of audio.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Speaker:
         self._submit()
 
     def extend(self, segment: Segment) -> None:
-        """More of the segment that was added last and is not final yet; after `close` nothing happens."""
+        """Replace the last added segment, which is not final yet, by a longer one; after `close` nothing happens."""
         if self._closed:
             return
         if self._waiting and self._waiting[-1][0].index == segment.index:
@@ -134,7 +135,8 @@ class Speaker:
             self._engine.extend(stream.request_id, segment.text, segment.final)
 
     async def drain(self) -> None:
-        """Wait while segments wait for their turn at the engine: who reads a long text need not hold all of it."""
+        """Wait while segments wait for the engine, so that the reader of a long text need not hold all of it in
+        memory."""
         await self._has_room.wait()
 
     def end(self, error: Exception | None = None) -> None:
@@ -154,18 +156,18 @@ class Speaker:
 
     @property
     def voice(self) -> str:
-        """What the engine calls it."""
+        """The engine's id of the voice."""
         return self._settings.voice
 
     @property
     def is_busy(self) -> bool:
-        """Whether the engine has a segment of it."""
+        """True if the engine has a segment of this context."""
         return self._num_requests > 0
 
     @property
     def num_streams(self) -> int:
-        """Number of streams in real time that it counts as while the engine has a segment of it: more where it is heard
-        faster, or has more flow steps than usual."""
+        """Number of real-time streams that this context counts as while the engine has a segment of it: more than one
+        with a higher speed or more flow steps than usual."""
         return max(1, round(self._speed_of(self._submitted[0][0]) * self._work)) if self.is_busy else 0
 
     @property
@@ -182,7 +184,7 @@ class Speaker:
         self._engine.playback(self._context_id, played_ms - self._silent_ms - under_way_ms, paused)
 
     def park(self) -> None:
-        """Stop generating at once, since nobody listens, but keep what is needed to go on. `playback` ends it."""
+        """Stop generating at once, but keep the state to continue. `playback` ends it."""
         if self._pace is not None:
             self._pace.listening(paused=True)
         self._engine.playback(self._context_id, NOTHING_PLAYED_MS, paused=True)
@@ -196,11 +198,11 @@ class Speaker:
         return self
 
     async def __anext__(self) -> Piece:
-        """The next piece, as soon as it is made; one reader.
+        """Return the next piece as soon as it is made; for one reader.
 
         Raises:
             RealtimeTTSError: what a segment failed with, or why the next one could not be submitted.
-            Exception: what `end` was given.
+            Exception: the error passed to `end`.
         """
         while (current := await self._next()) is not None:
             if self._segment_is_over:
@@ -227,7 +229,7 @@ class Speaker:
         raise StopAsyncIteration
 
     async def _at_speed(self, pcm: bytes, speed: float) -> bytes:
-        """The next samples of a segment at the speed that is wanted; at its end, those that were held back.
+        """Return the next samples of a segment at the requested speed; at its end, those that were held back.
 
         Each segment for itself: its last word is whole before the next one has been written.
         """

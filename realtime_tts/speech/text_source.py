@@ -1,4 +1,4 @@
-"""Text as callers hand it over (a string, an iterable, an async iterable), read piece by piece and spoken meanwhile."""
+"""Text as callers pass it (a string, an iterable, an async iterable), read piece by piece while it is spoken."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PIECES_AHEAD = 64  # that a blocking iterable is read ahead of the planner
 
 
 class TextSource:
-    """`next` gives the next piece that holds text and None at the end; a time-out loses nothing.
+    """Reader of a text: `next` returns the next piece with text, and None at the end; a time-out loses nothing.
 
     A plain iterable may block (an LLM client's stream), so a thread of its own reads it.
 

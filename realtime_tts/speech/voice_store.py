@@ -1,4 +1,4 @@
-"""Voices on disk: what they are called and whose they are in SQLite, their latents in files beside it.
+"""Voices on disk: metadata in SQLite, latents in files beside it.
 
 A latent file is named by the hash of its content, so that one that is there is whole, and two voices of one recording
 share it. Several gateways may have the same directory: each sees what the others have done with the next `refresh`.
@@ -70,7 +70,8 @@ _ORPHAN_S = 3600.0  # older files that no voice names were left by a process tha
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Latents:
-    """What a model made of recordings: `payload` is f4le [patches, patch_size, latent_dim], the reference's first."""
+    """Latents that a model made of recordings: `payload` is f4le [patches, patch_size, latent_dim], the reference's
+    first."""
 
     num_reference_patches: int
     num_prompt_patches: int
@@ -82,7 +83,7 @@ class Latents:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Consent:
-    """Who says that the speaker agrees, to what, when (Unix time), and of which recordings (their hash)."""
+    """Statement of consent: by whom it was given, to what, when (Unix time), and for which recordings (their hash)."""
 
     given_by: str
     scope: str
@@ -92,7 +93,7 @@ class Consent:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecordedConsent:
-    """That a speaker has said so in a recording, of which the hash is kept; `name` is its label."""
+    """Consent spoken by the speaker in a recording, of which the hash is kept; `name` is its label."""
 
     consent_id: str
     tenant: str
@@ -107,8 +108,8 @@ class VoiceRecord:
     """One added voice.
 
     Attributes:
-        voice_id: drawn at random; what the engine calls it, too.
-        tenant: id of the key that it belongs to; nobody else sees it.
+        voice_id: random; also the engine's id of the voice.
+        tenant: id of the key that it belongs to; no other key sees it.
         model: the checkpoint that its latents are of, which no other one can read.
         instructions: of a voice that the model itself designed by them.
         ttl_s, expires_at: of a voice for a while, how long it outlives its last use, and until when that is (Unix
@@ -130,10 +131,10 @@ class VoiceRecord:
 
 
 def check_room(num: int, limit: int | None, for_a_while: bool) -> None:
-    """Whether a key that has so many voices may have one more; those for a while are counted apart.
+    """Check that a key with `num` voices may have one more; temporary voices are counted separately.
 
     Raises:
-        TooManyVoices: no.
+        TooManyVoices: the limit is reached.
     """
     if limit is None or num < limit:
         return
@@ -205,7 +206,7 @@ class VoiceStore:
     # ---- reading -------------------------------------------------------------------------------------------------
 
     def has_changed(self) -> bool:
-        """Whether another process has changed anything since the last `voices`."""
+        """Return True if another process has changed anything since the last `voices`."""
         with self._lock, _reading():
             return bool(self._db.execute("PRAGMA data_version").fetchone()[0] != self._seen)
 
@@ -215,7 +216,7 @@ class VoiceStore:
             return [row["voice_id"] for row in self._db.execute("SELECT voice_id FROM voices")]
 
     def voices(self, model: str, known: Mapping[str, VoiceRecord] | None = None) -> list[VoiceRecord]:
-        """All voices that a model can speak with, oldest first. One whose latents are damaged or gone is left out.
+        """Return all voices of a model, oldest first. A voice whose latents are damaged or missing is left out.
 
         Args:
             known: by id; their latents, which never change, are taken from there.
@@ -319,7 +320,7 @@ class VoiceStore:
         return f"there is a voice {voice.name!r} already{model}"
 
     def _num_like(self, voice: VoiceRecord) -> int:
-        """How many of its kind its key has."""
+        """Return the number of voices of the same kind (temporary or not) that its key has."""
         of_kind = "SELECT count(*) FROM voices WHERE tenant = ? AND model = ? AND (ttl_s IS NULL) = ?"
         num: int = self._db.execute(of_kind, (voice.tenant, voice.model, voice.ttl_s is None)).fetchone()[0]
         return num
@@ -359,12 +360,12 @@ class VoiceStore:
             self._remove_in_reserve("voice_id = ?", voice_id)
 
     def remove_expired(self, now: float) -> None:
-        """Forget voices for a while whose time is over, whoever made them. Raises InternalError as `add`."""
+        """Remove expired temporary voices, whichever process made them. Raises InternalError as `add`."""
         with self._lock, _writing():
             self._remove_in_reserve("expires_at <= ?", now)
 
     def _remove_in_reserve(self, condition: str, value: object) -> None:
-        """As `_remove`, on a full disk in the space that is kept free for it."""
+        """Remove voices; on a full disk, use the space that is reserved for it."""
         try:
             self._remove(condition, value)
         except (OSError, sqlite3.Error):
@@ -434,7 +435,7 @@ class VoiceStore:
 
     def _remove_unused(self, digest: str) -> None:
         """Delete a latent file if no voice has it any more."""
-        with self._transaction():  # nobody may begin to use it in between
+        with self._transaction():  # so that no process begins to use it in between
             if self._db.execute("SELECT 1 FROM voices WHERE latents = ?", (digest,)).fetchone() is None:
                 (self._latents / digest).unlink(missing_ok=True)
 
@@ -483,11 +484,11 @@ def _sync_directory(directory: Path) -> None:
 
 
 def open_store(setting: str, consent: str) -> VoiceStore | None:
-    """What the setting `voices_dir` means: a directory, ``none``, or ``auto``, where the user's data is.
+    """Open the store of the setting `voices_dir`: a directory, ``none``, or ``auto``, the user's data directory.
 
     Raises:
-        ConfigError: the directory cannot be used. If nobody asked for it, voices are just not kept, with a warning.
-            Or a server uses it now whose setting `voice_consent` is not `consent`.
+        ConfigError: the directory cannot be used; with ``auto``, voices are then not kept, with a warning.
+            Or a server with another setting `voice_consent` uses it now.
     """
     store = _open(setting)
     if store is not None:

@@ -1,8 +1,8 @@
-"""Which voices exist, and for whom: the model's own for everybody, added ones for the tenant that added them.
+"""Registry of voices: the model's own for all tenants, added ones for the tenant that added them.
 
-A name is a tenant's label. The engine knows an added voice by an id that is drawn at random, so that two tenants can
-use one name, and nobody can hear or replace the other's voice. The latents are held by `EngineClient`, which gives them
-to every worker; here is held what they are called. With a `VoiceStore` they outlive the process.
+A name is a tenant's label. The engine knows an added voice by a random id, so that two tenants can use one name, and
+none can use or replace another's voice. `EngineClient` holds the latents and sends them to every worker; the registry
+holds the names. With a `VoiceStore` voices outlive the process.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ MAX_DESCRIPTION_CHARS = 1000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VoiceLabels:
-    """What people call a voice: 1 to `MAX_NAME_CHARS` characters, unique among its owner's, without white space around
-    them; a description of at most `MAX_DESCRIPTION_CHARS`; the code of a language or nothing.
+    """Labels of a voice: a name of 1 to `MAX_NAME_CHARS` characters, unique among its tenant's, stripped of white
+    space; a description of at most `MAX_DESCRIPTION_CHARS`; a language code or nothing.
 
     Raises:
-        InvalidRequest: a label that cannot be; `field` names it.
+        InvalidRequest: an invalid label; `field` names it.
     """
 
     name: str
@@ -54,7 +54,7 @@ class VoiceLabels:
 
 
 class VoiceRegistry:
-    """The voices of one engine. Every door asks here; belongs to the event loop.
+    """Voices of one engine, used by every dialect; belongs to the event loop.
 
     What is in `_adding` has a name but cannot be spoken with yet.
 
@@ -62,7 +62,7 @@ class VoiceRegistry:
         store: where added voices are kept; None: they end with the process.
 
     Attributes:
-        on_removed: called with the id of a voice that is gone, whoever removed it.
+        on_removed: called with the id of a removed voice, whichever process removed it.
         on_stored: called when this process has changed what is on disk.
     """
 
@@ -73,12 +73,12 @@ class VoiceRegistry:
         self._records: dict[str, VoiceRecord] = {}  # added voices by id
         self._added: dict[tuple[str, str], str] = {}  # (tenant, name) → id
         self._adding: dict[tuple[str, str], str] = {}
-        self._storing = asyncio.Lock()  # what is on disk and what is known here change together
+        self._storing = asyncio.Lock()  # the disk and this registry change together
 
     # ---- questions -----------------------------------------------------------------------------------------------
 
     def names(self, tenant: str = "") -> list[str]:
-        """What a tenant can speak with: the model's voices, its own, and ``zero-shot``, which is always one.
+        """Return the names that a tenant can use: the model's voices, its own, and ``zero-shot``.
 
         Raises:
             EngineStartError: before the engine has started.
@@ -86,28 +86,28 @@ class VoiceRegistry:
         return [*self._model_voices(), *(record.name for record in self.added(tenant)), ZERO_SHOT_VOICE]
 
     def name_of(self, voice_id: str, tenant: str = "") -> str | None:
-        """The name of an added voice of the tenant's by its id; of one for a while, that id."""
+        """Return the name of a tenant's added voice by its id; for a temporary voice, that id."""
         record = self._records.get(voice_id)
         return record.name if record is not None and record.tenant == tenant else None
 
     def by_id(self, voice_id: str) -> VoiceRecord | None:
-        """Whosever it is."""
+        """Return an added voice of any tenant."""
         return self._records.get(voice_id)
 
     def all_added(self) -> list[VoiceRecord]:
-        """Of all tenants."""
+        """Return the added voices of all tenants."""
         return list(self._records.values())
 
     def added(self, tenant: str = "") -> list[VoiceRecord]:
-        """The voices that a tenant has added to be kept, oldest first."""
+        """Return the voices that a tenant has added to be kept, oldest first."""
         return [record for record in self._records.values() if record.tenant == tenant and record.ttl_s is None]
 
     def num_for_a_while(self, tenant: str = "") -> int:
-        """A tenant's voices that go by themselves."""
+        """Return the number of a tenant's temporary voices."""
         return sum(record.tenant == tenant and record.ttl_s is not None for record in self._records.values())
 
     def check_room(self, tenant: str, limit: int | None, for_a_while: bool) -> None:
-        """Before the work of making a voice: `add` asks again, as another one may be faster.
+        """Check the limit before the work of making a voice. `add` checks again, since another request may be faster.
 
         Raises:
             TooManyVoices: the tenant has as many of this kind as it may have.
@@ -115,7 +115,7 @@ class VoiceRegistry:
         check_room(self.num_for_a_while(tenant) if for_a_while else len(self.added(tenant)), limit, for_a_while)
 
     def get(self, name: str, tenant: str = "") -> VoiceRecord:
-        """An added voice by its id or its name.
+        """Return an added voice by its id or its name.
 
         Raises:
             VoiceNotFound: unknown, or another tenant's.
@@ -126,7 +126,7 @@ class VoiceRegistry:
         return record
 
     def engine_id(self, name: str, tenant: str = "") -> str:
-        """What the engine calls a voice. Ask once per context: a name can be given to another voice.
+        """Return the engine's id of a voice. Call it once per context: a name can be given to another voice.
 
         Raises:
             VoiceNotFound: unknown, still being added, or another tenant's.
@@ -141,15 +141,15 @@ class VoiceRegistry:
     # ---- changes -------------------------------------------------------------------------------------------------
 
     async def find(self, name: str, tenant: str = "") -> VoiceRecord:
-        """As `get`, also of what another process has made just now."""
+        """Return a voice as `get` does, including one that another process has just made."""
         await self.look_up(name, tenant)
         return self.get(name, tenant)
 
     async def look_up(self, name: str | None, tenant: str = "") -> None:
-        """Before a voice is asked for by its id: another process may have made it just now."""
+        """Refresh from disk before an unknown voice id is used: another process may have just made it."""
         is_id = name is not None and name.startswith(_ID_PREFIX) and len(name) == _ID_CHARS
         if is_id and name not in self._records and (tenant, name) not in self._added:
-            with contextlib.suppress(InternalError):  # which whoever follows the directory reports
+            with contextlib.suppress(InternalError):  # reported by the task that follows the directory
                 await self.refresh()
 
     async def add(
@@ -220,7 +220,7 @@ class VoiceRegistry:
             raise VoiceNotFound(f"the voice {key[1]!r} was removed while it was being added", field="name")
 
     async def relabel(self, voice_id: str, labels: VoiceLabels, tenant: str = "") -> VoiceRecord:
-        """Call an added voice something else. What is being spoken in it goes on.
+        """Change the labels of an added voice. Speech that uses it goes on.
 
         Raises:
             VoiceNotFound: unknown, or another tenant's. VoiceExists: the name is taken.
@@ -333,7 +333,7 @@ class VoiceRegistry:
         self.on_removed(voice_id)
 
     async def _keep(self, record: VoiceRecord, limit: int | None) -> None:
-        """Cancelled, it undoes what its thread has done."""
+        """Store a voice. If cancelled, undo what the thread has done."""
         keeping = asyncio.ensure_future(self._on_disk(lambda store: store.add(record, limit)))
         try:
             await asyncio.shield(keeping)

@@ -1,4 +1,4 @@
-"""Speaks a text that is there from the start, however long; others have their turn while it is planned."""
+"""Speech of a text that is complete from the start, however long. Other requests get their turn while it is planned."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ async def speak_whole(
     is_begun: asyncio.Event | None = None,
     on_segment: Callable[[Segment], None] = lambda segment: None,
 ) -> None:
-    """Hand a text's segments to a speaker, not far ahead of what the engine takes. The planner plans by clauses.
+    """Plan a text and pass its segments to a speaker, not far ahead of what the engine takes. The planner plans by
+    clauses.
 
     With `is_begun`, the first `PLANNED_AHEAD_CHARS` are planned without waiting for the engine; then it is set.
 
