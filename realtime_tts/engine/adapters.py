@@ -1,4 +1,4 @@
-"""Adapters a worker has loaded: which name has which place in the model's bank."""
+"""Adapters that a worker has loaded: name and index in the model's bank."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from realtime_tts.model.adapter_file import Adapter
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoadedAdapter:
-    """index: in the bank, and of its rows. digest: of its content, by which KV blocks made with it are told apart."""
+    """index: place in the bank and value in its rows. digest: hash of the content; it separates KV blocks."""
 
     name: str
     index: int
@@ -19,7 +19,7 @@ class LoadedAdapter:
 
 
 class AdapterStore:
-    """Not thread-safe: belongs to the engine's thread.
+    """Loaded adapters by name. Not thread-safe: belongs to the engine's thread.
 
     Args:
         bank: None: the worker was started without room for adapters.
@@ -31,7 +31,7 @@ class AdapterStore:
 
     @property
     def limits(self) -> AdapterLimits:
-        """Raises AdapterError: there is no room for any."""
+        """Limits of the bank. Raises AdapterError: the worker was started without room for adapters."""
         return self._room.limits
 
     @property
@@ -41,7 +41,7 @@ class AdapterStore:
         return self._bank
 
     def get(self, name: str | None) -> LoadedAdapter | None:
-        """None is none. Raises AdapterNotFound: it is not loaded."""
+        """Return a loaded adapter; None for None. Raises AdapterNotFound: it is not loaded."""
         if name is None:
             return None
         if name not in self._loaded:
@@ -52,7 +52,7 @@ class AdapterStore:
         """Put an adapter that was read into the model.
 
         Raises:
-            AdapterError: there is no room for any. AdapterExists: the name is taken. TooManyAdapters: the room is.
+            AdapterError: the worker has no room for adapters. AdapterExists: the name is taken. TooManyAdapters: full.
         """
         bank = self._room
         if adapter.name in self._loaded:
@@ -67,7 +67,7 @@ class AdapterStore:
         return loaded
 
     def remove(self, name: str) -> LoadedAdapter | None:
-        """Forget an adapter, of which nobody may be speaking any more; None if it is not loaded."""
+        """Remove an adapter that no running request uses. Return None if it is not loaded."""
         loaded = self._loaded.pop(name, None)
         if loaded is not None:
             self._room.put(loaded.index, {})

@@ -1,7 +1,7 @@
-"""Finds the head that tells which character is being spoken: ``python -m realtime_tts.engine.calibrate MODEL``.
+"""Finds the attention head that follows the spoken character: ``python -m realtime_tts.engine.calibrate MODEL``.
 
-The checkpoint speaks a few sentences in its own voices, and every head of its base LM is judged by what it looked at
-(`head_choice`). The result belongs to the checkpoint: in its serving.json, or in a cache of the user's.
+The checkpoint speaks a few sentences in its own voices, and every head of its base LM is scored by its attention
+(`head_choice`). The result belongs to the checkpoint: it is stored in its serving.json, or in a cache of the user's.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from realtime_tts.workers.policy import TextHead
 
 logger = logging.getLogger(__name__)
 
-START_BUDGET_S = 20.0  # when a worker starts; who is slower calibrates once by hand
+START_BUDGET_S = 20.0  # at a worker's start; on slower devices `realtime-tts calibrate` is run once by hand
 _TYPICAL_PATCHES = 30
-_VERSION = 2  # of the way to choose; older results are made anew
+_VERSION = 2  # of the choice's method; results of older versions are computed again
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Calibration:
-    """head: None if none qualifies. scores: of all heads, by agreement."""
+    """head: None if none qualifies. scores: of all heads, best agreement first."""
 
     head: TextHead | None
     scores: list[HeadScore]
@@ -54,8 +54,8 @@ class Calibration:
 def calibrate(
     loaded: LoadedModel, sentences: AnySequence[str] | None = None, budget_s: float | None = None
 ) -> Calibration | None:
-    """Speak the sentences (in the checkpoint's own languages by default) and judge all heads; None if that would take
-    longer than `budget_s`."""
+    """Speak the sentences (by default in the checkpoint's own languages) and score all heads. Return None if that would
+    take longer than `budget_s` seconds."""
     spoken = _speak(loaded, sentences or sentences_of(loaded.policy.languages), budget_s)
     if spoken is None:
         return None
@@ -65,7 +65,7 @@ def calibrate(
 
 @torch.inference_mode()
 def _speak(loaded: LoadedModel, sentences: AnySequence[str], budget_s: float | None) -> list[SpokenSentence] | None:
-    """The sentences that came to an end of their own, all in one batch."""
+    """Speak all sentences in one batch. Return those that ended by the stop head, or None if over the budget."""
     streams, limits, num_blocks = _streams(loaded, sentences)
     runner = OfflineRunner(loaded.model, num_blocks, steps=loaded.policy.default_steps)
     looks: list[list[np.ndarray]] = [[] for _ in streams]
@@ -86,14 +86,14 @@ def _speak(loaded: LoadedModel, sentences: AnySequence[str], budget_s: float | N
 
 
 def _expected_s(times_s: AnySequence[float]) -> float:
-    """How long all of it will take. The first step is not the measure of the others: it prefills, and warms up."""
+    """Return the expected total time in seconds. The first step is not representative: it prefills and warms up."""
     so_far_s, num_more = times_s[-1] - times_s[0], max(0, _TYPICAL_PATCHES - len(times_s) + 1)
     steps = len(times_s) - 2
     return so_far_s + num_more * (times_s[-1] - times_s[1]) / steps if steps > 0 else so_far_s
 
 
 def _streams(loaded: LoadedModel, sentences: AnySequence[str]) -> tuple[list[Stream], list[int], int]:
-    """The sentences as streams, the most patches of each, and the KV blocks of all."""
+    """Return the sentences as streams, the maximum number of patches of each, and the number of KV blocks for all."""
     streams: list[Stream] = []
     limits: list[int] = []
     num_blocks = 0
@@ -106,7 +106,7 @@ def _streams(loaded: LoadedModel, sentences: AnySequence[str]) -> tuple[list[Str
 
 
 def _lay_out(loaded: LoadedModel, text: str, number: int) -> Sequence:
-    """A sentence in one of the checkpoint's voices by turns, or in one that the model makes up."""
+    """Lay out a sentence in one of the checkpoint's voices, in rotation, or without a voice if it has none."""
     tokens = loaded.tokenizer.encode_located(text)
     voices = list(loaded.policy.voices.values())
     prefix = voices[number % len(voices)].text_prefix if voices else ""
@@ -135,7 +135,7 @@ class _Noise:
 
 
 def _step(runner: OfflineRunner, streams: AnySequence[Stream]) -> tuple[list[bool], np.ndarray]:
-    """One patch more for each: who stops, and [S, layers, heads, 3] what was looked at: index, spread, mass."""
+    """Make one patch for each stream. Return the stop flags and [S, layers, heads, 3]: index, spread and mass."""
     device = runner.device
     spoken = SpokenText(
         torch.tensor(np.cumsum([stream.num_new for stream in streams]) - 1, device=device),
@@ -154,11 +154,11 @@ def _heard(loaded: LoadedModel, text: str, stream: Stream, looks: np.ndarray) ->
     return SpokenSentence(text, stream.input.spoken_chars, index, spread, mass, pcm, loaded.config.sample_rate)
 
 
-# ---- where the result is kept ------------------------------------------------------------------------------------
+# ---- storage of the result ------------------------------------------------------------------------------------
 
 
 def with_text_head(loaded: LoadedModel, budget_s: float | None = START_BUDGET_S) -> LoadedModel:
-    """The same checkpoint with its text head: as its serving.json says, as found before, or found now."""
+    """Return the checkpoint with its text head: from its serving.json, from the cache, or by a calibration now."""
     policy = loaded.policy
     if policy.text_head is not None:
         return loaded
@@ -167,7 +167,7 @@ def with_text_head(loaded: LoadedModel, budget_s: float | None = START_BUDGET_S)
     if found is None:
         try:
             result = calibrate(loaded, budget_s=budget_s)
-        except Exception:  # a checkpoint that cannot be judged can still be served
+        except Exception:  # a checkpoint whose calibration fails can still be served
             logger.exception("no text head was found, word times are estimated")
             return loaded
         if result is None:
@@ -180,7 +180,7 @@ def with_text_head(loaded: LoadedModel, budget_s: float | None = START_BUDGET_S)
 
 
 def cache_path(checkpoint: Path) -> Path:
-    """Of one state of one checkpoint; another one has another file."""
+    """Return the cache file for a checkpoint. It changes with the checkpoint's files and with the method's version."""
     digest = hashlib.blake2b(str(_VERSION).encode(), digest_size=16)
     for file in sorted(checkpoint.iterdir()):
         if file.suffix in (".json", ".safetensors", ".bin", ".pth"):
@@ -191,7 +191,7 @@ def cache_path(checkpoint: Path) -> Path:
 
 
 def read_cache(path: Path) -> tuple[TextHead | None] | None:
-    """What was found before (a head, or that there is none); None if nothing was, or it cannot be read."""
+    """Return a cached result as (head,), where head None means that none qualifies; None if nothing is readable."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))["text_head"]
         return (None if raw is None else TextHead.from_map(raw),)
@@ -200,7 +200,7 @@ def read_cache(path: Path) -> tuple[TextHead | None] | None:
 
 
 def write_cache(path: Path, head: TextHead | None) -> None:
-    """Keep a result; where nothing can be written it is looked for again next time."""
+    """Store a result. If it cannot be written, the next start calibrates again."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
@@ -209,7 +209,7 @@ def write_cache(path: Path, head: TextHead | None) -> None:
 
 
 def write_serving(checkpoint: Path, head: TextHead) -> None:
-    """Put a result into a checkpoint's serving.json, beside what is in it.
+    """Write a text head into a checkpoint's serving.json and keep its other fields.
 
     Raises:
         CheckpointError: the file cannot be read or written.
@@ -224,7 +224,7 @@ def write_serving(checkpoint: Path, head: TextHead) -> None:
 
 
 def main() -> None:
-    """Prints JSON: the head, or null, and what speaks for each; `realtime-tts calibrate` makes a table of it."""
+    """Print JSON: the head, or null, and the scores of all; `realtime-tts calibrate` shows them as a table."""
     parser = argparse.ArgumentParser(description="Find the head that tells which character is being spoken.")
     parser.add_argument("model", help="checkpoint directory, hub id, or starter-voice")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")

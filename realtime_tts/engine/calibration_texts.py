@@ -1,4 +1,4 @@
-"""What a checkpoint says to be measured: short sentences with pauses in them, in the languages it may speak."""
+"""Sentences for the calibration: short, with pauses, in the languages that a checkpoint may support."""
 
 from __future__ import annotations
 

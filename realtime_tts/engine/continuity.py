@@ -1,9 +1,9 @@
-"""What a segment starts from, so that the segments of one context sound like one speaker in one breath; and how its
-input is laid out.
+"""Conditioning of a segment on the previous ones, so that the segments of a context sound like one speaker without a
+break; and the layout of inputs.
 
-A checkpoint chooses (`ServingPolicy.continuity`): "continuation" takes the last segment's text and audio as a prompt;
-"reference" repeats a named voice's prefix, and gives a voice found at random (zero-shot) back as an isolated reference
-made from its first patches.
+A checkpoint chooses the method (`ServingPolicy.continuity`). "continuation" uses the last segment's text and audio as a
+prompt. "reference" repeats a named voice's prefix; a random (zero-shot) voice becomes an isolated reference made from
+its first patches.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from realtime_tts.engine.voices import Voice
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.sequence import Patches, Sequence, build_sequence, num_positions
 
-REFERENCE_PATCHES = 10  # of a zero-shot segment that become the reference for the rest of its context
+REFERENCE_PATCHES = 10  # patches of a zero-shot segment that become the reference for the rest of its context
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What stands around a text in its input, however long the text becomes.
+    """Parts of an input around its text, independent of the text's length.
 
     prefix_ids, reference, prompt, prompt_text: as in `Voice`. instructions: read as the text's beginning.
     """
@@ -36,7 +36,7 @@ class Surroundings:
 
 @dataclasses.dataclass(slots=True)
 class _Memory:
-    """Of one context. reference: the voice found in its first segment. prompt: the last segment's speech."""
+    """State of one context. reference: the voice of its first segment. prompt: the last segment's speech."""
 
     reference: Patches | None = None
     prompt: Patches | None = None
@@ -44,7 +44,7 @@ class _Memory:
 
 
 class Continuity:
-    """Lays out inputs and remembers, per context and within bounds, what the next one continues from."""
+    """Lays out inputs and stores, for a limited number of contexts, what the next segment continues from."""
 
     def __init__(self, loaded: LoadedModel, max_contexts: int = 4096) -> None:
         self._loaded, self._max_contexts = loaded, max_contexts
@@ -56,13 +56,13 @@ class Continuity:
         return len(self._memories)
 
     def first(self, voice: Voice, instructions: str = "") -> Surroundings:
-        """Of a context's first segment: voice and instructions alone."""
+        """Return the surroundings of a context's first segment: voice and instructions alone."""
         return Surroundings(voice.prefix_ids, voice.reference, voice.prompt, voice.prompt_text, instructions)
 
     def next(
         self, text: str, voice: Voice, context_id: str, max_positions: int, instructions: str = ""
     ) -> Surroundings:
-        """Of a segment in its context; without what continuity adds if `text` leaves that no room."""
+        """Return a segment's surroundings in its context; without continuity if `text` leaves no room for it."""
         memory = self._memories.get(context_id)
         if memory is None:
             return self.first(voice, instructions)
@@ -75,12 +75,12 @@ class Continuity:
         return whole if fits else self.first(voice, instructions)
 
     def num_positions(self, around: Surroundings, text: str) -> int:
-        """How long the input of a text is of which nothing has been spoken."""
+        """Return the length of a text's input in positions, before any of it is spoken."""
         num_text = len(self._loaded.tokenizer.encode_located(_read(around, text)))
         return num_positions(len(around.prefix_ids) + num_text, _num(around.reference), _num(around.prompt))
 
     def lay_out(self, around: Surroundings, text: str, patches: list[Patches] | None = None) -> Sequence:
-        """The input of a text of which `patches` have been spoken already: they stand where a prompt's would end."""
+        """Return the input of a text of which `patches` have been spoken: they follow the prompt's patches."""
         whole = _read(around, text)
         tokens = self._loaded.tokenizer.encode_located(whole)
         before = len(whole) - len(text)
@@ -97,7 +97,7 @@ class Continuity:
         )
 
     def spoken(self, context_id: str, text: str, voice: Voice, patches: list[Patches]) -> None:
-        """Remember a segment that was spoken to its end."""
+        """Store a segment that was spoken to its end."""
         if not patches:
             return
         memory = self._memories.setdefault(context_id, _Memory())
@@ -111,11 +111,11 @@ class Continuity:
             memory.reference = speech[:REFERENCE_PATCHES]
 
     def forget(self, context_id: str) -> None:
-        """A context has closed."""
+        """Remove the state of a closed context."""
         self._memories.pop(context_id, None)
 
     def _prompt(self, text: str, speech: Patches) -> tuple[str, Patches]:
-        """A segment as prompt; of a longer one its end, cut at a word in the same proportion."""
+        """Return a segment as prompt; of a longer one the end, with text and audio cut in the same proportion."""
         limit = self._loaded.policy.max_prompt_patches
         if len(speech) <= limit:
             return text, speech
@@ -127,7 +127,7 @@ class Continuity:
 
 
 def _read(around: Surroundings, text: str) -> str:
-    """All that is read of a text and what stands around it."""
+    """Return all text that is read: prompt text, instructions and text."""
     read = around.instructions + text
     return read if around.prompt is None else join_text(around.prompt_text, read)
 
@@ -137,12 +137,12 @@ def _num(patches: Patches | None) -> int:
 
 
 def join_text(before: str, after: str) -> str:
-    """Two pieces of one text; a space between them where the script writes one."""
+    """Join two pieces of one text, with a space between them where the script uses spaces."""
     if not before or not after or before[-1].isspace() or after[0].isspace():
         return before + after
     return f"{before} {after}" if _writes_spaces(before[-1]) and _writes_spaces(after[0]) else before + after
 
 
 def _writes_spaces(character: str) -> bool:
-    """Whether its script parts words by spaces: Chinese and Japanese do not, Korean does."""
+    """Return whether the character's script separates words by spaces: Chinese and Japanese do not, Korean does."""
     return character < "\u2e80" or "가" <= character <= "힣"

@@ -1,4 +1,4 @@
-"""The engine of one device: messages in, steps, messages out. `step()` is the whole of it; the rest is book-keeping."""
+"""The engine of one device. `step()` takes messages in, runs one step and sends messages out."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ from realtime_tts.workers import frames
 logger = logging.getLogger(__name__)
 
 _OOM_LIMIT, _OOM_WINDOW_S = 3, 60.0
-_NAP_S = 0.001  # between two looks at whether a step is over
-_LEAD_RATE = 0.05  # with which a lead is given up that was not needed
+_NAP_S = 0.001  # interval of the checks whether a step is over
+_LEAD_RATE = 0.05  # rate at which an unused lead shrinks
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Flight:
-    """A step that the device has been given."""
+    """A step that was launched on the device."""
 
     plan: StepPlan
     layout: StepLayout
@@ -62,14 +62,14 @@ class _Flight:
 
 
 class Engine:
-    """Not thread-safe but for `post`: one thread calls `step`.
+    """Engine of one device. Not thread-safe except for `post`: one thread calls `step`.
 
     Args:
-        emit: takes each outgoing message, on the engine's thread; must not block.
+        emit: called with each outgoing message, on the engine's thread; must not block.
         clock: seconds, monotonic.
-        stages: is told where the steps' time goes.
-        backend: None is plain torch's.
-        guided_times: of the flow, between which there is guidance.
+        stages: receives the stages of the steps.
+        backend: attention backend; None: plain torch.
+        guided_times: times of the flow between which guidance is applied.
         bank: the model's room for adapters; None: it has none.
     """
 
@@ -101,31 +101,31 @@ class Engine:
         self.adapters = AdapterStore(bank)
         self.continuity = Continuity(loaded)
         self.num_steps = 0
-        self.busy_s = 0.0  # of all steps together
-        self.extension_s = 0.0  # of that, what went into reading texts anew
-        self.gap_s = 0.0  # between steps, while streams waited: the device had nothing to do
-        # As in `Done`, of all requests.
+        self.busy_s = 0.0  # time of all steps together
+        self.extension_s = 0.0  # part of it for reading texts again after they grew
+        self.gap_s = 0.0  # idle time of the device between steps while streams waited
+        # Totals of the same fields in `Done`.
         self.num_ends_cut = self.num_ends_continued = self.num_babbles = self.num_skips = self.num_repeats = 0
         self.is_draining = False
         self.emit, self._clock = emit, clock
         self._inbox: queue.SimpleQueue[frames.Message | Adapter] = queue.SimpleQueue()
         self._utterances: dict[str, Utterance] = {}
-        self._flight: _Flight | None = None  # a step that was launched before the one in front of it was accounted for
-        self._over_s: float | None = None  # when the last step was, if streams have waited for the next one since then
-        self._lead_s = 0.0  # how long it takes to lay out and launch a step
+        self._flight: _Flight | None = None  # a step that was launched before the previous one was accounted for
+        self._over_s: float | None = None  # end of the last step, if streams have waited for the next one since then
+        self._lead_s = 0.0  # time to lay out and launch a step
         self._step_times_s: collections.deque[float] = collections.deque(maxlen=256)
         self._out_of_memory_s: collections.deque[float] = collections.deque(maxlen=_OOM_LIMIT)
 
     # ---- the loop ------------------------------------------------------------------------------------------------
 
     def post(self, message: frames.Message | Adapter) -> None:
-        """Hand a message over, or an adapter that was read, from any thread; the next `step` takes it."""
+        """Queue a message, or an adapter that was read, from any thread; the next `step` takes it in."""
         self._inbox.put(message)
 
     def step(self) -> bool:
-        """Take messages in, advance every scheduled stream by one patch, send out what came of it.
+        """Take messages in, advance every scheduled stream by one patch, and send the results.
 
-        Returns whether there was a step; if not, `idle_s` says how long there will be none.
+        Returns whether there was a step; if not, `idle_s` returns how long there will be none.
 
         Raises:
             EngineOutOfMemory: for the third time within a minute; the worker must be restarted.
@@ -145,7 +145,7 @@ class Engine:
         return True
 
     def _complete(self, flight: _Flight) -> None:
-        """Wait for a step and account for it; the one behind it is launched before that, if it can be known."""
+        """Wait for a step and account for it; before that, launch the next one if it is known already."""
         over_s = self._launch_behind(flight) if self.runner.works_alone else None
         try:
             result = self.runner.result(flight.layout, flight.sent)
@@ -164,15 +164,15 @@ class Engine:
             self._end(finished)
 
     def _launch_behind(self, flight: _Flight) -> float | None:
-        """Give the device the next step while it computes one, so that it never stands still: as late as that can be
-        done, since who comes after it waits for two steps.
+        """Launch the next step while the device computes one, so that it is never idle. This is done as late as
+        possible, since a request that arrives later waits for two steps.
 
-        Returns None; or, if the first was over before the second was launched, when that was at the earliest: to take
-        it for longer would have the next one launched late, too.
+        Returns None, or, if the first step was over when the second had been launched, an early estimate of its end: a
+        late one would lengthen the estimated step time and delay the next launch, too.
         """
         plan, cost, inbox = flight.plan, self.scheduler.cost, self._inbox
         if not (self.scheduler.others_fill_a_step(plan) or self.scheduler.following(plan, self._clock())):
-            return None  # nobody can tell before this one is over
+            return None  # unknown before this one is over
         size = plan.size
         began_s = self._began_s(flight)
         due_s = began_s + cost.hasty_s(size) - self._lead_s
@@ -191,7 +191,7 @@ class Engine:
         return now if flight.sent.is_here else None
 
     def _began_s(self, flight: _Flight) -> float:
-        """When the device began with it, which had perhaps another step to do first."""
+        """Return when the device began with it: at its launch or at the end of the previous step, the later of both."""
         return flight.started_s if self._over_s is None else max(flight.started_s, self._over_s)
 
     def _prepared(self, plan: StepPlan) -> StepLayout:
@@ -199,7 +199,7 @@ class Engine:
         return self.runner.prepare(plan, self._utterances, is_before_others=is_before_others)
 
     def _launch(self, plan: StepPlan, layout: StepLayout) -> _Flight | None:
-        """None: there was no memory for it."""
+        """Launch a step. Return None if there was no memory for it; its requests have then ended."""
         started_s = self._clock()
         utterances = {name: self._utterances[name] for name in plan.request_ids if name in self._utterances}
         try:
@@ -222,7 +222,7 @@ class Engine:
         self._step_times_s.append(elapsed_s)
 
     def forget_past(self) -> None:
-        """Begin anew, with nothing counted, timed or held, but with what a step costs; nothing may be running."""
+        """Reset counters, times and cached prefixes, but keep the cost of a step; no request may be running."""
         self.num_steps, self.busy_s, self.extension_s, self.gap_s = 0, 0.0, 0.0, 0.0
         self.num_ends_cut = self.num_ends_continued = self.num_babbles = self.num_skips = self.num_repeats = 0
         self._step_times_s.clear()
@@ -230,18 +230,18 @@ class Engine:
         self._prefixes = HeldPrefixes(self.scheduler.pool)
 
     def idle_s(self) -> float | None:
-        """After a `step` without work: seconds until there may be some; None: not before a message arrives."""
+        """Return, after a `step` without work, the seconds until there may be some; None: not before a message."""
         return self.scheduler.next_wakeup_s(self._clock())
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is running, waiting or unread."""
+        """Whether nothing is running, waiting or unread."""
         return not self._utterances and self._flight is None and self._inbox.empty()
 
     # ---- messages in ---------------------------------------------------------------------------------------------
 
     def _take_messages(self) -> bool:
-        """Whether any was more than a report."""
+        """Take in all messages. Return whether any was more than a playback report."""
         is_news = False
         while True:
             try:
@@ -273,7 +273,7 @@ class Engine:
             self._take_possession(message)
 
     def _take_possession(self, message: frames.Message | Adapter) -> None:
-        """Of what can be spoken with."""
+        """Handle messages about voices and adapters."""
         if isinstance(message, frames.AddVoice):
             self._add_voice(message)
         elif isinstance(message, frames.RemoveVoice):
@@ -299,14 +299,14 @@ class Engine:
         except RealtimeTTSError as error:
             self.emit(frames.Failed(message.request_id, error.code, error.message))
             return
-        except Exception:  # one odd text must not end the speech of all others
+        except Exception:  # one unusual text must not end all other streams
             logger.exception("a request could not be taken")
             self.emit(frames.Failed(message.request_id, "internal_error", "the request could not be taken"))
             return
         self._utterances[message.request_id] = utterance
 
     def _extend(self, message: frames.Extend) -> None:
-        """Note how the text of a request goes on; the scheduler says when that is read."""
+        """Note more text of a request; the scheduler decides when it is read."""
         utterance = self._utterances.get(message.request_id)
         if utterance is None:
             return
@@ -330,11 +330,11 @@ class Engine:
             self._end(self.scheduler.end(message.request_id, FinishReason.STOP))
 
     def _prepare(self, request: Request) -> None:
-        """The scheduler's call when a request's predecessor has ended: now it is known what it continues from. And
-        again when more of its text is to be read: what stands around the text stays as it is.
+        """Lay out a request's input, when its predecessor has ended and it is known what it continues from. Called
+        again when more of its text is to be read; the surroundings of the text then stay the same.
 
-        Of a text that may still grow nothing is found by others, and nothing of others is used: what lies behind its
-        beginning will be written over. Nor does anybody look for speech that was made in this context.
+        Beyond its beginning, an open text neither adds blocks to the prefix cache nor uses cached ones, since these
+        blocks will be overwritten. Speech made in this context is not cached either: no other request can use it.
         """
         utterance = self._utterances[request.request_id]
         message, voice, text = utterance.message, utterance.voice, utterance.text
@@ -356,7 +356,7 @@ class Engine:
         self._note_prefixes(utterance)
 
     def _note_prefixes(self, utterance: Utterance) -> None:
-        """What of this input others may begin with, too: nothing of what its own context has added."""
+        """Note the prefixes of this input that other requests may share; not what its own context has added."""
         around, voice, source = utterance.around, utterance.voice, utterance.input
         assert around is not None
         if around.reference is not voice.reference or around.prompt is not voice.prompt:
@@ -387,7 +387,7 @@ class Engine:
             self.emit(frames.AdapterAdded(loaded.name, adapter.rank, loaded.digest))
 
     def _remove_adapter(self, message: frames.RemoveAdapter) -> None:
-        """Whoever speaks with it ends: without it they would go on as somebody else."""
+        """End the requests that use an adapter, since without it the voice would change, and remove it."""
         names = [
             name
             for name, utterance in self._utterances.items()
@@ -401,8 +401,8 @@ class Engine:
     # ---- messages out --------------------------------------------------------------------------------------------
 
     def _send_audio(self, result: StepResult, utterances: Mapping[str, Utterance]) -> dict[str, StepFlags]:
-        """→ the step's flags, each stop as the place in the text makes it. utterances: those of the step, of which some
-        may have ended since."""
+        """Send the audio. Return the step's flags, with each stop corrected by the place in the text. utterances: those
+        of the step; some may have ended since."""
         flags, present = dict(result.flags), self._utterances
         onset_db, sample_rate = self.loaded.policy.onset_db, self.loaded.config.sample_rate
         for name, pcm, power, patch, reading in result.spoken:
@@ -422,12 +422,12 @@ class Engine:
                 flags[name] = flag._replace(left_out_s=(num_made - pcm.size) / sample_rate)
             payload = encode_pcm(pcm)
             self.emit(frames.Audio(name, len(utterance.patches), position, mass, payload=payload))
-            utterance.patches.append(patch.copy())  # of one step's buffer, which it would keep alive
+            utterance.patches.append(patch.copy())  # a view would keep one step's whole buffer alive
             utterance.num_samples += pcm.size
         return flags
 
     def _ends(self, utterance: Utterance, mass: float, power: float, stop: bool) -> bool:
-        """Whether the patch just made is the last, by the stop head and by the place in the text."""
+        """Return whether the current patch is the last, by the stop head and by the place in the text."""
         track, text, request = utterance.track, utterance.text, utterance.request
         latest, furthest, end = track.latest, track.furthest, float(utterance.input.spoken_chars[-1])
         if not text.isascii():
@@ -436,7 +436,7 @@ class Engine:
         return utterance.opinion.judge(heard, stop=stop, may_stop=request.may_stop(self.config.min_patches))
 
     def _text_position(self, utterance: Utterance, reading: TextReading) -> float | None:
-        """The character as `Audio` has it; None where nothing tells."""
+        """Return the character for `Audio`; None without a valid reading."""
         position = utterance.track.advance(reading.token, utterance.input.spoken_chars)
         if position is not None:
             utterance.request.supply.position = spoken_chars(utterance.text[: round(position)])
@@ -482,7 +482,7 @@ class Engine:
         )
 
     def _fail_step(self, plan: StepPlan, error: EngineOutOfMemory) -> None:
-        """No memory for a step: its requests end, the others go on; three in a minute are more than bad luck."""
+        """End the requests of a step without memory; others continue. Raise at the third time within a minute."""
         logger.error("out of memory in a step over %d streams", len(plan.request_ids))
         names = plan.request_ids
         for finished in self.scheduler.fail(names, error.code, error.message):
@@ -493,7 +493,7 @@ class Engine:
             raise error
 
     def stats(self) -> frames.Stats:
-        """A heartbeat; may be called from another thread (it reads counters only)."""
+        """Return a heartbeat. May be called from another thread (it reads counters only)."""
         scheduler, times_s = self.scheduler, list(self._step_times_s)
         num_parked, num_awaiting = scheduler.num_parked, scheduler.num_awaiting_text
         fixed_s, stream_s, position_s = scheduler.cost.weights[:3]
@@ -528,6 +528,7 @@ class Engine:
 
 
 def _num_common(before: Sequence[int], after: Sequence[int]) -> int:
-    """How long two inputs of one utterance are the same: they differ in the text first, never in audio before it."""
+    """Return the length of the common prefix of two inputs of one utterance. They differ first in the text, never in
+    audio before it."""
     pairs = zip(before, after, strict=False)
     return next((number for number, (a, b) in enumerate(pairs) if a != b), min(len(before), len(after)))

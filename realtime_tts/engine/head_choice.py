@@ -1,8 +1,8 @@
-"""Which head tells where speech is in its text, judged without labels: by whether what it says can be heard. Pure.
+"""Choice of the attention head that shows the place in the text, without labels, by comparison with the audio. Pure.
 
-A head that follows the text is peaked, goes forward, and comes from the first character to the last by the time that
-speech stops. And it agrees with the sound: where it says that a vowel is spoken it is loud, where it says comma it is
-not. The shift in time at which that agreement is best is the head's lag.
+A head that follows the text has a sharp peak, moves forward, and passes from the first character to the last by the
+time that speech stops. It also agrees with the sound: loud where it points at a vowel, quiet where it points at a
+comma. The shift in time with the best agreement is the head's lag.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from realtime_tts.workers.policy import TextHead
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-MIN_SENTENCES = 4  # of which to judge; with fewer, chance decides
+MIN_SENTENCES = 4  # minimum to score heads; with fewer, chance decides
 _MIN_SPEECH_S = 0.5
 _FRAME_S = 0.01
 _LOUDNESS_RANGE_DB = 45.0
 _VOWELS = "aeiouyæøœаеиоуыэюя"
 _VOICED = "lmnrwbdgvzбвгджзлмнр"
 _LAST_CYRILLIC = "\u04ff"
-# A letter is heard that much after the moment at which forced alignments put it: they count from a word's first sound,
-# and the loud part of a syllable comes after its onset. The same, within 10 ms, for four heads, three voices.
+# A letter sounds that much later than forced alignments place it: they count from a word's first sound, and the loud
+# part of a syllable comes after its onset. The value was the same, within 10 ms, for four heads and three voices.
 _LETTER_IS_LOUD_AFTER_S = 0.045
 _LAGS_S = np.arange(-0.15, 0.2501, 0.01)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SpokenSentence:
-    """A text as the checkpoint spoke it to its end, and what each head looked at for each patch.
+    """A text that the checkpoint spoke to its end, and the attention of each head for each patch.
 
     chars: the first character of each token. index, spread: [patches, layers, heads] in tokens, mean and deviation
-    under the attention within the text; mass: the share of the attention that fell on it. pcm: [samples] in −1…1.
+    under the attention within the text; mass: the share of the attention on the text. pcm: [samples] in −1…1.
     """
 
     text: str
@@ -52,12 +52,12 @@ class SpokenSentence:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HeadScore:
-    """What speaks for one head, over all sentences.
+    """Statistics of one head over all sentences.
 
-    first, last: the share of the text that is behind at the first patch and at the furthest; reach: at the furthest, in
-    the sentence where that is least. backward: of all its moves. spread: in shares of the text.
-    agreement: correlation of the loudness that its positions let expect with the one heard, lag_ms: with the best; both
-    0 if it does not follow the text anyway.
+    first, last: mean share of the text passed at the first patch, and at most; reach: the latter in the sentence where
+    it is least. backward: share of backward moves in all moves. spread: in shares of the text.
+    agreement: correlation of the loudness expected at its positions with the measured one, at the best lag; lag_ms:
+    that lag. Both are 0 if the head does not follow the text.
     """
 
     layer: int
@@ -82,7 +82,7 @@ class HeadScore:
 
 
 def choose_head(scores: Sequence[HeadScore]) -> TextHead | None:
-    """The one that agrees best of those that qualify, if any does. (Each costs the same.)"""
+    """Return the qualifying head with the best agreement, None without one. (All heads cost the same.)"""
     best = max((score for score in scores if score.qualifies), key=lambda score: score.agreement, default=None)
     if best is None:
         return None
@@ -90,7 +90,7 @@ def choose_head(scores: Sequence[HeadScore]) -> TextHead | None:
 
 
 def score_heads(sentences: Sequence[SpokenSentence]) -> list[HeadScore]:
-    """All heads, the one that agrees best with the sound first. Empty if fewer than `MIN_SENTENCES` can be heard."""
+    """Return the scores of all heads, best agreement first. Empty with fewer than `MIN_SENTENCES` long enough."""
     sentences = [sentence for sentence in sentences if len(sentence.pcm) >= _MIN_SPEECH_S * sentence.sample_rate]
     if len(sentences) < MIN_SENTENCES:
         return []
@@ -101,7 +101,7 @@ def score_heads(sentences: Sequence[SpokenSentence]) -> list[HeadScore]:
 
 
 def loudness_db(sentence: SpokenSentence) -> Array:
-    """[frames of 10 ms] in dB, cut off below what can be heard beside the loudest."""
+    """Return the loudness in dB, [frames of 10 ms], limited to 45 dB below the loudest frame."""
     hop = round(_FRAME_S * sentence.sample_rate)
     frames = sentence.pcm[: len(sentence.pcm) // hop * hop].reshape(-1, hop).astype(np.float64)
     db = 10 * np.log10((frames**2).mean(axis=1) + 1e-9)
@@ -109,13 +109,13 @@ def loudness_db(sentence: SpokenSentence) -> Array:
 
 
 def expected_loudness(text: str) -> Array:
-    """[characters] 0…1: how loud one expects each to be."""
+    """Return the expected loudness of each character, [characters] in 0…1."""
     return np.array([_loudness(unicodedata.normalize("NFD", c)[0]) for c in text.lower()])
 
 
 def _loudness(letter: str) -> float:
-    """Of a small letter without its marks. Where a script writes syllables, or its vowels are not known here, only
-    pauses are quiet."""
+    """Return the expected loudness of a lower-case letter without diacritics. In scripts of syllables, and those whose
+    vowels are not known here, only pauses are quiet."""
     if letter in _VOWELS:
         return 1.0
     if letter in _VOICED:
@@ -146,7 +146,7 @@ def _score(sentences: Sequence[SpokenSentence], loudness: Sequence[Array], layer
 def _best_lag(
     sentences: Sequence[SpokenSentence], loudness: Sequence[Array], paths: Sequence[Array]
 ) -> tuple[float, float]:
-    """The lag with the best agreement (between two steps, on a parabola), and that agreement."""
+    """Return the lag with the best agreement (interpolated by a parabola) in seconds, and that agreement."""
     found = np.array([_agreement(sentences, loudness, paths, lag - _LETTER_IS_LOUD_AFTER_S) for lag in _LAGS_S])
     best = int(found.argmax())
     if best in (0, len(found) - 1):
@@ -158,7 +158,7 @@ def _best_lag(
 
 
 def _path(sentence: SpokenSentence, index: Array) -> Array:
-    """[patches] characters, as the engine would send them."""
+    """Return the characters, [patches], that the engine would send."""
     track = TextTrack()
     positions = [track.advance(float(value), sentence.chars) for value in index]
     return np.array([np.nan if position is None else position for position in positions])
@@ -167,7 +167,7 @@ def _path(sentence: SpokenSentence, index: Array) -> Array:
 def _agreement(
     sentences: Sequence[SpokenSentence], loudness: Sequence[Array], paths: Sequence[Array], lag_s: float
 ) -> float:
-    """The mean correlation of expected and heard loudness, if positions hold `lag_s` before the end of their patch."""
+    """Return the mean correlation of expected and measured loudness, if positions are `lag_s` before a patch's end."""
     found = []
     for sentence, heard, path in zip(sentences, loudness, paths, strict=True):
         patch_s = _patch_s(sentence)

@@ -1,4 +1,4 @@
-"""The engine's thread."""
+"""A daemon thread for the engine."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 
 class JobThread:
-    """Does one job after the other. What libraries set up for a thread when it first needs it (a team of OpenMP's,
-    handles of CUDA's) is there for all that come later.
+    """Runs one job after the other on one thread. State that libraries set up per thread on first use (OpenMP's team,
+    CUDA's handles) is therefore ready for all later jobs.
 
-    Unlike an executor's it is a daemon: no exit of the process waits for a job that hangs.
+    Unlike an executor's thread it is a daemon: the exit of the process does not wait for a job that hangs.
     """
 
     def __init__(self, name: str) -> None:
@@ -22,13 +22,13 @@ class JobThread:
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def submit(self, job: Callable[[], Any]) -> concurrent.futures.Future[Any]:
-        """What the job returns or raises."""
+        """Queue a job. Return a future for its result or exception."""
         answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
         self._jobs.put((answer, job))
         return answer
 
     def close(self) -> None:
-        """End it, after the jobs that it has."""
+        """End the thread after the jobs that are queued."""
         self._jobs.put(None)
 
     def _work(self) -> None:
@@ -40,4 +40,4 @@ class JobThread:
                 answer.set_result(job())
             except BaseException as error:
                 answer.set_exception(error)
-            del taken, answer, job  # an engine is in them
+            del taken, answer, job  # they may reference an engine

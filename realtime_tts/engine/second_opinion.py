@@ -1,32 +1,32 @@
-"""What a stream's place in its text says of its end, and of text left out or said twice. Pure.
+"""Judgement of a stream's end by its place in the text, and detection of words left out or repeated. Pure.
 
-The stop head says that speech is over, the text head where in the text it is. Either may be wrong: a stop that never
-comes is babble, one that comes too soon takes words away. docs/model.md has what the numbers here were taken from.
-Positions and lengths are in characters as speech takes them.
+The stop head signals the end of speech, the text head the place in the text. Either may be wrong: a stop that never
+comes is babble, one that comes too soon cuts words off. docs/model.md has the measurements behind the numbers here.
+Positions and lengths are in characters of average duration.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-END_CHARS = 2.0  # who is that close to the end is at it
-LAST_S = 0.4  # at the end, that still belongs to what was said
-FADED_SHARE = 0.7  # of the usual mass on the text: with less the head looks elsewhere
+END_CHARS = 2.0  # a position that close to the end counts as the end
+LAST_S = 0.4  # audio after reaching the end that still belongs to the text
+FADED_SHARE = 0.7  # of the usual mass on the text: with less, the head looks elsewhere
 MAX_FADED_S = 0.5  # at the end
 MAX_END_S, LAST_CHAR_S = 1.2, 0.16  # at the end, wherever the head looks; and for each character of the last token
-MIN_LEFT_CHARS = 4.0  # a stop that leaves more than that takes a word away
-PATIENCE_S = 0.9  # in which that much must be spoken, or the stop was right
+MIN_LEFT_CHARS = 4.0  # a stop that leaves more than that cuts a word off
+PATIENCE_S = 0.9  # time in which that much must be spoken; otherwise the stop was right
 SKIP_CHARS = 12.0  # forward from one patch to the next
-REPEAT_CHARS, REPEAT_S = 2.0, 0.4  # back, and for how long
+REPEAT_CHARS, REPEAT_S = 2.0, 0.4  # backward, and for how long
 AUDIBLE_SHARE = 1e-4  # of the loudest patch's power: 40 dB below it
-BABBLE_S = 0.5  # audible at the end: with less it is the last sound
+BABBLE_S = 0.5  # audible at the end: less is the last sound
 
 
 class Heard(NamedTuple):
     """One patch of speech.
 
-    position: as the text head reads it; furthest: the furthest position yet. mass: of its attention on the text. power:
-    the mean square of the samples. end, length: where the text's last token begins, and the text ends.
+    position: as the text head reads it; furthest: the maximum so far. mass: share of its attention on the text. power:
+    mean square of the samples. end: beginning of the text's last token; length: end of the text.
     """
 
     position: float
@@ -38,37 +38,37 @@ class Heard(NamedTuple):
 
 
 class SecondOpinion:
-    """Of one utterance.
+    """Judgement of one utterance.
 
-    is_cut: its text was used up, and the stop head did not say so. is_continued: the stop head had it end with words
-    left. babbles: there is sound behind the text. num_skips, num_repeats: stretches left out, and said twice.
-    num_sound: how many of the patches, from the first on, are not behind the text.
+    is_cut: the text was used up without a stop from the stop head. is_continued: a stop with words left was overruled.
+    babbles: there is sound after the text. num_skips, num_repeats: stretches left out, and said twice.
+    num_sound: number of leading patches that are not after the text.
 
     Args:
-        reach: the share of its text that a position comes to at least when all is spoken. What the head never reaches
-            is not held against a stop.
-        patch_s: how long a patch is.
+        reach: minimum share of the text that positions reach when all is spoken. Text beyond it does not count against
+            a stop, since the head never reaches it.
+        patch_s: duration of a patch in seconds.
     """
 
     def __init__(self, reach: float, patch_s: float) -> None:
         self.is_cut = self.is_continued = self.babbles = False
         self.num_skips = self.num_repeats = self.num_sound = 0
         self._reach, self._patch_s = reach, patch_s
-        # One reading by itself may be anywhere: what two in a row have come to is certain.
+        # A single reading may be anywhere; a position reached by two in a row is certain.
         self._last = self._certain = 0.0
         self._behind_s = 0.0
         self._mass_sum, self._num_masses = 0.0, 0  # before the end
         self._loudest = 0.0
         self._at_end_s = self._faded_s = self._audible_s = 0.0
-        self._doubted_at: float | None = None  # how far it was when a stop was last not believed
+        self._doubted_at: float | None = None  # the furthest position when a stop was last overruled
         self._doubted_s = 0.0  # since then
 
     def judge(self, heard: Heard, *, stop: bool, may_stop: bool) -> bool:
-        """Take in one more patch → whether it is the last.
+        """Take in one more patch. Return whether it is the last.
 
         Args:
-            stop: the stop head's word.
-            may_stop: whether that counts: all of the text is known and read, and the first patches are made.
+            stop: the stop head's decision.
+            may_stop: whether it counts: all of the text is known and read, and the first patches are made.
         """
         looks_here = self._num_masses == 0 or heard.mass >= FADED_SHARE * self._mass_sum / self._num_masses
         is_at_end = self._follow(heard, looks_here)
@@ -90,7 +90,7 @@ class SecondOpinion:
         return self._ends(heard, looks_here, stop)
 
     def _follow(self, heard: Heard, looks_here: bool) -> bool:
-        """→ whether the speech has come to the end of its text; once it has, it stays there."""
+        """Update the position. Return whether the speech has come to the end of its text, which is final."""
         certain = max(self._certain, min(self._last, heard.position))
         self.num_skips += certain - self._certain >= SKIP_CHARS
         self._last, self._certain = heard.position, certain
@@ -101,7 +101,7 @@ class SecondOpinion:
         return is_at_end
 
     def _ends(self, heard: Heard, looks_here: bool, stop: bool) -> bool:
-        """Whether a stop is one: that of this patch, or one that was not believed and that nothing has disproved."""
+        """Return whether to stop: at this patch's stop, or at an earlier overruled one that nothing has disproved."""
         unreached = max(MIN_LEFT_CHARS, (1 - self._reach) * heard.end)
         if heard.end - heard.furthest <= unreached:
             self._doubted_at = None

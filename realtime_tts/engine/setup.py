@@ -1,4 +1,4 @@
-"""From options and a machine to a ready engine: device, threads, sizes, warm-up."""
+"""Creates a ready engine from options and a machine: device, threads, sizes, warm-up."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from realtime_tts.workers.policy import MAX_STEPS, MIN_STEPS, ServingPolicy
 
 logger = logging.getLogger(__name__)
 
-_CUDA_MEMORY_SHARE = 0.7  # of what is free after loading; the rest is for activations
+_CUDA_MEMORY_SHARE = 0.7  # of the memory free after loading; the rest is for activations
 _CUDA_POSITIONS_PER_STREAM, _CPU_POSITIONS_PER_STREAM = 2048, 1024
 _CUDA_MAX_STREAMS, _CPU_MAX_STREAMS = 1024, 16
-_CUDA_LEAST_POSITIONS = 1024  # of a stream: where memory is short there are fewer streams, not shorter ones
-CUDA_FULL_STREAMS = 128  # on an H200 a step takes 0.20 ms for each of so many, and 0.19 for each of twice as many
+_CUDA_LEAST_POSITIONS = 1024  # per stream: with little memory there are fewer streams, not shorter ones
+CUDA_FULL_STREAMS = 128  # on an H200 a step takes 0.20 ms for each of that many, and 0.19 for each of twice as many
 _WARM_UP_TEXT = "Hello there."
 _REHEARSED = "Good morning, how can I help you today, and what may I do for you?"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What the command line says; None is chosen here."""
+    """Options of the command line; None: chosen by this module."""
 
     model: str = STARTER_VOICE
     device: str = "auto"
@@ -61,7 +61,7 @@ class EngineOptions:
     adapter_mlp: bool = False
 
     def policy(self, own: ServingPolicy) -> ServingPolicy:
-        """A checkpoint's `own` with what is chosen here in place of its defaults.
+        """Return a checkpoint's policy with these options in place of its defaults.
 
         Raises:
             ConfigError: a number of steps out of bounds.
@@ -74,7 +74,7 @@ class EngineOptions:
 
     @property
     def guided_times(self) -> GuidedTimes:
-        """Raises ConfigError: no time is between them."""
+        """Times of the flow between which guidance is applied. Raises ConfigError: the range is empty or invalid."""
         if not 0.0 <= self.guidance_to < self.guidance_from <= 1.0:
             raise ConfigError("guidance must go from a time to a lower one, both 0 to 1", field="guidance_from")
         return GuidedTimes(self.guidance_from, self.guidance_to)
@@ -85,7 +85,7 @@ class EngineOptions:
 
 
 def choose_device(name: str) -> torch.device:
-    """Raises ConfigError: no such device here."""
+    """Return a device that works. Raises ConfigError: it does not exist here or cannot be used."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -97,12 +97,12 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_threads(threads: int | None) -> int:
-    """One core is left to the gateway; beyond eight the small matrices of a step gain nothing."""
+    """Return the number of torch threads: one core is left to the gateway, and more than eight bring no gain."""
     return threads if threads else max(1, min(8, usable_cores() - 1))
 
 
 def choose_block_size(backend: AttentionBackend) -> int:
-    """Positions of a KV block: small ones, so that a shared prefix is found to its end, if the backend reads them."""
+    """Return the positions of a KV block: a small number if the backend supports it, so that more prefix is shared."""
     sizes = backend.block_sizes
     return BLOCK_SIZE if not sizes or BLOCK_SIZE in sizes else sizes[0]
 
@@ -110,7 +110,7 @@ def choose_block_size(backend: AttentionBackend) -> int:
 def choose_config(
     loaded: LoadedModel, device: torch.device, options: EngineOptions, block_size: int = BLOCK_SIZE
 ) -> SchedulerConfig:
-    """Streams and KV blocks that fit the device.
+    """Return numbers of streams and KV blocks that fit the device.
 
     Raises:
         EngineStartError: no memory is left for the KV cache.
@@ -151,11 +151,11 @@ def make_engine(
     stages: StageClock | None = None,
     **limits: Any,
 ) -> Engine:
-    """A warm engine for a loaded model.
+    """Return a warmed-up engine for a loaded model.
 
     Args:
-        emit, stages: as `Engine`'s.
-        limits: fields of `SchedulerConfig` to be other than chosen here.
+        emit, stages: as in `Engine`.
+        limits: fields of `SchedulerConfig` that override the chosen values.
     """
     bank = AdapterBank.install(loaded.model, options.adapter_limits) if options.max_adapters else None
     backend = choose_backend(options.attention, loaded.model, fp8=options.fp8)
@@ -168,7 +168,7 @@ def make_engine(
 
 
 def capture(engine: Engine) -> None:
-    """Capture the engine's programs into CUDA graphs, where they can be; with a progress bar at a terminal.
+    """Capture the engine's programs into CUDA graphs where possible, with a progress bar at a terminal.
 
     Raises:
         EngineStartError: a kernel could not be built or captured, or there is no memory for it.
@@ -191,10 +191,10 @@ def capture(engine: Engine) -> None:
 
 
 def warm_up(engine: Engine) -> None:
-    """Speak as callers will, and then a few patches at each batch size in use: the first caller pays for nothing, and
-    the cost of a step is known. Nothing else of it is left."""
+    """Run requests as clients send them, then a few patches at each batch size in use: the first client meets no
+    initialization, and the cost of a step is measured. Everything else is reset."""
     _rehearse(engine)
-    engine.scheduler.cost = StepCost()  # firsts tell nothing of what comes after them
+    engine.scheduler.cost = StepCost()  # first runs are not representative of later ones
     is_cpu = engine.runner.device.type == "cpu"
     size, largest = 1, min(engine.config.max_streams, 2 if is_cpu else 256)
     while size <= largest:
@@ -210,7 +210,7 @@ def warm_up(engine: Engine) -> None:
 
 
 def _rehearse(engine: Engine) -> None:
-    """A context in the default voice: a text that is extended while it is spoken, and one that goes on from there."""
+    """Run a context in the default voice: a text that is extended while it is spoken, and one that continues it."""
     fields: dict[str, Any] = {"voice": engine.loaded.policy.default_voice, "paced": False}
     begun, whole = _REHEARSED[: len(_REHEARSED) // 2], _REHEARSED
     engine.post(frames.Generate("rehearsed", "rehearsal", begun, max_patches=4, final=False, **fields))
@@ -232,7 +232,7 @@ def _run_dry(engine: Engine) -> None:
 def ready_message(
     engine: Engine, device: torch.device, options: EngineOptions, load_s: float, warmup_s: float
 ) -> frames.Ready:
-    """What the gateway must know of this worker."""
+    """Return the worker's description for the gateway."""
     loaded, config = engine.loaded, engine.config
     head = loaded.policy.text_head
     voices = [

@@ -1,4 +1,4 @@
-"""From what a head reads, patch by patch, to the character that is being spoken: a path that never goes back. Pure."""
+"""Conversion of a head's readings, patch by patch, to the spoken character, which never moves back. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def character_at(index: float, chars: Sequence[int]) -> float:
-    """A token's index, as a fraction → a character's; `chars` has the first character of each token."""
+    """Convert a fractional token index to a fractional character; `chars` has the first character of each token."""
     index = min(max(index, 0.0), len(chars) - 1.0)
     whole = int(index)
     following = chars[min(whole + 1, len(chars) - 1)]
@@ -15,19 +15,19 @@ def character_at(index: float, chars: Sequence[int]) -> float:
 
 
 class TextTrack:
-    """How far the speech of one utterance has come in its text, in characters.
+    """Place of one utterance's speech in its text, in characters.
 
-    latest: as last read; furthest: of all readings.
+    latest: the last reading; furthest: the maximum of all readings.
     """
 
     def __init__(self) -> None:
         self.latest = self.furthest = 0.0
 
     def advance(self, index: float, chars: Sequence[int]) -> float | None:
-        """Take in the reading of one more patch → the furthest character yet.
+        """Take in the reading of one more patch. Return the furthest character so far.
 
-        A reading that is not finite, or of no text, changes nothing and gives None. More text may have come since the
-        last one, and lie elsewhere in the input: characters are what is kept.
+        A reading that is not finite, or without text, changes nothing and returns None. Characters are stored instead
+        of tokens, since more text may have moved the tokens within the input.
         """
         if not chars or not math.isfinite(index):
             return None

@@ -1,4 +1,4 @@
-"""A segment on its way through the engine: its message, what the scheduler knows of it, and what was made of it."""
+"""A segment in the engine: its message, its state in the scheduler, and its patches so far."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _BRACKETS = str.maketrans("()（）", "    ")
 
 @dataclasses.dataclass(slots=True)
 class Utterance:
-    """A segment between its `Generate` and its terminal message; the engine and the runner share it.
+    """A segment between its `Generate` and its terminal message. The engine and the runner share it.
 
-    adapter: what changes the model for it; None: nothing.
-    message: as it came over the wire. text: all that is known of it by now. request: what the scheduler knows.
-    around, input: set when its turn in its context has come, for it continues from what was spoken before; the input is
-    laid out again when it takes in more text. patches: those made so far, [patch_size, latent_dim]. track: how far they
-    have come in the text; opinion: what that says of their end.
+    adapter: LoRA adapter for the segment; None: the model without changes.
+    message: as received. text: all text known so far. request: the scheduler's state.
+    around, input: set when the segment's turn in its context has come, since it continues from the previous audio. The
+    input is laid out again when it takes in more text. patches: those made so far, [patch_size, latent_dim]. track:
+    the speech's place in the text; opinion: judgement of the end by that place.
     """
 
     message: frames.Generate
@@ -59,13 +59,13 @@ class Utterance:
 
     @property
     def begins_context(self) -> bool:
-        """Whether the next patch is the first that a listener hears."""
+        """Whether the next patch is the first that the listener hears."""
         return self.message.segment == 0 and not self.patches
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TextSize:
-    """What a text comes to. num_chars: as `spoken_chars`. min_prefill, max_patches: as in `Request`."""
+    """Size of a text. num_chars: as in `spoken_chars`. min_prefill, max_patches: as in `Request`."""
 
     num_tokens: int
     num_chars: int
@@ -76,7 +76,7 @@ class TextSize:
 def text_size(
     message: frames.Generate, text: str, loaded: LoadedModel, around: Surroundings, continuity: Continuity
 ) -> TextSize:
-    """Of a message's text as far as it is known."""
+    """Return the size of a message's text as far as it is known."""
     num_tokens = len(loaded.tokenizer.encode(text))
     return TextSize(
         num_tokens,
@@ -87,14 +87,14 @@ def text_size(
 
 
 def spoken_chars(text: str) -> int:
-    """Characters as speech takes them: a Chinese, Japanese or Korean one is as long as some letters."""
+    """Return the length in characters of average duration: a Chinese, Japanese or Korean one counts as three."""
     if text.isascii():
         return len(text)
     return sum(_WIDE_CHARS if character >= "\u2e80" else 1 for character in text)
 
 
 def spoken_position(text: str, position: float) -> float:
-    """The same for a place within the text, a fraction."""
+    """Convert a place within the text, a fractional index, to characters of average duration."""
     if text.isascii():
         return position
     whole = int(position)
@@ -109,7 +109,7 @@ def make_utterance(
     continuity: Continuity,
     patch_s: float,
 ) -> Utterance | None:
-    """Check a message and bound its length; None if nothing in its text can be spoken.
+    """Check a message and limit its length. Return None if nothing in its text can be spoken.
 
     Raises:
         VoiceNotFound, AdapterNotFound, InvalidRequest.
@@ -158,7 +158,7 @@ def make_utterance(
 
 
 def _longest(message: frames.Generate, loaded: LoadedModel, size: TextSize) -> int:
-    """The positions of an open text when it has grown as long as it may; a character is a token at most."""
+    """Return the positions of an open text at its maximum length; a character is at most one token."""
     max_chars = loaded.policy.max_segment_chars if message.max_chars is None else message.max_chars
     growth = max(0, max_chars - len(message.text))
     max_patches = _length_guard(message, loaded, size.num_tokens + growth, len(message.text) + growth)
@@ -171,7 +171,7 @@ def _length_guard(message: frames.Generate, loaded: LoadedModel, num_tokens: int
 
 
 def _instructions(message: frames.Generate, loaded: LoadedModel) -> str:
-    """Voice design as the model reads it, "(an old man, slow)" before the text; "" without."""
+    """Return the voice design as the model reads it, "(an old man, slow)" before the text; "" without."""
     if not message.instructions or not message.instructions.strip():
         return ""
     if not loaded.supports_instructions:
@@ -182,7 +182,7 @@ def _instructions(message: frames.Generate, loaded: LoadedModel) -> str:
 
 
 def content_of(source: Sequence, end: int) -> list[bytes]:
-    """What each position in front of `end` holds, for the prefix cache: a token's bytes, or a hash of a patch."""
+    """Return the content of each position before `end`, for the prefix cache: a token's bytes or a patch's hash."""
     content = [b"t" + token.to_bytes(4, "big") for token in source.token_ids[:end]]
     for position, patch in zip(source.audio_index, source.features, strict=True):
         if position >= end:
@@ -192,7 +192,7 @@ def content_of(source: Sequence, end: int) -> list[bytes]:
 
 
 def faded_out(pcm: np.ndarray[Any, np.dtype[Any]], sample_rate: int) -> np.ndarray[Any, np.dtype[Any]]:
-    """Samples that go to silence at their beginning, fast, and without a click."""
+    """Return samples with a fast fade to silence from their beginning, without a click."""
     fade = np.zeros(pcm.size, np.float32)
     num_audible = min(pcm.size, round(_FADE_S * sample_rate))
     fade[:num_audible] = np.linspace(1.0, 0.0, num_audible, dtype=np.float32)
@@ -202,8 +202,8 @@ def faded_out(pcm: np.ndarray[Any, np.dtype[Any]], sample_rate: int) -> np.ndarr
 def from_onset(
     pcm: np.ndarray[Any, np.dtype[Any]], sample_rate: int, onset_db: float
 ) -> np.ndarray[Any, np.dtype[Any]]:
-    """The first patch of some speech from shortly before it is louder than `onset_db`, faded in; half of it is kept, as
-    the listener is to have something until the next one is made."""
+    """Return the first patch of a speech, cut to begin shortly before it is louder than `onset_db`, and faded in. At
+    least half of it is kept, so that the listener has audio until the next patch."""
     window, lead_in = round(_ONSET_WINDOW_S * sample_rate), round(_LEAD_IN_S * sample_rate)
     full_scale = 1.0 if pcm.dtype.kind == "f" else 32768.0
     windows = pcm[: pcm.size // window * window].reshape(-1, window) / full_scale
@@ -218,7 +218,7 @@ def from_onset(
 
 
 def encode_pcm(pcm: np.ndarray[Any, np.dtype[Any]]) -> bytes:
-    """[samples] int16, or float32 in −1…1 → little-endian bytes."""
+    """Return little-endian bytes of [samples] int16, or float32 in −1…1."""
     if sys.byteorder == "big":
         pcm = pcm.astype(pcm.dtype.newbyteorder("<"))
     return pcm.tobytes()

@@ -1,7 +1,7 @@
-"""Voices a worker knows: those of the checkpoint, and those that were added as latents.
+"""Voices of a worker: those of the checkpoint, and those that were added as latents.
 
-Encoding a recording (slow, off the step loop, on one worker) and knowing a voice (cheap, in the order of the frames, on
-every worker) are two things: a request that follows its voice on the socket always finds it.
+Encoding a recording is slow and runs off the step loop, on one worker. Adding a voice is fast and runs in the order of
+the frames, on every worker. A request that follows its voice on the socket therefore always finds it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from realtime_tts.model.sequence import Patches
 from realtime_tts.workers import frames
 
 MIN_RECORDING_S = 0.1
-_MAX_HASHES = 4096  # remembered per voice for its removal
+_MAX_HASHES = 4096  # kept per voice for its removal
 
 
 @dataclasses.dataclass(slots=True)
 class Voice:
-    """What goes before a text so that it is spoken in this voice.
+    """Input before a text that makes the model speak in this voice.
 
     prefix_ids: trusted tokens, such as a speaker token. reference: patches of an isolated reference. prompt,
-    prompt_text: speech that is continued from. hashes: KV blocks that hold something of it, for its removal.
-    is_removed: what still speaks in it may end, but nothing of that stays in the prefix cache.
+    prompt_text: speech that is continued from. hashes: KV blocks with content of the voice, for its removal.
+    is_removed: running requests may end with it, but nothing of them stays in the prefix cache.
     """
 
     voice_id: str
@@ -42,7 +42,7 @@ class Voice:
     hashes: dict[bytes, None] = dataclasses.field(default_factory=dict)
 
     def note_hashes(self, hashes: list[bytes]) -> None:
-        """Remember what an added voice leaves in the prefix cache; the oldest are gone from there, too."""
+        """Record an added voice's blocks in the prefix cache. Only the newest are kept; the cache evicts old ones."""
         if self.is_added:
             self.hashes.update(dict.fromkeys(hashes))
             for old in list(self.hashes)[: max(0, len(self.hashes) - _MAX_HASHES)]:
@@ -53,7 +53,7 @@ ZERO_SHOT = Voice("")
 
 
 class VoiceStore:
-    """Named voices. Not thread-safe: belongs to the engine's thread; `encode_voice` is what runs elsewhere."""
+    """Named voices. Not thread-safe: belongs to the engine's thread; only `encode_voice` runs elsewhere."""
 
     def __init__(self, loaded: LoadedModel) -> None:
         self._config = loaded.config
@@ -63,7 +63,7 @@ class VoiceStore:
         }
 
     def get(self, voice_id: str | None, tenant: str) -> Voice:
-        """None is a voice at random. Raises VoiceNotFound: unknown, or added by another tenant."""
+        """Return a voice; for None a random one (zero-shot). Raises VoiceNotFound: unknown, or of another tenant."""
         if voice_id is None:
             return ZERO_SHOT
         voice = self._voices.get(voice_id)
@@ -72,17 +72,17 @@ class VoiceStore:
         return voice
 
     def add(self, message: frames.AddVoice) -> None:
-        """Know a voice by its latents.
+        """Add a voice from its latents.
 
         Raises:
-            VoiceExists: the id is taken, by whomever. InvalidRequest: the latents are not of this model.
+            VoiceExists: the id is taken, by any tenant. InvalidRequest: the latents do not fit this model.
         """
         if message.voice_id in self._voices:
             raise VoiceExists(f"the voice id {message.voice_id!r} is taken", field="voice_id")
         self._voices[message.voice_id] = voice_from_latents(self._config, message)
 
     def remove(self, voice_id: str) -> Voice | None:
-        """Forget an added voice; None if there is none of this id."""
+        """Remove an added voice and return it; None if there is no added voice with this id."""
         voice = self._voices.get(voice_id)
         if voice is None or not voice.is_added:
             return None
@@ -91,7 +91,7 @@ class VoiceStore:
 
 
 def voice_from_latents(config: ModelConfig, message: frames.AddVoice) -> Voice:
-    """A voice as it came over the wire.
+    """Return a voice from its message.
 
     Raises:
         InvalidRequest: latents of a wrong shape or length, not finite, or of no use to this model.
@@ -125,10 +125,10 @@ def voice_from_latents(config: ModelConfig, message: frames.AddVoice) -> Voice:
 
 @torch.inference_mode()
 def encode_voice(loaded: LoadedModel, message: frames.EncodeVoice) -> frames.VoiceEncoded:
-    """Recordings as latents. Slow (it runs the VAE's encoder); call it off the step loop.
+    """Return recordings as latents. Slow (it runs the VAE's encoder); call it off the step loop.
 
     Raises:
-        AudioDecodeError: empty, too short or too long. InvalidRequest: the model cannot use it as it is asked to.
+        AudioDecodeError: empty, too short or too long. InvalidRequest: the model cannot use it as requested.
     """
     config, num_bytes = loaded.config, message.num_reference_bytes
     reference_pcm, prompt_pcm = message.payload[:num_bytes], message.payload[num_bytes:]
@@ -154,7 +154,7 @@ def encode_voice(loaded: LoadedModel, message: frames.EncodeVoice) -> frames.Voi
 
 
 def _max_patches(config: ModelConfig) -> int:
-    """Of the longest recording; resampling may round it up."""
+    """Return the patches of the longest recording; resampling may round up."""
     return int(frames.MAX_RECORDING_S * config.encode_rate_hz) // config.patch_encode_samples + 1
 
 

@@ -1,10 +1,10 @@
 """The worker process of one device: ``python -m realtime_tts.engine.worker --model … --device … --socket PATH``.
 
-The main thread does socket I/O in asyncio; one thread loads the engine and runs it; one encodes voices and reads
-adapters. At PATH listens the supervisor, which is told how the worker is; clients come to a socket beside it. SIGTERM
-has it leave: it tells all that it wants no new contexts, and ends when those that it has are closed; a second one, when
-what runs has ended. Exit status: 0 after that or when the supervisor goes away, 1 if the engine failed, 3 if it could
-not start (the reason was sent before).
+The main thread does socket I/O in asyncio. One thread loads the engine and runs it; another encodes voices and reads
+adapters. The supervisor listens at PATH and receives the worker's state; clients connect to a socket beside it. On
+SIGTERM the worker tells all clients that it takes no new contexts, and exits when the existing ones are closed. On a
+second SIGTERM it exits when the running requests have ended. Exit status: 0 after that or when the supervisor goes
+away, 1 if the engine failed, 3 if it could not start (the reason was sent before).
 """
 
 from __future__ import annotations
@@ -52,41 +52,41 @@ from realtime_tts.workers.watch import watch
 logger = logging.getLogger("realtime_tts.engine.worker")
 
 HEARTBEAT_S = 0.5
-_LEAVE_AFTER_S = 1.0  # by then every client knows that no new contexts are wanted
-_MAX_UNSENT_STATS_BYTES = 64 * 1024  # to a supervisor that was stopped
+_LEAVE_AFTER_S = 1.0  # by then every client has learned that no new contexts are taken
+_MAX_UNSENT_STATS_BYTES = 64 * 1024  # limit for a supervisor that does not read
 
 
 class Worker:
-    """The connections to supervisor and clients, and the threads behind them.
+    """Connections to supervisor and clients, and the threads behind them.
 
     Args:
-        writer: to the supervisor.
-        thread: the engine's; closed with this.
+        writer: stream to the supervisor.
+        thread: the engine's thread; closed with the worker.
     """
 
     def __init__(self, engine: Engine, writer: asyncio.StreamWriter, ready: frames.Ready, thread: JobThread) -> None:
         self.engine, self.writer, self._ready, self._thread = engine, writer, ready, thread
         self.reception = Reception(ready, self._take)
         self._loop = asyncio.get_running_loop()
-        self._heap = HeapKeeper()  # the engine's thread's
+        self._heap = HeapKeeper()  # for the engine's thread
         self._wake = threading.Event()
-        self._has_room = threading.Event()  # what is made is taken
+        self._has_room = threading.Event()  # set while clients read the audio
         self._has_room.set()
         self._outbox: list[frames.Message] = []
         self._outbox_lock = threading.Lock()
         self._finished = asyncio.Event()
         self._stopping = False
-        self._leaves_s: float | None = None  # when it may end
+        self._leaves_s: float | None = None  # time from which the worker may exit
         self._failure: BaseException | None = None
         self._encodings: dict[str, asyncio.Task[None]] = {}  # by voice id
         self._readings: dict[str, asyncio.Task[None]] = {}  # of adapters, by name
         self._encoder = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="voices")
 
     async def run(self, reader: asyncio.StreamReader, clients_path: str) -> None:
-        """Serve until drained, left alone by the supervisor, or broken.
+        """Serve until drained, disconnected from the supervisor, or failed.
 
         Raises:
-            EngineError: the engine's thread died, or what the supervisor sent is damaged.
+            EngineError: the engine's thread died, or the supervisor sent damaged data.
         """
         await self.reception.listen(clients_path)
         self.writer.write(frames.encode(self._ready))
@@ -114,12 +114,12 @@ class Worker:
             raise EngineError("the engine stopped") from self._failure
 
     def post(self, message: frames.Message | Adapter) -> None:
-        """To the engine, which wakes up for it."""
+        """Hand a message to the engine and wake it up."""
         self.engine.post(message)
         self._wake.set()
 
     def leave(self) -> None:
-        """Take no new context and end when all are closed; called again: when all that runs has ended."""
+        """Take no new context and exit when all are closed; the second call: when all running requests have ended."""
         if self._leaves_s is not None:
             self.post(frames.Drain())
             return
@@ -135,7 +135,7 @@ class Worker:
                 self._has_room.wait()
                 self._wake.clear()
                 has_worked = self.engine.step()
-                self._heap.keep(time.monotonic())  # between two steps, when none of them has scratch
+                self._heap.keep(time.monotonic())  # between two steps, when no scratch memory is in use
                 if has_worked:
                     continue
                 if self.engine.is_idle and (self.engine.is_draining or self._may_leave):
@@ -155,7 +155,7 @@ class Worker:
         return not (self.engine.scheduler.num_contexts or self._encodings or self._readings)
 
     def emit(self, message: frames.Message) -> None:
-        """From the engine's thread: hand a message to the socket without waiting. One wake-up serves a whole step."""
+        """Hand a message from the engine's thread to the socket without blocking. One wake-up serves a whole step."""
         with self._outbox_lock:
             self._outbox.append(message)
             if len(self._outbox) > 1:
@@ -188,7 +188,7 @@ class Worker:
             task.add_done_callback(lambda _: self._encodings.pop(message.voice_id))
             return
         if isinstance(message, frames.RemoveVoice) and (encoding := self._encodings.get(message.voice_id)):
-            encoding.cancel()  # one that has not begun never will; the result of one that has is dropped
+            encoding.cancel()  # an encoding that has not begun never runs; the result of one that has is dropped
         if isinstance(message, frames.AddAdapter):
             self._readings[message.name] = self._loop.create_task(self._read_adapter(message))
             return
@@ -197,7 +197,7 @@ class Worker:
         self.post(message)
 
     async def _read_adapter(self, message: frames.AddAdapter) -> None:
-        """Slow, so not on the engine's thread; putting it into the model is fast."""
+        """Read an adapter off the engine's thread, since this is slow; only putting it into the model runs there."""
         engine, directory = self.engine, Path(message.directory)
         try:
             limits = engine.adapters.limits
@@ -244,14 +244,14 @@ class Worker:
         )
         if self._has_room.is_set():
             self.reception.beat(stats)
-        else:  # it stands still for want of a reader, which is no fault of its own
+        else:  # it waits for a client to read, which is no fault of the worker
             stats = dataclasses.replace(stats, running=0, parked=stats.parked + stats.running)
         if self.writer.transport.get_write_buffer_size() <= _MAX_UNSENT_STATS_BYTES:
             self.writer.write(frames.encode(stats))
 
 
 def load_checkpoint(options: EngineOptions) -> tuple[LoadedModel, torch.device]:
-    """The model on its device, and torch set up for it."""
+    """Configure torch and return the model on its device."""
     torch.set_num_threads(choose_threads(options.threads))
     device = choose_device(options.device)
     loaded = load_model(str(local_directory(options.model) or options.model), device, options.dtype)
@@ -260,13 +260,13 @@ def load_checkpoint(options: EngineOptions) -> tuple[LoadedModel, torch.device]:
 
 
 def load(options: EngineOptions) -> tuple[Engine, frames.Ready]:
-    """Load, warm up and describe an engine; its messages go nowhere until `emit` is set."""
+    """Load, warm up and describe an engine. Its messages are dropped until `emit` is set."""
     started_s = time.monotonic()
     loaded, device = load_checkpoint(options)
     loaded_s = time.monotonic()
     engine = make_engine(loaded, device, options)
     ready = ready_message(engine, device, options, loaded_s - started_s, time.monotonic() - loaded_s)
-    # Torch and the model are 300,000 objects: a full collection over them would hold a step up for longer than a patch.
+    # Torch and the model are 300,000 objects: a full collection over them would delay a step by more than a patch.
     gc.collect()
     gc.freeze()
     return engine, ready
@@ -275,8 +275,8 @@ def load(options: EngineOptions) -> tuple[Engine, frames.Ready]:
 async def _load_while_wanted(
     options: EngineOptions, reader: asyncio.StreamReader, thread: JobThread
 ) -> tuple[Engine, frames.Ready]:
-    """`load`, in a thread that nothing can interrupt: a supervisor that goes away meanwhile ends the process."""
-    gone = asyncio.create_task(reader.read(1))  # nothing is sent to a worker that is not ready
+    """Run `load` in a thread. It cannot be interrupted: if the supervisor disconnects meanwhile, the process exits."""
+    gone = asyncio.create_task(reader.read(1))  # the supervisor sends nothing to a worker that is not ready
     gone.add_done_callback(lambda task: None if task.cancelled() else os._exit(0))
     try:
         loaded: tuple[Engine, frames.Ready]
@@ -288,7 +288,7 @@ async def _load_while_wanted(
 
 
 async def serve(options: EngineOptions, socket_path: str) -> int:
-    """Connect, load, serve; returns the exit status."""
+    """Connect, load and serve. Return the exit status."""
     reader, writer = await asyncio.open_unix_connection(socket_path)
     thread = JobThread("engine")
     try:
@@ -296,7 +296,7 @@ async def serve(options: EngineOptions, socket_path: str) -> int:
     except Exception as error:
         code, text = EngineStartError.code, f"{type(error).__name__}: {error}"
         if isinstance(error, RealtimeTTSError):
-            code, text = error.code, error.message  # whoever asked tells it in one line
+            code, text = error.code, error.message  # the supervisor reports it in one line
         else:
             logger.exception("the engine could not start")
         writer.write(frames.encode(frames.Failed("", code, text)))
@@ -343,7 +343,7 @@ def main() -> None:
     switch_quickly()
     status = asyncio.run(serve(EngineOptions(**arguments), socket_path))
     sys.stdout.flush()
-    os._exit(status)  # a thread that hangs in the device driver must not keep the process
+    os._exit(status)  # do not wait for a thread that hangs in the device driver
 
 
 if __name__ == "__main__":

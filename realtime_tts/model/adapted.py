@@ -1,12 +1,12 @@
 """Low-rank adapters (LoRA) on a loaded model, several in one batch: each row is changed by its own adapter or by none.
 
-`AdapterBank.install` puts an `AdaptedLinear` in the place of every linear layer that adapters may change, with the same
-weight; without it a model has none of this. A product then has the rank-r update `scale · B(Ax)` of its row's adapter
-added to it. Nothing is merged, so that adapters come and go while others speak.
+`AdapterBank.install` replaces every linear layer that adapters may change by an `AdaptedLinear` with the same weight;
+without a bank a model has none of them. A product then adds the rank-r update `scale · B(Ax)` of its row's adapter.
+Nothing is merged into the weights, so adapters can be loaded and unloaded while other streams speak.
 
-On the CPU the rows of each adapter are computed for themselves. On CUDA, where a step is captured with its shapes and
-must not ask who speaks, all rows meet all adapters and a mask lets one of them through: two products over `max_adapters
-· max_rank` columns, whatever is loaded.
+On the CPU, the rows of each adapter are computed separately. On CUDA, a captured step has fixed shapes and cannot read
+from the device which adapters occur. There all rows are multiplied with all adapters, and a mask selects one of them:
+two products over `max_adapters · max_rank` columns, whatever is loaded.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from torch import Tensor, nn
 from realtime_tts.model.voxcpm import VoxCPM
 from realtime_tts.model.weights import FUSED, fused_sizes
 
-NO_ADAPTER = -1  # the index of a row that is to stay as it is
-# Linear layers by what they belong to, under upstream's names. Attention and projections are what its training changes
-# unless it is told otherwise.
+NO_ADAPTER = -1  # the index of a row without an adapter
+# Linear layers by group, under upstream's names. By default, upstream's training changes attention and projections.
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP = ("gate_proj", "up_proj", "down_proj")
 PROJECTIONS = ("enc_to_lm_proj", "lm_to_dit_proj", "res_to_dit_proj", "fusion_concat_proj")
@@ -35,11 +34,11 @@ LowRank = tuple[Tensor, Tensor]  # A [r, in] and scale · B [out, r]
 
 
 class Selection:
-    """Which adapter each row of a forward pass has.
+    """Adapter of each row of a forward pass.
 
     Args:
-        rows: [S] int64, an adapter's index or `NO_ADAPTER`, of each stream (or patch, or position).
-        copies: a layer's rows are those of all S, so often one after the other; each S may be several rows.
+        rows: [S] int64, an adapter's index or `NO_ADAPTER`, for each stream (or patch, or position).
+        copies: number of repetitions of all S in a layer's rows; each of the S may be several rows.
     """
 
     def __init__(self, rows: Tensor, copies: int = 1) -> None:
@@ -48,14 +47,14 @@ class Selection:
         self._groups: dict[int, list[tuple[int, Tensor | None]]] = {}
 
     def by_row(self, num_rows: int) -> Tensor:
-        """[num_rows], of the rows of a layer."""
+        """Return the adapter index of each of a layer's rows, [num_rows]."""
         if num_rows not in self._by_row:
             rows = self._rows.repeat(self._copies)
             self._by_row[num_rows] = rows.repeat_interleave(num_rows // len(rows)) if num_rows != len(rows) else rows
         return self._by_row[num_rows]
 
     def groups(self, num_rows: int) -> list[tuple[int, Tensor | None]]:
-        """The adapters that occur, each with its rows; None: all. Asks the device."""
+        """Return the adapters that occur, each with its rows; None: all rows. Synchronises with the device."""
         if num_rows not in self._groups:
             by_row = self.by_row(num_rows)
             present = sorted(set(self._rows.tolist()))
@@ -70,10 +69,10 @@ class Selection:
 class AdaptedLinear(nn.Linear):
     """A linear layer with room for the updates of several adapters.
 
-    parts: under which of upstream's names slices of its output go: [("q_proj", 64), ("k_proj", 32), …].
-    lowered: [max_adapters, R, in], the As of each adapter, its parts one below the other; raised: [max_adapters, R,
-    out], the scaled Bs, transposed, each in the columns of its part. R is `max_rank` for each part. num_used: how many
-    of an adapter's R hold something; 0: it does not change this layer.
+    parts: upstream's names and sizes of slices of its output: [("q_proj", 64), ("k_proj", 32), …].
+    lowered: [max_adapters, R, in], the A matrices of each adapter, those of its parts concatenated; raised:
+    [max_adapters, R, out], the scaled B matrices, transposed, each in the columns of its part. R is `max_rank` for each
+    part. num_used: number of an adapter's R rows in use; 0: it does not change this layer.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class AdaptedLinear(nn.Linear):
         return self.update(F.linear(x, self.weight, self.bias), x)
 
     def update(self, out: Tensor, x: Tensor, scale: float = 1.0) -> Tensor:
-        """out [..., out] with `scale` times the updates for x [..., in] added in place, and returned."""
+        """Add `scale` times the updates for x [..., in] to out [..., out] in place, and return it."""
         selection = self.bank.selection
         if selection is not None:
             rows, outs = x.reshape(-1, x.shape[-1]), out.view(-1, out.shape[-1])
@@ -117,12 +116,12 @@ class AdaptedLinear(nn.Linear):
         num_adapters, num_columns, _ = self._lowered.shape
         columns = x @ self._lowered.flatten(0, 1).t()
         is_own = selection.by_row(len(x))[:, None] == self.bank.indices
-        # Not a product with the mask: what overflows for another adapter's row must not become NaN here.
+        # Not a product with the mask: an overflow of another adapter's columns must not become NaN here.
         own = torch.where(is_own[:, :, None], columns.view(-1, num_adapters, num_columns), 0.0)
         out.addmm_(own.flatten(1), self._raised.flatten(0, 1), alpha=scale)
 
     def put(self, index: int, updates: Mapping[str, LowRank]) -> None:
-        """An adapter's updates of some parts, by name; of the others and in `{}` none."""
+        """Set an adapter's updates by part name. Parts that are missing, or all for `{}`, are not changed by it."""
         self._lowered[index].zero_()
         self._raised[index].zero_()
         row = column = 0
@@ -137,7 +136,7 @@ class AdaptedLinear(nn.Linear):
         self._num_used[index] = row
 
     def plain(self) -> nn.Linear:
-        """The layer without adapters, with the same weight."""
+        """Return a layer without adapters, with the same weight."""
         linear = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
         linear.weight, linear.bias = self.weight, self.bias
         return linear
@@ -145,8 +144,8 @@ class AdaptedLinear(nn.Linear):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AdapterLimits:
-    """max_adapters: loaded at a time. max_rank: of each. mlp: whether they may change the MLPs, too, which takes three
-    times the memory."""
+    """max_adapters: number loaded at a time. max_rank: of each. mlp: whether they may change the MLPs, too, which takes
+    three times the memory."""
 
     max_adapters: int = 4
     max_rank: int = 32
@@ -159,10 +158,10 @@ class AdapterLimits:
 
 
 class AdapterBank:
-    """The room for adapters on one model. Belongs to the thread that runs it.
+    """Room for adapters on one model. Belongs to the thread that runs the model.
 
-    selection: of the forward pass under way; None: nobody has an adapter, and nothing is added.
-    is_captured: passes are captured into graphs, or may be: no question to the device.
+    selection: adapters of the current forward pass; None: no row has one, and nothing is added.
+    is_captured: passes are or may be captured into graphs, so the device is never read.
     """
 
     def __init__(self, model: VoxCPM, limits: AdapterLimits, *, is_captured: bool | None = None) -> None:
@@ -179,26 +178,26 @@ class AdapterBank:
 
     @classmethod
     def install(cls, model: VoxCPM, limits: AdapterLimits, *, is_captured: bool | None = None) -> AdapterBank:
-        """Make a model's layers adapted ones. Before anything is fused in front of them or captured."""
+        """Replace a model's layers by adapted ones. Call it before layers are fused or captured."""
         bank = cls(model, limits, is_captured=is_captured)
         for path, layer in bank._layers.items():
             _replace(model, path, layer)
         return bank
 
     def remove(self) -> None:
-        """Give the model its plain layers back."""
+        """Restore the model's plain layers."""
         for path, layer in self._layers.items():
             _replace(self._model, path, layer.plain())
 
     @property
     def num_bytes(self) -> int:
-        """Of device memory, held whatever is loaded."""
+        """Device memory in bytes, held whatever is loaded."""
         buffers = [buffer for layer in self._layers.values() for buffer in (layer._lowered, layer._raised)]
         return sum(buffer.numel() * buffer.element_size() for buffer in buffers)
 
     @contextlib.contextmanager
     def using(self, rows: Tensor, copies: int = 1) -> Iterator[None]:
-        """Forward passes in the block are over these rows; see `Selection`."""
+        """Return a context in which forward passes are over these rows; see `Selection`."""
         if self.is_captured or bool((rows != NO_ADAPTER).any()):
             self.selection = Selection(rows, copies)
         try:
@@ -208,8 +207,8 @@ class AdapterBank:
 
     @torch.inference_mode()
     def put(self, index: int, updates: Mapping[str, LowRank]) -> None:
-        """Load an adapter, checked already, in the place of another: updates by upstream's names of the layers. Without
-        any it is cleared."""
+        """Load an adapter that was checked already at `index`, replacing another: updates by upstream's names of the
+        layers. Empty updates clear it."""
         for path, layer in self._layers.items():
             stem = path.rpartition(".")[0]
             own = {name: updates.get(f"{stem}.{name}" if stem else name) for name, _ in layer.parts}
@@ -217,7 +216,7 @@ class AdapterBank:
 
 
 def upstream_shapes(model: VoxCPM, targets: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """(out, in) of every linear layer that an adapter may change, by upstream's name."""
+    """Return (out, in) of every linear layer that an adapter may change, by upstream's name."""
     shapes = {}
     for path, linear, parts in _adaptable(model, targets):
         stem = path.rpartition(".")[0]
@@ -226,18 +225,18 @@ def upstream_shapes(model: VoxCPM, targets: Sequence[str]) -> dict[str, tuple[in
 
 
 def is_adapting(*layers: nn.Module) -> bool:
-    """Whether the pass under way changes what one of these computes, so that a kernel that knows their weights alone
-    cannot stand in for them."""
+    """Return whether the current pass has adapters for one of these layers, so that a kernel that uses only their
+    weights cannot replace them."""
     return any(isinstance(layer, AdaptedLinear) and layer.bank.selection is not None for layer in layers)
 
 
 def adapted(layer: nn.Module, out: Tensor, x: Tensor, scale: float = 1.0) -> Tensor:
-    """`layer`'s product for x, made elsewhere, with its adapters' updates."""
+    """Return `out`, `layer`'s product for x computed elsewhere, with its adapters' updates added."""
     return layer.update(out, x, scale) if isinstance(layer, AdaptedLinear) else out
 
 
 def _adaptable(model: VoxCPM, targets: Sequence[str]) -> Iterator[tuple[str, nn.Linear, list[tuple[str, int]]]]:
-    """Path, layer, and its parts under upstream's names with their sizes."""
+    """Yield the path, the layer, and its parts under upstream's names with their sizes."""
     for stack in (*LM_STACKS, DIT_STACK):
         for number, layer in enumerate(model.get_submodule(stack).layers):  # type: ignore[arg-type]
             for block in ("self_attn", "mlp"):

@@ -1,7 +1,7 @@
-"""Adapters as the reference's training writes them: a directory with lora_config.json and lora_weights.safetensors.
+"""Reads adapters as the reference's training writes them: lora_config.json and lora_weights.safetensors.
 
-Strict: what is missing, unknown, of another shape or no number is an error, and nothing is read before it has been
-checked by its header. Only safetensors; a pickle could run code.
+Validation is strict: missing or unknown tensors, other shapes and values that are not finite are errors. Tensors are
+read only after their header was checked. Only safetensors is accepted, since a pickle could run code.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FLOATS = ("F32", "F16", "BF16", "F64")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AdapterConfig:
-    """lora_config.json's `lora_config`, under the reference's names. dropout is training's alone."""
+    """The object `lora_config` of lora_config.json, under the reference's names. Only training uses dropout."""
 
     enable_lm: bool = False
     enable_dit: bool = False
@@ -58,7 +58,7 @@ class AdapterConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Adapter:
-    """Read and checked, on the CPU. updates: by upstream's name of the layer. digest: of all that it is made of."""
+    """An adapter that was read and checked, on the CPU. updates: by upstream's layer name. digest: of all content."""
 
     name: str
     rank: int
@@ -67,11 +67,11 @@ class Adapter:
 
 
 def read_adapter(name: str, directory: Path, model: VoxCPM, limits: AdapterLimits) -> Adapter:
-    """Read an adapter for a model; slow, and nothing of it touches the model.
+    """Read an adapter for a model. Slow; it does not touch the model.
 
     Raises:
         AdapterNotFound: no such directory.
-        AdapterError: it is incomplete, damaged, of another model, larger than `limits` let it be, or a pickle.
+        AdapterError: incomplete, damaged, of another model, larger than `limits` allow, or a pickle.
     """
     if not directory.is_dir():
         raise AdapterNotFound(f"there is no directory of the adapter {name!r}", field="adapter")
@@ -97,8 +97,10 @@ def read_adapter(name: str, directory: Path, model: VoxCPM, limits: AdapterLimit
 
 
 def read_adapter_config(directory: Path) -> AdapterConfig:
-    """Raises:
-    AdapterError: missing, no JSON, or a field that is missing, unknown or impossible.
+    """Read lora_config.json.
+
+    Raises:
+        AdapterError: missing, not JSON, without `lora_config`, or with a field that is unknown or invalid.
     """
     path = directory / CONFIG_FILE
     try:
@@ -155,8 +157,8 @@ def _weights_file(directory: Path) -> Path:
 
 
 def _expected_shapes(model: VoxCPM, config: AdapterConfig, limits: AdapterLimits) -> dict[str, tuple[int, int]]:
-    """Of every tensor that the file must have."""
-    wanted: dict[str, tuple[str, ...]] = {}  # by the beginning of a layer's name, its last part
+    """Return the shapes of all tensors that the file must have."""
+    wanted: dict[str, tuple[str, ...]] = {}  # last parts of layer names, by their beginnings
     if config.enable_lm:
         _check_targets("target_modules_lm", config.target_modules_lm, limits)
         wanted |= {f"{stack}.layers.": config.target_modules_lm for stack in LM_STACKS}
@@ -208,7 +210,7 @@ def _check_header(file: Any, expected: Mapping[str, tuple[int, int]]) -> None:
 
 
 def _low_rank(layer: str, tensors: Mapping[str, Tensor], scale: float, dtype: torch.dtype) -> LowRank:
-    """In the model's number format; the scale goes into B before it is rounded to it."""
+    """Return A and B in the model's number format; B is scaled before it is rounded."""
     down = tensors[f"{layer}.lora_A"].to(dtype)
     up = (tensors[f"{layer}.lora_B"].float() * scale).to(dtype)
     for name, tensor in (("lora_A", down), ("lora_B", up)):

@@ -20,14 +20,14 @@ from realtime_tts.model.config import ModelConfig
 
 
 class Attend(Protocol):
-    """q [..., heads, head_dim], k and v [..., kv_heads, head_dim] → [..., heads * head_dim]."""
+    """Maps q [..., heads, head_dim], k and v [..., kv_heads, head_dim] to [..., heads * head_dim]."""
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FullAttention:
-    """Attention of each whole sequence to itself. q: [batch, length, heads, head_dim]."""
+    """Attention within each whole sequence. q: [batch, length, heads, head_dim]."""
 
     causal: bool
 
@@ -36,7 +36,7 @@ class FullAttention:
 
 
 def full_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-    """q [B, L, heads, head_dim], k and v [B, M, kv_heads, head_dim] → [B, L, heads * head_dim].
+    """Return attention: q [B, L, heads, head_dim], k and v [B, M, kv_heads, head_dim] → [B, L, heads * head_dim].
 
     L may be smaller than M only without `causal`.
     """
@@ -48,7 +48,7 @@ def full_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KVCache:
-    """One pool for both LMs and one block table: base layers first, then residual layers.
+    """KV pool for both LMs, with one block table: base layers first, then residual layers.
 
     pool: [num_layers, 2, num_blocks, block_size, kv_heads, head_dim].
     """
@@ -68,22 +68,22 @@ class KVCache:
         return self.pool.shape[3]
 
     def layer(self, index: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of one layer, views of [num_blocks, block_size, kv_heads, head_dim]."""
+        """Return keys and values of one layer, views of [num_blocks, block_size, kv_heads, head_dim]."""
         return self.pool[index, 0], self.pool[index, 1]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AttentionMetadata:
-    """How T new positions of several sequences lie in the pool. Multi-position sequences come first.
+    """Places of T new positions of several sequences in the pool. Multi-position sequences come first.
 
     positions, slot_mapping: [T] int64; a slot is block * block_size + offset. A padded row (for a captured batch size)
-        points at a block that the caller reserves for nobody.
-    sequences: [T] int64, in which row of `block_tables` each position's blocks are.
+        points at a block that the caller reserves as scratch.
+    sequences: [T] int64, the row of `block_tables` with each position's blocks.
     block_tables: [N, max_blocks] integers, padded with any valid block.
     prefill_lens: (query_len, context_len) of each sequence with several new positions, on the host.
     max_context_len: a host bound on the context of the other sequences.
 
-    The last two are what a backend needs whose work depends on lengths; a captured step has none of them.
+    The last two are for backends whose work depends on lengths; a captured step does not set them.
     """
 
     positions: Tensor
@@ -102,7 +102,7 @@ class AttentionMetadata:
         block_size: int,
         device: torch.device | str = "cpu",
     ) -> AttentionMetadata:
-        """From host integers. Raises ValueError if a multi-position sequence follows a single-position one."""
+        """Return metadata from host integers. Raises ValueError if a multi-position sequence follows a single one."""
         positions: list[int] = []
         slots: list[int] = []
         sequences: list[int] = []
@@ -121,7 +121,7 @@ class AttentionMetadata:
         return cls(on_device(positions), on_device(slots), on_device(sequences), on_device(padded), *lens)
 
     def last_rows(self, hidden: Tensor) -> Tensor:
-        """[T, hidden] → [S, hidden], each sequence's last position."""
+        """Return each sequence's last position: [T, hidden] → [S, hidden]."""
         if not self.prefill_lens:
             return hidden
         last = list(itertools.accumulate((query_len for query_len, _ in self.prefill_lens), initial=-1))[1:]
@@ -130,7 +130,7 @@ class AttentionMetadata:
 
 
 def host_lens(query_lens: Sequence[int], context_lens: Sequence[int]) -> tuple[tuple[tuple[int, int], ...], int]:
-    """`prefill_lens` and `max_context_len`. Raises ValueError if a multi-position sequence follows a single one."""
+    """Return `prefill_lens` and `max_context_len`. Raises ValueError if a multi-position sequence follows a single."""
     multi = [n > 1 for n in query_lens]
     if multi != sorted(multi, reverse=True):
         raise ValueError("sequences with several new positions must come first")
@@ -142,8 +142,8 @@ def host_lens(query_lens: Sequence[int], context_lens: Sequence[int]) -> tuple[t
 class AttentionBackend(Protocol):
     """Writes k and v of T new positions into the pool, then attends each position to its sequence so far.
 
-    is_static: its work has the shape of its tensors, whatever lengths they hold: it can be captured into a graph.
-    block_sizes: of the pools it reads, the best first; empty: any.
+    is_static: its work depends only on tensor shapes, not on the lengths they hold, so a graph can capture it.
+    block_sizes: supported block sizes of pools, the best first; empty: any.
     """
 
     name: str
@@ -151,22 +151,22 @@ class AttentionBackend(Protocol):
     block_sizes: tuple[int, ...]
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, kv: KVCache, layer: int, meta: AttentionMetadata) -> Tensor:
-        """q [T, heads, head_dim], k and v [T, kv_heads, head_dim] → [T, heads * head_dim]."""
+        """Return attention: q [T, heads, head_dim], k and v [T, kv_heads, head_dim] → [T, heads * head_dim]."""
 
 
 class AttentionProbe(Protocol):
-    """Looks on while a stack attends; what it finds it keeps for its owner."""
+    """Observer of a stack's attention; it stores its results."""
 
     def observe(self, layer: int, q: Tensor, keys: Tensor, meta: AttentionMetadata) -> None:
-        """After a layer of the stack: q [T, heads, head_dim] of the new positions, keys [num_blocks, block_size,
-        kv_heads, head_dim] with those of the new positions among them."""
+        """Observe a layer of the stack: q [T, heads, head_dim] of the new positions; keys [num_blocks, block_size,
+        kv_heads, head_dim], which include the new positions."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PagedAttention:
     """The `Attend` of one step; `first_layer` is where this stack's layers start in the pool.
 
-    probe: is shown each layer, beside what the backend makes of it: kernels do not tell their weights.
+    probe: called with each layer's q and keys, since the backend's kernels do not return attention weights.
     """
 
     backend: AttentionBackend
@@ -210,7 +210,7 @@ class SDPABackend:
 
 
 def _prefill(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, context_len: int) -> Tensor:
-    """One sequence whose first positions are already cached. q: [query_len, heads, head_dim]."""
+    """Return attention of one sequence whose first positions are already cached. q: [query_len, heads, head_dim]."""
     num_blocks = -(-context_len // keys.shape[1])
     k = keys.index_select(0, table[:num_blocks]).flatten(0, 1)[:context_len]
     v = values.index_select(0, table[:num_blocks]).flatten(0, 1)[:context_len]
@@ -227,7 +227,7 @@ def _prefill(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, context_len
 
 
 def _decode(q: Tensor, keys: Tensor, values: Tensor, meta: AttentionMetadata, first: int) -> Tensor:
-    """One new position in each sequence, from row `first` on. q: [S, heads, head_dim].
+    """Return attention of one new position in each sequence, from row `first` on. q: [S, heads, head_dim].
 
     The heads that share a KV head become the query dimension, so that keys and values need not be repeated.
     """

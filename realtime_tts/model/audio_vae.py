@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from realtime_tts.model.config import AudioVAEConfig
 
-# On CPUs a call of torch's convolution has a price, and it is slow at few frames. Up to so many frames a matrix product
-# beats it, up to so many values a depthwise one is quicker tap by tap.
+# On CPUs, torch's convolution has a high cost per call and is slow with few frames. Up to this number of frames, a
+# matrix product is faster; up to this number of values, a depthwise convolution is faster tap by tap.
 _FEW_FRAMES, _FEW_VALUES = 400, 2**15
 
 
@@ -27,20 +27,20 @@ class StreamState:
     tensors: tuple[Tensor, ...]
 
     def reset(self, slots: Tensor) -> None:
-        """Make `slots` [n] int64 new streams."""
+        """Reset `slots` [n] int64 for new streams."""
         for tensor in self.tensors:
             tensor.index_fill_(0, slots, 0)
 
 
 class _Stream:
-    """One pass over a `StreamState`: each convolution takes its context and leaves the next one."""
+    """One pass over a `StreamState`: each convolution reads its context and stores the next one."""
 
     def __init__(self, state: StreamState, slots: Tensor | None) -> None:
         self._remaining = iter(state.tensors)
         self._slots = slots
 
     def extend(self, x: Tensor) -> Tensor:
-        """x [S, channels, length] → [S, channels, context + length]; the tail becomes the new context."""
+        """Prepend the context: x [S, channels, length] → [S, channels, context + length]; the tail is stored."""
         state = next(self._remaining)
         if self._slots is None:
             rows = state[: x.shape[0]]
@@ -53,7 +53,7 @@ class _Stream:
 
 
 class CausalConv1d(nn.Conv1d):
-    """A convolution padded on the left only. `context` is how many input samples it looks back from a block's start."""
+    """A convolution padded on the left only. `context`: number of input samples before a block that it reads."""
 
     def __init__(self, *args: int, context: int = 0, **kwargs: int) -> None:
         super().__init__(*args, **kwargs)
@@ -73,7 +73,7 @@ class CausalConv1d(nn.Conv1d):
         return super().forward(x)
 
     def _tap_by_tap(self, x: Tensor) -> Tensor:
-        """A depthwise convolution of x [B, channels, context + length] → [B, channels, length]."""
+        """Return a depthwise convolution of x [B, channels, context + length] → [B, channels, length]."""
         length = x.shape[-1] - self.context
         taps = self.weight.unbind(-1)
         out = torch.addcmul(self.bias[:, None], x[..., :length], taps[0])
@@ -82,7 +82,7 @@ class CausalConv1d(nn.Conv1d):
         return out
 
     def _to_one_channel(self, x: Tensor) -> Tensor:
-        """x [B, channels, context + length] → [B, 1, length]: one product for all taps, then a sum of shifted rows."""
+        """Return x [B, channels, context + length] → [B, 1, length]: one product, then a sum of shifted rows."""
         length = x.shape[-1] - self.context
         products = self.weight[0].t() @ x
         out = products[:, :1, :length] + self.bias
@@ -94,7 +94,7 @@ class CausalConv1d(nn.Conv1d):
 class CausalUpsample(nn.Conv1d):
     """Upsampling by `stride`: each input frame and the one before it make `stride` output samples.
 
-    That is a transposed convolution with a kernel of twice the stride, computed as a convolution over two frames with
+    This is a transposed convolution with a kernel of twice the stride, computed as a convolution over two frames with
     `stride` times the channels: weight [out_channels * stride, in_channels, 2], the previous frame first.
     """
 
@@ -178,12 +178,12 @@ class Encoder(nn.Module):
         self.fc_logvar = CausalConv1d(channels, config.latent_dim, 3, context=2)  # only training reads it
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [B, 1, samples] → means [B, latent_dim, frames]."""
+        """Return the means: x [B, 1, samples] → [B, latent_dim, frames]."""
         return self.fc_mu(self.block(x))
 
 
 class RateCondition(nn.Module):
-    """Adapts a decoder block to the output rate, which is fixed for a checkpoint: an embedding lookup at one index."""
+    """Adapts a decoder block to the output rate, which is fixed for a checkpoint, by one row of an embedding."""
 
     def __init__(self, channels: int, config: AudioVAEConfig) -> None:
         super().__init__()
@@ -201,7 +201,7 @@ class RateCondition(nn.Module):
         self.out_layer = CausalSequential(*out)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [B, channels, length] → the same shape."""
+        """Return x [B, channels, length] in the same shape."""
         if self.kind.startswith("scale_bias"):
             x = torch.addcmul(
                 self.bias_embed.weight[self.bucket, :, None], x, self.scale_embed.weight[self.bucket, :, None]
@@ -234,7 +234,7 @@ class Decoder(nn.Module):
         self.sr_cond_model = nn.ModuleDict({str(index): module for index, module in conditions.items()})
 
     def forward(self, z: Tensor, stream: _Stream | None = None) -> Tensor:
-        """z [B, latent_dim, frames] → [B, 1, samples]."""
+        """Return the waveform: z [B, latent_dim, frames] → [B, 1, samples]."""
         for index, layer in enumerate(self.model):
             if str(index) in self.sr_cond_model:
                 z = self.sr_cond_model[str(index)](z)
@@ -243,7 +243,7 @@ class Decoder(nn.Module):
 
 
 class FusedStream(Protocol):
-    """What may stand in for a streamed decode: see `AudioVAE.fused`."""
+    """Replacement for a streamed decode: see `AudioVAE.fused`."""
 
     def new_state(self, num_slots: int, device: torch.device | str) -> Any: ...
 

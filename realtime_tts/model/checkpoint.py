@@ -1,7 +1,7 @@
-"""Loads and saves checkpoints in upstream's layout; a weight that is missing, unknown or misshapen is an error.
+"""Loads and saves checkpoints in upstream's layout; a missing, unknown or misshapen weight is an error.
 
-A checkpoint is a directory with config.json, tokenizer.json, model and VAE weights and, ours, an optional serving.json;
-or the id of one on the Hugging Face hub.
+A checkpoint is a directory with config.json, tokenizer.json, model and VAE weights, and an optional serving.json, which
+is specific to this project; or the id of one on the Hugging Face hub.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LoadedModel:
 
     @property
     def supports_instructions(self) -> bool:
-        """Voice design, "(description)text": VoxCPM2's vocabulary has it, a small character set has not."""
+        """Voice design, "(description)text", which VoxCPM2's vocabulary supports but a small character set does not."""
         return self.config.supports_reference and self.policy.charset is None
 
 
@@ -63,7 +63,7 @@ def load_model(
     """Load a checkpoint directory or hub id.
 
     dtype: None is float32 on the CPU and the checkpoint's own elsewhere; the VAE is always float32.
-    revision: of a hub id, a commit hash to pin it. offline: use the hub's local cache only.
+    revision: commit hash, pins a hub id. offline: use the hub's local cache only.
 
     Raises:
         CheckpointError: see `resolve_directory`, `read_config` and `weights.to_model`.
@@ -72,7 +72,7 @@ def load_model(
     config = read_config(path / "config.json")
     tokenizer = TextTokenizer.from_file(path / "tokenizer.json")
     policy = ServingPolicy.load(path)
-    # Of a hub id the directory is named by its commit, so the name comes from what was asked for.
+    # A hub id's directory is named by its commit, so the name comes from the argument.
     policy = dataclasses.replace(policy, name=policy.name or Path(path_or_id).name)
     head = policy.text_head
     if head is not None and not (head.layer < config.base.num_layers and head.head < config.base.num_heads):
@@ -96,8 +96,8 @@ def load_model(
 
 
 class _Uninitialised(TorchFunctionMode):
-    """Modules made within it get no values, which would only be overwritten. On the meta device they would get none
-    either, but to draw those from a normal distribution torch loads its compiler there: 0.9 s, and 40 MB that stay."""
+    """Skips the initialisation of modules, whose values would be overwritten anyway. This matters even on the meta
+    device: for a normal distribution there, torch loads its compiler, which takes 0.9 s and keeps 40 MB."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -113,19 +113,19 @@ def _assign(module: nn.Module, state: dict[str, torch.Tensor]) -> None:
 
 
 def _store_by_columns(model: nn.Module) -> None:
-    """Lay the matrices out in memory the way a product of few rows reads them: up to twice as fast on CPUs."""
+    """Store the matrices in the memory layout that products of few rows read: up to twice as fast on CPUs."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
             module.weight.data = module.weight.t().contiguous().t()
 
 
 def parse_dtype(dtype: torch.dtype | str) -> torch.dtype:
-    """A dtype or its name as configs spell it. Raises CheckpointError for any other name."""
+    """Return the dtype for a dtype or its name in configs. Raises CheckpointError for any other name."""
     return dtype if isinstance(dtype, torch.dtype) else _DTYPES[dtype_name(dtype)]
 
 
 def resolve_directory(path_or_id: str | Path, *, revision: str | None = None, offline: bool = False) -> Path:
-    """A directory as it is; a hub id downloaded (with progress, resumed if cut) or found in the local cache.
+    """Return a directory as it is; a hub id is downloaded (with progress, resumed if cut) or found in the local cache.
 
     Raises:
         CheckpointError: neither a checkpoint directory nor a hub id, or a download that failed.
@@ -147,7 +147,7 @@ def resolve_directory(path_or_id: str | Path, *, revision: str | None = None, of
 def save_weights(model: VoxCPM, directory: Path, dtype: torch.dtype | None = None) -> None:
     """Write model.safetensors and audiovae.safetensors under upstream's names, so that the reference loads them too.
 
-    dtype: of what is written; None keeps each parameter's own.
+    dtype: dtype of the written tensors; None keeps each parameter's own.
     """
     vae = to_upstream(model.vae, weight_norm=True)
     rest = {name: tensor for name, tensor in to_upstream(model).items() if not name.startswith("vae.")}

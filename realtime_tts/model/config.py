@@ -59,17 +59,17 @@ class AudioVAEConfig:
 
     @property
     def rate_bucket(self) -> int:
-        """Which condition embedding belongs to `output_rate_hz`."""
+        """Index of the condition embedding for `output_rate_hz`."""
         return sum(boundary < self.output_rate_hz for boundary in self.rate_boundaries_hz)
 
     @property
     def encode_hop(self) -> int:
-        """Samples at `encode_rate_hz` of one latent frame."""
+        """Number of samples at `encode_rate_hz` for one latent frame."""
         return math.prod(self.encoder_rates)
 
     @property
     def decode_hop(self) -> int:
-        """Samples at `output_rate_hz` of one latent frame."""
+        """Number of samples at `output_rate_hz` for one latent frame."""
         return math.prod(self.decoder_rates)
 
 
@@ -99,22 +99,22 @@ class ModelConfig:
 
     @property
     def sample_rate(self) -> int:
-        """Of generated audio, Hz."""
+        """Sample rate of generated audio in Hz."""
         return self.vae.output_rate_hz
 
     @property
     def encode_rate_hz(self) -> int:
-        """What recordings must be resampled to."""
+        """Sample rate in Hz to which recordings must be resampled."""
         return self.vae.encode_rate_hz
 
     @property
     def patch_samples(self) -> int:
-        """Samples at `sample_rate` that one patch becomes."""
+        """Number of samples at `sample_rate` in one patch."""
         return self.patch_size * self.vae.decode_hop
 
     @property
     def patch_encode_samples(self) -> int:
-        """Samples at `encode_rate_hz` that make one patch."""
+        """Number of samples at `encode_rate_hz` in one patch."""
         return self.patch_size * self.vae.encode_hop
 
     @property
@@ -123,7 +123,7 @@ class ModelConfig:
 
     @property
     def num_kv_layers(self) -> int:
-        """Layers of the KV pool: the base LM's first, then the residual LM's."""
+        """Number of layers of the KV pool: the base LM's first, then the residual LM's."""
         return self.base.num_layers + self.residual.num_layers
 
     @property

@@ -17,7 +17,7 @@ from realtime_tts.model.local_transformers import LocDiT
 
 
 class GuidedTimes(NamedTuple):
-    """Between which times of the loop, which goes from 1 (noise) to 0, there is guidance. Both belong to it."""
+    """Range of times of the loop, which goes from 1 (noise) to 0, with guidance. Both limits are included."""
 
     first: float = 1.0
     last: float = 0.0
@@ -32,7 +32,7 @@ ALWAYS_GUIDED: Final = GuidedTimes()
 @dataclasses.dataclass(frozen=True, slots=True)
 class FlowSchedule:
     """A step grid: one Euler step of size `deltas[i]` for each time `times[i]` with its embedding `embeddings[i]`
-    ([num_evals, hidden]). guided: else velocities are those with the condition, and nobody's `cfg` matters."""
+    ([num_evals, hidden]). guided: if false, velocities are those with the condition, and `cfg` is not used."""
 
     times: tuple[float, ...]
     deltas: tuple[float, ...]
@@ -40,7 +40,7 @@ class FlowSchedule:
     guided: bool = True
 
     def parts(self, guided_times: GuidedTimes) -> tuple[FlowSchedule, ...]:
-        """Schedules to be solved one after the other, with guidance at these times only."""
+        """Return schedules to be solved one after the other, with guidance at these times only."""
         parts, first = [], 0
         for guided, times in itertools.groupby(self.times, guided_times.include):
             part = slice(first, first := first + len(list(times)))
@@ -49,7 +49,7 @@ class FlowSchedule:
 
 
 def step_grid(num_steps: int) -> list[tuple[float, float]]:
-    """(time, step size) of each evaluation: from 1 to 0 with the sway that spends more steps near the noise.
+    """Return (time, step size) of each evaluation, from 1 to 0, with a sway that places more steps near the noise.
 
     The first max(1, 4 % of the points) steps have zero velocity by definition and are left out.
     """
@@ -68,7 +68,7 @@ def step_grid(num_steps: int) -> list[tuple[float, float]]:
 
 
 class FusedSolver(Protocol):
-    """What may stand in for `FlowMatching.forward`: see `fused`."""
+    """Replacement for `FlowMatching.forward`: see `fused`."""
 
     def forward(self, mu: Tensor, prefix: Tensor, noise: Tensor, schedule: FlowSchedule, cfg: Tensor) -> Tensor: ...
 
@@ -82,7 +82,7 @@ class FlowMatching(nn.Module):
         self.mean_mode = mean_mode
 
     def schedule(self, num_steps: int) -> FlowSchedule:
-        """Time embeddings for a number of steps (≥ 2). Make it once, outside a capture."""
+        """Return a schedule with time embeddings for a number of steps (≥ 2). Call it once, outside a capture."""
         if num_steps < 2:
             raise ValueError("at least 2 flow steps are needed: the first one does not evaluate the model")
         steps = step_grid(num_steps)
@@ -93,9 +93,10 @@ class FlowMatching(nn.Module):
         return FlowSchedule(times, deltas, embeddings)
 
     def forward(self, mu: Tensor, prefix: Tensor, noise: Tensor, schedule: FlowSchedule, cfg: Tensor) -> Tensor:
-        """mu [S, num_mu, hidden], prefix and noise [S, patch_size, latent_dim], cfg [S] → patch like noise, float32.
+        """Solve the flow: mu [S, num_mu, hidden], prefix and noise [S, patch_size, latent_dim], cfg [S] → patch like
+        noise, float32.
 
-        The state stays float32 between steps, whatever the weights are: what comes of one part of a schedule is the
+        The state stays float32 between steps, whatever the weights are: the result of one part of a schedule is the
         noise of the next.
         """
         if self.fused is not None:
@@ -105,7 +106,7 @@ class FlowMatching(nn.Module):
         num_streams = noise.shape[0]
         x = noise.float()
         cfg = cfg.float()[:, None, None]
-        copies = 2 if schedule.guided else 1  # with the condition, and without it
+        copies = 2 if schedule.guided else 1  # with the condition and without it
         mu = torch.cat((mu, torch.zeros_like(mu))) if schedule.guided else mu
         prefix = dit.cond_proj(prefix.to(dtype)).repeat(copies, 1, 1)
         for delta, time in zip(schedule.deltas, schedule.embeddings.split(1), strict=True):
@@ -118,7 +119,7 @@ class FlowMatching(nn.Module):
 
 
 def _guide(positive: Tensor, negative: Tensor, cfg: Tensor) -> Tensor:
-    """CFG-zero-star: the unconditional velocity is scaled to its projection before it is extrapolated from."""
+    """Return the CFG-zero-star velocity: extrapolated from the unconditional one after scaling to its projection."""
     dot = (positive * negative).sum((1, 2), keepdim=True)
     scaled = negative * (dot / (negative.square().sum((1, 2), keepdim=True) + 1e-8))
     return scaled + cfg * (positive - scaled)

@@ -1,4 +1,4 @@
-"""Rows in eight bits: e4m3 values, each row with a scale of its own. What an fp8 product takes on both sides."""
+"""Rows in eight bits: e4m3 values, each row with its own scale. Operands of an fp8 product."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-LARGEST = 448.0  # that e4m3 holds
+LARGEST = 448.0  # the largest value of e4m3
 SMALLEST_PEAK = 1e-12  # a row of zeros has a scale, too
 
 
@@ -19,11 +19,11 @@ class Rows8(NamedTuple):
 
     @property
     def exact(self) -> Tensor:
-        """[M, K] float32, what these rows stand for."""
+        """The rows as [M, K] float32."""
         return self.values.float() * self.scales[:, None]
 
 
 def in_eight_bits(x: Tensor) -> Rows8:
-    """x [M, K], such as a weight's output channels or a product's input."""
+    """Return x [M, K], such as a weight's output channels or a product's input, in eight bits."""
     scales = x.float().abs().amax(dim=1).clamp(min=SMALLEST_PEAK) / LARGEST
     return Rows8((x.float() / scales[:, None]).to(torch.float8_e4m3fn), scales)

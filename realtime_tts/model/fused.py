@@ -1,6 +1,6 @@
 """The model's stacks through fused kernels, for serving on CUDA: the same parameters, fewer and larger operations.
 
-`fuse` puts these in front of the plain modules, which stay what they stand for: same results but for rounding.
+`fuse` installs these in front of the plain modules, which stay available. Results are the same except for rounding.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Built = TypeVar("Built", LocalStack, PagedStack, FlowStack, PatchAttention)
 
 
 class TritonBackend:
-    """Paged attention in two kernels whatever the lengths: prefill and decode are rows alike."""
+    """Paged attention in two kernels for any lengths: prefill and decode rows are treated alike."""
 
     name = "triton"
     is_static = True
@@ -50,7 +50,7 @@ class TritonBackend:
     def forward_packed(
         self, qkv: Tensor, rope: Rope | None, kv: KVCache, layer: int, meta: AttentionMetadata, heads: int
     ) -> Tensor:
-        """qkv [T, (heads + 2 * kv_heads) * head_dim], not rotated yet → [T, heads * head_dim]."""
+        """Return attention: qkv [T, (heads + 2 * kv_heads) * head_dim], not rotated → [T, heads * head_dim]."""
         keys, values = kv.layer(layer)
         return paged_attention(
             qkv, rope, keys, values, meta.slot_mapping, meta.block_tables, meta.sequences, meta.positions, heads
@@ -58,12 +58,12 @@ class TritonBackend:
 
 
 class FusedStack:
-    """A `MiniCPM` of which residual additions are part of the products, and everything else is a kernel.
+    """A `MiniCPM` whose residual additions are part of the products, and whose other operations are kernels.
 
-    few: what takes a few rows through all layers at once.
-    patches: what attends within many short sequences of its length better than what is for any.
-    many_rows: it is worth having SwiGLU in the product before it, where that can be.
-    fp8: `tail` has products of eight bits for many rows. Raises ValueError then if there are none.
+    few: kernel that takes a few rows through all layers at once.
+    patches: attention kernel for many short sequences of its length, faster than the general one.
+    many_rows: use SwiGLU in the epilogue of the product before it, if supported.
+    fp8: `tail` uses products in eight bits for many rows. Raises ValueError if they are not supported.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class FusedStack:
         self.fp8 = Fp8Layers(layers) if fp8 else None
 
     def forward(self, x: Tensor, rope: Rope | None, attend: Any) -> Tensor:
-        """As `MiniCPM.forward`."""
+        """Return the same as `MiniCPM.forward`."""
         rows = x.reshape(-1, x.shape[-1]).contiguous()
         if self._few is not None and len(rows) <= self._few.max_rows and not self.is_adapting:
             done = self._at_once(rows, x.shape, rope, attend)
@@ -103,7 +103,7 @@ class FusedStack:
         return self._normed(self._norm, rows).view(x.shape)
 
     def _at_once(self, rows: Tensor, shape: tuple[int, ...], rope: Rope | None, attend: Any) -> Tensor | None:
-        """All layers in one kernel, if it does what `attend` does."""
+        """Run all layers in one kernel; return None if it does not support `attend`."""
         few = self._few
         if isinstance(few, LocalStack):
             is_local = isinstance(attend, FullAttention) and not attend.causal and shape[-2] == few.length
@@ -118,16 +118,16 @@ class FusedStack:
         return done
 
     def first_layer(self, mu: Tensor, prefix: Tensor, times: Tensor, length: int, *, guided: bool) -> FirstLayer | None:
-        """What a flow's first layer begins with, where that is worth a kernel: see `FirstLayer`."""
+        """Return the precomputed first layer of a flow if it is faster, else None: see `FirstLayer`."""
         is_more = len(self._layers) > 1 and not self.is_adapting
         if self._patches is None or not is_more or not is_worth_it(self._patches, length, (1 + guided) * len(mu)):
             return None
         return FirstLayer(self._layers[0], self._qkv, self._patches, mu, prefix, times)
 
     def tail(self, rows: Tensor, rope: Rope | None, length: int, num_tail: int, first: Tensor | None = None) -> Tensor:
-        """As `MiniCPM.forward_tail`, flat: rows [N * length, hidden] → [N * num_tail, hidden].
+        """Return the same as `MiniCPM.forward_tail`, flat: rows [N * length, hidden] → [N * num_tail, hidden].
 
-        first: what the heads of the first layer see, if that is known.
+        first: output of the first layer's attention, if it is known.
         """
         if self.fp8 is not None and len(rows) >= MIN_FP8_ROWS and not self.is_adapting:
 
@@ -148,7 +148,7 @@ class FusedStack:
         return self._normed(self._norm, rows)
 
     def _attend_locally(self, qkv: Tensor, rope: Rope | None, length: int, num_queries: int) -> Tensor:
-        """Within whole short sequences, of their last positions."""
+        """Return attention within whole short sequences, for the last positions of each."""
         patches = self._patches
         if patches is not None and patches.length == length and len(qkv) >= MIN_SEQUENCES * length:
             return patches(qkv, rope, num_queries)
@@ -157,18 +157,18 @@ class FusedStack:
 
     @property
     def is_adapting(self) -> bool:
-        """Whether rows of the pass under way have adapters, so that no kernel may take several products at once."""
+        """Whether rows of the current pass have adapters, so that no kernel may combine several products."""
         attention, mlp = self._layers[0].self_attn, self._layers[0].mlp
         return is_adapting(attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj)
 
     def _project(self, index: int, rows: Tensor) -> Tensor:
-        """From a layer's beginning to attention."""
+        """Compute a layer from its input to attention."""
         layer = self._layers[index]
         normed = self._normed(layer.input_layernorm, rows)
         return adapted(layer.self_attn.qkv_proj, self._qkv(normed, index), normed)
 
     def _finish(self, index: int, rows: Tensor, heads: Tensor) -> Tensor:
-        """From attention to the layer's end."""
+        """Compute a layer from its attention to its output."""
         layer = self._layers[index]
         scale, mlp = layer.residual_scale, layer.mlp
         rows = adapted(layer.self_attn.o_proj, self._o(heads, index, rows, scale), heads, scale)
@@ -187,7 +187,7 @@ class FusedStack:
 def _attend(
     attend: Any, index: int, attention: Attention, qkv: Tensor, rope: Rope | None, shape: tuple[int, ...]
 ) -> Tensor:
-    """Attention from packed projections, [rows, heads * head_dim], by the kernel that fits or by `attend` itself."""
+    """Return attention from packed projections, [rows, heads * head_dim], by the kernel that fits or by `attend`."""
     heads, kv_heads = attention.num_heads, attention.num_kv_heads
     if _is_read(attend):
         layer, meta, probe = attend.first_layer + index, attend.meta, attend.probe
@@ -202,7 +202,7 @@ def _attend(
 
 
 def _is_read(attend: Any) -> bool:
-    """Whether it is paged attention as these kernels do it, with nobody looking on whom they do not know."""
+    """Return whether it is paged attention that these kernels implement, without a probe or with a `HeadProbe`."""
     if not isinstance(attend, PagedAttention) or not isinstance(attend.backend, TritonBackend):
         return False
     return attend.probe is None or isinstance(attend.probe, HeadProbe)
@@ -211,7 +211,7 @@ def _is_read(attend: Any) -> bool:
 def _reading(
     probe: HeadProbe, queries: Tensor, rope: Rope | None, kv: KVCache, layer: int, meta: AttentionMetadata, heads: int
 ) -> Tensor:
-    """What a probe's head looks at. queries [T, heads and more * head_dim]; rope: None if they are rotated."""
+    """Return the probe's reading. queries [T, heads and more * head_dim]; rope: None if they are rotated already."""
     spoken = probe.spoken
     texts = spoken.rows, spoken.starts, spoken.lens
     keys = kv.layer(layer)[0]
@@ -223,7 +223,7 @@ def _reading(
 class FusedFlow:
     """A `FlowMatching` with two kernels around each evaluation of its estimator.
 
-    few: what takes a few streams through the whole loop at once.
+    few: kernel that takes a few streams through the whole loop at once.
     """
 
     def __init__(self, flow: FlowMatching, stack: FusedStack, few: FlowStack | None = None) -> None:
@@ -231,18 +231,18 @@ class FusedFlow:
 
     @property
     def is_fp8(self) -> bool:
-        """Whether many streams have products of eight bits."""
+        """Whether products for many streams are in eight bits."""
         return self._stack.fp8 is not None
 
     def forward(self, mu: Tensor, prefix: Tensor, noise: Tensor, schedule: FlowSchedule, cfg: Tensor) -> Tensor:
-        """As `FlowMatching.forward`."""
+        """Return the same as `FlowMatching.forward`."""
         dit = self._dit
         dtype, patch_size = dit.in_proj.weight.dtype, noise.shape[1]
         length = mu.shape[1] + dit.separate_time + 2 * patch_size
         rope, cond = dit.decoder.first_rotary(length), dit.cond_proj(prefix.to(dtype))
         is_few = self._few is not None and self._few.takes(noise.shape[0], len(schedule.deltas))
         if self._few is not None and is_few and not self._stack.is_adapting:
-            # Its kernel guides always; by 1 that is the velocity with the condition.
+            # Its kernel always applies guidance; with a factor of 1 that is the velocity with the condition.
             given = cfg if schedule.guided else torch.ones_like(cfg)
             return self._few.solve(mu, cond, noise, schedule, given, rope)
         x, mu, cfg = noise.float().clone(), mu.contiguous(), cfg.float().contiguous()
@@ -260,12 +260,12 @@ class FusedFlow:
 
 
 def fuse(model: VoxCPM, *, fp8_flow: bool = False) -> None:
-    """Let a model's stacks run through the kernels from now on. Where shapes do not fit them, modules stay plain.
+    """Install the kernels in a model's stacks. Stacks whose shapes do not fit stay plain.
 
-    What is fused already is left as it is: captured graphs may point into it.
+    Stacks that are fused already are left as they are: captured graphs may point into them.
 
     Args:
-        fp8_flow: the flow's products are of eight bits for many streams.
+        fp8_flow: use products in eight bits for many streams of the flow.
 
     Raises:
         ValueError: there are no such products for this model on this device.
@@ -295,7 +295,7 @@ def fuse(model: VoxCPM, *, fp8_flow: bool = False) -> None:
 
 
 def _built(stack: MiniCPM, make: Callable[[], Built], reasons: set[str]) -> Built | None:
-    """A kernel from a source in CUDA for a stack, where that can be; else why not is among the reasons."""
+    """Return a kernel from CUDA sources for a stack; None if it cannot be built, with the reason added to `reasons`."""
     missing = what_is_missing(stack)
     if missing is None:
         try:

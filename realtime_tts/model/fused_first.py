@@ -1,7 +1,7 @@
 """The first layer of a flow's evaluations, up to its attention, for many streams: see `fused`.
 
-Nothing before it has mixed rows, so that most of them are the same in all evaluations, and the noisy patch is the same
-with its condition and without: 4 of 22 rows a stream are left to project each time.
+Before it no operation mixes rows. Most rows are therefore the same in all evaluations, and the noisy patch is the same
+with its condition and without: 4 of 22 rows per stream remain to be projected each time.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from realtime_tts.model.minicpm import DecoderLayer, Rope
 
 
 class FirstLayer:
-    """Of one flow: its S streams' conditions mu [S, conditions, hidden], projected previous patches prefix [S,
-    patch_size, hidden], and the times [E, hidden] of its evaluations. `qkv` has the layer's product first."""
+    """First layer for one flow: its S streams' conditions mu [S, conditions, hidden], projected previous patches prefix
+    [S, patch_size, hidden], and the times [E, hidden] of its evaluations. Entry 0 of `qkv` is the layer's product."""
 
     def __init__(
         self, layer: DecoderLayer, qkv: Product, attention: PatchAttention, mu: Tensor, prefix: Tensor, times: Tensor
@@ -30,17 +30,17 @@ class FirstLayer:
         self._kept, self._times, self._zeros = rows.split((len(kept), num_times, 1))
 
     def heads(self, rows: Tensor, index: int, rope: Rope | None, *, guided: bool) -> Tensor:
-        """rows: of evaluation `index`, as `flow_tokens` has them → what the heads see, [rows, heads * head_dim]."""
+        """Return attention's output [rows, heads * head_dim]. rows: as `flow_tokens` returns them for `index`."""
         length = self._attention.length
         fresh = self._projected(rows[: self._num_streams * length], length, self._patch_size)
         shared = SharedRows(self._kept, self._times[index], self._zeros, fresh, self._num_streams)
         return self._attention.shared(shared, rope, guided=guided)
 
     def _projected(self, rows: Tensor, length: int = 1, tail: int = 1) -> Tensor:
-        """Of each `length` rows the last `tail`."""
+        """Return the projections of the last `tail` of each `length` rows."""
         return self._qkv(rms_norm(rows, self._norm.weight, self._norm.eps, length, tail), 0)
 
 
 def is_worth_it(attention: PatchAttention, length: int, num_sequences: int) -> bool:
-    """Whether its attention is one for so many sequences of this length."""
+    """Return whether this attention kernel is faster for that many sequences of this length."""
     return attention.length == length and num_sequences >= MIN_SEQUENCES

@@ -13,11 +13,11 @@ from realtime_tts.model.kernels.gated_fp8 import GatedFp8Product, has_gated_fp8_
 from realtime_tts.model.kernels.products import Product
 from realtime_tts.model.minicpm import DecoderLayer
 
-MIN_ROWS = 1000  # with 704, those of 32 streams, a step takes a hundredth less, which is not worth the rounding
+MIN_ROWS = 1000  # with 704 (32 streams), a step is 1 % shorter, which is not worth the rounding
 
 
 class Fp8Layers:
-    """Of these layers all products but that behind the attention, whose kernel has no whole row at hand to scale.
+    """Products of these layers in eight bits, except the one after attention, whose kernel has no whole row to scale.
 
     Raises:
         ValueError: there are no such products for these weights on their device.
@@ -33,7 +33,7 @@ class Fp8Layers:
             raise ValueError(missing)
         self._layers = layers
         self._qkv, self._down, self._o = Fp8Product(qkv), Fp8Product(down), Product(o)  # type: ignore[arg-type]
-        # One of both: SwiGLU is part of the product where that can be.
+        # One of the two is set: SwiGLU is part of the product where that is supported.
         self._gated: list[GatedFp8Product] = []
         self._gate_up: Fp8Product | None = None
         if has_gated_fp8_product(gate_up[0]):  # type: ignore[arg-type]
@@ -49,10 +49,10 @@ class Fp8Layers:
         attend: Callable[[Tensor, int], Tensor],
         first: Tensor | None = None,
     ) -> Tensor:
-        """Bidirectional sequences [N * length, hidden] → [N * num_tail, hidden], not normed.
+        """Return bidirectional sequences [N * length, hidden] → [N * num_tail, hidden], not normed.
 
-        attend: from packed queries, keys and values, to what so many last positions of each sequence see.
-        first: what all see in the first layer, if that is known.
+        attend: maps packed queries, keys and values to attention's output for that many last positions per sequence.
+        first: output of the first layer's attention, if it is known.
         """
         for index, layer in enumerate(self._layers):
             norm, behind, scale = layer.input_layernorm, layer.post_attention_layernorm, layer.residual_scale

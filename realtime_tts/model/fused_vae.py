@@ -1,7 +1,7 @@
-"""The streaming VAE decoder in half precision through fused kernels; `audio_vae` is what it stands for.
+"""The streaming VAE decoder in half precision through fused kernels; it replaces that of `audio_vae`.
 
-An upsampling is one product over two frames; a residual unit is one kernel with its 1 × 1 convolution inside (few
-channels) or one kernel and one product. A bias that no product can add is pending: the next kernel adds it on reading.
+An upsampling is one product over two frames. A residual unit is one kernel that includes its 1 × 1 convolution (few
+channels), or one kernel and one product. A bias that no product can add is pending: the next kernel adds it on reading.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from realtime_tts.model.audio_vae import AudioVAE
 from realtime_tts.model.kernels.vae import StreamRows
 
-_WHOLE_CHANNELS = 128  # up to so many a residual unit is one kernel
+_WHOLE_CHANNELS = 128  # up to this number, a residual unit is one kernel
 _MIN_CHANNELS = 16
 
 
@@ -30,7 +30,7 @@ class FlatState:
         return (self.values,)
 
     def reset(self, slots: Tensor) -> None:
-        """Make `slots` [n] int64 new streams."""
+        """Reset `slots` [n] int64 for new streams."""
         self.values.index_fill_(0, slots, 0)
 
 
@@ -53,7 +53,7 @@ class _Block:
 
 
 class FusedDecoder:
-    """Holds the decoder's weights laid out for the kernels. patch_frames: latent frames of one pass."""
+    """The decoder's weights in the kernels' layout. patch_frames: latent frames of one pass."""
 
     def __init__(self, vae: AudioVAE, patch_frames: int, dtype: torch.dtype = torch.float16) -> None:
         first, mix, *blocks, snake, last, _ = vae.decoder.model
@@ -74,7 +74,7 @@ class FusedDecoder:
         return offset
 
     def _add_block(self, block: Any, condition: Any, pending: Tensor) -> Tensor:
-        """Returns the bias that the block's last product has not added."""
+        """Add a block. Return the bias that its last product has not added."""
         snake, up, *units = block
         channels, out_channels = up.in_channels, up.out_channels // up.upsampling
         one, zero = torch.ones_like(pending), torch.zeros_like(pending)
@@ -102,7 +102,7 @@ class FusedDecoder:
         return FlatState(torch.zeros(num_slots, self._total, device=device, dtype=self._dtype))
 
     def decode_stream(self, z: Tensor, state: FlatState, slots: Tensor | None = None) -> Tensor:
-        """As `AudioVAE.decode_stream`, of whole patches."""
+        """Return the same as `AudioVAE.decode_stream`, for whole patches."""
         if slots is None:
             slots = torch.arange(z.shape[0], device=z.device)
         parts = [self._decode(part.contiguous(), state, slots) for part in z.float().split(self._patch_frames, dim=1)]
@@ -125,8 +125,8 @@ class FusedDecoder:
 
 
 def can_fuse(vae: AudioVAE) -> bool:
-    """Whether a decoder has the shape that the kernels are for: depthwise, widths that are powers of two, at most a
-    scale and a bias by the output rate."""
+    """Return whether the kernels support a decoder: depthwise, widths that are powers of two, and at most a scale and a
+    bias by the output rate."""
     config = vae.config
     is_power = config.decoder_dim & (config.decoder_dim - 1) == 0
     wide = config.decoder_dim >> len(config.decoder_rates)
@@ -143,10 +143,10 @@ def _alpha(snake: Any) -> Tensor:
 
 
 def _taps(conv: Any) -> Tensor:
-    """A depthwise weight [channels, 1, 7] → [7, channels]."""
+    """Return a depthwise weight [channels, 1, 7] as [7, channels]."""
     return _float(conv.weight[:, 0].t())
 
 
 def _taps_dense(conv: Any) -> Tensor:
-    """A weight to one channel [1, channels, 7] → [7, channels]."""
+    """Return a weight to one channel [1, channels, 7] as [7, channels]."""
     return _float(conv.weight[0].t())

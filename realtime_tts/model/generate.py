@@ -1,7 +1,7 @@
-"""Speech without any serving: inputs in, patches out. The same step as served, in a plain loop, on any device.
+"""Speech generation without serving: inputs in, patches out. The same step as in serving, in a loop, on any device.
 
-What training listens to, what the benchmarks compare streamed speech with, and what the parity tests hold against the
-reference.
+It is used by training to listen to results, by the benchmarks as a reference for streamed speech, and by the parity
+tests for the comparison with the reference.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Noise = Callable[[int], Tensor]  # a patch's index → [patch_size, latent_dim];
 class Stream:
     """An input that is being spoken.
 
-    blocks: of the KV pool, enough for all of it. num_computed: positions whose KV is valid; the first of them may be
-    another stream's. patches: those made so far, [patch_size, latent_dim] on the model's device.
+    blocks: blocks of the KV pool, enough for all of it. num_computed: positions whose KV is valid; the first of them
+    may be another stream's. patches: those made so far, [patch_size, latent_dim] on the model's device.
     """
 
     input: Sequence
@@ -40,17 +40,17 @@ class Stream:
 
     @property
     def num_positions(self) -> int:
-        """Of the input and the patches made of it."""
+        """Number of positions of the input and the patches made so far."""
         return self.input.num_positions + len(self.patches)
 
     @property
     def num_new(self) -> int:
-        """Positions that its next step computes."""
+        """Number of positions that its next step computes."""
         return self.num_positions - self.num_computed
 
 
 class Step(NamedTuple):
-    """lm_hidden, residual_hidden: [S, hidden], of each stream's last position. stops: [S] bool, raw: the caller ignores
+    """lm_hidden, residual_hidden: [S, hidden], each stream's last position. stops: [S] bool, raw: the caller ignores
     them while the step index is at most `config.min_patches`."""
 
     lm_hidden: Tensor
@@ -62,7 +62,7 @@ class OfflineRunner:
     """Advances streams over a KV pool of its own.
 
     Args:
-        steps: of the flow. guided_times: between which there is guidance.
+        steps: number of flow steps. guided_times: times of the flow between which guidance is applied.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class OfflineRunner:
 
     @torch.inference_mode()
     def step(self, streams: AnySequence[Stream], probe: AttentionProbe | None = None) -> Step:
-        """One more patch for each. Streams with several new positions come first. `probe` is shown the base LM's
-        attention.
+        """Make one more patch for each stream. Streams with several new positions must come first. `probe` observes the
+        base LM's attention.
 
         Raises:
-            ValueError: they do not.
+            ValueError: a stream with several new positions follows one with a single one.
         """
         model, device = self.model, self.device
         new, ends = [stream.num_new for stream in streams], [stream.num_positions for stream in streams]
@@ -109,7 +109,7 @@ class OfflineRunner:
         return stream.patches[-1] if stream.patches else torch.from_numpy(stream.input.prefix_patch).to(self.device)
 
     def _embed(self, streams: AnySequence[Stream], previous: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Embeddings of the new positions, and which of them are audio (None: all)."""
+        """Return embeddings of the new positions, and which of them are audio (None: all)."""
         speaks = [bool(stream.patches) for stream in streams]
         if all(speaks):
             return self.model.embed_patches(previous), None
@@ -133,7 +133,7 @@ def generate(
     cfg: float,
     guided_times: GuidedTimes = ALWAYS_GUIDED,
 ) -> list[Patches]:
-    """Patches [n, patch_size, latent_dim] of each input, all in one batch; a prompt is not among them.
+    """Return the patches [n, patch_size, latent_dim] of each input, all in one batch, without those of a prompt.
 
     A stream ends with the patch of its stop flag, and at its `max_patches` at the latest.
     """
@@ -156,10 +156,10 @@ def generate(
 
 @torch.inference_mode()
 def decode(model: VoxCPM, patches: Patches, context: Patches | None = None, *, patch_by_patch: bool = False) -> Tensor:
-    """patches [n, patch_size, latent_dim] → [samples] float32 in −1…1 on the CPU.
+    """Return audio: patches [n, patch_size, latent_dim] → [samples] float32 in −1…1 on the CPU.
 
     `context` (a prompt's last patches) is decoded first and its audio dropped. The decoder is causal: `patch_by_patch`,
-    as served, differs from all at once by rounding only, and takes longer.
+    as in serving, differs from decoding at once only by rounding, and takes longer.
     """
     vae = model.vae
     device = next(vae.parameters()).device

@@ -1,6 +1,6 @@
 """The two small bidirectional stacks of a patch: LocEnc (patch → one embedding) and LocDiT (velocity of a patch).
 
-Both see sequences of a fixed length, so there is never anything to pad or mask.
+Both have sequences of a fixed length, so no padding or masks are necessary.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LocEnc(nn.Module):
         self.encoder = MiniCPM(config)
 
     def forward(self, patches: Tensor) -> Tensor:
-        """patches [N, patch_size, latent_dim] → [N, hidden]."""
+        """Return embeddings: patches [N, patch_size, latent_dim] → [N, hidden]."""
         tokens = self.in_proj(patches)
         tokens = torch.cat((self.special_token[0].expand(tokens.shape[0], -1, -1), tokens), dim=1)
         rope = self.encoder.first_rotary(tokens.shape[1])
@@ -40,7 +40,7 @@ class TimestepEmbedding(nn.Module):
         self.linear_2 = nn.Linear(size, size)
 
     def forward(self, t: Tensor) -> Tensor:
-        """t [N] in [0, 1] → [N, hidden]. The sinusoid is float32, whatever the weights are."""
+        """Return embeddings: t [N] in [0, 1] → [N, hidden]. The sinusoid is float32, whatever the weights are."""
         half = self.linear_1.in_features // 2
         rates = torch.exp(torch.arange(half, device=t.device) * (-math.log(10000) / (half - 1)))
         angles = 1000 * t.float()[:, None] * rates
@@ -51,7 +51,8 @@ class TimestepEmbedding(nn.Module):
 class LocDiT(nn.Module):
     """Velocity field of one patch. Token order: condition mu, time, previous patch, noisy patch.
 
-    With `separate_time` (VoxCPM2) the time is a token of its own after two mu tokens; before, it was added to the one.
+    With `separate_time` (VoxCPM2), the time is a token of its own after two mu tokens. In earlier generations it is
+    added to the single mu token.
     """
 
     def __init__(self, config: TransformerConfig, latent_dim: int, *, separate_time: bool) -> None:
@@ -65,12 +66,13 @@ class LocDiT(nn.Module):
         self.decoder = MiniCPM(config)
 
     def embed_time(self, t: Tensor, dt: Tensor) -> Tensor:
-        """t, dt [N] → [N, hidden]. dt is zero unless the model predicts mean velocities."""
+        """Return time embeddings: t, dt [N] → [N, hidden]. dt is 0 unless the model predicts mean velocities."""
         return self.time_mlp(t) + self.delta_time_mlp(dt)
 
     def velocity(self, x: Tensor, mu: Tensor, time: Tensor, prefix: Tensor) -> Tensor:
-        """x [N, patch_size, hidden], mu [N, num_mu, hidden], time [N or 1, hidden], prefix [N, patch_size, hidden] →
-        [N, patch_size, latent_dim]. x and prefix are already projected: only x changes from step to step."""
+        """Return velocities: x [N, patch_size, hidden], mu [N, num_mu, hidden], time [N or 1, hidden], prefix [N,
+        patch_size, hidden] → [N, patch_size, latent_dim]. x and prefix are projected already; only x changes between
+        steps."""
         time = time[:, None].expand(x.shape[0], -1, -1)
         head = (mu, time) if self.separate_time else (mu + time,)
         tokens = torch.cat((*head, prefix, x), dim=1)
@@ -78,5 +80,5 @@ class LocDiT(nn.Module):
         return self.out_proj(self.decoder.forward_tail(tokens, rope, x.shape[1]))
 
     def forward(self, x: Tensor, mu: Tensor, t: Tensor, prefix: Tensor, dt: Tensor) -> Tensor:
-        """x, prefix [N, patch_size, latent_dim], mu [N, num_mu, hidden], t, dt [N] → velocity, shaped like x."""
+        """Return velocities like x: x, prefix [N, patch_size, latent_dim], mu [N, num_mu, hidden], t, dt [N]."""
         return self.velocity(self.in_proj(x), mu, self.embed_time(t, dt), self.cond_proj(prefix))

@@ -28,7 +28,7 @@ class RMSNorm(nn.Module):
         """x [..., size] → the same shape."""
         if x.is_cuda or x.dtype != torch.float32:
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        # Torch's own is one kernel on CUDA, but on CPUs several more operations than this.
+        # Torch's implementation is one kernel on CUDA, but on CPUs it takes more operations than this.
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         scale = torch.addcmul(self._eps, norm, norm, value=1 / x.shape[-1]).rsqrt()
         return x * scale * self.weight
@@ -52,11 +52,11 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("sin", torch.cat((-sin, sin), dim=-1), persistent=False)
 
     def forward(self, positions: Tensor) -> Rope:
-        """positions [...] int64 → cosine and sine [..., 1, head_dim]."""
+        """Return cosine and sine [..., 1, head_dim] for positions [...] int64."""
         return F.embedding(positions, self.cos).unsqueeze(-2), F.embedding(positions, self.sin).unsqueeze(-2)
 
     def first(self, length: int) -> Rope:
-        """The tables of positions 0 … length - 1, without a lookup."""
+        """Return the tables of positions 0 … length - 1, without a lookup."""
         return self.cos[:length].unsqueeze(-2), self.sin[:length].unsqueeze(-2)
 
     def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
@@ -68,7 +68,7 @@ class RotaryEmbedding(nn.Module):
 
 
 def rotate(x: Tensor, rope: Rope) -> Tensor:
-    """x [..., heads, head_dim] → the same, rotated in float32."""
+    """Return x [..., heads, head_dim] rotated in float32."""
     cos, sin = rope
     x32 = x.float()
     return torch.addcmul(x32 * cos, x32.roll(x.shape[-1] // 2, -1), sin).to(x.dtype)
@@ -122,7 +122,7 @@ class DecoderLayer(nn.Module):
         return torch.add(x, self.mlp(self.post_attention_layernorm(x)), alpha=self.residual_scale)
 
     def forward_tail(self, x: Tensor, rope: Rope | None, num_tail: int) -> Tensor:
-        """The same for a bidirectional sequence of which only the last `num_tail` rows are wanted.
+        """Compute the same for a bidirectional sequence, but only its last `num_tail` rows.
 
         x [N, L, hidden] → [N, num_tail, hidden]. Keys and values still come from every row.
         """
@@ -133,7 +133,7 @@ class DecoderLayer(nn.Module):
 
 
 class FusedForward(Protocol):
-    """What may stand in for a stack's forward pass: see `fused`."""
+    """Replacement for a stack's forward pass: see `fused`."""
 
     def forward(self, x: Tensor, rope: Rope | None, attend: Attend) -> Tensor: ...
 
@@ -151,15 +151,15 @@ class MiniCPM(nn.Module):
         self.rope = RotaryEmbedding(config.rope) if config.rope else None
 
     def rotary(self, positions: Tensor) -> Rope | None:
-        """What `forward` takes for these positions; None for a stack without RoPE."""
+        """Return `forward`'s `rope` for these positions; None for a stack without RoPE."""
         return self.rope(positions) if self.rope is not None else None
 
     def first_rotary(self, length: int) -> Rope | None:
-        """`rotary` of positions 0 … length - 1."""
+        """Return `rotary` of positions 0 … length - 1."""
         return self.rope.first(length) if self.rope is not None else None
 
     def forward(self, x: Tensor, rope: Rope | None, attend: Attend) -> Tensor:
-        """x [..., hidden] → [..., hidden], normed."""
+        """Return the normed output: x [..., hidden] → [..., hidden]."""
         if self.fused is not None:
             return self.fused.forward(x, rope, attend)
         for index, layer in enumerate(self.layers):
@@ -167,7 +167,7 @@ class MiniCPM(nn.Module):
         return self.norm(x)
 
     def forward_tail(self, x: Tensor, rope: Rope | None, num_tail: int) -> Tensor:
-        """Bidirectional: x [N, L, hidden] → [N, num_tail, hidden], normed; the last layer skips the other rows."""
+        """Return x [N, L, hidden] → [N, num_tail, hidden], bidirectional, normed; the last layer skips other rows."""
         attend = FullAttention(causal=False)
         *layers, last = self.layers
         for index, layer in enumerate(layers):

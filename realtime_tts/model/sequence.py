@@ -1,4 +1,4 @@
-"""The layout of a model input: which position holds a token, which a patch of audio. Free of torch.
+"""Layout of a model input: tokens and patches of audio by position. Free of torch.
 
 `[103 reference patches 104]? prefix? text 101 [prompt patches]?`, then generation. With a prompt, text means prompt
 text and target text tokenised as one string.
@@ -24,13 +24,15 @@ Patches = np.ndarray[Any, np.dtype[np.float32]]  # [num_patches, patch_size, lat
 class Sequence:
     """One model input.
 
-    token_ids: one per position, 0 where audio is. audio_index: positions of audio; features: their patches, in order.
-    prefix_patch [patch_size, latent_dim]: what the first flow continues from: the prompt's end, or silence (zeros).
-    context [≤ num_context_patches, patch_size, latent_dim]: decode these first and drop their audio, so that the VAE
-    continues from the prompt. Empty without a prompt; before a shorter prompt stands the end of the reference.
-    text_start: the first position of the text, a prompt's and instructions included; no text changes what is in front.
-    spoken_start, spoken_chars: from this position on lies the text that is to be spoken, a prompt's before it; and of
-    each of its positions the character of that text with which it begins. Empty if nobody asked.
+    token_ids: one per position, 0 at audio positions. audio_index: positions of audio; features: their patches, in
+    order.
+    prefix_patch [patch_size, latent_dim]: the patch that the first flow continues: the prompt's last, or zeros.
+    context [≤ num_context_patches, patch_size, latent_dim]: patches to decode first, without their audio, so that the
+    VAE continues from the prompt. Empty without a prompt; with a shorter prompt, the reference's end comes before it.
+    text_start: first position of the text, which includes a prompt's text and instructions; no text changes the
+    positions before it.
+    spoken_start: first position of the text to be spoken, after a prompt's text. spoken_chars: for each of its
+    positions the index of its first character in that text. Empty if not requested.
     """
 
     token_ids: list[int]
@@ -48,16 +50,16 @@ class Sequence:
 
     @property
     def spoken_end(self) -> int:
-        """The position behind the text, where its audio begins."""
+        """The position after the text, where its audio begins."""
         return self.spoken_start + len(self.spoken_chars)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rows:
-    """New positions of several sequences, one after another: what `VoxCPM.embed` takes of the host.
+    """New positions of several sequences, one after another: the host's input of `VoxCPM.embed`.
 
-    token_ids: one per row, 0 where audio is. audio_index: rows of audio; first those that `features`
-    [n, patch_size, latent_dim] holds, then those whose audio is fed back: the last patch of their stream.
+    token_ids: one per row, 0 at audio rows. audio_index: rows of audio; first those whose patches are in `features`
+    [n, patch_size, latent_dim], then those whose audio is fed back: the last patch of their stream.
     """
 
     token_ids: list[int]
@@ -66,7 +68,7 @@ class Rows:
 
     @classmethod
     def of(cls, spans: AnySequence[tuple[Sequence, int, int]]) -> Rows:
-        """Of each sequence the positions [start, stop); behind its end there is one at a time, which is fed back."""
+        """Return positions [start, stop) of each sequence. After a sequence's end, a span is one fed-back position."""
         token_ids: list[int] = []
         audio_index: list[int] = []
         fed_back: list[int] = []
@@ -85,7 +87,7 @@ class Rows:
 
 
 def num_positions(num_ids: int, num_reference: int, num_prompt: int) -> int:
-    """How long an input is, of so many ids of prefix and text and so many patches."""
+    """Return the length of an input in positions, for numbers of ids (prefix and text) and of patches."""
     return num_ids + 1 + num_prompt + (num_reference + 2 if num_reference else 0)
 
 
@@ -138,9 +140,9 @@ def build_sequence(
 
 
 def length_guard(num_text_tokens: int, num_chars: int, max_patches_per_char: float | None, limit: int) -> int:
-    """The most patches a text may become; what runs on beyond is babble.
+    """Return the maximum number of patches for a text; longer speech is babble.
 
-    Upstream's own guard (6 × tokens + 10), the checkpoint's tighter one by characters, and the caller's limit.
+    The minimum of upstream's guard (6 × tokens + 10), the checkpoint's by characters, and `limit`; at least 1.
     """
     guards = [6 * num_text_tokens + 10, limit]
     if max_patches_per_char is not None:

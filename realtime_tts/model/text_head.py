@@ -1,8 +1,8 @@
-"""Where a model looks in its text while it speaks: the attention of base-LM heads, computed beside the backend.
+"""The model's place in its text while it speaks: the attention of base-LM heads, computed beside the backend.
 
-Kernels return what they summed up, not the weights; for one head and one position per stream the weights are a few
-thousand products. Everything has the shape of the batch and of its block tables, and nothing waits for the device: it
-can be captured with the step.
+Attention kernels do not return their weights. For one head and one position per stream, the weights are a few thousand
+products. All shapes depend only on the batch and its block tables, and nothing waits for the device, so that it can be
+captured with the step.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from realtime_tts.model.attention import AttentionMetadata
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SpokenText:
-    """Of S streams, in which positions of their sequence the text lies that they speak.
+    """Positions of the spoken text in the sequences of S streams.
 
-    rows: [S] int64, which of the step's T new positions each looks from. starts, lens: [S] int64; where there is no
-    text (a padded row), what is read of it is not a number.
+    rows: [S] int64, the row of the step's T new positions from which each stream looks. starts, lens: [S] int64. For a
+    length of 0 (a padded row), the reading is NaN.
     """
 
     rows: Tensor
@@ -32,11 +32,11 @@ class SpokenText:
 def text_attention(
     q: Tensor, keys: Tensor, meta: AttentionMetadata, spoken: SpokenText
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """From one new position of each stream: what H heads look at in its text.
+    """Return the attention of H heads on each stream's text, from one new position of each.
 
     q [T, H, head_dim], keys [num_blocks, block_size, kv_heads, head_dim] (H a multiple of kv_heads) →
     weights [S, H, C] float32 over the C positions of the block tables, with a sum of 1 in the text and 0 elsewhere;
-    index [S, 1, C], which of the text's positions each is; mass [S, H], the share of all the attention that is there.
+    index [S, 1, C], each position's index in the text; mass [S, H], the share of all attention that is on the text.
     """
     num_heads, head_dim = q.shape[1:]
     num_kv_heads = keys.shape[2]
@@ -51,7 +51,7 @@ def text_attention(
     is_text = ((index >= 0) & (index < spoken.lens[:, None]))[:, None]
     is_context = (position <= last[:, None])[:, None]
     everywhere = torch.where(is_context, scores, -math.inf).softmax(-1)
-    # A softmax of its own: with next to no mass on the text there is still a place in it.
+    # A separate softmax: even with almost no mass on the text, there is a place in it.
     weights = torch.where(is_text, scores, -math.inf).softmax(-1)
     return weights, index[:, None], (everywhere * is_text).sum(-1)
 

@@ -11,11 +11,11 @@ from tokenizers import Tokenizer
 from realtime_tts.errors import CheckpointError
 
 _WORD_MARK = "▁"
-_NUM_KEPT = 1024  # texts: a segment's is wanted twice at its arrival, and with what is in front of it twice at its turn
+_NUM_KEPT = 1024  # texts: a segment's is encoded twice on arrival, and twice with its surroundings at its turn
 
 
 class Token(NamedTuple):
-    """An id and the characters [start, end) of the text that it stands for; white space before them is not counted."""
+    """An id and the characters [start, end) of the text that it represents, without leading white space."""
 
     id: int
     start: int
@@ -23,7 +23,7 @@ class Token(NamedTuple):
 
 
 class TextTokenizer:
-    """User text is only ever text: "<|audio_start|>" typed by a caller becomes the characters, not the token."""
+    """Tokenizer for untrusted text: "<|audio_start|>" typed by a client becomes characters, not the token."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         tokenizer.no_padding()
@@ -35,26 +35,26 @@ class TextTokenizer:
 
     @classmethod
     def from_file(cls, path: str | Path) -> TextTokenizer:
-        """Raises CheckpointError if the file cannot be read or parsed."""
+        """Load tokenizer.json. Raises CheckpointError if the file cannot be read or parsed."""
         try:
             return cls(Tokenizer.from_file(str(path)))
         except Exception as error:  # the library raises bare Exception
             raise CheckpointError(f"tokenizer.json cannot be loaded: {error}") from error
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of untrusted text: special tokens are spelt out, characters the vocabulary lacks are dropped."""
+        """Return token ids of untrusted text: special tokens are spelt out, unknown characters are dropped."""
         return [token.id for token in self.encode_located(text)]
 
     def encode_located(self, text: str) -> list[Token]:
-        """`encode`, and where in the text each token is. Several may share a character: its bytes."""
+        """Return `encode`'s tokens with their places in the text. Tokens for bytes of one character share its place."""
         return list(self._encode(text, True))
 
     def encode_trusted(self, text: str) -> list[int]:
-        """The same for text of ours, e.g. a voice's prefix "<slt>": special tokens keep their meaning."""
+        """Return token ids of trusted text, e.g. a voice's prefix "<slt>": special tokens keep their meaning."""
         return [token.id for token in self._encode(text, False)]
 
     def _encode_anew(self, text: str, specials_as_text: bool) -> tuple[Token, ...]:
-        # A property of the shared object, so it is set before each call; encoding is single-threaded per worker.
+        # The flag is a property of the shared object, so it is set before each call; each worker encodes in one thread.
         self._tokenizer.encode_special_tokens = specials_as_text
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         tokens: list[Token] = []
@@ -62,7 +62,7 @@ class TextTokenizer:
             start = first
             while start < end and text[start].isspace():
                 start += 1
-            if start == end:  # white space alone
+            if start == end:  # only white space
                 start = first
             if token_id in self._splits:
                 parts = self._splits[token_id]
@@ -74,7 +74,7 @@ class TextTokenizer:
 
 
 def _chinese_splits(tokenizer: Tokenizer) -> dict[int, list[list[int]]]:
-    """Tokens of several Chinese characters → of each of their characters the ids.
+    """Return, for each token of several Chinese characters, the ids of each of its characters.
 
     The model was trained on single characters, while the vocabulary also holds words, some with a word mark in front.
     """

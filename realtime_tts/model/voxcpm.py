@@ -1,7 +1,7 @@
 """VoxCPM: text and audio positions → hidden states → patches of latents. One class for three generations.
 
-A step of serving is `embed` → `lm_forward` → `stop_flags`, `condition` → `flow` → `vae.decode_stream`. Sequences are
-flat and ragged; nothing here keeps state between calls.
+A serving step is `embed` → `lm_forward` → `stop_flags`, `condition` → `flow` → `vae.decode_stream`. Sequences are flat
+and ragged; no state is kept between calls.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ScalarQuantizer(nn.Module):
         self.out_proj = nn.Linear(latent_dim, hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., hidden] → [..., hidden]. Has no gradient through the rounding; training puts its own there."""
+        """Return [..., hidden] quantised. The rounding has no gradient; training inserts its own."""
         return self.out_proj(torch.round(torch.tanh(self.in_proj(x)) * self.scale) / self.scale)
 
 
@@ -52,7 +52,7 @@ class VoxCPM(nn.Module):
         self.vae = AudioVAE(config.vae)
 
     def unfuse(self) -> None:
-        """Back to the plain modules, if anything was put in front of them."""
+        """Remove all fused replacements, so that the plain modules run."""
         for module in self.modules():
             if getattr(module, "fused", None) is not None:
                 module.fused = None  # type: ignore[assignment]
@@ -62,19 +62,19 @@ class VoxCPM(nn.Module):
         return self.stop_proj.weight.dtype
 
     def embed_patches(self, patches: Tensor) -> Tensor:
-        """patches [N, patch_size, latent_dim] → [N, hidden]."""
+        """Return embeddings of patches [N, patch_size, latent_dim] → [N, hidden]."""
         return self.enc_to_lm_proj(self.feat_encoder(patches.to(self.dtype)))
 
     def embed_text(self, token_ids: Tensor) -> Tensor:
-        """token_ids [...] int64 → [..., hidden]."""
+        """Return embeddings of token_ids [...] int64 → [..., hidden]."""
         embedded = self.base_lm.embed_tokens(token_ids)
         scale = self.config.embedding_scale
         return embedded if scale == 1.0 else embedded * scale
 
     def embed(self, token_ids: Tensor, features: Tensor, audio_index: Tensor) -> tuple[Tensor, Tensor]:
-        """Embeddings of T positions of which A hold audio; LocEnc sees only those.
+        """Return embeddings of T positions of which A hold audio; LocEnc encodes only those.
 
-        token_ids [T] (anything valid at audio positions), features [A, patch_size, latent_dim], audio_index [A] int64 →
+        token_ids [T] (any valid id at audio positions), features [A, patch_size, latent_dim], audio_index [A] int64 →
         embeddings [T, hidden] and is_audio [T, 1] bool.
         """
         embeddings = self.embed_text(token_ids)
@@ -85,12 +85,12 @@ class VoxCPM(nn.Module):
         return embeddings, is_audio
 
     def quantize(self, hidden: Tensor, is_audio: Tensor | None) -> Tensor:
-        """FSQ at audio positions; text positions pass through. None: all are audio."""
+        """Quantise (FSQ) audio positions; text positions pass through. is_audio None: all are audio."""
         quantized = self.fsq_layer(hidden)
         return quantized if is_audio is None else torch.where(is_audio, quantized, hidden)
 
     def residual_inputs(self, lm_hidden: Tensor, embeddings: Tensor, is_audio: Tensor | None) -> Tensor:
-        """What the residual LM reads: the quantised hidden state fused with the patch embedding (zero for text)."""
+        """Return the residual LM's input: the quantised hidden state fused with the patch embedding (0 for text)."""
         audio = embeddings if is_audio is None else embeddings * is_audio
         if self.fusion_concat_proj is None:
             return lm_hidden + audio
@@ -105,10 +105,10 @@ class VoxCPM(nn.Module):
         backend: AttentionBackend,
         probe: AttentionProbe | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Both LMs over T new positions of S sequences.
+        """Run both LMs over T new positions of S sequences.
 
         embeddings [T, hidden], is_audio [T, 1] bool or None (all audio) → lm_hidden, residual_hidden [S, hidden], each
-        sequence's last position. Writes T slots of `kv`. `probe` is shown the base LM's attention.
+        sequence's last position. Writes T slots of `kv`. `probe` observes the base LM's attention.
         """
         hidden = self.base_forward(embeddings, is_audio, meta, kv, backend, probe)
         residual = self.residual_forward(hidden, embeddings, is_audio, meta, kv, backend)
@@ -123,7 +123,7 @@ class VoxCPM(nn.Module):
         backend: AttentionBackend,
         probe: AttentionProbe | None = None,
     ) -> Tensor:
-        """The first half of `lm_forward`: → [T, hidden], quantised at audio positions."""
+        """Run the first half of `lm_forward` → [T, hidden], quantised at audio positions."""
         attend = PagedAttention(backend, kv, meta, probe=probe)
         return self.quantize(self.base_lm(embeddings, self.base_lm.rotary(meta.positions), attend), is_audio)
 
@@ -136,39 +136,40 @@ class VoxCPM(nn.Module):
         kv: KVCache,
         backend: AttentionBackend,
     ) -> Tensor:
-        """The second half: `base_forward`'s result → [T, hidden]."""
+        """Run the second half on `base_forward`'s result → [T, hidden]."""
         attend = PagedAttention(backend, kv, meta, first_layer=self.config.base.num_layers)
         inputs = self.residual_inputs(hidden, embeddings, is_audio)
         return self.residual_lm(inputs, self.residual_lm.rotary(meta.positions), attend)
 
     def stop_logits(self, lm_hidden: Tensor) -> Tensor:
-        """[S, hidden] → [S, 2]; index 1 means that the patch made from this hidden state is the last."""
+        """Return [S, hidden] → [S, 2]; index 1 means that the patch made from this hidden state is the last."""
         return self.stop_head(F.silu(self.stop_proj(lm_hidden)))
 
     def stop_flags(self, lm_hidden: Tensor) -> Tensor:
-        """[S, hidden] → [S] bool. The caller ignores them while the step index is at most `config.min_patches`."""
+        """Return [S, hidden] → [S] bool. The caller ignores them up to the step index `config.min_patches`."""
         logits = self.stop_logits(lm_hidden)
         return logits[:, 1] > logits[:, 0]
 
     def condition(self, lm_hidden: Tensor, residual_hidden: Tensor) -> Tensor:
-        """[..., hidden] twice → mu [..., num_mu, dit_hidden]: two tokens, or their sum before VoxCPM2."""
+        """Return mu [..., num_mu, dit_hidden] from [..., hidden] twice: two tokens, or their sum before VoxCPM2."""
         semantic, acoustic = self.lm_to_dit_proj(lm_hidden), self.res_to_dit_proj(residual_hidden)
         if self.config.concat_conditions:
             return torch.stack((semantic, acoustic), dim=-2)
         return (semantic + acoustic).unsqueeze(-2)
 
     def flow_schedule(self, num_steps: int) -> FlowSchedule:
-        """The step grid for `flow`, with its time embeddings. Make it once per number of steps."""
+        """Return the step grid for `flow`, with its time embeddings. Call it once per number of steps."""
         return self.feat_decoder.schedule(num_steps)
 
     def flow(self, mu: Tensor, prefix_patch: Tensor, noise: Tensor, schedule: FlowSchedule, cfg: Tensor) -> Tensor:
-        """mu [S, num_mu, dit_hidden], prefix_patch and noise [S, patch_size, latent_dim], cfg [S] → patch, float32."""
+        """Return the patch, float32: mu [S, num_mu, dit_hidden], prefix_patch and noise [S, patch_size, latent_dim],
+        cfg [S]."""
         return self.feat_decoder(mu, prefix_patch, noise, schedule, cfg)
 
     def encode_recording(self, pcm: Tensor, pad: str = "right") -> Tensor:
-        """pcm [samples] at `config.encode_rate_hz` → patches [N, patch_size, latent_dim] float32 on the CPU.
+        """Return patches [N, patch_size, latent_dim] float32 on the CPU, from pcm [samples] at `config.encode_rate_hz`.
 
-        A reference is padded on the right; a prompt on the left ("left"), so that speech runs up to where it continues.
+        A reference is padded on the right; a prompt on the left ("left"), so that speech reaches to where it continues.
         """
         missing = -pcm.shape[-1] % self.config.patch_encode_samples
         pcm = F.pad(pcm, (missing, 0) if pad == "left" else (0, missing))

@@ -1,7 +1,7 @@
 """Weight files and their names: upstream's layout on disk, fused and folded matrices in the model.
 
-On disk query, key, value and gate, up are separate and the VAE's convolutions are weight-normed; in the model they are
-`qkv_proj`, `gate_up_proj` and plain weights. `to_model` and `to_upstream` are each other's inverse.
+On disk, query, key and value, and gate and up are separate, and the VAE's convolutions are weight-normed. In the model
+they are `qkv_proj`, `gate_up_proj` and plain weights. `to_model` and `to_upstream` are each other's inverse.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from realtime_tts.model.audio_vae import CausalUpsample
 
 MAX_PICKLE_BYTES = 16 * 2**30
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
-# Weight norm's (magnitude, direction), under the names of both of torch's implementations.
+# (magnitude, direction) of weight norm, under the names of both of torch's implementations.
 _NORM_PAIRS = (
     ("weight_g", "weight_v"),
     ("parametrizations.weight.original0", "parametrizations.weight.original1"),
 )
-RATE_BOUNDARIES = "decoder.sr_bin_boundaries"  # no weight: a constant that the config states as well
+RATE_BOUNDARIES = "decoder.sr_bin_boundaries"  # not a weight: a constant that the config states as well
 
 
 def read_model_weights(directory: Path) -> dict[str, Tensor]:
-    """The language and flow models' tensors of a checkpoint directory, under upstream's names."""
+    """Return the language and flow models' tensors of a checkpoint directory, under upstream's names."""
     index = directory / "model.safetensors.index.json"
     if index.exists():
         return _read_all(_indexed_files(index))
@@ -44,7 +44,7 @@ def read_model_weights(directory: Path) -> dict[str, Tensor]:
 
 
 def read_vae_weights(directory: Path) -> dict[str, Tensor]:
-    """The VAE's tensors of a checkpoint directory, under upstream's names."""
+    """Return the VAE's tensors of a checkpoint directory, under upstream's names."""
     if (directory / "audiovae.safetensors").exists():
         return _read_all([directory / "audiovae.safetensors"])
     if (directory / "audiovae.pth").exists():
@@ -90,7 +90,7 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
         content = content.get("state_dict", content)
     if not isinstance(content, Mapping):
         raise CheckpointError(f"{path.name} holds no state dict")
-    # Trainers leave step counts and settings beside the weights; only tensors by name are weights.
+    # Trainers store step counts and settings beside the weights; only tensors under a name are weights.
     tensors = {key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)}
     if not tensors:
         raise CheckpointError(f"{path.name} holds no state dict")
@@ -101,7 +101,7 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
 
 
 def check_rate_boundaries(stored: Tensor | None, boundaries_hz: Sequence[int]) -> None:
-    """The VAE's file may repeat the config's boundaries; another list would choose another embedding.
+    """Check the boundaries in the VAE's file, if present, against the config's; others would select another embedding.
 
     Raises:
         CheckpointError: they differ.
@@ -113,10 +113,10 @@ def check_rate_boundaries(stored: Tensor | None, boundaries_hz: Sequence[int]) -
 
 
 def to_model(upstream: Mapping[str, Tensor], module: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Upstream's tensors as `module`'s state dict, of `dtype`.
+    """Return upstream's tensors as `module`'s state dict, of `dtype`.
 
     Raises:
-        CheckpointError: naming the first weight that is missing, unknown, of another shape or no floating-point tensor.
+        CheckpointError: names the first weight that is missing, unknown, of another shape or not floating-point.
     """
     remaining = dict(upstream)
     # Copied even if the dtype fits: a file's memory map must not outlive the loading.
@@ -130,7 +130,7 @@ def to_model(upstream: Mapping[str, Tensor], module: nn.Module, dtype: torch.dty
 
 
 def _take(module: nn.Module, name: str, shape: Sequence[int], remaining: dict[str, Tensor]) -> Tensor:
-    """Remove what makes one of `module`'s weights from `remaining`, check each part of it, and put it together."""
+    """Remove the parts of one of `module`'s weights from `remaining`, check them, and return the weight."""
     prefix, _, leaf = name.rpartition(".")
     stem, _, module_name = prefix.rpartition(".")
     if module_name in FUSED:
@@ -147,10 +147,10 @@ def _take(module: nn.Module, name: str, shape: Sequence[int], remaining: dict[st
 
 
 def _take_convolution(prefix: str, shape: Sequence[int], remaining: dict[str, Tensor]) -> Tensor:
-    """A convolution's weight, weight-normed or not."""
+    """Return a convolution's weight, weight-normed or not."""
     for magnitude, direction in _NORM_PAIRS:
         if f"{prefix}.{direction}" in remaining:
-            # Checked before they meet: torch's weight norm reads past the end of a magnitude that is too short.
+            # Checked before use: torch's weight norm reads past the end of a magnitude that is too short.
             v = _pop(f"{prefix}.{direction}", shape, remaining)
             g = _pop(f"{prefix}.{magnitude}", (shape[0], 1, 1), remaining)
             return torch._weight_norm(v.float(), g.float(), 0)
@@ -170,7 +170,7 @@ def _pop(name: str, shape: Sequence[int], remaining: dict[str, Tensor]) -> Tenso
 
 
 def _from_transposed(weight: Tensor) -> Tensor:
-    """A transposed convolution's [in, out, 2 * stride] → `CausalUpsample`'s [out * stride, in, 2]."""
+    """Return a transposed convolution's [in, out, 2 * stride] as `CausalUpsample`'s [out * stride, in, 2]."""
     taps = weight.unflatten(2, (2, -1)).flip(2)
     return taps.permute(1, 3, 0, 2).flatten(0, 1)
 
@@ -181,8 +181,8 @@ def _to_transposed(weight: Tensor, stride: int) -> Tensor:
 
 
 def to_upstream(module: nn.Module, *, weight_norm: bool = False) -> dict[str, Tensor]:
-    """`module`'s parameters under upstream's names, on the CPU; with `weight_norm`, convolutions as magnitude and
-    direction, the way upstream's VAE expects them."""
+    """Return `module`'s parameters under upstream's names, on the CPU. With `weight_norm`, convolutions are split into
+    magnitude and direction, as upstream's VAE expects them."""
     tensors = {}
     for name, tensor in module.state_dict().items():
         tensor = tensor.detach().cpu()
