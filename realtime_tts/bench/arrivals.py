@@ -1,4 +1,5 @@
-"""When streams begin, whoever is served or not: Poisson arrivals, or one after another at even distances. Pure."""
+"""Arrival times of streams, independent of how they are served: Poisson arrivals, or arrivals at even distances.
+Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from collections.abc import Iterator
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Arrival:
-    """One stream to be asked for. at_s: since the load began. share: of a whole turn's length, in (0, 1].
-    judged: counts in the result. heard: after this share of a turn its listener barges in; None: he hears it out."""
+    """Request for one stream. at_s: time since the load began. share: part of a whole turn's length, in (0, 1]. judged:
+    counts in the result. heard: share of a turn after which its listener barges in; None: no barge-in."""
 
     number: int
     at_s: float
@@ -19,10 +20,10 @@ class Arrival:
     heard: float | None = None
 
 
-# Before the window; less where turns are shorter. All who begin in the ramp want a lead first, beside the speech of the
-# others: 560 streams begun within two seconds on an H200 kept those who came four seconds later waiting for 0.7 s.
+# Time before the window; less for shorter turns. Every stream that begins in the ramp first needs a lead: 560 streams
+# begun within two seconds on an H200 delayed the streams of four seconds later by 0.7 s.
 _RAMP_S, _SETTLE_S = 8.0, 4.0
-_BARGE_IN = (0.2, 0.9)  # of a turn
+_BARGE_IN = (0.2, 0.9)  # position of a barge-in, as a share of the turn
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class OpenLoad:
 
     Before the window, within `ramp_s`, as many streams as the rate amounts to in the long run are begun, somewhere in
     their speech each, so that the load is steady when the window opens `settle_s` later. After it arrivals go on until
-    the last judged stream can have ended: who came last is under the same load as who came first.
+    the last judged stream can have ended, so that the last stream is under the same load as the first.
 
     even: at equal distances, so that the number at once stays the same. barge_ins: share of streams that are
     interrupted.
@@ -49,7 +50,7 @@ class OpenLoad:
     def steady(
         cls, rate_per_s: float, turn_s: float, window_s: float, *, even: bool = False, barge_ins: float = 0.0
     ) -> OpenLoad:
-        """With the time before the window that it takes until the load is what it stays at."""
+        """Make a load with the time before the window that it takes to become steady."""
         return cls(rate_per_s, turn_s, window_s, min(_RAMP_S, turn_s), min(_SETTLE_S, turn_s), even, barge_ins)
 
     @property
@@ -59,16 +60,16 @@ class OpenLoad:
 
     @property
     def end_s(self) -> float:
-        """When the last one arrives."""
+        """Time of the last arrival."""
         return self.window[1] + self.turn_s
 
     @property
     def expected(self) -> float:
-        """Streams in the window, on average."""
+        """Mean number of streams in the window."""
         return self.rate_per_s * self.window_s
 
     def arrivals(self, seed: int) -> list[Arrival]:
-        """All of them, in order. The same seed gives the same."""
+        """Return all arrivals in order. The same seed gives the same ones."""
         draw = random.Random(seed)
         begin_s, window_end_s = self.window
         running = round(self.rate_per_s * self.turn_s)

@@ -1,4 +1,5 @@
-"""How many streams at once hold first audio and playback: open loop, Poisson arrivals, nobody turned away.
+"""Search for the highest number of concurrent streams that meets the bar for first audio and playback: open loop,
+Poisson arrivals, no stream refused.
 
 The search does not know what it drives: the engine in this process, or a server behind sockets.
 """
@@ -20,8 +21,8 @@ _LOWEST = 0.5  # streams at once: what cannot hold these holds nothing
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CapacityPlan:
-    """What to look for. start: streams at once to try first. runs: loads of other arrivals that must all hold.
-    max_trials: of the search, without those that confirm it."""
+    """Parameters of the search. start: concurrent streams to try first. runs: loads with other arrivals that must all
+    hold. max_trials: trials of the search, without those that confirm its result."""
 
     bar: Bar
     start: float
@@ -32,7 +33,7 @@ class CapacityPlan:
 
 
 class Driver(Protocol):
-    """Whatever can be put under a load."""
+    """Target of a load."""
 
     @property
     def turn_s(self) -> float:
@@ -44,7 +45,7 @@ class Driver(Protocol):
         bar: Bar | None = None,
         expected: float = 0.0,
     ) -> list[Heard]:
-        """As `InProcess.open_loop`."""
+        """Run a load; see `InProcess.open_loop`."""
 
 
 def measure_capacity(
@@ -53,8 +54,8 @@ def measure_capacity(
     progress: Callable[[str], None] = lambda what: None,
     extra: Callable[[], dict[str, Any]] = dict,
 ) -> dict[str, Any]:
-    """The highest load that held, and every trial: `streams` (the rate times a turn's length), its summary, whether it
-    held.
+    """Return the highest load that held, and every trial: `streams` (the rate times a turn's length), its summary,
+    whether it held.
 
     Args:
         progress: told what is tried, before each trial.

@@ -1,4 +1,4 @@
-"""How long a step of the engine takes, by the number of streams, and where its time goes.
+"""Duration of an engine step by the number of streams, and its split into stages.
 
 Streams are all in the middle of their speech: each step advances every one of them by a patch, and nothing else.
 """
@@ -23,12 +23,12 @@ from realtime_tts.errors import EngineError
 from realtime_tts.workers import frames
 
 _NEVER_S = 1e6  # no stream is late or early, so that none is left out of a step
-HOST = "host"  # what of a step's time belongs to no stage: schedule, pack, launch, unpack, send
+HOST = "host"  # part of a step's time outside all stages: schedule, pack, launch, unpack, send
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepPlan:
-    """What to measure. steps, cfg: of the flow; None is the checkpoint's choice."""
+    """Parameters of the measurement. steps, cfg: of the flow; None is the checkpoint's choice."""
 
     batches: tuple[int, ...]
     num_steps: int
@@ -40,7 +40,7 @@ class StepPlan:
 
 
 class SteadyStreams:
-    """An engine with so many streams in mid-speech.
+    """Engine with a given number of streams in mid-speech.
 
     `stages`: is told of the engine's stages; None: it runs as it does in a worker.
     """
@@ -73,7 +73,7 @@ class SteadyStreams:
         raise EngineError(f"{num_streams} streams never came into one step")
 
     def step(self) -> float:
-        """One step; how long it took, seconds.
+        """Run one step and return its duration, seconds.
 
         Raises:
             EngineError: not every stream was in it.
@@ -158,7 +158,8 @@ def _summarise(row: dict[str, Any], subject: Subject) -> None:
 
 
 def _split(streams: SteadyStreams, clock: SplittingClock, batch: int, plan: StepPlan) -> dict[str, Any]:
-    """Medians over the steps, ms. `observed_ms`: a step with the clock in it, which costs a little by itself."""
+    """Return medians over the steps, ms. `observed_ms`: duration of a step with the clock running, which costs a
+    little."""
     streams.start(batch, plan.num_warm + plan.num_steps + 1)
     for _ in range(plan.num_warm):
         streams.step()
@@ -179,7 +180,7 @@ def _split(streams: SteadyStreams, clock: SplittingClock, batch: int, plan: Step
 
 
 def _count_kernels(streams: SteadyStreams) -> int | None:
-    """What the device runs in one step; None on the CPU."""
+    """Return the number of kernels that one step runs on the device; None on the CPU."""
     if streams.engine.runner.device.type != "cuda":
         return None
     activities = [torch.profiler.ProfilerActivity.CUDA]

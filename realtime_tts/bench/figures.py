@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that at least `percent` (0 … 100) of all are not above: one that was measured, never a mean
-    of two. NaN without values."""
+    """Return the smallest value that at least `percent` (0 … 100) of all values do not exceed: a measured one, never a
+    mean of two. NaN without values."""
     if not values:
         return math.nan
     ordered = sorted(values)
@@ -20,7 +20,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Spread:
-    """How values are distributed."""
+    """Distribution of values."""
 
     count: int
     p50: float
@@ -34,7 +34,7 @@ class Spread:
 
     @classmethod
     def counted(cls, counts: Mapping[float, int]) -> Spread:
-        """Of values of which it is known how often each of them came."""
+        """Return the distribution of values given with their frequencies."""
         total = sum(counts.values())
         if not total:
             return cls.of(())

@@ -71,7 +71,7 @@ class InProcess:
         return heard
 
     def burst(self, num_streams: int) -> list[Heard]:
-        """So many at once, and nothing after them."""
+        """Run `num_streams` streams that all begin at once."""
         self._begin()
         for _ in range(num_streams):
             self._ask(0.0, 1.0, judged=True, paced=False)
@@ -88,7 +88,8 @@ class InProcess:
         bar: Bar | None = None,
         expected: float = 0.0,
     ) -> list[Heard]:
-        """Arrivals in real time, whoever is served; listeners play in real time, and the engine stays a little ahead.
+        """Run arrivals in real time, independent of how streams are served. Listeners play in real time, and the engine
+        stays a little ahead of them.
 
         Args:
             bar, expected: give up as soon as so many of the `expected` judged streams fail it that it cannot hold;
@@ -180,7 +181,7 @@ class InProcess:
             self._sleep(next_s)
 
     def steps(self) -> dict[str, Any]:
-        """Of the last load: how long its steps took, ms, and which share of its time they filled."""
+        """Return figures of the last load: duration of its steps, ms, and the share of its time that they filled."""
         elapsed_s = max(1e-9, self._now_s())
         times_ms = [1000 * seconds for seconds in self._step_times_s]
         return {"step_ms": dataclasses.asdict(Spread.of(times_ms)), "busy": sum(self._step_times_s) / elapsed_s}
@@ -189,7 +190,7 @@ class InProcess:
         return time.monotonic() - self._began_s
 
     def _sleep(self, next_s: float | None) -> None:
-        """Until there may be something to do."""
+        """Wait until there may be something to do."""
         waits_s = [_MAX_SLEEP_S]
         if next_s is not None:
             waits_s.append(next_s - self._now_s())
@@ -199,7 +200,7 @@ class InProcess:
             time.sleep(wait_s)
 
     def _abandon(self) -> None:
-        """End what nobody listens to any more."""
+        """End the streams without a listener."""
         for name in self._running:
             self.engine.post(frames.CloseContext(name))
         self._running.clear()

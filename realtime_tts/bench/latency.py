@@ -15,7 +15,8 @@ from realtime_tts.bench.subject import Subject
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LatencyPlan:
-    """What to measure. num_streams: judged in a run, at least as many as there are callers. num_patches: of a turn."""
+    """Parameters of the measurement. num_streams: judged in a run, at least as many as there are callers. num_patches:
+    of a turn."""
 
     callers: tuple[int, ...]
     num_streams: int

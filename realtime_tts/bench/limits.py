@@ -1,4 +1,4 @@
-"""Which part of a server under load has no time left. Pure."""
+"""Search for the part of a server under load that has no time left. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 REFUSALS = frozenset({"overloaded", "too_many_sessions", "rate_limited", "draining"})
 MAX_LATE_MS = 20.0  # a packet: a generator that is later than that, in one of a hundred cases, measures itself
-_FULL = 0.9  # of what a part can do: more is not had without waiting
+_FULL = 0.9  # utilisation from which a part counts as saturated
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class ProcessUsage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Usage:
-    """How busy each part was over a time, as a share of what it can be; None: nobody knows.
+    """Utilisation of each part over a time, as a share of its maximum; None: unknown.
 
     event_loop: the gateway's main thread; of several gateways the busiest one. gateway_cores, worker_cores,
     client_cores: processor time a second, of all their threads. busiest_client: the busiest measuring process. engine:
@@ -40,7 +40,8 @@ class Usage:
 
 
 def name_limit(usage: Usage, errors: Mapping[str, int]) -> str:
-    """For a person. The measuring clients come first: where they are full, nothing is known of the server."""
+    """Return the limiting part, for people. The measuring clients come first: if they are saturated, nothing is known
+    of the server."""
     if _is_full(usage.busiest_client):
         return "the measuring clients: take more of them (--clients)"
     if refused := sum(errors.get(code, 0) for code in REFUSALS):
@@ -61,7 +62,7 @@ def _is_full(share: float | None) -> bool:
 
 
 def why_void(late_ms_p99: float, busiest_client: float) -> str:
-    """Why a load says nothing of the server: its generator was the one that was late; "" if it was not.
+    """Return why a load says nothing of the server (its generator was late), or "".
 
     Args:
         late_ms_p99: of the latest generator process. busiest_client: share of a processor.

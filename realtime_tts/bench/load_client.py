@@ -1,4 +1,4 @@
-"""One of the processes that listen to a server: a share of the arrivals, each on a connection that is open already."""
+"""One of the client processes of a load: a share of the arrivals, each on a connection that is already open."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class _Client:
         }
 
     async def _until_over(self) -> None:
-        """The window is over and all judged streams have ended, or the load cannot hold."""
+        """Wait until the window is over and all judged streams have ended, or the load cannot hold."""
         now_s = time.monotonic() - self._begins_s
         while self._num_judged or now_s < self._share.window[1]:
             await asyncio.sleep(_LOOK_S)
@@ -142,12 +142,12 @@ class _Client:
             self._at_window.append(self._so_far())
 
     def _so_far(self) -> tuple[float, float, float]:
-        """The time, speech that has come, processor time taken."""
+        """Return the time, the speech received and the processor time used."""
         running_s = sum(stream.position_s for stream in self._running.values())
         return time.monotonic(), self._speech_s + running_s, time.process_time()
 
     async def _probe(self) -> None:
-        """How late is whatever this process does? So late, too, it reads what has come."""
+        """Measure how late this process acts on a timer; it reads arrived data just as late."""
         while True:
             due_s = time.monotonic() + _PROBE_S
             await asyncio.sleep(_PROBE_S)
@@ -157,7 +157,8 @@ class _Client:
         self._late[max(0, round(late_s / LATE_STEP_S))] += 1
 
     async def _open_all(self) -> None:
-        """Open as many as are wanted, or as the server lets in: more are asked for by who wants to speak."""
+        """Open the wanted number of connections, or as many as the server admits; streams open further ones when they
+        need them."""
         while (wanted := self._share.num_open - len(self._idle)) > 0:
             some = min(wanted, _OPENING_AT_ONCE)
             opened = await asyncio.gather(*(self._open() for _ in range(some)), return_exceptions=True)
@@ -173,7 +174,7 @@ class _Client:
         return await open_stream(self._share.url, api_key=self._share.api_key, **self._share.start)
 
     async def _free_socket(self) -> ClientConnection:
-        """One that is idle; without one the caller dials first, and waits the longer."""
+        """Return an idle connection. Without one, open one; the stream then waits longer."""
         while self._idle:
             if (socket := self._idle.pop()).state is State.OPEN:
                 return socket

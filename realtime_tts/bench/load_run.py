@@ -1,4 +1,4 @@
-"""A load of one size on a server: how it was heard, what it cost, and whether the generator was in time itself."""
+"""One load on a server: playback quality, cost, and whether the generator itself was in time."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from realtime_tts.bench.streams import Heard, summary
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """What to ask for: `streams` at once, evenly spread, or arrivals at `rate_per_s`, as chance has it; one of the two.
-    seconds: judged. barge_ins: share of turns that are interrupted."""
+    """Parameters of a load: `streams` at once, evenly spread, or random arrivals at `rate_per_s`; one of the two.
+    seconds: duration of the judged window. barge_ins: share of turns that are interrupted."""
 
     streams: float | None
     rate_per_s: float | None
@@ -26,7 +26,7 @@ class LoadPlan:
     seed: int = 0
 
     def load(self, turn_s: float) -> OpenLoad:
-        """turn_s: how long a turn keeps its listener."""
+        """Return the load. turn_s: duration of a turn for its listener."""
         rate_per_s = self.rate_per_s if self.streams is None else self.streams / turn_s
         assert rate_per_s is not None
         return OpenLoad.steady(
@@ -40,7 +40,8 @@ def measure_load(
     begin: Callable[[float], None] = lambda seconds: None,
     on_now: Callable[[dict[str, int]], None] = lambda now: None,
 ) -> dict[str, Any]:
-    """The load's summary. Of those who were let in: `summary`'s figures. Of all: `asked`, `refused`, `errors` by code,
+    """Run a load and return its summary. For admitted streams: figures of `summary`. For all: `asked`, `refused`,
+    `errors` by code,
     `speech_per_s`, `usage`, `late_ms` and `latest_p99_ms` of the generator, `void`: why nothing of it counts, or "".
 
     Args:
@@ -60,7 +61,7 @@ def measure_load(
 
 
 def load_summary(heard: list[Heard], load: OpenLoad, account: Account) -> dict[str, Any]:
-    """As `measure_load` gives it."""
+    """Return the summary as described at `measure_load`."""
     asked = [stream for stream in heard if stream.judged]
     errors: dict[str, int] = {}
     for stream in asked:
@@ -99,7 +100,7 @@ def load_summary(heard: list[Heard], load: OpenLoad, account: Account) -> dict[s
 
 
 def _stalled_ms(stream: Heard) -> float:
-    """Of a player without a buffer."""
+    """Return the total stall time of a player without a buffer, ms."""
     return 1000 * stream.playback(0.0).stalled_s
 
 
@@ -108,5 +109,5 @@ def _spread(values: list[float]) -> dict[str, float]:
 
 
 def _per_speech(cores: float | None, speech_per_s: float) -> float | None:
-    """Processor time in ms for a second of speech."""
+    """Return processor time in ms per second of speech."""
     return None if cores is None or not speech_per_s else 1000 * cores / speech_per_s if math.isfinite(cores) else None

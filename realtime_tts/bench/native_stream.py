@@ -21,19 +21,19 @@ from realtime_tts.bench.texts import tokens
 
 HEADER = struct.Struct(">BBHIIQ")  # version, kind, flags, context number, sequence, pts in samples
 TERMINAL = {"context.done", "context.cancelled", "context.failed"}
-CUT_OFF = "cut_off"  # the error of what was cancelled by the server alone
+CUT_OFF = "cut_off"  # error of a context that the server cancelled by itself
 _PTS_RATE_HZ = 48_000
 
 
 @dataclasses.dataclass(slots=True)
 class Spoken(Heard):
-    """What came back for one context: `Heard`, whose chunks are packets, and how it ended."""
+    """Result of one context: `Heard`, whose chunks are packets, and its end."""
 
     terminal: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 async def open_stream(url: str, *, api_key: str | None = None, **start: Any) -> ClientConnection:
-    """Connect and start a session; `start` are fields of `session.start`."""
+    """Connect and start a session; `start`: fields of `session.start`."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     protocols = [Subprotocol("realtime-tts.v1")]
     socket = await connect(url, subprotocols=protocols, additional_headers=headers, compression=None, max_size=None)
@@ -44,7 +44,7 @@ async def open_stream(url: str, *, api_key: str | None = None, **start: Any) -> 
 
 
 def code_of(error: Exception) -> str:
-    """The code of a refused handshake, of a closed connection, or what kind of error it was."""
+    """Return the code of a refused handshake or a closed connection, or the kind of error."""
     if isinstance(error, InvalidStatus):
         with contextlib.suppress(ValueError, KeyError, TypeError):
             return str(json.loads(error.response.body or b"")["code"])
@@ -67,7 +67,7 @@ async def speak(
     into: Spoken | None = None,
     note_late: Callable[[float], None] = lambda late_s: None,
 ) -> Spoken:
-    """Send one text, collect until its terminal message.
+    """Send one text and collect messages until the terminal one.
 
     Args:
         scheduled: when its first token should have been sent (`time.monotonic`), from where its times count; None: now.

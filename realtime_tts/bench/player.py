@@ -1,4 +1,4 @@
-"""A listener's player: starts a while after the first audio, and stands still whenever it has run dry. Pure."""
+"""Simulated player: starts a while after the first audio, and stalls whenever it has no audio. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 PRE_BUFFERS_MS = (0, 100, 200)
-_TOLERANCE_S = 1e-3  # a late chunk that nobody hears
+_TOLERANCE_S = 1e-3  # a delay below this is inaudible
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Playback:
-    """How a stream was heard. Times in seconds."""
+    """Playback figures of a stream. Times in seconds."""
 
     num_stalls: int
     longest_stall_s: float
@@ -40,13 +40,13 @@ def play(chunks: Iterable[tuple[float, float]], pre_buffer_s: float) -> Playback
 
 
 def mean_and_peak(spans: Sequence[tuple[float, float]], begin_s: float, end_s: float) -> tuple[float, int]:
-    """How many of the spans (from, to) lie over a moment of [begin_s, end_s): on average, and at most."""
+    """Return how many of the spans (from, to) cover a moment of [begin_s, end_s): mean and maximum."""
     if end_s <= begin_s:
         raise ValueError("an empty window")
     inside = [(max(start_s, begin_s), min(stop_s, end_s)) for start_s, stop_s in spans]
     inside = [(start_s, stop_s) for start_s, stop_s in inside if stop_s > start_s]
     mean = sum(stop_s - start_s for start_s, stop_s in inside) / (end_s - begin_s)
-    # One who stops where another starts makes room for it.
+    # A span that ends where another one starts does not overlap it.
     changes = sorted([(start_s, 1) for start_s, _ in inside] + [(stop_s, -1) for _, stop_s in inside])
     count = peak = 0
     for _, change in changes:

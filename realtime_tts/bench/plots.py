@@ -1,4 +1,4 @@
-"""Results as pictures; needs matplotlib."""
+"""Plots of results; needs matplotlib."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Document = Mapping[str, Any]
 
 
 def draw(document: Document, path: Path) -> None:
-    """The picture of a bench's document, as its name's ending says."""
+    """Draw the plot of a bench's document, in the file format of the path's suffix."""
     figure = _DRAWN[document["bench"]](document["results"])
     subject = document["subject"]
     figure.suptitle(f"{subject['model']}, {subject['device_name']}, {subject['dtype']}", fontsize=10)
@@ -89,7 +89,7 @@ def _capacity(result: Document) -> Any:
 
 
 def _load(result: Document) -> Any:
-    """First packets as they are distributed and as they came; who ran dry, and who got nothing."""
+    """Plot the distribution and the times of first packets, underruns, and streams without audio."""
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10.5, 4))
     spoken = [stream for stream in result["raw"] if stream["packets"]]
     firsts = sorted(stream["first_ms"] for stream in spoken)

@@ -1,4 +1,4 @@
-"""What a bench leaves behind: a JSON document with every raw figure, and a table."""
+"""Report of a bench: a JSON document with every raw figure, and a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGES = ("torch", "triton", "flash-attn", "numpy", "websockets", "av")
 
 
 def document(bench: str, settings: dict[str, Any], subject: dict[str, Any], results: Any) -> dict[str, Any]:
-    """`results` with what is needed to take them again: versions, commit, machine, settings."""
+    """Return `results` with what is needed to repeat them: versions, commit, machine, settings."""
     return {
         "bench": bench,
         "taken_at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -45,7 +45,7 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Of the repository that the package lies in, with a + if something in it is changed; None outside of one.
+    """Return the commit of the package's repository, with a + if it has changes; None outside a repository.
     REALTIME_TTS_COMMIT says it where a copy has no repository."""
     if told := os.environ.get("REALTIME_TTS_COMMIT"):
         return told
@@ -66,13 +66,13 @@ def commit() -> str | None:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """What is no finite number becomes null."""
+    """Write a value as JSON; numbers that are not finite become null."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(_finite(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns aligned to the right, the first to the left."""
+    """Return a table with columns aligned to the right, the first to the left."""
     cells = [list(header), *(list(row) for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     lines = []
@@ -83,7 +83,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def figure(value: float | None) -> str:
-    """Three digits that count, or a dash."""
+    """Return a number with three significant digits, or a dash."""
     if value is None or value != value:
         return "–"
     if math.isinf(value):

@@ -1,4 +1,4 @@
-"""Looks for the highest load that holds. Pure: loads go out, verdicts come in."""
+"""Search for the highest load that holds. Pure: loads go out, verdicts come in."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CapacitySearch:
         return self._next
 
     def tell(self, held: bool) -> None:
-        """The verdict on `load`."""
+        """Record the verdict on `load`."""
         self._trials_left -= 1
         if held:
             self._held.append(self._next)
@@ -53,7 +53,7 @@ class CapacitySearch:
         self._choose()
 
     def retract(self) -> None:
-        """What held does not after all: look below it."""
+        """Record that the highest load that held does not hold after all; go on below it."""
         self.failed = self._held.pop()
         self._choose()
 

@@ -1,4 +1,4 @@
-"""A server under load, over WebSockets; the clients are processes of their own."""
+"""Load on a server over WebSockets; the clients are separate processes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ServerLoad:
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes that listen."""
+        """Ids of the client processes."""
         return self._clients.pids
 
     def close(self) -> None:
@@ -100,7 +100,8 @@ class ServerLoad:
             await socket.close()
 
     def alone(self, num_streams: int) -> list[float]:
-        """One caller again and again, who leaves off at the first packet, on one connection: until that packet, ms."""
+        """Request streams one after another on one connection, each cancelled at its first packet. Return the times to
+        these packets, ms."""
         return asyncio.run(self._first_packets_ms(num_streams))
 
     async def _first_packets_ms(self, num_streams: int) -> list[float]:
@@ -121,7 +122,8 @@ class ServerLoad:
         return await open_stream(self._target.url, api_key=self._target.api_key, **self._target.start)
 
     def open_loop(self, arrivals: Sequence[Arrival], bar: Bar | None = None, expected: float = 0.0) -> list[Heard]:
-        """As `capacity.Driver`'s; `account` is of the time from the first judged arrival until the last one."""
+        """Run a load as `capacity.Driver` does; `account` covers the time from the first judged arrival to the last
+        one."""
         target, num_clients = self._target, len(self._clients)
         busy = sum(arrival.share for arrival in arrivals) * self.turn_s / max(arrivals[-1].at_s, self.turn_s)
         judged_s = [arrival.at_s for arrival in arrivals if arrival.judged]
@@ -149,7 +151,7 @@ class ServerLoad:
         samples: list[Sample | None] = []
         moments = [begins_s + at_s for at_s in window]
         told = self._clients.hear("ended", moments, lambda: samples.append(self._sample()), self._note)
-        samples += [self._sample() for _ in moments[len(samples) :]]  # it was given up
+        samples += [self._sample() for _ in moments[len(samples) :]]  # the load was given up
         self.account = Account.of(told, usage_between(*samples))
         return [Heard(**stream) for share in told for stream in share["heard"]]
 
@@ -162,8 +164,9 @@ class ServerLoad:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Account:
-    """What a load cost, and whether its generator was in time. speech_per_s: seconds of speech received a second.
-    late_ms: of all that the generator processes had to do at a time; latest_p99_ms: of the latest one of them."""
+    """Cost of a load, and whether its generator was in time. speech_per_s: seconds of speech received a second.
+    late_ms: delays of everything that the generator processes had to do at a time; latest_p99_ms: of the latest
+    process."""
 
     usage: Usage
     speech_per_s: float
@@ -172,7 +175,7 @@ class Account:
 
     @classmethod
     def of(cls, told: Sequence[dict[str, Any]], usage: Usage) -> Account:
-        """Of what the processes have told, and the usage of the server."""
+        """Make an account from the reports of the client processes and the usage of the server."""
         late_ms = [
             Counter({1000 * LATE_STEP_S * int(step): count for step, count in one["late"].items()}) for one in told
         ]
@@ -186,7 +189,7 @@ class Account:
 
 
 class _Clients:
-    """Processes of `load_client`, and what they say."""
+    """Client processes (`load_client`) and their reports."""
 
     def __init__(self, number: int) -> None:
         command = [sys.executable, "-m", "realtime_tts.bench.load_client"]
@@ -223,7 +226,7 @@ class _Clients:
         self._said.put((number, {"failed": "it ended"}))
 
     def tell(self, lines: Sequence[str]) -> None:
-        """One line to each.
+        """Send one line to each.
 
         Raises:
             EngineError: one has ended.
@@ -243,7 +246,7 @@ class _Clients:
         at_moment: Callable[[], None] = lambda: None,
         note: Callable[[Sequence[dict[str, int]]], None] = lambda now: None,
     ) -> list[Any]:
-        """What each of them has to say of this kind, in their order.
+        """Return each process's next report of this kind, in their order.
 
         Args:
             moments: call `at_moment` at each (`time.monotonic`), if they are not through by then.
@@ -275,5 +278,5 @@ class _Clients:
 
 
 def default_clients() -> int:
-    """A quarter of the processors, for the clients must not take the server's."""
+    """Return a quarter of the processors, since the clients must not take the server's."""
     return max(1, min(16, usable_cores() // 4))

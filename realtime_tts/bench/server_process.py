@@ -1,4 +1,4 @@
-"""A server of our own, started and measured from outside."""
+"""Start of a server as a child process, and its figures from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole bench of a server: one caller alone, then the highest load that holds, and what its limit is."""
+"""Full bench of a server: one stream alone, then the highest load that holds, and its limit."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _NUM_ALONE = 20
 def measure_server(
     target: Target, plan: CapacityPlan, progress: Callable[[str], None] = lambda what: None
 ) -> dict[str, Any]:
-    """As `measure_capacity`; also `alone_ms`, of one caller the time to each first packet in each run, how busy all
-    parts were in each trial, and `limit`: what was full in the lowest load that did not hold.
+    """Run `measure_capacity` and add `alone_ms` (times to first packet of one stream at a time, for each run), the
+    utilisation of all parts in each trial, and `limit`: the saturated part in the lowest load that did not hold.
 
     Raises:
         ConfigError: no server answers. EngineError: it does not speak, or a client failed.
@@ -44,7 +44,7 @@ def _told(load: ServerLoad) -> dict[str, Any]:
 
 
 def describe_server(target: Target) -> dict[str, Any]:
-    """What `/v1/models` says of it, for the record.
+    """Return the description of the server from `/v1/models`, for the record.
 
     Raises:
         ConfigError: no server answers.

@@ -1,4 +1,4 @@
-"""Clocks for the stages of a step: by the host's time where work is done when a call returns, by events on CUDA."""
+"""Clocks for the stages of a step: host time where a call returns when its work is done, events on CUDA."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Split = dict[str, float]  # seconds by stage
 
 class SplittingClock(StageClock, Protocol):
     def take(self) -> Split:
-        """Of the last step; waits until the device has done it. Empty before the first."""
+        """Return the split of the last step; waits until the device has finished it. Empty before the first."""
 
 
 def clock_for(device: torch.device) -> SplittingClock:
@@ -24,7 +24,7 @@ def clock_for(device: torch.device) -> SplittingClock:
 
 
 class HostClock:
-    """For the CPU."""
+    """Clock for the CPU."""
 
     def __init__(self) -> None:
         self._marks: list[tuple[str, float]] = []

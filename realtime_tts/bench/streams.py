@@ -1,4 +1,4 @@
-"""What came back for one text, and what a load of them amounts to. Pure."""
+"""Results of streams, and their summary for a load. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from realtime_tts.bench.figures import Spread
 from realtime_tts.bench.player import PRE_BUFFERS_MS, Playback, mean_and_peak, play
 
-GAVE_UP = "gave_up"  # the error of streams whose load was ended before they were
+GAVE_UP = "gave_up"  # error of streams that were cut off when their load was given up
 
 
 @dataclasses.dataclass(slots=True)
@@ -20,9 +20,9 @@ class Heard:
     scheduled_s: that moment, since the load began. chunks: (arrived, begins in the audio) of each piece of audio that
     is later, by its place, than all before it: no player stands still for another. num_chunks: all of them.
     last_s, position_s: when the last of them came, and where it begins.
-    loud_s: where in the audio the first sample above −50 dBFS is; None if none is, or nobody looked.
+    loud_s: position of the first sample above −50 dBFS in the audio; None if there is none, or it was not measured.
     ended_s: when its terminal message came. error: its code, or "" if all went well.
-    cancelled_at_s: when its listener barged in; None: he did not.
+    cancelled_at_s: time of the barge-in; None: none.
     """
 
     scheduled_s: float = 0.0
@@ -38,7 +38,7 @@ class Heard:
     cancelled_at_s: float | None = None
 
     def hear(self, arrived_s: float, begins_s: float) -> None:
-        """A piece of audio has come."""
+        """Record a piece of audio."""
         self.num_chunks += 1
         self.last_s, self.position_s = arrived_s, begins_s
         if not self.chunks or arrived_s - begins_s > self.chunks[-1][0] - self.chunks[-1][1]:
@@ -46,18 +46,18 @@ class Heard:
 
     @property
     def after_cancel_ms(self) -> float:
-        """From the barge-in until the last of its audio came, ms; 0 if none came after it."""
+        """Return the time from the barge-in to the last of its audio, ms; 0 if none came after it."""
         assert self.cancelled_at_s is not None
         return max(0.0, (self.last_s - self.cancelled_at_s) * 1000)
 
     @property
     def first_s(self) -> float:
-        """Until the first audio; infinite if none came."""
+        """Time to the first audio; infinite if none came."""
         return self.chunks[0][0] if self.chunks else math.inf
 
     @property
     def audible_s(self) -> float | None:
-        """Until something is heard, by a player without a pre-buffer."""
+        """Time to the first audible sample, for a player without a pre-buffer."""
         return None if self.loud_s is None else self.first_s + self.loud_s
 
     @property
@@ -66,7 +66,7 @@ class Heard:
         return self.ended_s / self.audio_s if self.audio_s else math.inf
 
     def playback(self, pre_buffer_s: float) -> Playback:
-        """As `play`; a stream without audio stalls for ever."""
+        """Simulate playback, see `play`; a stream without audio stalls forever."""
         return play(self.chunks, pre_buffer_s) if self.chunks else Playback(1, math.inf, math.inf)
 
     @property
@@ -81,7 +81,7 @@ class Heard:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bar:
-    """What a load must hold: a p95 of first audio, and the share of streams that never stall in a player with this
+    """Requirements on a load: a p95 of first audio, and the share of streams that never stall in a player with this
     pre-buffer."""
 
     first_audio_s: float = 0.1
@@ -89,7 +89,7 @@ class Bar:
     pre_buffer_s: float = 0.0
 
     def holds(self, streams: Sequence[Heard]) -> bool:
-        """Whether the streams hold it; those without audio do not. No streams hold nothing."""
+        """Return True if the streams meet the bar; those without audio do not. No streams do not meet it."""
         if not streams:
             return False
         num_late = sum(stream.first_s > self.first_audio_s for stream in streams)
@@ -104,7 +104,7 @@ class Bar:
 
 
 class Watch:
-    """Says early that a load cannot hold its bar any more.
+    """Detects early that a load cannot meet its bar any more.
 
     Args:
         expected: how many judged streams there will be, on average.
@@ -118,13 +118,14 @@ class Watch:
         self._num_late = self._num_stalled = 0
 
     def ended(self, stream: Heard) -> None:
-        """Count one that is over."""
+        """Count a stream that is over."""
         if stream.judged:
             self._num_late += stream.first_s > self._bar.first_audio_s
             self._num_stalled += stream.playback(self._bar.pre_buffer_s).num_stalls > 0
 
     def is_lost(self, running: Iterable[Heard], now_s: float) -> bool:
-        """At `now_s` since the load began, with these under way: late is also who has heard nothing yet."""
+        """Return True at `now_s` since the load began, with these streams running, if the bar cannot be met. Streams
+        without audio so far count as late."""
         limit_s = self._bar.first_audio_s
         late_now = sum(
             stream.judged and min(stream.first_s, now_s - stream.scheduled_s) > limit_s for stream in running
@@ -133,7 +134,8 @@ class Watch:
 
 
 def summary(streams: Sequence[Heard], window: tuple[float, float] | None = None) -> dict[str, Any]:
-    """Figures of the judged streams, ms and shares; `window`: also how many listened at once in it, of all."""
+    """Return figures of the judged streams, ms and shares; `window`: also the concurrent listeners in it, over all
+    streams."""
     judged = [stream for stream in streams if stream.judged]
     errors: dict[str, int] = {}
     for stream in judged:

@@ -17,7 +17,7 @@ from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.workers import frames
 from realtime_tts.workers.heap import resident_bytes
 
-_MAX_WAITING = 1_000_000  # nobody is turned away: who waits is counted as waiting
+_MAX_WAITING = 1_000_000  # no stream is refused; waiting streams count as waiting
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Subject:
         return make_engine(self.loaded, self.device, self.options, emit, stages, max_waiting=_MAX_WAITING, **limits)
 
     def forget_peak(self) -> None:
-        """Let `memory` tell the peak from here on."""
+        """Restart the peak that `memory` reports."""
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
 
@@ -62,7 +62,7 @@ class Subject:
         return {"peak_mib": peak / 2**20, "reserved_mib": reserved / 2**20, "rss_mib": resident_bytes() / 2**20}
 
     def describe(self) -> dict[str, Any]:
-        """What was measured, for the record."""
+        """Return a description of the subject, for the record."""
         model = self.loaded.model
         return {
             "model": self.loaded.name,

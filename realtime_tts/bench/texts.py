@@ -1,4 +1,4 @@
-"""What the bench says: sentences of a voice agent, within every checkpoint's characters. Pure."""
+"""Texts of the bench: sentences of a voice agent, within every checkpoint's characters. Pure."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ TURN = "Your order left the warehouse early this morning, and it will be with yo
 
 
 def turn(num_words: int | None, seed: int) -> str:
-    """So many of `TURN`'s words, or all of them once, in another order each time: as long, and not in the prefix
-    cache."""
+    """Return `num_words` of `TURN`'s words, or all of them once, in another order for each seed: equally long, and not
+    in the prefix cache."""
     draw, whole = random.Random(seed), TURN.split()
     words: list[str] = []
     while len(words) < (num_words or len(whole)):

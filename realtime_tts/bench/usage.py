@@ -1,4 +1,4 @@
-"""Processor time of a server's processes and of its machine (Linux; elsewhere nothing is known)."""
+"""Processor time of a server's processes and of its machine (Linux; unknown elsewhere)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _WORKERS = re.compile(r"^realtime_tts_engine_workers_ready ([0-9.e+]+)$", re.M)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Watched:
-    """What is looked at. pids: of the server; with those that they have started. get: gives the text of a path of it,
-    or raises OSError."""
+    """Processes to watch. pids: of the server; their descendants are included. get: returns the text of a path of the
+    server, or raises OSError."""
 
     pids: Sequence[int]
     get: Callable[[str], str]
@@ -82,7 +82,7 @@ def take_sample(watched: Watched) -> Sample | None:
 
 
 def usage_between(before: Sample | None, after: Sample | None) -> Usage:
-    """Of the time from one sample to another, of the processes that were there all that time."""
+    """Return the usage between two samples, of the processes that were there all that time."""
     if before is None or after is None or after.at_s <= before.at_s:
         return Usage()
     time_s = after.at_s - before.at_s
@@ -108,7 +108,7 @@ def usage_between(before: Sample | None, after: Sample | None) -> Usage:
 
 
 def descendants(pids: Sequence[int]) -> list[int]:
-    """These and all that they have started, as far as they live."""
+    """Return these processes and all their running descendants."""
     found: list[int] = []
     coming = list(pids)
     while coming:
@@ -120,7 +120,7 @@ def descendants(pids: Sequence[int]) -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """Whatever thread of it has started them."""
+    """Return the child processes of all its threads."""
     try:
         lists = [path.read_text(encoding="ascii") for path in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:
@@ -129,7 +129,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _spent(pid: int) -> Spent | None:
-    """None of a process that has ended meanwhile."""
+    """Return the processor time of a process; None if it has ended."""
     try:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         all_s, loop_s = _stat_s(Path(f"/proc/{pid}/stat")), _stat_s(Path(f"/proc/{pid}/task/{pid}/stat"))
@@ -144,7 +144,7 @@ def _stat_s(path: Path) -> float:
 
 
 def _machine_s() -> tuple[float, float]:
-    """Busy, and all, of the processors together."""
+    """Return busy and total time of all processors together."""
     fields = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
     idle = fields[3] + fields[4]
     return (sum(fields) - idle) / _TICKS_PER_S, sum(fields) / _TICKS_PER_S

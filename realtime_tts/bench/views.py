@@ -46,7 +46,7 @@ def latency_table(rows: Sequence[Row]) -> str:
 
 
 def capacity_table(result: Row) -> str:
-    """Every trial, and what came of them."""
+    """Return every trial and its outcome."""
     header = ["offered", "a second", "listening", "streams", "first audio p50 ms", "p95", "p99"]
     header += ["stalled with 0 ms", "100", "200", "longest ms", "held"]
     lines = []
@@ -67,7 +67,7 @@ def capacity_table(result: Row) -> str:
 
 
 def _steps(trial: Row) -> str:
-    """How long the engine's steps took, where that is known."""
+    """Return the duration of the engine's steps, if known."""
     if "busy" not in trial:
         return ""
     p50, p99 = (figure(trial["step_ms"][name]) for name in ("p50", "p99"))
@@ -91,7 +91,7 @@ def server_table(result: Row) -> str:
 
 
 def load_table(result: Row) -> str:
-    """How a load was heard, what it cost, and whether that counts."""
+    """Return a load's playback quality, its cost, and whether it counts."""
     first, late, usage = result["first_audio_ms"], result["late_ms"], result["usage"]
     rows = [
         [
