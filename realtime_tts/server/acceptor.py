@@ -1,6 +1,6 @@
-"""Takes connections from where they come: so many and no more, and quietly when descriptors run out.
+"""Accept client connections up to a limit, without a flood of logs when descriptors run out.
 
-asyncio's own loop goes on accepting at a failure, up to 2,048 times, and logs a traceback for each.
+asyncio's own loop continues to accept after a failure, up to 2,048 times, and logs a traceback for each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from realtime_tts.server.logs import Throttle, log_event
 
 logger = logging.getLogger(__name__)
 
-# For what is not a client's socket: the workers' sockets and pipes, a worker that is started anew, files.
+# For descriptors other than client sockets: the workers' sockets and pipes, a restarted worker, files.
 RESERVED_DESCRIPTORS = 64
 _BACKLOG = 2048
 _BATCH = 4  # taken at a stretch: the first request of each costs a millisecond, and audio is due in between
@@ -32,31 +32,31 @@ _ANSWER_BODY = b'{"code":"overloaded","message":"all connections of this server 
 
 
 def max_connections(wanted: int) -> int:
-    """How many connections this process can hold: `wanted`, or (0) all that its limit of descriptors allows."""
+    """Return how many connections this process can hold: `wanted`, or (0) all that its descriptor limit allows."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = 65_536 if soft == resource.RLIM_INFINITY else max(1, soft - RESERVED_DESCRIPTORS)
     return min(wanted, possible) if wanted else possible
 
 
 class Door(Protocol):
-    """Where connections of clients come from."""
+    """Source of client connections."""
 
     def start(self, admit: Callable[[socket.socket, bytes], None]) -> None:
-        """Give each to `admit`, with what was read of it already."""
+        """Pass each connection to `admit`, with the bytes that were already read from it."""
         ...
 
     def close(self) -> None:
-        """Take no more; those that were taken go on."""
+        """Accept no more connections; those already accepted continue."""
         ...
 
 
 class Doorman:
-    """Gives connections to protocols: so many and no more.
+    """Connection limiter: gives each accepted connection a protocol, up to a maximum number.
 
     Args:
-        make_protocol: for a connection that is taken; one with a method `replay` can be given what was read before.
-        connections: those that are open now; the protocols enter and leave it themselves.
-        max_connections: beyond them a connection gets a 503.
+        make_protocol: makes the protocol of an accepted connection; a `replay` method receives bytes read before.
+        connections: connections open now; the protocols add and remove themselves.
+        max_connections: a connection beyond this number is answered with 503.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Doorman:
         self._throttle = Throttle()
 
     def admit(self, connection: socket.socket, received: bytes = b"") -> None:
-        """Take a connection; it is ours from now on."""
+        """Take ownership of a connection. `received`: the bytes already read from it."""
         connection.setblocking(False)
         if self.num_taken < self._max_connections:
             protocol = self._make_protocol()
@@ -84,7 +84,7 @@ class Doorman:
             self.refuse(connection)
 
     def refuse(self, connection: socket.socket) -> None:
-        """Tell that there is no place."""
+        """Answer a connection with 503, or close it if too many are being refused."""
         if count := self._throttle.take("connection_refused", time.monotonic()):
             log_event(logger, logging.WARNING, "connection_refused", count=count, limit=self._max_connections)
         if len(self._refusals) < _MAX_REFUSALS:
@@ -93,7 +93,7 @@ class Doorman:
             connection.close()
 
     def close(self) -> None:
-        """Let those go who are being refused."""
+        """Close the connections that are being refused."""
         for refusal in list(self._refusals):
             refusal.abort()
 
@@ -110,12 +110,12 @@ class Doorman:
     async def _connect(self, connection: socket.socket, protocol: asyncio.BaseProtocol) -> None:
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, connection)
-        except OSError:  # the peer is gone again
+        except OSError:  # the peer has already disconnected
             connection.close()
 
 
 class Acceptor:
-    """A door that is a listening socket, which is ours from now on."""
+    """`Door` over a listening socket, which the acceptor owns and closes."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -156,8 +156,10 @@ class Acceptor:
 
 
 class _Refusal(asyncio.Protocol):
-    """A connection that there is no place for: it is told so when it has asked, since a peer that is still sending
-    would find its connection reset instead of the answer."""
+    """Protocol of a connection beyond the limit.
+
+    The 503 is sent after the first data: a peer that is still sending would see a reset instead of the answer.
+    """
 
     def __init__(self, refusals: set[_Refusal]) -> None:
         self._refusals = refusals

@@ -1,5 +1,7 @@
-"""What the first clients need, loaded and made before the server is ready: the first one who needs it would hold up the
-event loop, and with it everybody, for up to a fifth of a second."""
+"""Prefetch of modules and tables before the server is ready.
+
+Loaded on first use, they would block the event loop, and with it all streams, for up to 0.2 s.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,7 @@ _MODULES = ("realtime_tts.audio.tempo", "realtime_tts.audio.volume")  # for othe
 
 
 async def load_ahead() -> None:
-    """In a thread of the pool in which Starlette reads forms and files, which itself loads a good deal when it is first
-    used."""
+    """Prefetch in a thread of Starlette's pool, which itself loads many modules when first used."""
     await run_in_threadpool(_load)
 
 
@@ -27,16 +28,15 @@ def _load() -> None:
     load_reader()
     for name in _MODULES:
         importlib.import_module(name)
-    assert callable(anyio.open_file)  # for the page's files; a module that is loaded when it is asked for this
+    assert callable(anyio.open_file)  # for the page's files; anyio loads a module on this access
     mimetypes.guess_type("page.html")  # for them too; reads the system's tables
     _look_up_endpoints()
 
 
 def _look_up_endpoints() -> None:
-    """FastAPI looks up where in the source an endpoint stands when it is first asked: files are read and kept, and the
-    patterns of a tokenizer compiled."""
+    """Fill the caches of `inspect`: on the first request of an endpoint, FastAPI looks up its source lines."""
     with contextlib.suppress(OSError):  # installed without its sources
         inspect.getsourcelines(load_ahead)
-        for name, module in sys.modules.copy().items():  # a list of them may be interrupted by another thread's import
+        for name, module in sys.modules.copy().items():  # a copy: another thread's import may change the dict
             if name.startswith("realtime_tts.server.") and {"router", "APIRouter", "FastAPI"} & vars(module).keys():
                 inspect.getsourcelines(module)

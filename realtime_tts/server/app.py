@@ -1,4 +1,4 @@
-"""The gateway as an ASGI application. Import it without fear: neither torch nor a codec library is loaded with it."""
+"""The gateway as an ASGI application. Importing it loads neither torch nor a codec library."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _DESCRIPTION = (
 
 
 def create_app(settings: Settings, engine: EngineClient, neighbours: Neighbours | None = None) -> FastAPI:
-    """The application; its lifespan starts and closes the engine. `app.state.gateway` is the `Gateway`.
+    """Return the application; its lifespan starts and closes the engine. `app.state.gateway` is the `Gateway`.
 
     Raises:
-        ConfigError: settings that would let strangers in, or key hashes that are none.
+        ConfigError: settings that would allow access without a key beyond loopback, or malformed key hashes.
     """
     gateway = Gateway(settings, engine, neighbours)
 
@@ -64,20 +64,20 @@ def create_app(settings: Settings, engine: EngineClient, neighbours: Neighbours 
     install_problem_handlers(app)
     app.add_middleware(RequestIds)
     if origins := gateway.authenticator.origins:
-        # Browsers ask before they send a key, and show a page no header that is not exposed. There are no cookies.
+        # Browsers send a preflight before a key, and hide response headers that are not exposed. No cookies are used.
         app.add_middleware(
             CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=["*"]
         )
 
-    # Before all others: addresses are compared one by one, and of those who are refused in thousands most want this.
+    # Before all other routes: paths are compared one by one, and most refused handshakes are for this path.
     @app.websocket("/v1/stream")
     async def stream(websocket: WebSocket) -> None:
         await serve_stream(websocket, gateway, NativeDialect)
 
     app.include_router(http.health)
-    # Load balancers ask without a key, and are told no more than a number; a page of another site is told nothing.
+    # Load balancers send no key and receive counts and device states only; pages of other origins are refused.
     app.include_router(http.readiness, dependencies=[Depends(http.check_origin)])
-    # Before our own addresses: some are a dialect's too, for who brings a key as its clients do.
+    # Before the native routes: a dialect shares some of their paths and matches requests with its own kind of key.
     for name, router in _DIALECTS.items():
         if name in settings.server.dialects:
             app.include_router(router)
@@ -99,12 +99,12 @@ def create_app(settings: Settings, engine: EngineClient, neighbours: Neighbours 
 
 
 def metrics_on_main_port(settings: Settings) -> bool:
-    """Figures are for the operator: beyond loopback they have a port of their own."""
+    """Return whether `/metrics` is served on the main port: on loopback only, else it has a separate port."""
     return is_loopback(settings.server.host)
 
 
 def create_metrics_app(gateway: Gateway) -> FastAPI:
-    """`/metrics` and the health addresses, for a port of their own."""
+    """Return the application of the separate metrics port: `/metrics`, `/healthz` and `/readyz`."""
     app = FastAPI(title="realtime-tts metrics", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.gateway = gateway
     install_problem_handlers(app)

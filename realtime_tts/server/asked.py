@@ -10,7 +10,7 @@ WINDOW_S = 10.0
 class Asked:
     """Counts the requests of the last 10 to 20 s, granted or refused.
 
-    Two windows follow each other, so that memory has the size of the keys that asked, not of their requests.
+    Counts are kept in two successive windows, so memory grows with the number of keys, not of requests.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""API keys, tokens and origins: who may connect. Deny by default.
+"""Authentication: API keys, tokens and origins. Deny by default.
 
-Keys are 256 random bits, so one SHA-256 keeps them: there is nothing to guess that a slow hash would protect. Only
-hashes are stored; several may be active, so that a key can be replaced without a gap.
+Keys are 256 random bits, so one SHA-256 is enough: a slow hash only protects secrets that can be guessed. Only hashes
+are stored. Several keys may be active, so that a key can be replaced without a gap.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from realtime_tts.server.caller import Caller
 from realtime_tts.server.tokens import Tokens, load_secret
 
 KEY_PREFIX = "rtts_"
-_KEY_SUBPROTOCOL = "realtime-tts.key."  # and the key: how a browser's socket brings it
+_KEY_SUBPROTOCOL = "realtime-tts.key."  # followed by the key: the way a browser's WebSocket sends it
 # Where clients of other services put a key: OpenAI's and Deepgram's schemes (the latter also as two subprotocols),
-# Cartesia's and ElevenLabs' headers, and what their sockets write into an address.
+# Cartesia's and ElevenLabs' headers, and the query parameters of their WebSockets.
 _SCHEMES = ("bearer", "token")
 _KEY_HEADERS = ("x-api-key", "xi-api-key")
 _KEY_QUERIES = ("api_key", "xi_api_key", "access_token", "single_use_token", "authorization")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
-# A name, an IPv4 address or an IPv6 one in brackets, then perhaps a port: no user, no path, no blank.
+# A name, an IPv4 address or a bracketed IPv6 address, then optionally a port; no user, path or blank.
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?", re.IGNORECASE)
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
 
 
 def create_key() -> tuple[str, str]:
-    """A new key and its hash. The key is shown once and stored nowhere."""
+    """Return a new key and its hash. The key is shown once and stored nowhere."""
     key = KEY_PREFIX + secrets.token_urlsafe(32)
     return key, hash_key(key)
 
@@ -44,10 +44,10 @@ def hash_key(key: str) -> str:
 
 
 def parse_hashes(lines: Iterable[str], source: str) -> tuple[str, ...]:
-    """Hashes out of lines that may hold comments after ``#``.
+    """Return the hashes in lines that may hold comments after ``#``.
 
     Raises:
-        ConfigError: a line that is none; its content is not repeated, since it may be a key put there by mistake.
+        ConfigError: a line is not a key hash; its content is not repeated, since it may be a misplaced key.
     """
     hashes: list[str] = []
     for number, line in enumerate(lines, start=1):
@@ -60,10 +60,10 @@ def parse_hashes(lines: Iterable[str], source: str) -> tuple[str, ...]:
 
 
 def load_hashes(config: ServerConfig) -> tuple[str, ...]:
-    """All active hashes of a configuration.
+    """Return all active key hashes of a configuration.
 
     Raises:
-        ConfigError: the file cannot be read, or holds something else.
+        ConfigError: the file cannot be read, or has a line that is not a key hash.
     """
     hashes = parse_hashes(config.api_key_hashes, "api_key_hashes")
     if config.api_key_file:
@@ -76,7 +76,7 @@ def load_hashes(config: ServerConfig) -> tuple[str, ...]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or a host name can only mean this machine."""
+    """Return whether an address or a host name can only mean this machine."""
     if host.lower().rstrip(".") == "localhost" or host.lower().endswith(".localhost"):
         return True
     try:
@@ -89,10 +89,10 @@ class Authenticator:
     """Checks the credentials and the origin of a request.
 
     Attributes:
-        origins: other sites whose pages may connect, as browsers write them.
+        origins: other origins whose pages may connect, as browsers write them.
 
     Raises (at construction):
-        ConfigError: no key although the server listens beyond loopback, or a setting that cannot be.
+        ConfigError: no key although the server listens beyond loopback, or an invalid setting.
     """
 
     def __init__(self, config: ServerConfig) -> None:
@@ -117,10 +117,10 @@ class Authenticator:
         return len(self._key_ids)
 
     def authenticate(self, headers: Mapping[str, str], query: Mapping[str, str]) -> Caller:
-        """Whose key or token a request has; nobody's where none is needed.
+        """Return the caller that a request's key or token identifies; an empty `Caller` if no keys are configured.
 
         Raises:
-            Unauthorized: none, or one that is not active.
+            Unauthorized: the key is missing or not active.
         """
         if not self._hashes:
             return Caller()
@@ -131,7 +131,7 @@ class Authenticator:
                 f"subprotocol `{_KEY_SUBPROTOCOL}<key>`, or query `api_key`"
             )
         digest = hash_key(presented)
-        # No early exit: the time taken must not tell which key came close.
+        # No early exit: the time taken must not reveal which hash matched.
         matches = [known for known in self._hashes if hmac.compare_digest(known, digest)]
         if matches:
             return Caller(_key_id(digest))
@@ -142,16 +142,16 @@ class Authenticator:
         raise Unauthorized("this API key is not active")
 
     def lacks_key(self, headers: Mapping[str, str], query: Mapping[str, str]) -> bool:
-        """Whether a request needs a key and brings none, neither a right nor a wrong one."""
+        """Return whether a request needs a key and has none, neither a valid nor an invalid one."""
         return self.required and not _presented_key(headers, query)
 
     def check_origin(self, headers: Mapping[str, str]) -> None:
-        """Let a browser's page connect only from our own address or an allowed one.
+        """Check that a browser's page has the server's own origin or an allowed one.
 
         Raises:
-            InvalidRequest: a `Host` or an `Origin` that is none.
-            Forbidden: another site's page, or (without keys) a host name that is not this machine's: a page may point
-                its own name at 127.0.0.1; or a cross-site request without an origin, such as of an image.
+            InvalidRequest: a malformed `Host` or `Origin` header.
+            Forbidden: the page of another origin; without keys also a host name that is not loopback (a page may point
+                its own name at 127.0.0.1), and a cross-site request without an origin, such as for an image.
         """
         host = headers.get("host", "").lower()
         name = _host_name(host)
@@ -167,18 +167,18 @@ class Authenticator:
             raise Forbidden("pages of this origin may not connect; see --allowed-origins")
 
     def check_metrics_host(self, headers: Mapping[str, str]) -> None:
-        """On the metrics port no key is asked for; if only this machine reaches it, it must be called by its name.
+        """Check the `Host` header of a request to the metrics port, which needs no key.
 
         Raises:
-            InvalidRequest: a `Host` that is none.
-            Forbidden: a name that is not this machine's, which a page may point at 127.0.0.1.
+            InvalidRequest: a malformed `Host` header.
+            Forbidden: the port listens on loopback, and the name is not loopback: a page may point it at 127.0.0.1.
         """
         if not is_loopback(_host_name(headers.get("host", ""))) and self._metrics_are_local:
             raise Forbidden("figures are given to this machine only, by its loopback name")
 
 
 def _host_name(host: str) -> str:
-    """The name or address in a `Host` header, without the port.
+    """Return the name or address in a `Host` header, without the port.
 
     Raises:
         InvalidRequest: it is none.
@@ -190,7 +190,7 @@ def _host_name(host: str) -> str:
 
 
 def _host_of(origin: str) -> str | None:
-    """Host and port of an origin; None of the origin ``null``, which a browser sends for a page without one.
+    """Return host and port of an origin; None for the origin ``null``, which a browser sends for a page without one.
 
     Raises:
         InvalidRequest: it is none.
@@ -204,10 +204,10 @@ def _host_of(origin: str) -> str | None:
 
 
 def _parse_allowed(origins: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Allowed origins as browsers write them, and their hosts.
+    """Return the allowed origins as browsers write them, and their hosts.
 
     Raises:
-        ConfigError: one that no browser would send.
+        ConfigError: a malformed origin.
     """
     normal = frozenset(origin.rstrip("/").lower() for origin in origins)
     try:
@@ -217,12 +217,12 @@ def _parse_allowed(origins: Iterable[str]) -> tuple[frozenset[str], frozenset[st
 
 
 def _key_id(key_hash: str) -> str:
-    """What a key is called in logs: enough to tell keys apart, and nothing to guess the key from."""
+    """Return the id of a key for logs: 12 hex digits of its hash, which do not reveal the key."""
     return key_hash.removeprefix("sha256:")[:12]
 
 
 def _presented_key(headers: Mapping[str, str], query: Mapping[str, str]) -> str:
-    """The key of a request, "" if it has none; where this server's own clients put it, and those of other services."""
+    """Return the key of a request, "" if it has none; all places that this and other services use are read."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() in _SCHEMES:
         return token.strip()
@@ -240,8 +240,10 @@ def _without_scheme(value: str) -> str:
 
 
 def _key_of_subprotocols(headers: Mapping[str, str]) -> str:
-    """A browser's socket has no header of its own but its subprotocols, and unlike an address these are written into no
-    proxy's log."""
+    """Return the key in the subprotocols of a WebSocket handshake, "" if it has none.
+
+    A page can set no other header of its WebSocket, and unlike a URL, proxies do not log subprotocols.
+    """
     offered = [item.strip() for item in headers.get("sec-websocket-protocol", "").split(",")]
     for item in offered:
         if item.startswith(_KEY_SUBPROTOCOL):

@@ -1,4 +1,4 @@
-"""Tokens for a browser's page, asked for at this server's own address or at the address of another service."""
+"""Tokens for a browser's page, for the native address and for those of other services."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ logger = logging.getLogger(__name__)
 
 
 def make_token(gateway: Gateway, caller: Caller, wanted: schemas.TokenRequest, response: Response) -> schemas.Token:
-    """Return a token of the caller's key. `response` is marked as not to be stored.
+    """Return a new token of the caller's key. Sets `cache-control: no-store` on `response`.
 
     Raises:
         Forbidden: the caller has a token itself.
-        InvalidRequest: it is to last too long. VoiceNotFound: a voice that the key does not have.
+        InvalidRequest: the lifetime is too long. VoiceNotFound: a voice that the key does not have.
     """
     if caller.token:
         raise Forbidden("tokens are made with an API key, not with a token")
@@ -47,7 +47,7 @@ def make_token(gateway: Gateway, caller: Caller, wanted: schemas.TokenRequest, r
 def make_plain_token(gateway: Gateway, caller: Caller, ttl_s: int, response: Response) -> str:
     """Return a token without limits of its own, as other services give them.
 
-    A server without keys gives them too: clients insist on a token there as they insist on a key.
+    A server without keys issues them too: clients of other services require a token, as they require a key.
 
     Raises:
         Forbidden, InvalidRequest: see `make_token`.

@@ -1,4 +1,4 @@
-"""Who has connected, and what it may do here."""
+"""Identity and rights of a client."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from realtime_tts.errors import Forbidden
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caller:
-    """An API key, or a token that a key had made for somebody.
+    """An API key, or a token that was issued with a key.
 
     Attributes:
         tenant: id of the key, to which sessions and voices belong; "" where no keys are configured.
         token: id of the token, "" for the key itself.
-        voices: the token's, of which the first is its default; empty: all that the key has.
-        max_sessions, max_chars_per_minute: of the token, within the key's own limits; 0: no limit of its own.
+        voices: names of the token's voices, the first being its default; empty: all voices of the key.
+        max_sessions, max_chars_per_minute: limits of the token, within the key's own; 0: no limit of its own.
         address: IP address of the peer; "" where it is unknown.
     """
 
@@ -28,7 +28,7 @@ class Caller:
 
     def check_owner(self) -> None:
         """Raises:
-        Forbidden: a token, which speaks with voices and changes none.
+        Forbidden: the caller has a token, which may use voices but not change them.
         """
         if self.token:
             raise Forbidden("voices are added and changed with an API key, not with a token")

@@ -1,4 +1,4 @@
-"""What the loaded model offers, as the HTTP addresses tell it."""
+"""Description of the loaded model and its voices for the HTTP interface."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Catalogue:
 
     def __init__(self, ready: frames.Ready, defaults: SpeechDefaults, max_text_chars: int, consent: str) -> None:
         self.ready, self.defaults = ready, defaults
-        self.created = int(time.time())  # that is, loaded
+        self.created = int(time.time())  # Unix time in seconds at which the model was loaded
         self._max_text_chars, self._consent = max_text_chars, consent
 
     def models(self) -> dict[str, Any]:
-        """The body of `GET /v1/models`."""
+        """Return the body of `GET /v1/models`."""
         ready = self.ready
         return {
             "object": "list",
@@ -61,7 +61,7 @@ class Catalogue:
         }
 
     def _params(self) -> dict[str, Any]:
-        """What may be asked for, so that no client has to know the bounds by heart."""
+        """Return the bounds, choices and defaults of the speech parameters, for clients to read."""
         policy = self.defaults.policy
         return {
             "steps": {"min": MIN_STEPS, "max": self.defaults.max_steps, "default": policy.default_steps},
@@ -80,11 +80,11 @@ class Catalogue:
         }
 
     def voices(self, only: Sequence[str] = (), added: Sequence[VoiceRecord] = ()) -> dict[str, Any]:
-        """The body of `GET /v1/voices`.
+        """Return the body of `GET /v1/voices`.
 
         Args:
-            only: names of these, the first being the default one; empty: all.
-            added: beside the model's own.
+            only: names of the voices to list, the first being the default; empty: all.
+            added: voices that were added to the model's own.
         """
         default_voice = only[0] if only else self.defaults.default_voice
         voices = [
@@ -101,7 +101,7 @@ class Catalogue:
 
 
 def describe_voice(voice_id: str, name: str, about: Mapping[str, str], default_voice: str) -> dict[str, Any]:
-    """A voice of the model's in `GET /v1/voices`."""
+    """Return the entry of one of the model's voices in `GET /v1/voices`."""
     return {
         "id": voice_id,
         "name": name,
@@ -113,7 +113,7 @@ def describe_voice(voice_id: str, name: str, about: Mapping[str, str], default_v
 
 
 def added_voice(record: VoiceRecord, default_voice: str = "") -> dict[str, Any]:
-    """A voice that somebody has added, in the same form with a little more."""
+    """Return the entry of an added voice: that of a model's voice, with more fields. Times are Unix times in s."""
     about = {"description": record.description, "language": record.language}
     consent = record.consent
     until = {} if record.expires_at is None else {"expires_at": round(record.expires_at, 3)}

@@ -1,4 +1,4 @@
-"""Makes a voice of what a caller hands over, whatever door it came in by: one road with one set of checks."""
+"""Creation of voices from recordings or a description, with the same checks for every dialect."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ MIN_TTL_S, MAX_TTL_S = 10.0, 86_400.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MadeVoice:
-    """A voice, and what is to be said of its recordings."""
+    """A new voice, and remarks about its recordings."""
 
     record: VoiceRecord
     remarks: Sequence[RecordingRemark] = ()
 
 
 async def make_voice(gateway: Gateway, caller: Caller, wish: VoiceWish) -> MadeVoice:
-    """In its turn: only so many are made at once.
+    """Create a voice, after waiting for a slot: the number that are made at once is limited.
 
     Raises:
-        Forbidden, TooManyVoices, VoiceExists, InvalidRequest: a wish that cannot be.
-        AudioDecodeError, RecordingUnsuitable: a recording that makes no voice.
-        Draining, EngineLost, Overloaded: not now.
+        Forbidden, TooManyVoices, VoiceExists, InvalidRequest: the request cannot be fulfilled.
+        AudioDecodeError, RecordingUnsuitable: a recording cannot be used for a voice.
+        Draining, EngineLost, Overloaded: no voice can be made now.
     """
     caller.check_owner()
     gateway.check_ready()
@@ -76,7 +76,7 @@ def _limit(gateway: Gateway) -> int:
 async def _clone(gateway: Gateway, caller: Caller, wish: VoiceWish, labels: VoiceLabels | None) -> MadeVoice:
     if wish.instructions:
         raise InvalidRequest("a voice is made of recordings or of a description, not of both", field="instructions")
-    # A few hundred MB/s: of forty MB the event loop would know.
+    # In a thread: hashing runs at a few hundred MB/s, and 40 MB would block the event loop.
     content, recordings_sha256 = await asyncio.to_thread(_hashes, caller.tenant, wish)
     consent = _consent(gateway, caller, wish, recordings_sha256)
     recordings: VoiceRecordings | Latents
@@ -92,7 +92,7 @@ async def _clone(gateway: Gateway, caller: Caller, wish: VoiceWish, labels: Voic
 
 
 def _hashes(tenant: str, wish: VoiceWish) -> tuple[str, str]:
-    """Of all that the voice is made of, of each key apart; of the recordings alone."""
+    """Return two hex digests: of all the voice's input together with its key's id, and of the recordings alone."""
     recordings = hashlib.sha256(b"".join(wish.reference))
     recordings.update(wish.prompt)
     about = repr((tenant, [len(part) for part in wish.reference], wish.prompt_text)).encode()
@@ -118,11 +118,11 @@ async def _check_recordings(wish: VoiceWish) -> tuple[VoiceRecordings, list[Reco
 
 
 async def check_recording(files: Sequence[bytes], field: str) -> tuple[Recording, list[RecordingRemark]]:
-    """Files as one recording, and what is to be said of it.
+    """Return the files joined into one recording, and remarks about it.
 
     Raises:
-        AudioDecodeError: one that cannot be decoded, or together they are too long.
-        RecordingUnsuitable: it is no speech that a voice can be made of.
+        AudioDecodeError: a file cannot be decoded, or together they are too long.
+        RecordingUnsuitable: the recording has no speech from which a voice can be made.
     """
     parts = [await decode_recording(data, RATE_HZ) for data in files]
     recording = parts[0] if len(parts) == 1 else Recording(b"".join(part.pcm for part in parts), RATE_HZ)
@@ -134,7 +134,7 @@ async def check_recording(files: Sequence[bytes], field: str) -> tuple[Recording
 
 def _consent(gateway: Gateway, caller: Caller, wish: VoiceWish, recording_sha256: str) -> Consent | None:
     """Raises:
-    InvalidRequest: the server's policy asks for more than the wish says.
+    InvalidRequest: a statement of consent that the server's policy requires is missing.
     """
     policy = gateway.settings.server.voice_consent
     given_by, scope = wish.consent_by.strip(), wish.consent_scope.strip()
@@ -149,10 +149,10 @@ def _consent(gateway: Gateway, caller: Caller, wish: VoiceWish, recording_sha256
 
 
 async def _design(gateway: Gateway, caller: Caller, wish: VoiceWish, labels: VoiceLabels | None) -> MadeVoice:
-    """A sentence in the voice that the model makes up: by it the voice stays the same from now on."""
+    """Create a voice from a description: speak one sentence, and use it as the recording that fixes the voice."""
     if wish.prompt_text is not None or not wish.instructions.strip():
         raise InvalidRequest("a voice needs a recording, or a description: instructions", field="reference")
-    import numpy as np  # here, since the gateway starts without
+    import numpy as np  # imported here: the gateway starts without it
 
     defaults = gateway.catalogue.defaults
     params = SpeechParams(seed=0, instructions=wish.instructions, mode="clause")
@@ -166,7 +166,7 @@ async def _design(gateway: Gateway, caller: Caller, wish: VoiceWish, labels: Voi
 
 
 async def speak_sentence(gateway: Gateway, settings: ContextSettings, caller: Caller) -> tuple[bytes, int]:
-    """How a voice sounds: s16le mono PCM, and its rate in Hz. Raises as speech does."""
+    """Return a spoken sample of a voice as s16le mono PCM, and its rate in Hz. Raises the errors of speech."""
     if (refusal := gateway.context_refusal(caller.tenant)) is not None:
         raise refusal
     return await speak_sample(gateway.engine, gateway.catalogue.defaults, settings, caller.tenant)

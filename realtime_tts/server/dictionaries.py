@@ -1,4 +1,4 @@
-"""Stored pronunciation dictionaries that a request names, as the lexicon that it is spoken with."""
+"""Stored pronunciation dictionaries that a request names, added to its lexicon."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from realtime_tts.session.settings import SpeechParams
 async def with_dictionaries(
     gateway: Gateway, caller: Caller, params: SpeechParams, dictionary_ids: Sequence[str]
 ) -> tuple[SpeechParams, bool]:
-    """Return the parameters with the entries of the dictionaries, and whether all of these are known.
+    """Return the parameters with the entries of the dictionaries, and whether all of the ids are known.
 
     Raises:
-        DictionaryNotFound: one is not, and this server is strict about ids.
+        DictionaryNotFound: an id is unknown, and the setting `strict_ids` is on.
     """
     entries, all_known = await gateway.dictionaries.entries_of(dictionary_ids, caller.tenant)
     if not all_known and gateway.settings.server.strict_ids:

@@ -1,4 +1,4 @@
-"""`/docs`: the HTTP interface, to read and to try. All of it comes from this installation: no CDN, no inline script."""
+"""`/docs`: interactive documentation of the HTTP interface, without a CDN and without inline scripts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fastapi import FastAPI, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
-# Swagger UI's files; the package's code is not used, nor imported.
+# The package has Swagger UI's files; its code is not imported.
 _ASSETS_PACKAGE = "fastapi_offline"
-# Addresses are relative, so that the page works behind a proxy that puts it under a path.
+# URLs are relative, so that the page works behind a proxy that adds a path prefix.
 _PAGE = """\
 <!doctype html>
 <html lang="en">
@@ -54,7 +54,7 @@ def mount_docs(app: FastAPI) -> None:
         return Response(_START, media_type="text/javascript", headers=_HEADERS)
 
     @app.get("/openapi.json", include_in_schema=False)
-    def schema() -> JSONResponse:  # in a thread: to make it takes a twentieth of a second, the first time
+    def schema() -> JSONResponse:  # in a thread: the first call takes 50 ms
         return JSONResponse(app.openapi())
 
     app.mount("/docs/assets", StaticFiles(directory=_assets_directory()), name="docs assets")

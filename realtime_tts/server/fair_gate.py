@@ -1,4 +1,4 @@
-"""A gate with few places, where one caller does not keep the others waiting."""
+"""Semaphore that shares its slots fairly among keys."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from realtime_tts.errors import Overloaded
 
 
 class FairGate:
-    """Lets in who holds the least, and of those who came first.
+    """Grants a free slot to the waiting key that holds the fewest slots, in order of arrival where these are equal.
 
     Args:
-        num_places: how many may be inside.
-        of_one: of them one key's at most.
-        max_waiting, max_waiting_of_one: likewise outside. When `max_waiting` wait, a key that has fewer of them than
-            another takes the place of the one of those that came last.
-        refusal: what those hear for whom there is no room to wait.
+        num_places: number of slots.
+        of_one: maximum number of slots of one key.
+        max_waiting, max_waiting_of_one: maximum number of waiting callers, in all and of one key. If more than
+            `max_waiting` wait, the last caller of the key with the most waiting callers is refused.
+        refusal: message of the error for a caller that may not wait.
     """
 
     def __init__(self, num_places: int, of_one: int, max_waiting: int, max_waiting_of_one: int, refusal: str) -> None:
@@ -26,14 +26,14 @@ class FairGate:
         self._max_waiting, self._max_waiting_of_one = max_waiting, max_waiting_of_one
         self._refusal = refusal
         self._held: Counter[str] = Counter()
-        self._waiting: dict[asyncio.Future[None], str] = {}  # in the order in which they came
+        self._waiting: dict[asyncio.Future[None], str] = {}  # in order of arrival
 
     @contextlib.asynccontextmanager
     async def place(self, key: str) -> AsyncIterator[None]:
-        """One of the places, once it is this key's turn.
+        """Hold a slot, after waiting for this key's turn.
 
         Raises:
-            Overloaded: too many wait already.
+            Overloaded: too many callers wait already.
         """
         await self._enter(key)
         try:
@@ -53,12 +53,12 @@ class FairGate:
             await turn
         except asyncio.CancelledError:
             is_put_out = turn.done() and not turn.cancelled() and turn.exception() is not None
-            if self._waiting.pop(turn, None) is None and not is_put_out:  # it had just been let in
+            if self._waiting.pop(turn, None) is None and not is_put_out:  # it had just been given a slot
                 self._leave(key)
             raise
 
     def _last_of_the_most(self) -> asyncio.Future[None]:
-        """The one that came last, of the key of which the most wait."""
+        """Return the last caller of the key with the most waiting callers."""
         counts = Counter(self._waiting.values())
         return max(reversed(self._waiting), key=lambda turn: counts[self._waiting[turn]])
 

@@ -1,11 +1,11 @@
-"""Sentences for what pydantic finds wrong with a request's body or query."""
+"""Error messages for pydantic's validation errors of a request's body or query."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-# pydantic's types of errors; {bounds} are in the error's context.
+# By pydantic's error type; the placeholders are filled from the error's context.
 _PROBLEMS = {
     "missing": "is missing",
     "extra_forbidden": "is not a field of this request",
@@ -36,7 +36,7 @@ _PROBLEMS = {
 
 
 def sentence(field: str, error: Mapping[str, Any]) -> str:
-    """Return what is wrong with a field ("": with the whole body), without the value that was sent."""
+    """Return the message for an error in a field ("": in the whole body), without the value that was sent."""
     subject = field or "the body"
     if error["type"] == "json_invalid":
         return f"{subject} is not valid JSON"

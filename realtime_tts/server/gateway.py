@@ -1,4 +1,4 @@
-"""The state of one gateway, in one object that is passed to whatever needs it. No globals."""
+"""The state of one gateway, in one object that is passed to the code that needs it. No globals."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Newcomer(Protocol):
     """A socket that has no session yet."""
 
     def go_away(self) -> None:
-        """The server shuts down, and there is nothing of this client's to wait for."""
+        """Close the socket: the server is shutting down, and this client has no speech to wait for."""
 
 
 class GatewayState(enum.Enum):
@@ -101,7 +101,7 @@ class Gateway:
     """Engine, sessions and limits of one server.
 
     Args:
-        engine: not started yet; `start` does it and `close` closes it.
+        engine: engine client that is not started yet; `start` starts it and `close` closes it.
         neighbours: the other gateways of the host.
     """
 
@@ -137,7 +137,7 @@ class Gateway:
         self.state = GatewayState.STARTING
         self.start_error: RealtimeTTSError | None = None
         self.started = asyncio.Event()  # RUNNING or FAILED
-        self.has_failed = False  # a part is gone that the rest cannot do without
+        self.has_failed = False  # a required part has ended
         self.on_failed: Callable[[], None] = lambda: None
         engine.on_failed = self.fail
         self.sessions: dict[str, LiveSession] = {}
@@ -150,14 +150,14 @@ class Gateway:
         self._throttle = Throttle()
         self._changed = asyncio.Event()
         self._client_came = asyncio.Event()
-        self._voices_changed = asyncio.Event()  # by another gateway
+        self._voices_changed = asyncio.Event()  # set when another gateway changes voices
         self._start_task: asyncio.Task[None] | None = None
         self._upkeep: list[asyncio.Task[None]] = []
 
     # ---- life ----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the engine in the background: the server answers health checks meanwhile."""
+        """Start the engine in the background, so that the server answers health checks meanwhile."""
         self._start_task = watch(self._start(), "start engine", self.fail)
         self._upkeep = [
             watch(self._probe_lateness(), "probe lateness", self.fail),
@@ -166,7 +166,7 @@ class Gateway:
         ]
 
     def fail(self) -> None:
-        """A task has ended that must not: be unhealthy from now on and, unless that is under way already, shut down."""
+        """Mark the gateway as unhealthy, since a required task has ended, and shut down unless that has begun."""
         if not self.has_failed:
             self.has_failed = True
             if self.state not in (GatewayState.DRAINING, GatewayState.CLOSED):
@@ -181,10 +181,10 @@ class Gateway:
             if self._store is not None:
                 kept = await asyncio.to_thread(
                     self._store.ids
-                )  # those of other models too: another server may have them
+                )  # voices of other models too: another server may use them
                 await asyncio.to_thread(self.previews.drop_others, set(kept))
             await self.adapters.load_all(dict(self.settings.engine.adapters))
-            while not self._adapter_news.empty():  # what those before us have loaded
+            while not self._adapter_news.empty():  # adapters that earlier gateways have loaded
                 await self.adapters.follow(*self._adapter_news.get_nowait())
             self._upkeep.append(watch(self._follow_adapters(), "follow adapters", self.fail))
             self._catalogue = self._make_catalogue(self.engine.ready)
@@ -197,7 +197,7 @@ class Gateway:
             log_crash(logger, "start_crashed", error)
             self.start_error = EngineStartError(f"starting failed: {type(error).__name__}")
             self.start_error.__cause__ = error
-        settle_heap()  # holds up everybody, who is not there yet
+        settle_heap()  # blocks the event loop, before there are clients
         if self.state is GatewayState.STARTING:
             self.state = GatewayState.FAILED if self.start_error else GatewayState.RUNNING
         self.started.set()
@@ -206,7 +206,7 @@ class Gateway:
             log_event(logger, logging.INFO, "ready", model=ready.model, device=ready.device, seconds=seconds)
 
     async def drain(self, timeout_s: float) -> None:
-        """Let nobody in, let running speech end, close the sessions; those still speaking at the end are cut off."""
+        """Admit no session, let running speech end, then close all sessions; after `timeout_s` speech is cut off."""
         self.state = GatewayState.DRAINING
         log_event(logger, logging.INFO, "draining", sessions=len(self.sessions))
         self._send_newcomers_away()
@@ -228,7 +228,7 @@ class Gateway:
             await self._changed.wait()
 
     async def close(self) -> None:
-        """End the engine and all that runs. Idempotent."""
+        """Close the engine, all sessions and all tasks. Idempotent."""
         self.state = GatewayState.CLOSED
         unsettle_heap()
         for holder in self._holders():
@@ -255,14 +255,14 @@ class Gateway:
             self.metrics.late.set(self.lateness.pace is Pace.LATE)
             if self.lateness.pace is not pace:
                 late_ms = 1000 * self.lateness.typical_s
-                # Once it is late, it may go to and fro for as long as the load lasts.
+                # Under load the pace may change between LATE and CAREFUL many times.
                 level = logging.INFO if Pace.FREE in (pace, self.lateness.pace) else logging.DEBUG
                 log_event(logger, level, "pace", is_now=self.lateness.pace.value, late_ms=late_ms)
             if self.lateness.is_calm and not (self._num_connections or self._holders()):
                 await pause(IDLE_PROBE_EVERY_S, self._client_came)
 
     async def _follow_voices(self) -> None:
-        """Take over what other processes do to the voices of our directory, and end those that were for a while."""
+        """Apply changes that other processes make in the voices directory, and remove expired temporary voices."""
         is_readable = True
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
@@ -277,7 +277,7 @@ class Gateway:
                 await self.voices.expire(in_use, time.time())
             except InternalError as error:
                 is_readable = False
-                if was_readable:  # and not every time until somebody has seen to it
+                if was_readable:  # log once, not at every attempt
                     log_crash(logger, "voices_unreadable", error)
             else:
                 is_readable = True
@@ -285,7 +285,7 @@ class Gateway:
                     log_event(logger, logging.INFO, "voices_readable")
 
     async def _follow_adapters(self) -> None:
-        """Load and unload as the host's other gateways do."""
+        """Load and unload the adapters that the host's other gateways load and unload."""
         while True:
             await self.adapters.follow(*await self._adapter_news.get())
 
@@ -303,7 +303,7 @@ class Gateway:
     @property
     def catalogue(self) -> Catalogue:
         """Raises:
-        EngineLost: no worker has been ready yet.
+        EngineLost: no worker has become ready yet.
         """
         if self._catalogue is None:
             raise EngineLost("the model is still being loaded")
@@ -321,10 +321,10 @@ class Gateway:
             raise EngineLost("no engine worker is ready; one is being started")
 
     def adapter_of(self, model: str | None) -> str | None:
-        """Of a client that names a model, of another service perhaps: the adapter that its name ends with.
+        """Return the adapter that a client's model name ends with, if any. The name may be another service's model.
 
         Raises:
-            ModelNotFound: it is not the one that speaks, and this server is strict about ids.
+            ModelNotFound: the model is not the loaded one, and the setting `strict_ids` is on.
             EngineLost: no worker has been ready yet.
         """
         config = self.settings.server
@@ -334,40 +334,40 @@ class Gateway:
         return adapter
 
     def provenance(self, voice_id: str) -> Provenance | None:
-        """What a file says of the speech in it; None: nothing. `voice_id`: the engine's."""
+        """Return the provenance to write into an audio file; None if it is off. `voice_id`: the engine's id."""
         if not self.settings.server.provenance:
             return None
         return Provenance(f"realtime-tts {__version__}", self.catalogue.ready.model, voice_id)
 
     @property
     def voices_directory(self) -> Path | None:
-        """Directory in which added voices are kept; None: they end with the process."""
+        """Directory of the added voices; None if they are kept in memory only."""
         return None if self._store is None else self._store.directory
 
     @property
     def num_connections(self) -> int:
-        """Sockets that are open, with a session or without."""
+        """Number of open connections that were admitted, with or without a session."""
         return self._num_connections
 
     # ---- sessions ------------------------------------------------------------------------------------------------
 
     def _holders(self) -> list[Holder]:
-        """Who holds a place."""
+        """Return all that holds a slot: sessions, and speech over plain HTTP."""
         return [*self.sessions.values(), *self._speeches]
 
     @property
     def holdings(self) -> Holdings:
-        """What this gateway holds."""
+        """Slots that this gateway uses."""
         return self._places.holdings(self._holders())
 
     @property
     def num_sessions(self) -> int:
-        """Of the host."""
+        """Number of sessions of the whole host."""
         return len(self.sessions) + self.neighbours.others.sessions.total()
 
     @property
     def num_speeches(self) -> int:
-        """What is being spoken over plain HTTP."""
+        """Number of requests for speech over plain HTTP that are running."""
         return len(self._speeches)
 
     def identify(self, connection: HTTPConnection) -> Caller:
@@ -387,12 +387,12 @@ class Gateway:
 
     @contextlib.contextmanager
     def admission(self, caller: Caller, may_resume: bool = True) -> Iterator[Place]:
-        """Holds a new connection's place; refuses it where there is none. `may_resume`: it can be a lost session's.
+        """Hold a slot for a new connection. `may_resume`: it may be lent the slot of a lost session.
 
         Raises:
             Draining, EngineLost, Overloaded, TooManySessions, RateLimited
         """
-        if self.state is not GatewayState.DRAINING or not self.sessions:  # a lost one may be resumed meanwhile
+        if self.state is not GatewayState.DRAINING or not self.sessions:  # a lost session may be resumed
             self.check_ready()
         self._asked.note(caller.tenant, time.monotonic())
         with contextlib.ExitStack() as held:
@@ -406,7 +406,7 @@ class Gateway:
             yield place
 
     def check_room(self, caller: Caller) -> None:
-        """Refuse a request for speech that has no chance now, before its body is read. A place is taken later.
+        """Refuse a request for speech before its body is read, if it would be refused now. The slot is taken later.
 
         Raises:
             Draining, EngineLost, Overloaded, TooManySessions, RateLimited
@@ -418,12 +418,12 @@ class Gateway:
             if (refusal := self._places.refusal(caller, held, self._max_sessions, refusal)) is not None:
                 raise refusal
         except RealtimeTTSError as error:
-            self._asked.note(caller.tenant, time.monotonic())  # one that gets on is counted at its admission
+            self._asked.note(caller.tenant, time.monotonic())  # others are counted at their admission
             self.note_refusal(error, caller)
             raise
 
     def _refusal_now(self, caller: Caller) -> RealtimeTTSError | None:
-        """Return why this caller gets no new session now, whatever places there are."""
+        """Return the error that refuses this caller a new session now, even if a slot is free."""
         return self._refusal(caller.tenant) or self._quotas.refusal(caller, time.monotonic())
 
     def _connection_ended(self) -> None:
@@ -431,8 +431,7 @@ class Gateway:
 
     @contextlib.contextmanager
     def speech(self, caller: Caller, num_chars: int, holder: Holder) -> Iterator[None]:
-        """Holds the place of speech over plain HTTP, which counts as a session with one context; refuses it where there
-        is none, or its characters are too many.
+        """Hold a slot for speech over plain HTTP, which counts as a session with one context; charge its characters.
 
         Raises:
             Draining, EngineLost, Overloaded, TooManySessions, RateLimited
@@ -452,7 +451,7 @@ class Gateway:
                 self._changed.set()
 
     def _charge(self, caller: Caller, num_chars: int) -> RealtimeTTSError | None:
-        """Enter characters here and at the other gateways, or say why they must wait."""
+        """Charge characters here and at the other gateways, or return the error that refuses them."""
         too_many = self._quotas.charge_text(caller, num_chars, time.monotonic())
         if too_many is None and self._quotas.is_limited(caller):
             self.neighbours.charge(Charge(caller.tenant, caller.token, caller.max_chars_per_minute, num_chars))
@@ -462,7 +461,7 @@ class Gateway:
         return self._charge(caller, len(message.text)) if isinstance(message, messages.Text) else None
 
     def charge_added(self, caller: Caller, num_chars: int) -> None:
-        """Enter characters that lexicons have added to a text that was let in."""
+        """Charge the characters that lexicons have added to an accepted text."""
         if num_chars and self._quotas.is_limited(caller):
             self._quotas.charge_anyway(caller, num_chars, time.monotonic())
             self.neighbours.charge(Charge(caller.tenant, caller.token, caller.max_chars_per_minute, num_chars))
@@ -477,13 +476,13 @@ class Gateway:
         return self.settings.server.max_sessions or SESSIONS_PER_STREAM * max_streams
 
     def _refusal(self, tenant: str) -> RealtimeTTSError | None:
-        """Why this key is to have no new session now though there were places, if so."""
+        """Return the error that refuses this key a new session now, if any, even if a slot is free."""
         if self.state is not GatewayState.RUNNING:
             return Draining("the server is shutting down")
         return refusal(self._load(), tenant, max_waiting=0)
 
     def context_refusal(self, tenant: str) -> RealtimeTTSError | None:
-        """Why a session of this key is to begin no new context now, if so. Somewhat more than streams may wait."""
+        """Return the error that refuses this key a new context now, if any; `max_queued` contexts may wait."""
         self._asked.note(tenant, time.monotonic())
         load = self._load()
         found = refusal(load, tenant, max_waiting=self.settings.server.max_queued or load.num_streams)
@@ -499,7 +498,7 @@ class Gateway:
         return Load(speaking, self.engine.num_streams, is_late, asked)
 
     def note_refusal(self, error: RealtimeTTSError, caller: Caller) -> None:
-        """Count a refused handshake or request; set how long its answer waits."""
+        """Count a refused handshake or request, and set the delay of its answer."""
         if isinstance(error, Overloaded | LimitExceeded | Unauthorized | Forbidden):
             error.hold_s = self._refusals.hold_s(caller.tenant, caller.address, time.monotonic())
         self.metrics.refused.labels(error.code).inc()
@@ -508,7 +507,7 @@ class Gateway:
 
     @contextlib.contextmanager
     def newcomer(self, newcomer: Newcomer) -> Iterator[None]:
-        """Holds while a socket has no session, so that it is told if the server shuts down meanwhile."""
+        """Register a socket that has no session yet, so that it is closed if the server shuts down meanwhile."""
         self._newcomers.add(newcomer)
         try:
             yield
@@ -516,12 +515,12 @@ class Gateway:
             self._newcomers.discard(newcomer)
 
     def open_session(self, place: Place, habits: Habits) -> LiveSession:
-        """A new session, not attached to a socket yet.
+        """Return a new session that is not attached to a socket yet.
 
         Raises:
             Draining: the server is shutting down.
-            Overloaded: the place was held for a lost session, and the engine has no room for another one.
-            TooManySessions: it was held for a lost session of this token at another gateway.
+            Overloaded: the slot was lent for a lost session, and the engine has no capacity for another one.
+            TooManySessions: the slot was lent for a lost session of this token at another gateway.
         """
         is_new = not place.is_lent and self.state is GatewayState.RUNNING
         if not is_new and (refusal := self._refusal(place.caller.tenant)) is not None:
@@ -531,7 +530,7 @@ class Gateway:
         lost = self._places.to_give_up(caller, self._holders(), self._max_sessions, self.neighbours.others)
         if lost is not None:
             lost.close(GOING_AWAY, "given_up")
-        # Not to be guessed: whoever knows it can resume the session.
+        # The id must be unguessable: with it and the key a client can resume the session.
         session_id = session_name(self.neighbours.index, secrets.token_urlsafe(16))
         refuse = functools.partial(self.context_refusal, caller.tenant)
         session, services = self._make_session(session_id, caller, habits, refuse), self._services
@@ -568,14 +567,14 @@ class Gateway:
         return Services(self.engine, self.voices, self.encoders, self.metrics)
 
     def idle_timeout_s(self, habits: Habits) -> float:
-        """After how long a socket is closed on which nothing is said or spoken."""
+        """Return the time in seconds after which a socket without messages and without speech is closed."""
         return max(self.settings.server.idle_timeout_s, habits.min_idle_s)
 
     def resume_session(self, place: Place, message: Resume, outlet: Outlet) -> LiveSession:
-        """The session that a client comes back to; its place is enough.
+        """Attach a lost session to its client's new connection; the session keeps its own slot.
 
         Raises:
-            SessionNotFound: there is none, it belongs to another key, or it is too late.
+            SessionNotFound: the session is unknown or expired, or belongs to another key.
         """
         live = self.sessions.get(message.session_id)
         if live is None or live.tenant != place.caller.tenant:

@@ -1,5 +1,7 @@
-"""How many gateway processes a host is to have, where nobody has said it: as many as the listeners of its devices need,
-of the cores that the workers leave."""
+"""Default number of gateway processes of a host.
+
+As many as the streams of its devices need, limited by the CPU cores that the workers leave free.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +14,21 @@ from pathlib import Path
 from realtime_tts.config import Settings
 from realtime_tts.workers.cores import usable_cores
 
-GPU_STREAMS = 712  # held by one H200: docs/benchmarks.md
-GATEWAY_MS = 8.0  # of processor time for a second of speech with Opus: docs/benchmarks.md
-WORKER_CORES = 2  # beside a GPU: one thread has its steps, another its clients
+GPU_STREAMS = 712  # measured capacity of one H200: docs/benchmarks.md
+GATEWAY_MS = 8.0  # CPU time for each second of speech with Opus: docs/benchmarks.md
+WORKER_CORES = 2  # for each GPU: one thread runs the steps, another serves the worker's clients
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GatewayCount:
-    """`reason`: for a person."""
+    """Number of gateways, and the reason for it in words."""
 
     number: int
     reason: str
 
 
 def gateway_count(settings: Settings) -> GatewayCount:
-    """What is wanted, or what this machine is given."""
+    """Return the configured number of gateways, or the default for this machine."""
     if wanted := settings.server.gateways:
         return GatewayCount(wanted, "as configured")
     names = settings.engine.devices
@@ -35,10 +37,10 @@ def gateway_count(settings: Settings) -> GatewayCount:
 
 
 def choose(num_cores: int, num_gpus: int, max_streams: int = 0) -> GatewayCount:
-    """For a host of its own.
+    """Return the number of gateways for a machine that serves nothing else.
 
     Args:
-        max_streams: of each GPU; 0: as many as one carries.
+        max_streams: streams of each GPU; 0: the measured capacity.
     """
     if num_gpus == 0:
         return GatewayCount(1, "on a CPU speech is made for fewer listeners than one process can feed")
@@ -52,7 +54,7 @@ def choose(num_cores: int, num_gpus: int, max_streams: int = 0) -> GatewayCount:
 
 
 def has_gpu() -> bool:
-    """Whether a worker finds an NVIDIA GPU, as far as can be told without loading torch."""
+    """Return whether a worker will find an NVIDIA GPU, judged without loading torch."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
     if importlib.metadata.version("torch").endswith("+cpu"):

@@ -1,7 +1,7 @@
 """One of several gateways of a host: ``python -m realtime_tts.server.gateway_process --control FD --directory PATH``.
 
-Started by the host process (`server/host.py`), without which it ends at once. Clients' connections come from there, and
-from the other gateways; the workers are reached directly.
+The host process (`server/host.py`) starts it, and it ends at once when the host ends. It receives clients' connections
+from the host and from the other gateways, and connects to the workers directly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ from realtime_tts.workers.watch import watch
 
 
 async def run(control: int, directory: str) -> None:
-    """Serve until the host says that it is enough, or is gone."""
+    """Serve until the host ends this process, or its connection is lost.
+
+    Args:
+        control: descriptor of a socket to the host process.
+        directory: directory of the sockets of the host's gateways.
+    """
     link = await HostLink.open(control, directory)
     listening = asyncio.create_task(link.listen(), name="listen to host")
     listening.add_done_callback(_host_is_gone)
@@ -54,11 +59,11 @@ async def _report(link: HostLink, server: GatewayServer) -> None:
 
 
 def _host_is_gone(task: asyncio.Task[None]) -> None:
-    os._exit(1)  # the workers end too: nothing could be said properly any more
+    os._exit(1)  # the workers end with the host, so no speech could be finished
 
 
 def _tuples(value: Any) -> Any:
-    """Settings as they were: what travels knows lists only."""
+    """Return settings with tuples again: msgpack decodes them as lists."""
     if isinstance(value, dict):
         return {name: _tuples(item) for name, item in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

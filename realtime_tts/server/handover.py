@@ -1,9 +1,9 @@
-"""Connections that go from one process of a host to another, with what was read of them so far.
+"""Transfer of connections between the processes of a host, with the bytes read so far.
 
-Each gateway has a datagram socket for each of its doors. One datagram is one connection: its descriptor, and the bytes
-that its new owner is to take as if it had read them itself. The listener is at the host process, which so deals new
-connections out to whom it likes; and a client that comes back is given to the gateway that has its session.
-What lies in the socket of a process that dies is closed by the kernel: its client finds the connection lost.
+Each gateway has a datagram socket for each of its ports. One datagram is one connection: its descriptor, and the bytes
+that its new owner processes as if it had read them itself. The host process has the listening socket and distributes
+new connections to the gateways. A client that resumes a session is handed to the gateway that has this session.
+When a process dies, the kernel closes the connections queued in its socket: their clients see a lost connection.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import os
 import socket
 from collections.abc import Callable
 
-MAX_HANDED_BYTES = 128 * 1024  # of what was read; fits the kernel's limit for a datagram
+MAX_HANDED_BYTES = 128 * 1024  # of bytes read so far; fits the kernel's limit for a datagram
 _DESCRIPTOR_BYTES = array.array("i").itemsize
-_BATCH = 4  # taken at a stretch, as by `acceptor`
+_BATCH = 4  # connections taken before the event loop continues, as in `acceptor`
 
 
 class Inbox:
-    """A door at which other processes of the host put connections down.
+    """`Door` for connections that other processes of the host hand over.
 
     Raises (at construction):
-        OSError: no socket can be made at this path.
+        OSError: the socket cannot be created at this path.
     """
 
     def __init__(self, path: str) -> None:
@@ -59,23 +59,23 @@ def _receive(sock: socket.socket) -> tuple[bytes, socket.socket | None]:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             (descriptor,) = array.array("i", content[:_DESCRIPTOR_BYTES])
             return data[1:], socket.socket(fileno=descriptor)
-    return b"", None  # there was no descriptor left for it
+    return b"", None  # this process had no free descriptor for it
 
 
 class Outbox:
-    """Puts connections down at other processes' doors."""
+    """Hands connections to other processes."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
 
     def give(self, path: str, connection: int, received: bytes = b"") -> bool:
-        """Hand a connection, by its descriptor, to the process with this door; False: its queue is full just now.
+        """Hand a connection, by its descriptor, to the process with this socket. Return False if its queue is full.
 
-        The descriptor stays open here, and is the caller's to close.
+        The descriptor stays open here; the caller closes it.
 
         Raises:
-            OSError: there is no such process any more; ValueError: too much was read.
+            OSError: the process has ended. ValueError: more than `MAX_HANDED_BYTES` were read.
         """
         if len(received) > MAX_HANDED_BYTES:
             raise ValueError("more was read of the connection than can be handed over")

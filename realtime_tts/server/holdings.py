@@ -1,7 +1,7 @@
-"""What a gateway holds, and the board on which the gateways of a host write it for each other.
+"""Slots that a gateway uses, and the board on which the gateways of a host share these counts.
 
-The board is one file for each gateway and a lock. Whoever takes a place reads what the others hold, decides and writes
-what he holds then, with the lock: no two of them take the last place.
+The board is one file for each gateway and a lock. A gateway that takes a slot reads the counts of the others, decides,
+and writes its own count while it has the lock. So no two gateways take the last slot.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgpack
 
-# A process may lose the processor while it has the lock, on a busy machine for tens of milliseconds. It may also be
-# stopped: better a place too many than standing still, and who has waited in vain does not wait again so soon.
+# A process may be descheduled while it has the lock, on a busy machine for tens of milliseconds, or be stopped. After
+# `_TRIES` a gateway continues without the lock: one slot too many is better than a blocked event loop. For the next
+# `_IMPATIENT_S` it waits for `_IMPATIENT_TRIES` only.
 _TRIES, _TRY_AGAIN_S = 250, 0.0002
 _IMPATIENT_S, _IMPATIENT_TRIES = 1.0, 25
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Holdings:
-    """What one gateway holds, or several together; each by the name of a key, the last three by a token's id.
+    """Counts of one gateway or the sum of several; by the id of the key, the last three by the id of the token.
 
     Attributes:
-        sessions, waiting, lost: sessions; sockets that have none yet; sessions whose client is waited for.
+        sessions, waiting, lost: sessions; sockets without a session yet; sessions whose client may resume them.
         speaking: contexts that have work at the engine.
-        tokens, waiting_tokens, lost_tokens: of those with a token, as `sessions`, `waiting` and `lost`.
+        tokens, waiting_tokens, lost_tokens: `sessions`, `waiting` and `lost` of clients with a token.
     """
 
     sessions: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -61,16 +62,16 @@ class Holdings:
 
     @classmethod
     def decode(cls, data: bytes) -> Holdings:
-        """Of nothing: nothing."""
+        """Return empty holdings for empty input."""
         return cls(*map(Counter, msgpack.unpackb(data))) if data else cls()
 
 
 class Board:
-    """As one gateway sees it, or the host, which only clears it.
+    """A gateway's view of the shared counts.
 
     Args:
-        directory: for all of them the same.
-        index: of this gateway.
+        directory: directory of the files, the same for all gateways of the host.
+        index: index of this gateway.
     """
 
     def __init__(self, directory: str, index: int, num_gateways: int) -> None:
@@ -78,13 +79,13 @@ class Board:
         files = [_open(directory, other) for other in range(num_gateways)]
         self._own = files[index]
         self._others = files[:index] + files[index + 1 :]
-        self._read: dict[int, bytes] = {}  # what each other's file said, by its descriptor
-        self._known: dict[int, Holdings] = {}  # what that means
+        self._read: dict[int, bytes] = {}  # last content of each peer's file, by its descriptor
+        self._known: dict[int, Holdings] = {}  # the same, decoded
         self._sum = Holdings()
         self._written = b""
         self._depth = 0
-        self._impatient_until_s = 0.0  # by the monotonic clock
-        _write(self._own, b"")  # what one before us has held
+        self._impatient_until_s = 0.0  # on the monotonic clock
+        _write(self._own, b"")  # clear the counts of a previous process
 
     def close(self) -> None:
         for file in (self._lock, self._own, *self._others):
@@ -92,27 +93,27 @@ class Board:
 
     @property
     def others(self) -> Holdings:
-        """What all others hold together; not to be changed."""
+        """Sum of the counts of all peers. Read-only."""
         with self._locked():
             read = {file: os.pread(file, os.fstat(file).st_size, 0) for file in self._others}
         if read != self._read:
             for file in self._others:
                 if read[file] != self._read.get(file):
-                    with contextlib.suppress(ValueError, TypeError):  # read without the lock, half of it may be old
+                    with contextlib.suppress(ValueError, TypeError):  # a torn read, without the lock
                         self._known[file] = Holdings.decode(read[file])
             self._read, self._sum = read, Holdings.sum(self._known.values())
         return self._sum
 
     def write(self, holdings: Holdings) -> None:
-        """What is held here now."""
+        """Publish the counts of this gateway."""
         if (data := holdings.encode()) != self._written:
-            with self._locked(), contextlib.suppress(OSError):  # on a full disk later
+            with self._locked(), contextlib.suppress(OSError):  # e.g. a full disk: written next time
                 _write(self._own, data)
                 self._written = data
 
     @contextlib.contextmanager
     def taking(self, look: Callable[[], Holdings]) -> Iterator[Holdings]:
-        """Gives what the others hold; until it ends they take nothing, and then see what is held here by `look`."""
+        """Hold the lock and yield the counts of the peers; on exit, publish the counts that `look` returns."""
         with self._locked():
             yield self.others
             self.write(look())
@@ -142,7 +143,7 @@ class Board:
             self._impatient_until_s = time.monotonic() + _IMPATIENT_S
 
     def _try_lock(self) -> bool:
-        """False: another one has it."""
+        """Take the lock. Return False if another process has it."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -153,7 +154,7 @@ class Board:
 
 
 def clear(directory: str, index: int) -> None:
-    """A gateway is gone, and all that it held with it."""
+    """Clear the counts of a gateway that has ended."""
     file = _open(directory, index)
     _write(file, b"")
     os.close(file)

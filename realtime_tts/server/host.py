@@ -1,7 +1,8 @@
-"""The host process: it owns the workers and the port, and keeps several gateway processes alive that serve clients.
+"""The host process: it owns the workers and the port, and supervises the gateway processes that serve clients.
 
-Each new connection is given to the gateway with the fewest; one that dies takes its own connections and no others. What
-each has used is told to all others, so that limits are the host's. Nothing of a client's speech passes through here.
+Each new connection goes to the gateway with the fewest connections. A gateway that dies loses its own connections only.
+The host forwards the characters that each gateway has charged to all others, so that limits hold for the whole host.
+No text and no audio passes through the host process.
 """
 
 from __future__ import annotations
@@ -56,25 +57,25 @@ logger = logging.getLogger(__name__)
 
 GATEWAY_COMMAND = (sys.executable, "-m", "realtime_tts.server.gateway_process")
 _READ_BYTES = 256 * 1024
-_TELL_AFTER_S = 0.005  # what changes meanwhile is told together
+_TELL_AFTER_S = 0.005  # changes within this time are sent together
 _HANG_S = 5.0
-_START_S = 60.0  # until a gateway's first sign of life
+_START_S = 60.0  # time limit for a gateway's first report
 _SILENT_S = 4 * SIGN_OF_LIFE_S
 _BACKOFF_S, _HEALTHY_AFTER_S = 0.5, 10.0
 _DEAL_AGAIN_S = 0.005
-_END_S = 10.0  # beyond the time for draining
+_END_S = 10.0  # after the drain timeout
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Gateway:
-    """One gateway process and its successors.
+    """One gateway process, and the processes that replace it after a failure.
 
     Attributes:
-        heard_at: when it last gave a sign of life; None while it takes no connections.
-        num_given, num_told: connections that were given to it; of those, how many it has told of.
-        num_open: that it has told to be open.
-        untold: what others have charged since it was told.
-        is_serving, has_served: the engine is known to it; to it or to one before it.
+        heard_at: loop time of its last report; None while it takes no connections.
+        num_given, num_told: connections that were given to it; how many of them its last report includes.
+        num_open: open connections in its last report.
+        untold: characters that others have charged and that were not sent to it yet.
+        is_serving, has_served: this process is ready for clients; this or an earlier process was.
     """
 
     index: int
@@ -97,7 +98,7 @@ class _Gateway:
             self.writer.write(encode_or_log(message))
 
     def forget(self) -> None:
-        """It is gone, and all that it held with it."""
+        """Reset the state after the process has ended."""
         self.process = self.writer = self.heard_at = None
         self.untold = Counter()
         self.num_given = self.num_told = self.num_open = 0
@@ -108,10 +109,10 @@ class Host:
     """Gateways and workers of one machine.
 
     Args:
-        settings: with `gateways` of the server's, which is not 0 here; where it names no secret for tokens or keeps no
-            voices, the host's gateways share what ends with the host.
-        on_ready: called once all gateways serve, with what a person is told of the server.
-        command: of a gateway; ``--control FD --directory PATH`` are appended.
+        settings: settings with `gateways` not 0. Without a token secret or a voices directory, the gateways share
+                temporary ones that are removed with the host.
+            on_ready: called once when all gateways serve, with the rows to print at the start.
+            command: command of a gateway process; ``--control FD --directory PATH`` are appended.
     """
 
     def __init__(
@@ -121,14 +122,14 @@ class Host:
         on_ready: Callable[[Host, dict[str, str]], None],
         command: Sequence[str] = GATEWAY_COMMAND,
     ) -> None:
-        Authenticator(settings.server)  # what is wrong with the settings is told now
+        Authenticator(settings.server)  # raises for invalid settings now
         if (store := open_store(settings.server.voices_dir, settings.server.voice_consent)) is not None:
             store.close()
         self.workers, self._on_ready, self._command = workers, on_ready, tuple(command)
         self._settings = settings
         self._gateways = [_Gateway(index) for index in range(settings.server.gateways)]
         self._worker_paths: dict[str, str] = {}
-        self._adapters = dict(settings.engine.adapters)  # by name: the directories of those that are loaded
+        self._adapters = dict(settings.engine.adapters)  # directories of the loaded adapters, by name
         self._directory: SocketDirectory
         self._address: Address
         self._outbox = Outbox()
@@ -146,16 +147,16 @@ class Host:
 
     @property
     def gateway_pids(self) -> list[int]:
-        """By index, of those that live."""
+        """Process ids of the running gateways, by index."""
         return [gateway.process.pid for gateway in self._gateways if gateway.process is not None]
 
     async def run(self) -> None:
-        """Serve until a signal ends it. The first one lets speech end, the second one does not.
+        """Serve until SIGTERM or SIGINT. The first signal lets running speech end, the second one does not.
 
         Raises:
-            ConfigError: an address that cannot be bound.
-            RealtimeTTSError: what kept the engine from starting.
-            InternalError: a part of the host failed, so that it shut down.
+            ConfigError: an address cannot be bound.
+            RealtimeTTSError: the engine did not start.
+            InternalError: a part of the host failed, so it shut down.
         """
         self._address, listeners = bind(self._settings)
         self._doorman = Doorman(asyncio.Protocol, (), 0)
@@ -191,7 +192,7 @@ class Host:
             raise self._error
 
     def stop(self) -> None:
-        """Drain, then end; called again: end."""
+        """Drain, then end. The second call ends the gateways at once."""
         if not self._is_stopping:
             self._is_stopping = True
             asyncio.get_running_loop().call_later(self._settings.server.drain_timeout_s + _END_S, self._end_now)
@@ -200,7 +201,7 @@ class Host:
         self._ended.set()
 
     def fail(self) -> None:
-        """A task has ended that must not, or a worker is not supervised any more."""
+        """Shut down with an error: a required task has ended, or a worker is no longer supervised."""
         self._error = self._error or InternalError("a part of the server failed; its log says which")
         if not self._is_stopping:
             self.stop()
@@ -210,7 +211,7 @@ class Host:
             _signal(gateway, signal.SIGKILL)
 
     def _shared(self, settings: Settings) -> Settings:
-        """The settings with what one process keeps to itself in files that all gateways see."""
+        """Return the settings for the gateways: shared files instead of per-process state, and limits divided."""
         server, path = settings.server, self._directory.path
         os.mkdir(os.path.join(path, "figures"))
         os.mkdir(holdings_path(path))
@@ -243,7 +244,7 @@ class Host:
                         await asyncio.wait_for(self._ended.wait(), _BACKOFF_S)
 
     async def _run_gateway(self, gateway: _Gateway) -> None:
-        """One process from spawn to its last breath."""
+        """Run one gateway process from its start to its end."""
         for door in ("gateway", "metrics"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(door_path(self._directory.path, door, gateway.index))
@@ -279,12 +280,12 @@ class Host:
             pass_fds=[control],
             stdin=asyncio.subprocess.DEVNULL,
             env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": os.path.join(self._directory.path, "figures")},
-            start_new_session=True,  # Ctrl-C is for the host, which then drains
+            start_new_session=True,  # Ctrl-C signals the host only, which then drains
         )
 
     def _greet(self, gateway: _Gateway) -> None:
         engine = self._settings.engine
-        if self._has_been_ready:  # a successor does without an adapter that cannot be loaded any more
+        if self._has_been_ready:  # a replacement must start even if an adapter can no longer be loaded
             engine = dataclasses.replace(engine, adapters=())
         gateway.send(
             Begin(
@@ -306,7 +307,7 @@ class Host:
     async def _converse(
         self, gateway: _Gateway, process: asyncio.subprocess.Process, reader: asyncio.StreamReader
     ) -> None:
-        """Until the process ends, says what is no message, or is silent for too long."""
+        """Exchange messages until the process ends, sends an invalid message, or is silent for too long."""
         await until_one_ends(self._listen(gateway, reader), self._watch(gateway), process.wait())
 
     async def _listen(self, gateway: _Gateway, reader: asyncio.StreamReader) -> None:
@@ -316,7 +317,7 @@ class Host:
                 for message in decoder.feed(data):
                     self._take(gateway, message)
         if self._is_stopping:
-            await asyncio.Event().wait()  # it is on its way out
+            await asyncio.Event().wait()  # the process is shutting down
 
     async def _watch(self, gateway: _Gateway) -> None:
         clock = asyncio.get_running_loop().time
@@ -388,7 +389,7 @@ class Host:
         )
 
     async def _tell_regularly(self) -> None:
-        """The engine's counters, which grow without anybody's doing."""
+        """Send the engine's counters regularly: they change without a message from a gateway."""
         while True:
             await asyncio.sleep(SIGN_OF_LIFE_S)
             self._tell_all()
@@ -396,14 +397,14 @@ class Host:
     # ---- connections ---------------------------------------------------------------------------------------------
 
     def _open_doors(self) -> None:
-        """Once there is somebody to take connections."""
+        """Start accepting connections, when the first gateway can take them."""
         if not self._are_doors_open:
             self._are_doors_open = True
             for door, name in zip(self._doors, ("gateway", "metrics"), strict=False):
                 door.start(functools.partial(self._deal, name))
 
     def _deal(self, door: str, connection: socket.socket, received: bytes = b"") -> None:
-        """Give a connection to the gateway with the fewest."""
+        """Give a connection to the gateway with the fewest connections."""
         now = asyncio.get_running_loop().time()
         are_busy = False
         for gateway in sorted(self._gateways, key=functools.partial(_rank, now)):
@@ -413,7 +414,7 @@ class Host:
                 is_taken = self._outbox.give(
                     door_path(self._directory.path, door, gateway.index), connection.fileno(), received
                 )
-            except OSError:  # it has just died
+            except OSError:  # the process has just ended
                 continue
             if is_taken:
                 gateway.num_given += door == "gateway"
@@ -442,7 +443,7 @@ class Host:
 
 
 def _rank(now: float, gateway: _Gateway) -> tuple[bool, bool, int, int]:
-    """Smaller: rather to be given a connection."""
+    """Return the sort key of a gateway for new connections; the smallest is preferred."""
     is_silent = gateway.heard_at is None or now - gateway.heard_at > _SILENT_S
     return is_silent, not gateway.is_serving, gateway.num_connections, gateway.num_given
 

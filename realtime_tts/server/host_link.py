@@ -1,4 +1,4 @@
-"""A gateway's connection to its host process: who the workers are, and what the other gateways hold."""
+"""A gateway's connection to its host process: sockets of the workers, and slots that its peers use."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ from realtime_tts.workers.pool import COUNTED
 from realtime_tts.workers.recovery import DeviceReport
 
 _READ_BYTES = 256 * 1024
-_LOOK_EVERY_S = 0.02  # whether there is something to report
+_LOOK_EVERY_S = 0.02  # interval of checks for changes to report
 SIGN_OF_LIFE_S = 0.5
 
 
 def door_path(directory: str, door: str, index: int) -> str:
-    """The socket of a gateway at which other processes put connections down. `door`: ``gateway`` or ``metrics``."""
+    """Return the path of the socket at which a gateway takes connections. `door`: ``gateway`` or ``metrics``."""
     return os.path.join(directory, f"{door}-{index}.sock")
 
 
 def holdings_path(directory: str) -> str:
-    """Of the directory in which gateways tell each other what they hold."""
+    """Return the path of the directory of the board on which gateways share their counts of slots."""
     return os.path.join(directory, "holdings")
 
 
 class HostLink(Neighbours):
-    """What `EngineClient` asks for its workers (`workers.pool.Workers`), and a gateway for its neighbours.
+    """Implementation of `workers.pool.Workers` for `EngineClient` and of `Neighbours` for the gateway.
 
     Args:
-        begin: what the host said first.
-        directory: of the host's sockets.
+        begin: the host's first message.
+        directory: directory of the host's sockets.
     """
 
     def __init__(
@@ -78,15 +78,15 @@ class HostLink(Neighbours):
         self._decoder = decoder
         self._board = Board(holdings_path(directory), begin.index, begin.num_gateways)
         self._outbox = Outbox()
-        self._paths: dict[str, str] = {}  # of the workers that are ready
+        self._paths: dict[str, str] = {}  # socket paths of the ready workers, by name
         self._is_started = False
         self._charges: Counter[tuple[str, str, int]] = Counter()
-        self._untold_adapters: Counter[str] = Counter()  # changes of ours that have not come back yet, by name
-        self._early: list[Message] = []  # what came with the first message
+        self._untold_adapters: Counter[str] = Counter()  # own changes without an echo yet, by name
+        self._early: list[Message] = []  # messages that were read together with the first one
 
     @classmethod
     async def open(cls, control: int, directory: str) -> HostLink:
-        """The link over a connected socket, by its descriptor.
+        """Return the link over a connected socket, given by its descriptor.
 
         Raises:
             EngineLost: the host is gone.
@@ -111,7 +111,7 @@ class HostLink(Neighbours):
             self.on_ready(name, path)
 
     async def stop(self, drain_s: float) -> None:
-        """The workers are the host's."""
+        """Do nothing: the host owns the workers."""
 
     # ---- Neighbours ----------------------------------------------------------------------------------------------
 
@@ -146,11 +146,11 @@ class HostLink(Neighbours):
     # ---- the conversation ----------------------------------------------------------------------------------------
 
     def serving(self, rows: dict[str, str]) -> None:
-        """Ready for clients; what a person is told of the server."""
+        """Tell the host that this gateway is ready for clients. `rows`: the rows to print at the start."""
         self._send(Serving(rows))
 
     async def listen(self) -> None:
-        """Take what the host says, until it is gone."""
+        """Process the host's messages until the connection ends."""
         for message in self._early:
             self._take(message)
         with contextlib.suppress(ConnectionError):
@@ -159,12 +159,13 @@ class HostLink(Neighbours):
                     self._take(message)
 
     async def report(self, look: Callable[[], Report], hold: Callable[[], Holdings], connected: asyncio.Event) -> None:
-        """Tell the host of this gateway, and the others what it holds, for ever.
+        """Report to the host, and publish this gateway's counts for its peers, until cancelled.
 
         Args:
             look: returns a report without charges, which are added here.
-            connected: set when a connection comes in; this method clears it. A gateway without connections looks for
-                news only then, and as often as the host needs a sign of life.
+            hold: returns the slots that this gateway uses.
+            connected: set when a connection arrives; this method clears it. A gateway without connections checks for
+                changes only then, and every `SIGN_OF_LIFE_S`.
         """
         clock = asyncio.get_running_loop().time
         told, told_at = None, 0.0
@@ -178,7 +179,7 @@ class HostLink(Neighbours):
             if report != told or clock() - told_at > SIGN_OF_LIFE_S:
                 told, told_at = dataclasses.replace(report, charges=[]), clock()
                 if not self._send(report):
-                    self._send(told)  # without the charges: a gateway without a sign of life is ended
+                    self._send(told)  # without the charges: the host kills a gateway that does not report
             if report.num_open or report.charges or held != Holdings():
                 await asyncio.sleep(_LOOK_EVERY_S)
                 continue
@@ -203,7 +204,11 @@ class HostLink(Neighbours):
             self._adapter_changed(message)
 
     def _adapter_changed(self, message: AdapterChanged) -> None:
-        """What comes before our own change comes back was changed before it: ours holds, here and at all others."""
+        """Apply another gateway's change, unless a later one of this gateway is on its way.
+
+        All gateways receive all changes in the host's order. A change that arrives before the echo of this gateway's
+        own change is older than it, and is ignored.
+        """
         if message.index == self.index:
             self._untold_adapters[message.name] -= 1
         elif not self._untold_adapters[message.name]:

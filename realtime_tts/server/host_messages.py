@@ -1,4 +1,4 @@
-"""What a host process and its gateways tell each other. Bytes in, messages out; msgpack, one array a message."""
+"""Messages between a host process and its gateways: msgpack, one array for each message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_BYTES = 16 * 1024 * 1024
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Charge:
-    """Characters that a key, and a token of it, have used since the last time this was told."""
+    """Characters that a key, or one of its tokens, has used since the last message about it."""
 
     tenant: str
     token: str
@@ -32,7 +32,7 @@ class Charge:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Begin:
-    """First of all. Settings as maps of the fields of `EngineConfig` and `ServerConfig`; `index`: of this gateway."""
+    """First message. `engine`, `server`: fields of `EngineConfig` and `ServerConfig`; `index`: of this gateway."""
 
     engine: dict[str, Any]
     server: dict[str, Any]
@@ -45,7 +45,7 @@ class Begin:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkerReady:
-    """A worker takes clients at this socket."""
+    """A worker accepts connections at this socket."""
 
     name: str
     path: str
@@ -58,7 +58,7 @@ class WorkerLost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Others:
-    """What all other gateways have used, told when it changes, the engine's counters, and how the devices are."""
+    """Characters that the other gateways have charged, the engine's counters, and the state of the devices."""
 
     charges: list[Charge]
     num_restarts: int
@@ -71,18 +71,19 @@ class Others:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Serving:
-    """Ready for clients; `rows`: what a person at the terminal is told of the server, once."""
+    """The gateway is ready for clients; `rows`: rows that the host prints once at the start."""
 
     rows: dict[str, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """What this gateway has been given and has used, told when it changes, and twice a second as a sign of life.
+    """Connections and charges of a gateway, sent at each change, and at least twice a second as a sign of life.
 
     Attributes:
+        charges: characters charged since the last report.
         num_given: connections that it was given so far.
-        num_open: those that are open now.
+        num_open: connections that are open now.
     """
 
     charges: list[Charge]
@@ -95,13 +96,16 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VoicesChanged:
-    """There is news in the directory of voices."""
+    """The voices directory has changed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AdapterChanged:
-    """An adapter was loaded from a directory or, where that is "", unloaded. The host tells it to him too from whom it
-    comes: all gateways hear of all changes in one order. `index`: of the gateway that has changed it; −1: of none."""
+    """An adapter was loaded from a directory or, where that is "", unloaded.
+
+    The host also sends a change back to its origin, so that all gateways receive all changes in one order.
+    `index`: index of the gateway that made the change; −1: none.
+    """
 
     name: str
     directory: str
@@ -141,7 +145,7 @@ class Decoder:
     """Incremental: `feed` any split of the byte stream, get whole messages.
 
     Raises:
-        WireError: what is no message. The connection cannot be used after it.
+        WireError: invalid data. The connection cannot be used afterwards.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Everything over plain HTTP: health, readiness, metrics, what can be spoken with, and the playground's files."""
+"""Plain HTTP routes: health, readiness, metrics, models and voices, tokens, and the playground's files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CONTENT_SECURITY_POLICY = (
     "img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 )
 
-# These two only describe what `Authenticator` takes, whose word is the last.
+# For the documentation only: `Authenticator` decides.
 _CREDENTIALS = (
     Security(HTTPBearer(scheme_name="bearer", description="`Authorization: Bearer <key>`", auto_error=False)),
     Security(
@@ -50,7 +50,7 @@ _CREDENTIALS = (
 
 
 def problems(**descriptions: str) -> dict[int | str, dict[str, Any]]:
-    """Documented errors of an address: `problems(unauthorized="…")`."""
+    """Return the documented errors of a route: `problems(unauthorized="…")`."""
     return {
         HTTPStatus[name.upper()].value: {"model": Problem, "description": description}
         for name, description in descriptions.items()
@@ -58,10 +58,10 @@ def problems(**descriptions: str) -> dict[int | str, dict[str, Any]]:
 
 
 async def read_bounded(request: Request, max_bytes: int) -> bytes:
-    """A body. By hand, since one that FastAPI reads is read before the key is asked for, and whole.
+    """Read a body of limited size. FastAPI itself would read all of it, and before the key is checked.
 
     Raises:
-        RequestTooLarge: it has more bytes.
+        RequestTooLarge: the body has more than `max_bytes` bytes.
     """
     body = bytearray()
     async for part in request.stream():
@@ -72,7 +72,7 @@ async def read_bounded(request: Request, max_bytes: int) -> bytes:
 
 
 async def read_body(request: Request, schema: type[B]) -> B:
-    """A small JSON body.
+    """Read and validate a JSON body of at most 16 KiB.
 
     Raises:
         RequestTooLarge, InvalidRequest
@@ -102,7 +102,7 @@ def authorize(request: Request) -> Caller:
 
 
 def authorize_owner(request: Request) -> Caller:
-    """Who may add and change voices.
+    """Return the caller of a request, which may add and change voices.
 
     Raises:
         InvalidRequest, Unauthorized, Forbidden
@@ -132,7 +132,7 @@ def check_metrics_host(request: Request) -> None:
 NEEDS_KEY = (*_CREDENTIALS, Depends(authorize))
 UNAUTHORIZED = problems(unauthorized=_UNAUTHORIZED)
 
-health = APIRouter(tags=["operation"])  # a probe of the process comes with any Host, and without a key
+health = APIRouter(tags=["operation"])  # health probes have any Host and no key
 
 
 @health.head("/healthz", include_in_schema=False)
@@ -258,11 +258,11 @@ async def prometheus(request: Request) -> Response:
 
 
 class Playground(StaticFiles):
-    """The page at ``/``. Its files are checked for change on every load, so that an update is seen at once."""
+    """The page at ``/``. Browsers revalidate its files on every load, so that an update is visible at once."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         if scope["method"] not in ("GET", "HEAD") and self.lookup_path(path)[1] is None:
-            raise HTTPException(HTTPStatus.NOT_FOUND)  # an address that there is not, rather than a method
+            raise HTTPException(HTTPStatus.NOT_FOUND)  # an unknown path is 404, not 405
         response = await super().get_response(path, scope)
         response.headers["cache-control"] = "no-cache"
         response.headers["content-security-policy"] = _CONTENT_SECURITY_POLICY
@@ -271,9 +271,9 @@ class Playground(StaticFiles):
 
 
 def mount_playground(app: FastAPI) -> None:
-    """Serve the page if this installation has it, at the addresses that no route has.
+    """Serve the page, if this installation has it, at the paths that no route has.
 
-    Not as a mount: that would be the answer for routes that are asked with another method.
+    Not as a mount: a mount would also answer requests to existing routes with another method.
     """
     for directory in PLAYGROUND_DIRECTORIES:
         if (directory / "index.html").is_file():

@@ -1,7 +1,7 @@
-"""Speech over plain HTTP: one text in, one stream of bytes out, made as fast as it is read.
+"""Speech over plain HTTP: one text in, one stream of bytes out, produced as fast as the client reads.
 
-A request is a context without a session. It holds a place, counts and is limited as a session with one context is; the
-engine stays a few seconds ahead of what the socket has taken, and stops within a step of the client's going.
+A request is a context without a session. It holds a slot, and counts and is limited as a session with one context. The
+engine stays a few seconds ahead of the socket, and stops within one step after the client disconnects.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What there is more of the speech.
+    """Next part of the speech.
 
     Attributes:
-        data: the stream's next bytes; none where an encoder holds them back.
-        words: that begin in it or shortly after, each once, in order; none if nobody wants them.
-        audio_ms: of the speech so far, this chunk included.
+        data: the stream's next bytes; empty while an encoder buffers them.
+        words: words that begin in it or shortly after, each once, in order; empty if they were not requested.
+        audio_ms: duration of the speech so far, this chunk included.
     """
 
     data: bytes
@@ -52,7 +52,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """Of a speech that has ended. `patches`: the model's own units."""
+    """Totals of a finished speech: characters of the text, duration in ms, and the model's patches."""
 
     characters: int
     audio_ms: float
@@ -69,13 +69,13 @@ class Outcome(enum.Enum):
 
 
 class HttpSpeech:
-    """One text on its way to one client: a `Holder` of a place, and an iteration of chunks, once.
+    """Speech of one text for one client: a `Holder` of a slot; `chunks` may be iterated once.
 
-    `close` must be called at its end; it is immediate.
+    The caller must call `close` at the end; it does not block.
 
     Raises (at construction):
-        EngineLost: no worker has been ready yet.
-        TextTooLong, VoiceNotFound, ModelNotFound, InvalidRequest: what cannot be spoken, or not so.
+        EngineLost: no worker has become ready yet.
+        TextTooLong, VoiceNotFound, ModelNotFound, InvalidRequest: the text or the parameters cannot be used.
     """
 
     lost_at = None
@@ -111,14 +111,14 @@ class HttpSpeech:
         return (self._settings.voice,)
 
     def drain(self) -> None:
-        """A text that is whole ends by itself."""
+        """Do nothing: the text is complete, so the speech ends by itself."""
 
     def voice_removed(self, voice_id: str) -> None:
         if self._settings.voice == voice_id:
             self._fail(VoiceNotFound("the voice was removed", field="voice"))
 
     def close(self, code: int = 0, reason: str = "") -> None:
-        """Stop at once; with a reason, the client is told that the server could not go on."""
+        """Stop at once. With a reason, the client receives the error that the server is shutting down."""
         if reason:
             self._fail(Draining("the server is shutting down"))
         else:
@@ -137,10 +137,10 @@ class HttpSpeech:
     # ---- the speech ----------------------------------------------------------------------------------------------
 
     async def chunks(self) -> AsyncGenerator[Chunk, None]:
-        """The speech, as it is made.
+        """Yield the speech as it is produced.
 
         Raises:
-            RealtimeTTSError: what kept the engine from making it.
+            RealtimeTTSError: the engine could not produce it.
         """
         gateway = self._gateway
         await check_whole(self.request.text, self._settings.text_type)
@@ -172,7 +172,10 @@ class HttpSpeech:
             raise self._error
 
     def take_notice(self) -> str | None:
-        """What of the text is not spoken, as far as it was planned; with the first chunk the beginning was."""
+        """Return a notice about text that is not spoken, in the part planned so far; None if there is none.
+
+        The beginning is planned when the first chunk arrives.
+        """
         skipped = () if self._planner is None else self._planner.take_skipped()
         if skipped == [(0, len(self.request.text))]:
             return "nothing in the text can be spoken, the answer is silence"
@@ -196,7 +199,7 @@ class HttpSpeech:
         self._gateway.charge_added(self._caller, segment.added_chars)
 
     async def _encode(self, stream: SpeechStream, pcm: bytes) -> bytes:
-        # To resample costs less than the way to a thread and back.
+        # Resampling costs less than a change to a thread and back.
         return (
             stream.push(pcm) if stream.format.is_plain else await self._gateway.encoders.run(lambda: stream.push(pcm))
         )
@@ -213,7 +216,7 @@ class HttpSpeech:
     # ---- the listener --------------------------------------------------------------------------------------------
 
     def taken(self, duration_ms: float) -> None:
-        """The socket has taken so much more; the rest of its chunk's bytes are an encoder's business."""
+        """Note that the socket has taken audio of `duration_ms` more."""
         now = time.monotonic()
         if self._ttfa_ms is None:
             self._ttfa_ms = 1000 * (now - self._begun_s)
@@ -223,18 +226,18 @@ class HttpSpeech:
         self._gateway.metrics.sent_packets(self.request.audio.codec, 1, duration_ms / 1000, is_late)
 
     def listens(self, keeps_up: bool) -> None:
-        """The client reads (again), or does not."""
+        """Note whether the client reads fast enough."""
         self._is_behind = not keeps_up
         self._tell_playback(time.monotonic())
 
     def left(self) -> None:
-        """The client has gone."""
+        """Note that the client has disconnected, and stop."""
         if self.outcome is Outcome.RUNNING:
             self.ended(Outcome.LEFT)
             self.close()
 
     def ended(self, outcome: Outcome, error: RealtimeTTSError | None = None) -> None:
-        """Enter the end in the books, once."""
+        """Count and log the end of the speech; only the first call has an effect."""
         if self.outcome is not Outcome.RUNNING:
             return
         self.outcome = outcome
@@ -281,6 +284,6 @@ def _resolve(gateway: Gateway, caller: Caller, request: SpeechRequest) -> Contex
 
 
 def ignores_instructions(gateway: Gateway, request: SpeechRequest) -> bool:
-    """A model without voice design takes none; a client of another service is spoken to all the same."""
+    """Return whether the request's instructions are ignored: the model takes none, and `strict_ids` is off."""
     takes_them = gateway.catalogue.ready.takes_instructions or gateway.settings.server.strict_ids
     return request.params.instructions is not None and not takes_them

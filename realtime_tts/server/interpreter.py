@@ -1,4 +1,4 @@
-"""What the process as a whole is told, so that the event loop is prompt and memory small."""
+"""Process-wide settings of memory allocation and garbage collection, for short pauses and little memory."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from collections.abc import Awaitable, Callable
 
 from realtime_tts.workers.heap import give_back, resident_bytes
 
-_M_ARENA_MAX = -8  # of glibc's malloc.h
+_M_ARENA_MAX = -8  # from glibc's malloc.h
 _MAX_ARENAS = 2
-_TRIM_EVERY_S, _TRIM_EVERY_AT_MOST_S = 10.0, 80.0  # the longer, the more often there was nothing to be had
+_TRIM_EVERY_S, _TRIM_EVERY_AT_MOST_S = 10.0, 80.0  # doubled after each trim that freed little
 _WORTH_BYTES = 8 * 1024 * 1024
 
 
 def limit_arenas() -> None:
-    """Let threads share what codecs allocate. Call it before threads are started; elsewhere than on glibc, nothing.
+    """Limit the heaps of malloc to two. Call it before threads are started. No effect without glibc.
 
-    glibc gives each thread a heap of its own, eight for each core, and none ever gives back what another has freed:
-    contexts that come and go, encoded by a pool of threads, cost a third more memory without this.
+    glibc gives threads separate heaps, up to eight for each core, and none returns memory that another thread has
+    freed. Without the limit, contexts that a pool of threads encodes take a third more memory.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
@@ -33,9 +33,13 @@ async def keep_heap_small(
     size: Callable[[], int] = resident_bytes,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Give back what was freed, for ever; `run` has a job done in a thread, `size` is that of the process in bytes.
+    """Return freed memory to the system regularly, until cancelled.
 
-    glibc keeps it: a wave of clients that has passed would cost as much as its peak until the process ends.
+    glibc keeps freed memory: after a load peak, the process would keep the memory of the peak until it ends.
+
+    Args:
+        run: runs a function in a thread.
+        size: returns the resident memory of the process in bytes.
     """
     low, wait_s = size(), _TRIM_EVERY_S
     while True:
@@ -49,13 +53,13 @@ async def keep_heap_small(
 
 
 def _trim() -> None:
-    """Takes 10 to 30 ms, in which other threads may have to wait for memory: nothing to do often."""
-    gc.collect()  # sessions that are over may hold each other
+    """Collect garbage and return free memory. Takes 10 to 30 ms, in which allocations of other threads may block."""
+    gc.collect()  # closed sessions may be in reference cycles
     give_back()
 
 
 def settle_heap() -> None:
-    """Leave all that was loaded out of garbage collections: a full one held everything up for 50 ms and more."""
+    """Exclude all objects so far from garbage collection: a full collection blocked the process for 50 ms or more."""
     gc.collect()
     gc.freeze()
 

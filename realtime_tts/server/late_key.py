@@ -1,7 +1,7 @@
 """A WebSocket whose client sends its API key with the first message, as ElevenLabs' interface allows.
 
-The handshake is answered before the key is known. The first message is read within a time limit, and read again by the
-dialect: the rest of the server sees a handshake with a key in its headers.
+The handshake is answered before the key is known. The first message is read within a time limit, and then passed to
+the dialect too. The rest of the server sees a handshake with a key in its headers.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ async def with_late_key(
     """Answer the handshake, read the first message, and return the socket as if its handshake had had the key.
 
     Args:
-        timeout_s: how long the client may take for its first message.
+        timeout_s: time limit for the client's first message.
         read_key: returns the key in that message, "" if there is none.
-        render_refusal: makes a message of the body of a refused handshake, which is too late to refuse.
+        render_refusal: makes a message from the body of a refusal, since the handshake was already accepted.
 
     Returns:
         None if the client is gone or sent nothing in time.
@@ -37,7 +37,7 @@ async def with_late_key(
     try:
         first = await asyncio.wait_for(websocket.receive(), timeout_s)
     except asyncio.TimeoutError:
-        with contextlib.suppress(RuntimeError):  # it went at the same time
+        with contextlib.suppress(RuntimeError):  # the client disconnected at the same time
             await websocket.close(_POLICY_VIOLATION, "no key")
         return None
     if first["type"] != "websocket.receive":

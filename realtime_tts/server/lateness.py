@@ -1,12 +1,12 @@
-"""How late the gateway is with what it has to do, from probes that go the way of a packet; and who may begin. Pure.
+"""Lateness of the gateway, measured by probes that take the path of a packet, and the pace of admission. Pure.
 
-A probe is due at a certain time and is late by what has passed until it is through: the event loop wakes for it, a
-thread of the encoders has run it, and the loop has come back to it. All that a packet waits for in this process is in
-that, whatever it is short of: the loop's time, threads, the interpreter's lock, or the machine's processors.
+A probe is due at a certain time. Its lateness is the time until the event loop has woken for it, an encoder thread has
+run it, and the loop has resumed it. This includes every wait of a packet in this process: for the event loop, for
+threads, for the interpreter's lock, and for the machine's processors.
 
-Speech costs most when it begins, since its listener is given some seconds at once. So after a time of lateness one may
-begin after every few probes that were in time, until it is clear that there is room: many who come at once would be
-too many before the first late probe tells.
+Speech costs most when it begins, since its listener receives some seconds at once. After lateness, therefore, one
+context may begin after every few probes that were in time. Many at once would overload the gateway before the first
+late probe shows it.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import statistics
 from collections import deque
 
 PROBE_EVERY_S = 0.05
-IDLE_PROBE_EVERY_S = 1.0  # without clients, while probes are in time: each probe wakes three threads
-NUM_PROBES = 5  # that are looked at together: one hiccup, or two, is no lateness
-RECOVERY_S = 1.0  # without lateness until somebody may begin again
-CARE_S = 10.0  # and from then on until everybody may
-TURN_PROBES = 3  # in time, since the last one began or a probe was late
+IDLE_PROBE_EVERY_S = 1.0  # interval without clients, while probes are in time: each probe wakes three threads
+NUM_PROBES = 5  # number of probes in the median: one or two late probes are ignored
+RECOVERY_S = 1.0  # time without lateness from LATE to CAREFUL
+CARE_S = 10.0  # further time without lateness from CAREFUL to FREE
+TURN_PROBES = 3  # probes in time, since the last start or late probe, before a start while CAREFUL
 _LOW = 0.5  # of the limit
 
 
 class Pace(enum.Enum):
     """FREE → LATE → CAREFUL → FREE, or LATE again."""
 
-    FREE = "free"  # anybody may begin
-    LATE = "late"  # nobody may
-    CAREFUL = "careful"  # one after every few probes that were in time
+    FREE = "free"  # speech may begin without limit
+    LATE = "late"  # no speech may begin
+    CAREFUL = "careful"  # one start after every `TURN_PROBES` probes in time
 
 
 class Lateness:
-    """Late from a typical lateness of `limit_s` on, until it has been below half of that for a second.
+    """Pace of admission: LATE at a median lateness of `limit_s`, until it was below half of that for 1 s.
 
     Args:
-        limit_s: 0: never late.
+        limit_s: limit in seconds; 0: never late.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -48,12 +48,12 @@ class Lateness:
 
     @property
     def typical_s(self) -> float:
-        """The median of the latest probes; 0 before the first."""
+        """Median lateness of the latest probes in seconds; 0 before the first."""
         return statistics.median(self._probes) if self._probes else 0.0
 
     @property
     def may_begin(self) -> bool:
-        """Whether speech may begin now."""
+        """True if speech may begin now."""
         return self.pace is Pace.FREE or (self.pace is Pace.CAREFUL and self._num_timely >= TURN_PROBES)
 
     @property
@@ -65,11 +65,11 @@ class Lateness:
         return is_known and self.pace is Pace.FREE and self._probes[-1] < _LOW * self._limit_s
 
     def begin(self) -> None:
-        """Speech begins."""
+        """Note that speech begins."""
         self._num_timely = 0
 
     def observe(self, late_s: float, now: float) -> None:
-        """A probe is through at `now`."""
+        """Add a probe that ended at `now` (loop time in seconds) and was `late_s` late."""
         self._probes.append(late_s)
         if not self._limit_s or len(self._probes) < NUM_PROBES:
             return

@@ -1,4 +1,4 @@
-"""Counts and logs what a session's client is sent: contexts opened and ended, packets, errors."""
+"""Metrics and logs of the messages that a session sends: contexts opened and ended, packets, errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from realtime_tts.server.metrics import Metrics, PlaybackEstimate
 from realtime_tts.session import messages
 from realtime_tts.session.context import MAX_FINISHED
 
-_HEARD_SLACK_MS = 0.5  # less than this from the end is the end
+_HEARD_SLACK_MS = 0.5  # a playback position this close to the end counts as the end
 logger = logging.getLogger(__name__)
 _OUTCOMES = {
     messages.ContextDone: "done",
@@ -20,21 +20,21 @@ _OUTCOMES = {
 
 
 class Ledger:
-    """One session's account."""
+    """Account of one session: counts its messages and logs the ends of its contexts."""
 
     def __init__(self, metrics: Metrics, session_id: str) -> None:
         self._metrics, self._session_id = metrics, session_id
         self._open: dict[str, tuple[messages.ContextStarted, PlaybackEstimate]] = {}
-        self._last_number = 0  # of a context
-        self._done_ms: collections.OrderedDict[str, float] = collections.OrderedDict()  # audio of those done lately
+        self._last_number = 0  # highest number of a context so far
+        self._done_ms: collections.OrderedDict[str, float] = collections.OrderedDict()  # by recently done context
 
     @property
     def num_unfinished(self) -> int:
-        """Contexts that were announced to the client and whose terminal message was not sent yet."""
+        """Number of contexts that were announced to the client and whose terminal message was not sent yet."""
         return len(self._open)
 
     def sent(self, message: messages.ServerMessage, now: float) -> None:
-        """Enter a message that leaves at `now`."""
+        """Count a message that is sent at `now` (monotonic time in seconds)."""
         if isinstance(message, messages.AudioPackets):
             self._sent_packets(message, now)
             return
@@ -48,11 +48,11 @@ class Ledger:
             self._metrics.errors.labels(message.code).inc()
 
     def abandoned(self) -> None:
-        """Nobody is left to take the terminal messages of what is open."""
+        """Count the open contexts as abandoned: no client is left to receive their terminal messages."""
         self._metrics.contexts.labels("abandoned").inc(len(self._open))
         self._open.clear()
 
-    # What is sent again after a resume is entered already.
+    # Messages that are sent again after a resume were counted before.
 
     def _started(self, message: messages.ContextStarted) -> None:
         if message.number > self._last_number:
@@ -70,7 +70,7 @@ class Ledger:
                 self._done_ms.popitem(last=False)
 
     def _acknowledged(self, message: messages.CancelAcknowledged) -> None:
-        """To cancel what was all sent but not all heard is an interruption too; once for each context."""
+        """Count a barge-in if a context was sent completely but not played completely; once for each context."""
         audio_ms = self._done_ms.pop(message.context_id, 0.0) if message.context_id is not None else 0.0
         if message.played_ms < audio_ms - _HEARD_SLACK_MS:
             self._metrics.barge_ins.inc()
