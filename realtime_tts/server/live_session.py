@@ -1,6 +1,6 @@
-"""Drives one `Session`: carries its events to the engine, the engine's audio to it, and wakes it when time has come.
+"""Driver of one `Session`: passes its events to the engine and the engine's audio to it, and runs its timer.
 
-It outlives the socket by the resume window. Everything happens on the event loop, and nothing here waits.
+It outlives the socket by the resume window. All of it runs on the event loop, and nothing blocks.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Outlet(Protocol):
     """The socket that a session is attached to."""
 
     def wake(self) -> bool:
-        """There may be something to send, or the session is over: `take_messages` soon, or False if it cannot be."""
+        """Call `take_messages` soon: messages may be due, or the session is closed. Return False if impossible now."""
 
     def supersede(self) -> None:
-        """Another socket has taken the session over."""
+        """Close: another socket has resumed the session."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Services:
-    """What sessions share."""
+    """Services that all sessions share."""
 
     engine: EngineClient
     voices: VoiceRegistry
@@ -49,7 +49,7 @@ class Services:
 
 
 class _Containment:
-    """What the session itself could not contain ends the session, but no task, no timer and nobody else."""
+    """Context manager: an unexpected exception ends this session only, not the task or timer that called it."""
 
     def __init__(self, collapse: Callable[[Exception], None]) -> None:
         self._collapse = collapse
@@ -59,7 +59,7 @@ class _Containment:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         if not isinstance(error, Exception) or isinstance(error, RealtimeTTSError):
-            return False  # the latter are the caller's to answer
+            return False  # the caller answers a RealtimeTTSError
         self._collapse(error)
         return True
 
@@ -68,11 +68,11 @@ class LiveSession:
     """One session of one client.
 
     Args:
-        tenant: id of the client's key; only it may resume the session. token: id of its token, "" for the key itself.
-        charge: enters a message of the client's in its key's account, or says why it must wait.
-        charge_added: enters characters that lexicons have added to the client's text in its key's account.
-        on_closed: called once when the session is over.
-        ledger: of another kind than the usual.
+        tenant: id of the client's key; only this key may resume the session. token: id of its token, "" for a key.
+        charge: charges a client message to its key, or returns the error that refuses it.
+        charge_added: charges the characters that lexicons have added to the client's text.
+        on_closed: called once when the session is closed.
+        ledger: replacement of the default ledger.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class LiveSession:
     ) -> None:
         self.session, self.tenant, self._charge, self._charge_added = session, tenant, charge, charge_added
         self.token = token
-        self.closing: tuple[int, str] | None = None  # close code and reason, once the session has ended itself
+        self.closing: tuple[int, str] | None = None  # close code and reason, once the session is closed
         self._services, self._on_closed = services, on_closed
         self._outlet: Outlet | None = None
         self._speeches: dict[str, ContextSpeech] = {}
@@ -100,37 +100,37 @@ class LiveSession:
 
     @property
     def num_unfinished(self) -> int:
-        """Contexts that were announced to the client and whose terminal message was not sent yet."""
+        """Number of contexts that were announced to the client and whose terminal message was not sent yet."""
         return self._ledger.num_unfinished
 
     @property
     def lost_at(self) -> float | None:
-        """Since when its client is waited for."""
+        """Monotonic time in seconds at which the connection was lost; None while the client is connected."""
         return self.session.lost_at
 
     @property
     def num_speaking(self) -> int:
-        """Contexts that have work at the engine; one that is heard at twice the speed counts twice."""
+        """Number of contexts that have work at the engine; a context at twice the speed counts twice."""
         return sum(speech.speaker.num_streams for speech in self._speeches.values())
 
     @property
     def voices(self) -> set[str]:
-        """That its contexts are spoken with, by the engine's ids."""
+        """Engine ids of the voices of its contexts."""
         return {speech.speaker.voice for speech in self._speeches.values()}
 
     # ---- the socket's side ---------------------------------------------------------------------------------------
 
     def attach(self, outlet: Outlet) -> None:
-        """Send to this socket from now on; one that was attached before is told to go."""
+        """Send to this socket from now on; a socket that was attached before is closed."""
         if self._outlet is not None:
             self._outlet.supersede()
         self._outlet = outlet
 
     def resume(self, message: messages.Resume, outlet: Outlet) -> None:
-        """Go on with a client that has come back on another socket.
+        """Continue with a client that has reconnected on another socket.
 
         Raises:
-            SessionNotFound: too late.
+            SessionNotFound: the session is closed.
         """
         with self._contained():
             self.session.resume(message, time.monotonic())
@@ -148,20 +148,20 @@ class LiveSession:
         self.advance()
 
     def reject(self, error: RealtimeTTSError) -> None:
-        """A frame that could not be understood."""
+        """Report a client frame that could not be parsed."""
         with self._contained():
             self.session.reject(error, time.monotonic())
         self.advance()
 
     def writable(self, writable: bool) -> None:
-        """The socket's buffer has passed its low mark (True) or its high mark (False)."""
+        """Note that the socket's buffer has passed its low mark (True) or its high mark (False)."""
         now = time.monotonic()
         with self._contained():
             self.session.resume_writing(now) if writable else self.session.pause_writing(now)
         self.advance()
 
     def detach(self, outlet: Outlet, clean: bool) -> None:
-        """The socket is gone; ignored if another one has taken over."""
+        """Note that the socket is closed; ignored if another socket has taken over."""
         if self._outlet is outlet:
             self._outlet = None
             with self._contained():
@@ -178,37 +178,39 @@ class LiveSession:
         self.advance()
 
     def close(self, code: int, reason: str, error: RealtimeTTSError | None = None) -> None:
-        """End the session: its contexts fail with `error`, or without one are cancelled."""
+        """End the session: its contexts fail with `error`, or are cancelled if it is None."""
         with self._contained():
             self.session.close(time.monotonic(), code, reason, error)
         self.advance()
 
     def take_messages(self, max_bytes: int) -> list[messages.ServerMessage]:
-        """Messages that may leave now; what is returned counts as sent. What `max_bytes` leave is due, where its
-        listener has not enough in hand."""
+        """Return the messages that may be sent now, up to `max_bytes`; they count as sent.
+
+        Messages beyond `max_bytes` are due at once if the listener's lead is too short.
+        """
         now = time.monotonic()
         taken: list[messages.ServerMessage] = []
         with self._contained():
             taken = self.session.messages_to_send(now, max_bytes)
             for message in taken:
                 self._ledger.sent(message, now)
-            self._perform_events(now)  # what has been sent may start a clock or end a context
+            self._perform_events(now)  # sent messages may start a timer or end a context
             self._arm()
         return taken
 
     @property
     def is_due(self) -> bool:
-        """Whether there was something to do at once when this was last looked at: to take messages, or else."""
+        """True if the timer is due: messages to take, or other work of the session."""
         return self._timer is not None and self._timer.when() <= time.monotonic()
 
     def unsendable(self, message: messages.ServerMessage, error: Exception) -> None:
-        """A message that was taken cannot be written; nothing that was taken of its context after it must be."""
+        """Fail the context of a message that cannot be written; the caller writes no later message of it."""
         with self._contained():
             self.session.unsendable(message, error, time.monotonic())
         self.advance()
 
     def voice_removed(self, voice_id: str) -> None:
-        """A voice is gone, by the engine's id; contexts that speak with it fail."""
+        """Fail the contexts that use a removed voice. `voice_id`: the engine's id."""
         speaking = [name for name, speech in self._speeches.items() if speech.speaker.voice == voice_id]
         for context_id in speaking:
             self.speech_failed(context_id, VoiceNotFound("the voice was removed", field="voice"))
@@ -253,8 +255,10 @@ class LiveSession:
     # ---- between them --------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Call after every input: do what is due and what the session wants done, wake the socket where something may
-        leave, set the timer."""
+        """Process due work and the session's events, wake the socket if messages may be sent, and set the timer.
+
+        Must be called after every input.
+        """
         if self._over:
             return
         with self._contained():
@@ -265,7 +269,7 @@ class LiveSession:
             self._follow(now)
 
     def _follow(self, now: float) -> None:
-        """As `advance`, where nothing can have come to be due that the timer does not know of."""
+        """Do the work of `advance` without checking for due work: for inputs that cannot make any, but by the timer."""
         if self._over:
             return
         self._perform_events(now)
@@ -275,7 +279,7 @@ class LiveSession:
         is_taken = is_wanted and self._outlet is not None and self._outlet.wake()
         if is_over:
             self._end()
-        elif not is_taken:  # else once the messages have been
+        elif not is_taken:  # else the timer is set once the messages were taken
             self._arm_at(deadline)
 
     def _contained(self) -> _Containment:
@@ -328,7 +332,7 @@ class LiveSession:
             self.session.failed(event.context_id, error, now)
 
     def _open_speech(self, event: messages.StartSpeech) -> ContextSpeech:
-        """Raises VoiceNotFound: removed since the context was opened."""
+        """Open the speech of a context. Raises VoiceNotFound if the voice was removed since the context was opened."""
         voice = self._services.voices.engine_id(event.settings.voice, self.tenant)
         settings = dataclasses.replace(event.settings, voice=voice)
         engine_context_id = f"{self.session.session_id}.{event.context_number}"
@@ -341,7 +345,7 @@ class LiveSession:
     def _stop(self, context_id: str) -> None:
         speech = self._speeches.pop(context_id, None)
         if speech is not None and (task := speech.close()) is not None:
-            # The loop holds tasks weakly, and this one may still have to be cancelled.
+            # The loop holds tasks weakly; a reference is kept until the cancellation is complete.
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 

@@ -1,4 +1,4 @@
-"""Structured logs: an event's name and its fields, which are ids, lengths, durations and codes; never text or audio."""
+"""Structured logs: event names with fields (ids, lengths, durations and codes), never text or audio."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def log_event(logger: logging.Logger, level: int, event: str, **fields: Field) -
 
 
 def log_crash(logger: logging.Logger, event: str, error: BaseException, **fields: Field) -> None:
-    """Log an unexpected exception by its type and stack. Its message is left out: it may quote what a user sent."""
+    """Log an unexpected exception by its type and stack. Its message is left out: it may quote a user's input."""
     log_event(logger, logging.ERROR, event, error=type(error).__name__, stack=stack_of(error), **fields)
 
 
 class Throttle:
-    """Of what any client can cause as often as it likes, one of a kind is logged now and then, with their number.
+    """Rate limit for log events that any client can cause: one of each kind per interval, with their number.
 
-    `kind`: one of a few; not a client's words.
+    `kind` must come from a small fixed set, never from a client's input.
     """
 
     def __init__(self, interval_s: float = 10.0) -> None:
@@ -38,7 +38,7 @@ class Throttle:
         self._counts: Counter[str] = Counter()
 
     def take(self, kind: str, now: float) -> int:
-        """How many there were since the last that was to be logged, this one included; 0: do not log it."""
+        """Return the number of events since the last logged one, including this one; 0: do not log it."""
         self._counts[kind] += 1
         if now - self._logged_at.get(kind, -math.inf) < self._interval_s:
             return 0
@@ -47,7 +47,7 @@ class Throttle:
 
 
 class _QuietUvicorn(logging.Filter):
-    """uvicorn warns of each request that is none."""
+    """Throttle for uvicorn's warnings, which it logs for each invalid request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def configure_logging(level: str, style: str, stream: TextIO | None = None) -> N
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # uvicorn logs whole query strings, hence keys, at level info; and so do frames of websockets at debug.
+    # At level info uvicorn logs query strings, which may hold keys; at level debug websockets logs frames.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "websockets", "asyncio", "multipart"):
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
     logging.getLogger("uvicorn.error").filters[:] = [_QuietUvicorn()]

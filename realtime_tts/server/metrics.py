@@ -1,8 +1,8 @@
-"""What gateways count, for Prometheus. One `Metrics` per gateway, with its own registry.
+"""Metrics of a gateway for Prometheus. One `Metrics` per gateway, with its own registry.
 
-Where a host process has started several gateways, prometheus_client keeps their figures in files of a directory that
-the host has made, and any of them tells the sum. Files go by a gateway's index: a successor counts on, so that there
-are as many files as gateways, whatever dies.
+With several gateways, prometheus_client keeps their values in files of a directory that the host process makes, and
+each gateway reports the sum. Files are named by a gateway's index: a restarted gateway continues the counts of its
+predecessor, so the number of files does not grow.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from realtime_tts.workers.recovery import DeviceState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _TTFA_BUCKETS_S = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0)
-# Less than this is inside any player's jitter buffer.
+# Lateness below this is inside any player's jitter buffer.
 UNDERRUN_SLACK_S = 0.1
-# Each the sum over all workers.
+# Each value is the sum over all workers.
 _ENGINE_GAUGES = {
     "running": "Streams that are being made",
     "waiting": "Requests that wait for a place in a worker's memory or for their turn",
@@ -62,19 +62,19 @@ _FIGURES_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"  # set by the host process, befo
 
 
 def count_as(index: int) -> None:
-    """Be one of several gateways, by its index; to be called before there is a `Metrics`."""
+    """Keep this process's metrics under a gateway's index. Must be called before a `Metrics` is made."""
     values.ValueClass = values.MultiProcessValue(process_identifier=lambda: index)  # type: ignore[no-untyped-call]
 
 
 @dataclasses.dataclass(slots=True)
 class PlaybackEstimate:
-    """A listener who plays a context's packets as they come, without a buffer: does it ever run dry?"""
+    """Model of a player without a buffer that plays a context's packets as they arrive; it detects underruns."""
 
     started_s: float | None = None
     sent_s: float = 0.0
 
     def sent(self, duration_s: float, now: float) -> bool:
-        """Account for packets sent at `now`; True if the listener had waited for the first of them."""
+        """Account for packets sent at `now` (seconds). Return True if the player ran out of audio before them."""
         if self.started_s is None:
             self.started_s = now
         late_s = now - self.started_s - self.sent_s
@@ -151,8 +151,10 @@ class Metrics:
             self.underruns.inc()
 
     def exposition(self, engine: EngineClient) -> bytes:
-        """The text that Prometheus scrapes: of all gateways of the host, those that have died included; the engine's
-        figures are read at this moment."""
+        """Return the text that Prometheus scrapes.
+
+        It includes all gateways of the host, also those that have ended, and the engine's current values.
+        """
         registry = self.registry
         if _FIGURES_DIRECTORY in os.environ:
             registry = CollectorRegistry()
@@ -163,7 +165,7 @@ class Metrics:
 
 
 class _EngineFigures(Collector):
-    """What the workers have told, which is the same at every gateway."""
+    """Collector of the values that the workers report; they are the same at every gateway."""
 
     def __init__(self, engine: EngineClient) -> None:
         self._engine = engine
@@ -238,7 +240,7 @@ def _counter(name: str, text: str, value: float) -> Metric:
 
 
 def _build_labels(ready: frames.Ready | None) -> dict[str, str]:
-    """Labels of `build_info`; `ready` is what a worker said of itself, once one has."""
+    """Return the labels of `build_info`. `ready`: a worker's description; None until a worker is ready."""
     labels = {"version": __version__, "python": platform.python_version()}
     if ready is not None:
         labels |= {"model": ready.model, "device": ready.device}

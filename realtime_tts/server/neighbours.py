@@ -1,4 +1,4 @@
-"""What a gateway knows of the other gateways of its host."""
+"""Interface of a gateway to its peers, the other gateways of its host."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _SESSION = re.compile(r"s(\d{1,4})_.+", re.DOTALL)
 
 
 def session_name(index: int, secret: str) -> str:
-    """The id of a session of the gateway with this index."""
+    """Return the id of a session of the gateway with this index."""
     return f"s{index}_{secret}"
 
 
 def owner_of(session_id: str) -> int | None:
-    """The index of the gateway that has named a session; None for what is no name of ours."""
+    """Return the index of the gateway that made a session id; None for a malformed id."""
     found = _SESSION.fullmatch(session_id)
     return int(found[1]) if found else None
 
 
 class Neighbours:
-    """None: a gateway that is alone.
+    """Null object for a gateway without peers.
 
     Attributes:
-        index: which of the host's gateways this one is.
-        on_charge: called with what another one has charged.
-        on_voices_changed: called when another one has changed the directory of voices.
-        on_adapter_changed: called with what another one has told by `adapter_changed`, unless this one has told
-            something of the same adapter since.
+        index: index of this gateway on its host.
+        on_charge: called with a charge of a peer.
+        on_voices_changed: called when a peer has changed the voices directory.
+        on_adapter_changed: called with the arguments of a peer's `adapter_changed`, unless this gateway has
+            changed the same adapter since.
     """
 
     index = 0
@@ -44,23 +44,26 @@ class Neighbours:
 
     @property
     def others(self) -> Holdings:
-        """What all others hold."""
+        """Sum of the slots that all peers use."""
         return _NOTHING
 
     @contextlib.contextmanager
     def taking(self, look: Callable[[], Holdings]) -> Iterator[Holdings]:
-        """Gives what all others hold, who take nothing until it ends and then see what is held here by `look`."""
+        """Yield the slots that the peers use, and keep them from taking slots until the context ends.
+
+        On exit, publish the slots of this gateway, which `look` returns.
+        """
         yield _NOTHING
 
     def charge(self, charge: Charge) -> None:
-        """Tell the others what has been charged here."""
+        """Report a charge of this gateway to the peers."""
 
     def voices_changed(self) -> None:
-        """Tell the others to look."""
+        """Tell the peers that the voices directory has changed."""
 
     def adapter_changed(self, name: str, directory: str) -> None:
-        """Tell the others that an adapter was loaded from a directory or, with "", unloaded."""
+        """Tell the peers that an adapter was loaded from a directory or, with "", unloaded."""
 
     def give(self, session_id: str, connection: int, received: bytes) -> bool:
-        """Hand a connection, by its descriptor, to the gateway whose session this is; False: it is nobody's."""
+        """Hand a connection, by its descriptor, to the gateway that owns the session. Return False if it stays here."""
         return False

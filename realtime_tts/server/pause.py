@@ -6,9 +6,9 @@ import asyncio
 
 
 async def pause(seconds: float, woken: asyncio.Event) -> None:
-    """Sleep for so long, or until `woken` is set from now on. It may be set when this returns, whatever ended it.
+    """Sleep for `seconds`, or until `woken` is set after the call. `woken` is cleared first, and set on return.
 
-    `asyncio.wait_for` does the same with a task for each wait.
+    Unlike `asyncio.wait_for`, it creates no task.
     """
     woken.clear()
     timer = asyncio.get_running_loop().call_later(seconds, woken.set)

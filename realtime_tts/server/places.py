@@ -1,8 +1,8 @@
-"""Who holds a place at the host: every session, connected or lost, and every socket that has no session yet.
+"""Slots of the host: one for every session, connected or lost, and for every socket without a session yet.
 
-A client that has lost its connection comes back on a new socket, which at the handshake looks like anybody's. So for
-each lost session one socket of its key is let in even where all places are taken: it either resumes that session, or
-the session that was lost longest is given up for its new one.
+A client that has lost its connection returns on a new socket, which cannot be recognised at the handshake. So for each
+lost session, one socket of the same key is admitted even if all slots are taken. It either resumes that session, or
+the session that was lost longest is closed in favour of its new one.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ NOBODY = Holdings()
 
 
 class Holder(Protocol):
-    """Who holds a place: a session, or speech over plain HTTP."""
+    """Owner of a slot: a session, or speech over plain HTTP."""
 
     @property
     def tenant(self) -> str: ...
 
     @property
     def token(self) -> str:
-        """Id of the token that it was opened with; "" for a key."""
+        """Id of the token that it was opened with; "" for an API key."""
         ...
 
     @property
     def num_speaking(self) -> int:
-        """Contexts that have work at the engine."""
+        """Number of contexts that have work at the engine."""
         ...
 
     @property
     def lost_at(self) -> float | None:
-        """Since when its client is waited for."""
+        """Monotonic time in seconds at which the connection was lost; None while the client is connected."""
         ...
 
     @property
     def voices(self) -> Iterable[str]:
-        """That it speaks with, by the engine's ids."""
+        """Engine ids of the voices that it uses."""
         ...
 
     def voice_removed(self, voice_id: str) -> None:
-        """A voice is gone, by the engine's id; whatever speaks with it fails."""
+        """Fail the speech that uses a removed voice. `voice_id`: the engine's id."""
         ...
 
     def drain(self) -> None:
-        """Let what is being spoken end, and begin nothing more."""
+        """Let running speech end, and begin no more."""
         ...
 
     def close(self, code: int, reason: str) -> None:
-        """End at once; the code is a socket's."""
+        """End at once. `code`: close code for a WebSocket."""
         ...
 
 
 class Place:
-    """A socket's claim until it has a session.
+    """Slot of a socket until it has a session.
 
     Attributes:
-        is_lent: it was let in for a lost session only.
+        is_lent: the socket was admitted for a lost session only.
     """
 
     def __init__(self, caller: Caller, is_lent: bool) -> None:
@@ -69,10 +69,10 @@ class Place:
 
 
 class Places:
-    """Counts them. `sessions`: all that live here, of all keys; `others`: what other gateways of the host hold.
+    """Counts slots. `sessions`: all sessions of this gateway; `others`: the slots that its peers use.
 
     Args:
-        max_of_key: how many a key may hold, given its name, what each key holds, and how many places there are.
+        max_of_key: returns the limit of a key, given its id, the slots of each key, and the number of slots.
     """
 
     def __init__(self, max_of_key: Callable[[str, Mapping[str, int], int], int]) -> None:
@@ -89,15 +89,15 @@ class Places:
         may_resume: bool = True,
         others: Holdings = NOBODY,
     ) -> Place:
-        """For a new socket of this caller.
+        """Take a slot for a new socket of this caller.
 
         Args:
-            refusal: why no new session is wanted now though there were places.
-            may_resume: it may be that of a lost session; a request over plain HTTP never is.
+            refusal: error that refuses a new session even if a slot is free; None: none.
+            may_resume: the socket may be that of a lost session; False for plain HTTP.
 
         Raises:
-            Overloaded, TooManySessions: there is none.
-            RealtimeTTSError: the refusal.
+            Overloaded, TooManySessions: no slot is free.
+            RealtimeTTSError: the given refusal.
         """
         all_held = self.holdings(sessions) + others
         refusal = self.refusal(caller, all_held, max_sessions, refusal)
@@ -114,8 +114,10 @@ class Places:
     def refusal(
         self, caller: Caller, all_held: Holdings, max_sessions: int, refusal: RealtimeTTSError | None
     ) -> RealtimeTTSError | None:
-        """Return why a caller gets no place for a new session: those of its token are taken, the given refusal, or
-        that there is none."""
+        """Return the error that refuses a caller a slot for a new session, if any.
+
+        A full token comes first, then the given refusal, then full slots of the host or of the key.
+        """
         if _is_token_full(caller, all_held):
             return TooManySessions("all sessions of this token are taken")
         held, tenant = _held_by_key(all_held), caller.tenant
@@ -126,7 +128,7 @@ class Places:
         return refusal
 
     def give_back(self, place: Place) -> None:
-        """The socket has found its session, or is gone. Idempotent."""
+        """Release the slot of a socket: it has a session now, or is closed. Idempotent."""
         if place in self._held:
             self._held.remove(place)
             self._waiting[place.caller.tenant] -= 1
@@ -134,10 +136,10 @@ class Places:
     def to_give_up(
         self, caller: Caller, sessions: Iterable[Holder], max_sessions: int, others: Holdings = NOBODY
     ) -> Holder | None:
-        """Return the lost session of ours that has to go for a new one of this caller, if there are too many.
+        """Return the lost session of this gateway to close for a new one of this caller; None if none has to close.
 
         Raises:
-            TooManySessions: the sessions of its token are taken, and none of them is lost and ours.
+            TooManySessions: the sessions of its token are taken, and none of them is lost and at this gateway.
         """
         sessions, tenant = list(sessions), caller.tenant
         all_held = self.holdings(sessions) + others
@@ -152,7 +154,7 @@ class Places:
         return min(lost, key=lambda live: live.lost_at or 0.0, default=None) if is_full else None
 
     def holdings(self, sessions: Iterable[Holder]) -> Holdings:
-        """What is held here."""
+        """Return the slots that this gateway uses."""
         held = Holdings(waiting=+self._waiting)
         for live in sessions:
             held.sessions[live.tenant] += 1
@@ -166,11 +168,11 @@ class Places:
 
 
 def _is_token_full(caller: Caller, held: Holdings) -> bool:
-    """Whether a caller's token has as many sessions as it may have, counted as those of keys are."""
+    """Return whether a caller's token has reached its limit of sessions, counted as for keys."""
     more_waiting = max(0, held.waiting_tokens[caller.token] - held.lost_tokens[caller.token])
     return 0 < caller.max_sessions <= held.tokens[caller.token] + more_waiting
 
 
 def _held_by_key(held: Holdings) -> Counter[str]:
-    """Sessions, and sockets that are more than a lost session waits for."""
+    """Return the slots by key: sessions, and waiting sockets beyond the number of lost sessions."""
     return held.sessions + (held.waiting - held.lost)

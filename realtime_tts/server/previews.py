@@ -1,4 +1,4 @@
-"""How voices sound, as far as somebody has asked: kept beside the voices that were added, and gone with them."""
+"""Cache of voice previews that were requested; a preview is removed together with its voice."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MAX_DISK_BYTES = 256 * 1024 * 1024
 
 
 class Previews:
-    """WAV files by the engine's id of a voice; the least recently heard go first.
+    """WAV files by the engine's id of a voice, with eviction of the least recently used.
 
     Args:
-        directory: where those of added voices outlive the process; None: nowhere. It need not be there.
-        max_bytes, max_disk_bytes: in memory, and in the directory.
+        directory: directory for the previews of added voices; created when needed. None: keep them in memory only.
+        max_bytes, max_disk_bytes: limits in memory and in the directory.
     """
 
     def __init__(
@@ -28,26 +28,26 @@ class Previews:
         self._files: collections.OrderedDict[str, bytes] = collections.OrderedDict()
 
     def get(self, voice_id: str) -> bytes | None:
-        """One that is in memory."""
+        """Return a preview from memory, or None."""
         if voice_id in self._files:
             self._files.move_to_end(voice_id)
         return self._files.get(voice_id)
 
     def put(self, voice_id: str, wav: bytes) -> None:
-        """Into memory."""
+        """Keep a preview in memory."""
         self._files[voice_id] = wav
         self._files.move_to_end(voice_id)
         while sum(map(len, self._files.values())) > self._max_bytes:
             self._files.popitem(last=False)
 
     def forget(self, voice_id: str) -> None:
-        """Everywhere."""
+        """Remove a preview from memory and disk."""
         self._files.pop(voice_id, None)
         if self._directory is not None:
             with contextlib.suppress(OSError):
                 self._path(voice_id).unlink(missing_ok=True)
 
-    # ---- on disk: blocks for a disk's time; a disk that refuses only means that it is spoken anew ----------------
+    # ---- on disk: these methods block; after a disk error the preview is only synthesised again -----------------
 
     def load(self, voice_id: str) -> bytes | None:
         if self._directory is None:
@@ -70,7 +70,7 @@ class Previews:
             self._make_room()
 
     def drop_others(self, voice_ids: Collection[str]) -> None:
-        """Keep those of these voices: a process that died may have left others."""
+        """Remove the previews of all other voices, which a process that died may have left."""
         if self._directory is None:
             return
         with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""Errors on HTTP: ``{"code", "message", "retryable"}`` and the right status, whatever went wrong.
+"""HTTP error responses: ``{"code", "message", "retryable"}`` with the matching status, for every failure.
 
-A router of another service's dialect says so with `speaks`; then all that goes wrong in it is told in that shape.
+A router of another service's dialect selects its own error shape with `speaks`.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ logger = logging.getLogger(__name__)
 RETRY_AFTER_S = 1
 
 
-# Status and JSON body of an error; a dialect's is pure.
+# Returns status and JSON body of an error; a dialect's shape is pure.
 ProblemShape: TypeAlias = Callable[[RealtimeTTSError], tuple[int, Mapping[str, Any]]]
 _SHAPE = "realtime_tts.problem_shape"  # in a request's scope
 
 
 def native_problem(error: RealtimeTTSError) -> tuple[int, dict[str, Any]]:
-    """The shape of this server's own interface."""
+    """Return status and body of an error in the native interface."""
     content = {"code": error.code, "message": error.message, "retryable": error.retryable}
     return error.http_status, content if error.field is None else {**content, "field": error.field}
 
 
 def problem_response(error: RealtimeTTSError, shape: ProblemShape = native_problem) -> JSONResponse:
-    """An error of ours as a response. One that can be retried says when."""
+    """Return an error as a response, with `retry-after` if it is retryable."""
     headers: dict[str, str] = {}
     if error.retryable or error.http_status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
         headers["retry-after"] = str(math.ceil(error.retry_after_s or RETRY_AFTER_S))
@@ -58,7 +58,7 @@ def problem_response(error: RealtimeTTSError, shape: ProblemShape = native_probl
 
 
 async def hold_answer(error: RealtimeTTSError, receive: Receive) -> None:
-    """Wait as long as the answer to an error is held, or until the client has gone."""
+    """Wait for the delay of an error's answer, or until the client disconnects."""
 
     async def until_gone() -> None:
         while not (await receive())["type"].endswith(".disconnect"):
@@ -70,7 +70,7 @@ async def hold_answer(error: RealtimeTTSError, receive: Receive) -> None:
 
 
 def speaks(shape: ProblemShape) -> Any:
-    """A router's first dependency: what goes wrong from here on is told in this shape."""
+    """Return a router's first dependency, which selects this shape for all later errors of the request."""
 
     def choose(request: Request) -> None:
         request.scope[_SHAPE] = shape
@@ -79,7 +79,7 @@ def speaks(shape: ProblemShape) -> Any:
 
 
 def speaks_with_id(shape: Callable[[RealtimeTTSError, str], tuple[int, Mapping[str, Any]]]) -> Any:
-    """As `speaks`, of a shape that names the request."""
+    """Return a dependency like `speaks`, for a shape that takes the request's id as well."""
 
     def choose(request: Request) -> None:
         request.scope[_SHAPE] = lambda error: shape(error, request_id(request.scope))
@@ -93,25 +93,25 @@ def shape_of(scope: Scope) -> ProblemShape:
 
 
 def error_code(status: int) -> str:
-    """``request_timeout`` for 408: the code of an error that HTTP itself has a name for."""
+    """Return the code of an HTTP status without an error class of its own, e.g. ``request_timeout`` for 408."""
     return HTTPStatus(status).phrase.lower().replace(" ", "_")
 
 
 def invalid_body(error: Mapping[str, Any]) -> InvalidRequest:
-    """Return pydantic's first error as ours, without the value that was sent."""
+    """Return a pydantic error as `InvalidRequest`, without the value that was sent."""
     field = ".".join(str(part)[:MAX_NAME_CHARS] for part in error["loc"])
     return InvalidRequest(sentence(field, error), field=field or None)
 
 
 def not_found_response() -> JSONResponse:
-    """For an address that nothing answers at."""
+    """Return the response for an unknown path."""
     return JSONResponse({"code": "not_found", "message": "Not Found", "retryable": False}, HTTPStatus.NOT_FOUND)
 
 
 class Containment:
-    """ASGI middleware: an exception that nobody expected is logged once, without its message, and answered by a 500.
+    """ASGI middleware: an unexpected exception is logged once, without its message, and answered with 500.
 
-    Starlette would raise it again for the server to log, with a message that may quote what a user sent.
+    Starlette would raise it again for the server to log, with a message that may quote a user's input.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -128,7 +128,7 @@ class Containment:
         try:
             await self._app(scope, receive, watched_send)
         except (ClientDisconnect, ClientDisconnected, WebSocketDisconnect):
-            pass  # the peer is gone, which is no fault, and there is nobody to answer
+            pass  # the peer has disconnected, which is no error
         except Exception as error:
             if scope["type"] == "lifespan":
                 raise
@@ -141,7 +141,7 @@ class Containment:
 
 
 def install_problem_handlers(app: FastAPI) -> None:
-    """Make every failure of `app` a typed one."""
+    """Install handlers that turn every failure of `app` into a typed error response."""
 
     async def ours(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RealtimeTTSError)

@@ -1,8 +1,8 @@
-"""What each API key, and each token, takes of the host: places and characters. Pure; the time is passed in.
+"""Limits of each API key and token: slots and characters. Pure; the time is passed in.
 
-Keys share fairly. As long as there is plenty, anybody may take it. Beyond a mark, a key that holds its share of the
-places already gets no more, so that the last places are for the others: for those that are here, and for one more if
-there are keys that hold nothing.
+Keys share fairly. While few slots are taken, any key may take more. Beyond the mark `fair_share_from`, a key that has
+its fair share of the slots gets no more. The rest is reserved for the other keys that are present, and for one more
+key if some have no slot.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _MIN_PURGE = 64
 
 
 class CharacterBudget:
-    """So many characters a minute; what is not used is kept, up to a minute's worth.
+    """Token bucket of characters per minute, with a capacity of one minute.
 
-    A message longer than that passes when the budget is full, and is paid off afterwards.
+    A longer message passes when the bucket is full, and leaves a debt.
     """
 
     def __init__(self, per_minute: int, now: float) -> None:
@@ -26,7 +26,7 @@ class CharacterBudget:
         self._level, self._at = self._capacity, now
 
     def wait_s(self, num_chars: int, now: float) -> float:
-        """How long until so many characters may pass; 0: now."""
+        """Return the time in seconds until `num_chars` may pass; 0: now."""
         self._advance(now)
         return max(0.0, (min(num_chars, self._capacity) - self._level) / self._per_s)
 
@@ -35,7 +35,7 @@ class CharacterBudget:
         self._level -= num_chars
 
     def is_full(self, now: float) -> bool:
-        """It is as good as a new one."""
+        """Return whether the budget is unused, like a new one."""
         self._advance(now)
         return self._level >= self._capacity
 
@@ -45,17 +45,17 @@ class CharacterBudget:
 
 
 def fair_share(num_places: int, num_sharers: int) -> int:
-    """Places that each of so many may hold, one at least."""
+    """Return the number of slots of each sharer, at least one."""
     return max(1, num_places // max(1, num_sharers))
 
 
 class Quotas:
-    """One gateway's account, which knows what keys have used at the others.
+    """Account of one gateway; it includes the characters that keys have used at its peers.
 
     Args:
-        num_keys: API keys that are active; 0: everybody is one.
+        num_keys: number of active API keys; 0: no keys, and all clients count as one.
         max_sessions_per_key, max_chars_per_minute: 0: no limit.
-        fair_share_from: taken share of the places from which on a key is held to its fair share.
+        fair_share_from: fraction of the slots taken from which on a key is limited to its fair share.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Quotas:
     # ---- places --------------------------------------------------------------------------------------------------
 
     def max_sessions(self, tenant: str, held: Mapping[str, int], num_places: int) -> int:
-        """How many sessions a key may have now. `held`: places by key."""
+        """Return the number of sessions that a key may have now. `held`: slots by key."""
         limit = self._max_sessions_per_key or num_places
         if sum(held.values()) >= self._fair_share_from * num_places:
             limit = min(limit, self._share(tenant, held, num_places))
@@ -83,24 +83,24 @@ class Quotas:
     # ---- characters ----------------------------------------------------------------------------------------------
 
     def refusal(self, caller: Caller, now: float) -> RateLimited | None:
-        """Why this caller should not begin a session now, if so."""
+        """Return the error that refuses this caller a session now, if any."""
         wait_s = self._wait_s(caller, 1, now)
         return _rate_limited(wait_s) if wait_s > 0 else None
 
     def charge_text(self, caller: Caller, num_chars: int, now: float) -> RateLimited | None:
-        """Enter so many characters, or say why they must wait."""
+        """Charge characters, or return the error that refuses them."""
         if (wait_s := self._wait_s(caller, num_chars, now)) > 0:
             return _rate_limited(wait_s)
         self.charge_anyway(caller, num_chars, now)
         return None
 
     def charge_anyway(self, caller: Caller, num_chars: int, now: float) -> None:
-        """Enter characters that have been let in, here or at another gateway."""
+        """Charge characters that were accepted before, here or at a peer."""
         for budget in self._budgets_of(caller, now):
             budget.take(num_chars, now)
 
     def is_limited(self, caller: Caller) -> bool:
-        """Whether his characters are counted at all."""
+        """Return whether the characters of this caller are limited."""
         return bool(self._max_chars_per_minute or caller.max_chars_per_minute)
 
     def _wait_s(self, caller: Caller, num_chars: int, now: float) -> float:
@@ -117,7 +117,7 @@ class Quotas:
         return self._budgets[owner]
 
     def _purge(self, now: float) -> None:
-        """Tokens come and go: a budget that is full again, a minute later at most, need not be remembered."""
+        """Drop the budgets that are full again: they equal new ones, and tokens are many and short-lived."""
         if len(self._budgets) >= self._purge_at:
             self._budgets = {owner: budget for owner, budget in self._budgets.items() if not budget.is_full(now)}
             self._purge_at = max(_MIN_PURGE, 2 * len(self._budgets))

@@ -1,18 +1,20 @@
-"""How much of an answer over plain HTTP counts as heard. Pure; the time is passed in."""
+"""Estimate of the playback position of an answer over plain HTTP. Pure; the time is passed in."""
 
 from __future__ import annotations
 
-# What a client that reads at once is taken to have in front of it: more than the engine would hurry for, less than that
-# it would wait for (`park_low_s` of the scheduler).
+# Assumed lead of a client that reads at once: too long for the engine to raise its priority, too short to park it
+# (`park_low_s` of the scheduler).
 KEPT_MS = 1_500.0
 
 
 class ReadingClock:
-    """A listener without a playback clock of its own. It plays in real time from its first audio on; whoever reads
-    faster, to fill a file or a player's buffer, counts as having heard all but the last of what it took.
+    """Playback position of a client that reports none.
 
-    So the engine makes speech as fast as it is read, hurries for it as for any listener's if it is short of time, and
-    stops a few seconds ahead of one that does not read.
+    The client is assumed to play in real time from its first audio on. If it reads faster, to fill a file or a buffer,
+    all but the last `KEPT_MS` of the audio that it took counts as played.
+
+    So the engine produces speech as fast as it is read, with the usual priority if time is short, and stops a few
+    seconds ahead of a client that does not read.
     """
 
     def __init__(self) -> None:
@@ -20,7 +22,7 @@ class ReadingClock:
         self._taken_ms = 0.0
 
     def take(self, audio_ms: float, now: float) -> None:
-        """The peer has taken so much of the speech, in all."""
+        """Note that the client has taken `audio_ms` of the speech in all, at `now` in seconds."""
         if not self._taken_ms:
             self._started_s = now
         self._taken_ms = max(self._taken_ms, audio_ms)

@@ -1,9 +1,9 @@
-"""How long the answer to a refused request waits, so that refusing costs a bounded share of the gateway. Pure."""
+"""Delay of the answers to refused requests, so that refusals cost a bounded share of the gateway. Pure."""
 
 from __future__ import annotations
 
 PER_S = 20.0  # refusals of one key from one address; each costs about a millisecond of the event loop
-BURST = 20  # refusals that are answered at once, after a time without any
+BURST = 20  # refusals that are answered without a delay, after a time without refusals
 MAX_HOLD_S = 10.0
 _MIN_PURGE = 1024
 
@@ -11,8 +11,8 @@ _MIN_PURGE = 1024
 class Refusals:
     """Spreads the refusals of one API key from one address over time.
 
-    The answer beyond `BURST` waits until the rate is `PER_S` again. A client waits for its answer before it asks again,
-    so the rate stays near the bound whatever the number of its connections, up to PER_S * MAX_HOLD_S of them.
+    Answers beyond `BURST` are delayed until the rate is `PER_S` again. A client waits for an answer before its next
+    request, so the rate stays near the bound for up to PER_S * MAX_HOLD_S connections.
     """
 
     def __init__(self) -> None:

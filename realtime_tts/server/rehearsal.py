@@ -1,5 +1,7 @@
-"""Calls that nobody hears, before the first one that somebody does: code that runs for the first time takes half as
-long again, 7.6 ms of a processor for the first call and 4.7 for the next one."""
+"""Warm-up sessions before the first client: code that runs for the first time is slower.
+
+CPU time of a call: 7.6 ms for the first one, 4.7 ms for the next one.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,12 @@ _LONGEST_S = 5.0
 
 
 async def rehearse(make_session: Callable[[str], Session], services: Services) -> None:
-    """Sessions as of the native protocol, with an engine that makes silence: no worker knows of them, nothing is
-    counted and nothing logged.
+    """Run warm-up sessions of the native protocol with an engine that returns silence.
+
+    They send nothing to a worker, and are neither counted nor logged.
 
     Args:
-        make_session: by its id.
+        make_session: returns a session with the given id.
     """
     assert services.engine.ready is not None
     services = dataclasses.replace(services, engine=_SilentEngine(services.engine.ready))
@@ -66,7 +69,7 @@ class _Call:
         return True
 
     def supersede(self) -> None:
-        """There is no other socket."""
+        """Do nothing: there is no other socket."""
 
     def _take(self) -> None:
         for message in self._live.take_messages(_MAX_BYTES):
@@ -76,7 +79,7 @@ class _Call:
 
 
 class _SilentEngine(EngineClient):
-    """Has said whatever it is given as soon as it is given it."""
+    """Engine client that answers every request at once with silence."""
 
     def __init__(self, ready: frames.Ready) -> None:
         super().__init__([])
@@ -97,7 +100,7 @@ class _SilentEngine(EngineClient):
 
 
 class _Unkept(Ledger):
-    """Counts and logs nothing."""
+    """Ledger that counts and logs nothing."""
 
     def sent(self, message: messages.ServerMessage, now: float) -> None:
         pass

@@ -1,4 +1,4 @@
-"""A name for each request, which the client is told."""
+"""Request ids, which the client receives in the header ``x-request-id``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEY = "realtime_tts.request_id"  # in a request's scope
 
 
 def request_id(scope: Scope) -> str:
-    """The name of the request that has this scope."""
+    """Return the id of the request that has this scope."""
     found: str = scope[_KEY]
     return found
 

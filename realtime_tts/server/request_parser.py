@@ -1,4 +1,4 @@
-"""h11's parser with bounds: on the headers of a request, and on the processor time that parsing takes.
+"""h11's parser with limits on the headers of a request and on the CPU time of parsing.
 
 Parsing runs on the event loop that also sends speech. Costs are nominal, not measured: the same input always costs the
 same, whatever else the machine does.
@@ -18,19 +18,19 @@ _BLANK_LINE = re.compile(rb"\n\r?\n")
 
 # Measured with h11 0.16 and CPython 3.11; a request includes its way to the handler that answers it.
 REQUEST_US, HEADER_US, CHUNK_US = 1000, 4, 20
-_LARGE_CHUNK_BYTES = 4096  # a body that comes in such pieces costs what any bytes cost
+_LARGE_CHUNK_BYTES = 4096  # chunks of this size or more have no extra cost
 
-FREE_US_PER_S = 10_000.0  # of one connection: 1 % of a processor, or some 10 requests a second
-_FIRST_US = 4_000.0  # what a new connection may cost at once: a page loads a few files over each
-_SLICE_US = 1_500.0  # at a stretch: any request, or 75 small chunks
-_EXCESS_SHARE = 0.1  # of a processor, for all connections together that cost more than that
+FREE_US_PER_S = 10_000.0  # cost of one connection without a pause: 1 % of a CPU, or some 10 requests a second
+_FIRST_US = 4_000.0  # initial credit of a connection: a page loads a few files over each
+_SLICE_US = 1_500.0  # cost before other connections have their turn: any request, or 75 small chunks
+_EXCESS_SHARE = 0.1  # of a CPU, for all connections together that exceed `FREE_US_PER_S`
 
 
 class BoundedConnection(h11.Connection):
     """The server's side of one HTTP/1.1 connection.
 
     Attributes:
-        error_status: how to answer a request that `next_event` raises RemoteProtocolError for.
+        error_status: status of the answer to a request for which `next_event` raises RemoteProtocolError.
         is_cut: parsing has stopped before the end of the data, until `take_cost_us` is called.
     """
 
@@ -85,20 +85,20 @@ def _cost_us(event: Any) -> float:
 
 
 class ParseBudget:
-    """What the parsing of one connection's requests has cost, and how long it must pause for it.
+    """Cost of parsing one connection's requests, and the pauses that pay for it.
 
-    A connection may use `FREE_US_PER_S`. What it uses beyond is paid with a pause, so that all connections that are
-    paused share a part of one processor.
+    A connection may use `FREE_US_PER_S`. Cost beyond that leads to a pause, so that all paused connections together use
+    a fixed share of one CPU.
     """
 
     def __init__(self, now: float) -> None:
         self._level_us, self._at = _FIRST_US, now
 
     def pause_s(self, cost_us: float, num_paused: int, now: float) -> float:
-        """Enter a cost; return how long to parse nothing, seconds.
+        """Add a cost in microseconds; return how long to pause parsing, in seconds.
 
         Args:
-            num_paused: other connections that are paused now.
+            num_paused: number of other connections that are paused now.
         """
         self._level_us = min(FREE_US_PER_S, self._level_us + FREE_US_PER_S * (now - self._at)) - cost_us
         self._at = now

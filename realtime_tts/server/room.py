@@ -1,8 +1,8 @@
-"""Whether there is room for one more to speak: at the engine, and in what this process can feed. Pure.
+"""Admission of speech by the capacity of the engine and the lateness of the gateway. Pure.
 
-Speech that has begun comes first. Somebody new is refused before those who are in would have to wait for him, and told
-when to ask again. Keys share: who speaks less than his part of what is spoken is let in where others are not. Refusing
-costs time too: a key with little speech is not refused for the lateness that another key's requests may have caused.
+Running speech has precedence: a new context is refused, with a time to retry, before it would delay running ones. Keys
+share: a key below its fair share is admitted where others are refused. Refusals cost time too: a key with little
+speech is not refused for lateness that another key's requests may have caused.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from realtime_tts.errors import Overloaded
 from realtime_tts.server.quota import fair_share
 
-_MUCH_MORE = 2  # times as many requests as a key made itself: another key that may have caused the lateness
-_SPARED = 4  # a key may have its share of this part of the streams whatever the lateness that another key causes
+_MUCH_MORE = 2  # another key with more than this many times the requests may have caused the lateness
+_SPARED = 4  # a key may have its share of 1/_SPARED of the streams despite lateness that another key causes
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is under way.
+    """Current load of the host.
 
     Attributes:
-        speaking: contexts that have work at the engine, by key; one with more work than usual counts as several.
-        num_streams: as many the engine can speak at a time, each in real time.
-        is_late: the gateway itself cannot keep up.
+        speaking: contexts that have work at the engine, by key; a context with more work counts as several.
+        num_streams: number of streams that the engine can produce at once in real time.
+        is_late: the gateway itself is too slow for its streams.
         asked: requests of the last seconds by key, granted or refused.
     """
 
@@ -35,22 +35,22 @@ class Load:
 
 
 def refusal(load: Load, tenant: str, max_waiting: int) -> Overloaded | None:
-    """Why nobody more of this key is to speak now, if so.
+    """Return the error that refuses this key a new context now; None if it is admitted.
 
     Args:
-        max_waiting: how many may wait for a stream; 0: only into a free one.
+        max_waiting: number of contexts that may wait for a stream; 0: only a free stream is given.
     """
     total, mine = load.speaking.total(), load.speaking[tenant]
     num_keys = len(+load.speaking | Counter([tenant]))
-    # Who has nothing comes in as long as somebody has more than one; where each has one, all would only be later.
+    # While late, admit a key without streams only if another key has more than one.
     is_beyond_share = total > 0 and mine >= total // num_keys
     if load.is_late and is_beyond_share and not _is_crowded_out(load, tenant):
         return Overloaded("the server is late with what is being spoken")
     num_waiting = total - load.num_streams
     if num_waiting < max_waiting:
         return None
-    # The engine's next stream is for a key that has less than its share, however much others have waiting: it is
-    # let in, as long as there are not too many of its kind.
+    # The engine gives its next stream to a key below its share, however many contexts others have waiting. Such a key
+    # is admitted, unless too many keys like it wait.
     num_waiting = sum(min(num, load.num_streams) for num in load.speaking.values()) - load.num_streams
     if mine < fair_share(load.num_streams, num_keys) and num_waiting < 2 * max(max_waiting, load.num_streams):
         return None
@@ -58,7 +58,7 @@ def refusal(load: Load, tenant: str, max_waiting: int) -> Overloaded | None:
 
 
 def _is_crowded_out(load: Load, tenant: str) -> bool:
-    """Whether a key has little speech or none although streams are free, and another key asks far more often."""
+    """Return whether a key has little speech although streams are free, while another key sends far more requests."""
     num_keys = len(+load.speaking | Counter([tenant]))
     most = max((count for key, count in load.asked.items() if key != tenant), default=0)
     return (

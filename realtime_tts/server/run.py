@@ -1,4 +1,4 @@
-"""Run the gateway: uvicorn with our protocols, metrics on a port of their own, a shutdown that lets speech end."""
+"""Run the gateway: uvicorn with this package's protocols, a separate metrics port, and a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _METRICS_CONNECTIONS = 32
 
 
 class BoundedServer(uvicorn.Server):
-    """uvicorn's server with our way of taking connections.
+    """uvicorn's server with a connection limiter.
 
     Attributes:
-        connected: set when a connection comes in; the task that waits for it clears it.
-        should_exit: as uvicorn has it; setting it wakes `main_loop`.
+        connected: set when a connection arrives; the task that waits for it clears it.
+        should_exit: uvicorn's attribute; setting it wakes `main_loop`.
     """
 
     def __init__(self, config: uvicorn.Config, door: Door, max_connections: int) -> None:
@@ -46,7 +46,7 @@ class BoundedServer(uvicorn.Server):
         self._door, self._max_connections = door, max_connections
         self._doorman: Doorman | None = None
         self.takes_connections = asyncio.Event()
-        self.num_given = 0  # connections that have come in so far
+        self.num_given = 0  # connections received from clients so far
 
     @property
     def num_open(self) -> int:
@@ -62,12 +62,12 @@ class BoundedServer(uvicorn.Server):
         self._woken.set()
 
     async def main_loop(self) -> None:
-        """Run until `should_exit`. uvicorn's own loop looks for it ten times a second."""
-        while not await self.on_tick(0):  # which sets the date in the headers
+        """Run until `should_exit`. uvicorn's own loop polls it ten times a second."""
+        while not await self.on_tick(0):  # updates the date header
             await pause(_DATE_EVERY_S, self._woken)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=[])  # it listens nowhere itself
+        await super().startup(sockets=[])  # uvicorn does not listen itself
         self._doorman = Doorman(self._make_protocol, self.server_state.connections, self._max_connections)
         self._door.start(self._admit)
         self.takes_connections.set()
@@ -80,7 +80,7 @@ class BoundedServer(uvicorn.Server):
 
     def _admit(self, connection: socket.socket, received: bytes) -> None:
         assert self._doorman is not None
-        self.num_given += not received  # what another gateway gives was counted there
+        self.num_given += not received  # connections from another gateway were counted there
         self.connected.set()
         self._doorman.admit(connection, received)
 
@@ -90,7 +90,7 @@ class BoundedServer(uvicorn.Server):
 
 
 class GatewayServer(BoundedServer):
-    """The first SIGTERM or SIGINT drains and the second one ends at once."""
+    """Server of a gateway. The first SIGTERM or SIGINT drains, the second one ends at once."""
 
     def __init__(self, config: uvicorn.Config, door: Door, gateway: Gateway, address: Address) -> None:
         super().__init__(config, door, max_connections(gateway.settings.server.max_connections))
@@ -104,17 +104,17 @@ class GatewayServer(BoundedServer):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self.stop)  # wakes the loop, which a signal alone does not
+            self._loop.call_soon_threadsafe(self.stop)  # also wakes the event loop, which a signal alone does not
 
     def stop(self) -> None:
-        """Drain, then exit; called again: exit."""
+        """Drain, then exit. The second call exits at once."""
         if self._drain_task is None:
             self._drain_task = watch(self._drain(), "drain", self.exit_now)
         else:
             self.exit_now()
 
     def exit_now(self) -> None:
-        """Exit without waiting for anybody."""
+        """Exit without waiting for running speech."""
         self.force_exit = self.should_exit = True
 
     async def _drain(self) -> None:
@@ -123,7 +123,7 @@ class GatewayServer(BoundedServer):
 
 
 class _SideServer(BoundedServer):
-    """A second server in the same loop: signals are the first one's."""
+    """Second server in the same event loop; the first one handles signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -132,22 +132,22 @@ class _SideServer(BoundedServer):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Address:
-    """Where clients find the server. `metrics_port`: where it is not the main port."""
+    """Address of the server. `metrics_port`: the separate metrics port; None if it is the main port."""
 
     url: str
     metrics_port: int | None
 
 
 async def serve(settings: Settings, engine: EngineClient, on_ready: Callable[[GatewayServer, str], None]) -> None:
-    """Serve until a signal ends it, as the only gateway.
+    """Serve as the only gateway, until SIGTERM or SIGINT.
 
     Args:
-        on_ready: called once the model is loaded, with the server and its base URL. What it raises ends the server.
+        on_ready: called once the model is loaded, with the server and its base URL. Its exception ends the server.
 
     Raises:
-        ConfigError: an address that cannot be bound, or settings that contradict each other.
-        RealtimeTTSError: what kept the engine from starting.
-        InternalError: a part of the server failed, so that it shut down.
+        ConfigError: an address cannot be bound, or settings contradict each other.
+        RealtimeTTSError: the engine did not start.
+        InternalError: a part of the server failed, so it shut down.
     """
     app = create_app(settings, engine)
     address, listeners = bind(settings)
@@ -163,7 +163,7 @@ def make_server(app: FastAPI, door: Door, address: Address) -> GatewayServer:
 async def serve_at(
     server: GatewayServer, side_doors: Sequence[Door], on_ready: Callable[[GatewayServer, str], None]
 ) -> None:
-    """Serve what comes in by the server's door, and figures by another one if there is one. As `serve`."""
+    """Serve the connections of the server's door, and metrics at a side door if there is one. See `serve`."""
     limit_arenas()
     switch_quickly()
     gateway = server.gateway
@@ -178,7 +178,7 @@ async def serve_at(
         watcher.cancel()
         await asyncio.wait([watcher])
         if server.started:
-            await server.lifespan.shutdown()  # a forced exit skips it, and a worker must not outlive us
+            await server.lifespan.shutdown()  # a forced exit skips it, and workers must end too
         await gateway.close()
     if gateway.start_error is not None:
         raise gateway.start_error
@@ -189,13 +189,13 @@ async def serve_at(
 
 
 def server_config(app: FastAPI, config: ServerConfig) -> uvicorn.Config:
-    """uvicorn's settings. No compression: Opus does not shrink, and deflate costs memory for each socket."""
+    """Return uvicorn's settings. No compression: Opus does not shrink, and deflate takes memory for each socket."""
     http, stream = protocol_classes(config.handshake_timeout_s, config.close_timeout_s)
     return uvicorn.Config(
         app,
         http=http,
         ws=stream,
-        # Larger than a message may be, so that a message that is somewhat too long gets an answer, not a close.
+        # Larger than the message limit, so that a slightly too long message gets an error, not a close.
         ws_max_size=4 * config.max_message_bytes,
         ws_ping_interval=config.ping_interval_s,
         ws_ping_timeout=config.ping_timeout_s,
@@ -209,10 +209,10 @@ def server_config(app: FastAPI, config: ServerConfig) -> uvicorn.Config:
 
 
 def bind(settings: Settings) -> tuple[Address, list[socket.socket]]:
-    """The address, and sockets bound for clients and, where that is another port, for figures.
+    """Return the address, and the bound sockets: for clients and, if it has a separate port, for metrics.
 
     Raises:
-        ConfigError: an address that cannot be bound.
+        ConfigError: an address cannot be bound.
     """
     config = settings.server
     listener = _bind(config.host, config.port, "port")
@@ -227,14 +227,14 @@ def bind(settings: Settings) -> tuple[Address, list[socket.socket]]:
 
 
 def base_url(listener: socket.socket) -> str:
-    """``http://127.0.0.1:8000``, with the port that was really bound."""
+    """Return the base URL, e.g. ``http://127.0.0.1:8000``, with the port that was bound."""
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def describe(server: GatewayServer) -> dict[str, str]:
-    """What a person is told of a server that is ready."""
+    """Return the rows to print when the server is ready, by their names."""
     catalogue, address = server.gateway.catalogue, server.address
     ready = catalogue.ready
     names = ", ".join(voice["id"] for voice in catalogue.voices()["voices"])
@@ -272,7 +272,7 @@ async def _watch_start(gateway: Gateway, server: GatewayServer, on_ready: Callab
         else:
             on_ready(server, server.address.url)
     except BaseException:
-        server.should_exit = True  # nobody would wait for what it raises while the server runs
+        server.should_exit = True  # the exception is raised after the server has ended
         raise
 
 

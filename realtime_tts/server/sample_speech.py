@@ -1,4 +1,4 @@
-"""A sentence in a voice, spoken under the limits of any speech over plain HTTP."""
+"""Speech of a sample sentence, under the limits of speech over plain HTTP."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from realtime_tts.speech.sample import sentence_of, speak_sample
 
 
 class SampleSpeech:
-    """One sentence: a `Holder` of a place, charged to its caller.
+    """Speech of one sentence: a `Holder` of a slot, charged to its caller.
 
     Args:
-        settings: its voice is the engine's id.
+        settings: context settings, with the engine's id as the voice.
     """
 
     lost_at = None
@@ -31,9 +31,9 @@ class SampleSpeech:
         """Return s16le mono PCM and its rate in Hz.
 
         Raises:
-            Draining, EngineLost, Overloaded, TooManySessions, RateLimited: there is no place, or the sentence is more
-                than the caller may have spoken now.
-            RealtimeTTSError: what speaking failed with.
+            Draining, EngineLost, Overloaded, TooManySessions, RateLimited: no slot is free, or the caller has too few
+                    characters left for the sentence.
+            RealtimeTTSError: the speech failed.
         """
         gateway, settings = self._gateway, self._settings
         with gateway.speech(self._caller, len(sentence_of(settings.language)), self):

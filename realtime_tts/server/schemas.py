@@ -1,6 +1,6 @@
-"""The bodies of the HTTP interface, as a client's generator sees them. An answer that departs from them is our fault.
+"""Schemas of the HTTP bodies, from which clients can be generated. Responses are validated against them.
 
-A field that a schema does not name is refused, not dropped, so that no answer can outgrow its description unseen.
+A field that a schema does not name is an error and is not dropped, so that no response has undocumented fields.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Params(_Body):
 
 
 class VoiceMaking(_Body):
-    """What `POST /v1/voices` takes beside recordings, and what it asks for."""
+    """Options of `POST /v1/voices`: input other than recordings, and the consent that it requires."""
 
     instructions: bool = Field(description="a description alone makes a voice")
     consent: Literal["required", "attested", "off"] = Field(description="what a cloned voice needs of its speaker")
@@ -147,7 +147,7 @@ class NewVoice(Voice):
 
 
 class VoiceChange(_Body):
-    """What is left out stays as it is."""
+    """Changes of a voice; fields that are left out stay unchanged."""
 
     name: str | None = Field(None, description="1 to 128 characters, unique among the voices of the key")
     description: str | None = None
@@ -174,7 +174,7 @@ class AdapterList(_Body):
 
 
 class TokenRequest(_Body):
-    """What a token is to allow; its key's own limits hold besides."""
+    """Rights of a token; the limits of its key apply too."""
 
     ttl_s: int = Field(600, ge=1, description="how long one can connect with it; at most the setting max_token_ttl_s")
     voices: list[str] = Field([], max_length=64, description="the first is its default voice; empty: all of the key's")
@@ -188,7 +188,7 @@ class Token(_Body):
 
 
 class Problem(_Body):
-    """Every answer that is an error."""
+    """Body of every error response."""
 
     code: str = Field(description="stable name of the error", examples=["unauthorized"])
     message: str = Field(description="one sentence for a human")

@@ -1,4 +1,4 @@
-"""Work that is done once for all clients that ask for it at the same time."""
+"""Work that runs once for all clients that request it at the same time."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class _Job(Generic[T]):
 
 
 class SharedWork(Generic[T]):
-    """Jobs by name. A job is cancelled when its last client has gone."""
+    """Jobs by name. A job is cancelled when its last client disconnects."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, _Job[T]] = {}
 
     async def result(self, name: str, work: Callable[[], Coroutine[Any, Any, T]], receive: Receive) -> T:
-        """Return what the job of this name gives; start it with `work` if it does not run.
+        """Return the result of the job of this name; start it with `work` if it is not running.
 
         Args:
-            receive: of the client's request, whose body was read.
+            receive: ASGI receive of the client's request, whose body was read.
 
         Raises:
-            ClientDisconnect: the client has gone. Otherwise what the work raises.
+            ClientDisconnect: the client has disconnected. Exceptions of `work` are raised too.
         """
         job = self._jobs.get(name)
         if job is None:

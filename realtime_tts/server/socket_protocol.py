@@ -1,8 +1,8 @@
-"""uvicorn's protocols with what a real-time socket needs besides: quick ends, small buffers, an audible back-pressure.
+"""uvicorn's protocols with additions for real-time sockets: fast closes, small buffers, back-pressure callbacks.
 
-uvicorn closes a transport politely, which waits until the peer has taken all bytes. A peer whose cable was pulled never
-does, so each polite close here is followed by an abort. The application reaches its socket through the scope's
-extension `SOCKET_EXTENSION`.
+uvicorn's close of a transport waits until the peer has taken all bytes. A peer without a network never does, so each
+graceful close here is followed by an abort. The application reaches its socket through the scope's extension
+`SOCKET_EXTENSION`.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from realtime_tts.server.problems import error_code
 from realtime_tts.server.request_parser import MAX_HEAD_BYTES, MAX_HEADERS, BoundedConnection, ParseBudget
 
 SOCKET_EXTENSION = "realtime_tts.socket"
-# What the kernel and asyncio hold for a peer that does not read. Small, since it is audio that a barge-in cannot take
-# back, yet enough for 16 contexts of 48 kHz PCM over a path of 100 ms.
+# Buffers of the kernel and asyncio for a peer that does not read. Small, since a barge-in cannot discard audio in them,
+# yet enough for 16 contexts of 48 kHz PCM at 100 ms of latency.
 SEND_BUFFER_BYTES = 64 * 1024
 WRITE_HIGH_BYTES = 32 * 1024
 # asyncio reads 256 KiB at a time; thousands of tiny frames or chunks would be parsed before another connection's turn.
 READ_BYTES = 4 * 1024
 _GOING_AWAY = 1001
 _INVALID_DATA = 1007
-_PONG = b"\x8a"  # first byte of such a frame
+_PONG = b"\x8a"  # first byte of a pong frame
 _TEXT, _BINARY = 0x81, 0x82  # first bytes of messages in one frame (RFC 6455, 5.2)
-_SHORT_HEADER, _LONG_HEADER = struct.Struct(">BBH"), struct.Struct(">BBQ")  # with 126 and 127 for a length that follows
+_SHORT_HEADER, _LONG_HEADER = struct.Struct(">BBH"), struct.Struct(">BBQ")  # for 16- and 64-bit lengths
 
 
 def _read_little(transport: asyncio.Transport) -> None:
-    """Parse only a few kilobytes before other connections have their turn."""
+    """Limit each read to a few kilobytes, so that other connections have their turn."""
     if hasattr(transport, "max_size"):
         transport.max_size = READ_BYTES
 
 
 def _keep_little(transport: asyncio.Transport) -> None:
-    """Hold no more than a little for the peer, and hold nothing back."""
+    """Set small send buffers, and disable Nagle's algorithm."""
     transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
     sock: socket.socket | None = transport.get_extra_info("socket")
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -60,8 +60,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
     Attributes:
         on_writable: called when the write buffer passes its high mark (False) and its low mark (True).
-        on_failing: called with a close code and a reason before the socket is closed for a fault of the peer's in the
-            framing, or since the server ends: the last chance for `write_frames`.
+        on_failing: called with a close code and a reason before the socket is closed, for a framing error of the peer
+                or for a shutdown: the last time that `write_frames` may be called.
     """
 
     close_timeout_s: float = 2.0
@@ -70,10 +70,10 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         super().__init__(*args, **kwargs)
         self.on_writable: Callable[[bool], None] = _ignore
         self.on_failing: Callable[[int, str], None] = _ignore
-        self.is_answered = False  # the handshake was, by another gateway
-        self._received: bytearray | None = bytearray()  # all so far, until it is known whose session this is
+        self.is_answered = False  # another gateway has answered the handshake
+        self._received: bytearray | None = bytearray()  # all bytes so far, until the session's gateway is known
         self._held_pong = b""
-        self._fragments = bytearray()  # of the message that is arriving, if it comes in parts
+        self._fragments = bytearray()  # of an incomplete fragmented message
         self._abort_timer: asyncio.TimerHandle | None = None
         self._told_end = False
         self._runs_app = False
@@ -91,24 +91,27 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         super().data_received(data)
 
     def settle(self) -> None:
-        """The connection stays here, since it is known whose it is, or since more was read than can go with it."""
+        """Keep the connection in this process: its session is here, or too many bytes were read to hand it over."""
         self._received = None
 
     def hand_over(self, give: Callable[[int, bytes], bool]) -> bool:
-        """Offer the connection to another process: its descriptor, and all that was read of it. If that takes it, it
-        is gone from here, without a word to the peer. Only until `settle`."""
+        """Offer the connection to another process: its descriptor, and all bytes read so far.
+
+        Return True if `give` has taken it; it is then closed here without a message to the peer. Always False after
+        `settle`.
+        """
         sock: socket.socket | None = self.transport.get_extra_info("socket")
         if sock is None or self._received is None or self.close_sent or self.transport.get_write_buffer_size():
             return False
         if not give(sock.fileno(), bytes(self._received)):
             return False
         self.stop_keepalive()
-        self.transport.abort()  # closes our descriptor of a connection that lives on
+        self.transport.abort()  # closes this descriptor; the connection stays open
         return True
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
-        if hasattr(self, "scope"):  # the application starts with the next turn of the loop
+        if hasattr(self, "scope"):  # the application starts in the next loop iteration
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[SOCKET_EXTENSION] = self
             self._runs_app = True
@@ -126,17 +129,17 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         elif message["type"] == "websocket.accept":
             transport, self.transport = self.transport, cast(asyncio.Transport, _Mute(self.transport))
             try:
-                await super().send(message)  # goes without a pause, since nothing has been written yet
+                await super().send(message)  # does not block, since nothing was written yet
             finally:
                 self.transport = transport
-        else:  # we would not have let it in: all that can be said now is that the connection is over
+        else:  # refused here after another gateway has accepted it
             self.transport.abort()
             return
         if self.initial_response is not None and self.close_sent:
-            self.handshake_complete = True  # by a refusal; uvicorn takes it for an application that fell silent
+            self.handshake_complete = True  # refused; else uvicorn reports an application without an answer
 
     def eof_received(self) -> None:
-        # Without this asyncio would flush to a peer that is gone before it tells anybody.
+        # Without this, asyncio would flush to the disconnected peer before it reports the end.
         self._tell_end()
         self.transport.abort()
 
@@ -148,7 +151,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._let_go()
 
     def _let_go(self) -> None:
-        """Once all is over: without circles memory is free at once; a collection may be many sockets away."""
+        """Break reference cycles after the end, so that memory is freed without a garbage collection."""
         if self.disconnected and not self._runs_app:
             self.on_writable = self.on_failing = _ignore
             self.conn.parser.close()
@@ -161,7 +164,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self.abort_later()
 
     def handle_cont(self, event: Any) -> None:
-        # One buffer: fragments without a byte in them do not count against the size of a message, but need memory.
+        # One buffer: empty fragments do not count towards the message size, but a list of them would take memory.
         if self.frames:
             self._fragments = bytearray(self.frames.pop())
         self._fragments += event.data
@@ -180,7 +183,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     def handle_ping(self) -> None:
         frames = self.conn.data_to_send()
         if not self.writable.is_set():
-            # A peer that does not read cannot fill memory with answers: the last ping is the one to be answered.
+            # For a peer that does not read, only the last pong is kept, so that pongs cannot fill memory.
             held = [frame for frame in frames if frame[:1] == _PONG]
             self._held_pong = held[-1] if held else self._held_pong
             frames = [frame for frame in frames if frame[:1] != _PONG]
@@ -217,29 +220,33 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self.on_writable(True)
 
     def write_frames(self, messages: Iterable[str | bytes]) -> None:
-        """Write text and binary messages at once, whatever is still buffered; also while the socket is being closed, as
-        long as its close frame is not out."""
+        """Write text and binary messages at once, without waiting for buffered data.
+
+        Allowed while the socket is being closed, until its close frame is sent.
+        """
         parts: list[bytes] = []
         for message in messages:
             parts += _frame(message)
         self.transport.write(b"".join(parts))
 
     def close_now(self, code: int, reason: str) -> None:
-        """Send a close frame, whatever is still buffered, and abort if it cannot be delivered in time."""
+        """Send a close frame without waiting for buffered data; abort after `close_timeout_s` if not closed by then."""
         self._send_close(code, reason)
         self._tell_end()
         self.abort_later()
 
     def close_politely(self, code: int, reason: str) -> None:
-        """As `close_now`, but with time for the peer to answer: what it has sent and nobody reads resets a connection
-        that is closed, and the peer would not get our last messages."""
+        """Close like `close_now`, but give the peer time to answer.
+
+        Unread data of the peer would reset a closed connection, and the peer would not get the last messages.
+        """
         if self._send_close(code, reason):
             self.close_timer = self.loop.call_later(self.close_timeout_s, self.transport.close)
         self._tell_end()
         self.abort_later()
 
     def _send_close(self, code: int, reason: str) -> bool:
-        """False where none can be sent any more."""
+        """Send a close frame. Return False if none can be sent any more."""
         if self.close_sent or not self.handshake_complete or self.transport.is_closing():
             return False
         self.conn.send_close(code, reason)
@@ -262,7 +269,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
 
 def _frame(message: str | bytes) -> tuple[bytes, bytes]:
-    """Header and payload of one whole message; a server does not mask."""
+    """Return header and payload of one message in one unmasked frame."""
     payload, first_byte = (message.encode(), _TEXT) if isinstance(message, str) else (message, _BINARY)
     num_bytes = len(payload)
     if num_bytes < 126:
@@ -273,17 +280,17 @@ def _frame(message: str | bytes) -> tuple[bytes, bytes]:
 
 
 class _Mute:
-    """A transport for an answer that the peer has already."""
+    """Transport that drops data which the peer has already received."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
-        """The other gateway has written the same."""
+        """Do nothing: the other gateway has written the same."""
 
 
 def _ignore(*news: object) -> None:
-    """Nobody is there to be told."""
+    """Do nothing: the default callback."""
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -316,11 +323,10 @@ class _PacedFlow(FlowControl):
 
 
 class RequestProtocol(H11Protocol):
-    """HTTP/1.1 with a limit on each wait for the peer (for a whole request, and for it to take an answer) and on what
-    parsing costs.
+    """HTTP/1.1 with time limits for receiving a request and for sending an answer, and a limit on parsing cost.
 
     Attributes:
-        halted: all connections of this server that pause since their requests cost much.
+        halted: all connections of this server whose parsing is paused.
     """
 
     handshake_timeout_s: float = 10.0
@@ -341,7 +347,7 @@ class RequestProtocol(H11Protocol):
         self._halt_timer: asyncio.TimerHandle | None = None
 
     def replay(self, received: bytes) -> None:
-        """Begin with the handshake of a WebSocket that another process has read and answered, and what came after."""
+        """Begin with bytes that another process has read: a WebSocket handshake that it has answered, and the rest."""
         self._replayed = received
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -351,7 +357,7 @@ class RequestProtocol(H11Protocol):
         self._request_timer: asyncio.TimerHandle | None = self.loop.call_later(self.handshake_timeout_s, self._late)
         self._end_timer: asyncio.TimerHandle | None = None
         self._on_writable: Callable[[bool], None] = _ignore
-        self._is_held = False  # the server lets the request wait
+        self._is_held = False  # the request waits for an upload slot
         self._write_timeout_s = self.handshake_timeout_s
         if self._replayed:
             self._begin_replayed(transport)
@@ -372,18 +378,17 @@ class RequestProtocol(H11Protocol):
             return  # `_parse_again` calls this again
         before = self.scope
         super().handle_events()
-        # A new request's application starts with the next turn of the loop; that of a WebSocket is another's.
+        # The application of a new request starts in the next loop iteration. A WebSocket has its own protocol.
         if self.scope is not before and self.transport.get_protocol() is self:
             self.scope.setdefault("extensions", {})[SOCKET_EXTENSION] = self
         self._pace()
 
     def _pace(self) -> None:
-        """Parse nothing for a while if what has just been parsed cost too much; at least until others had their turn,
-        if there is more."""
+        """Pause parsing if its cost is too high, or until other connections had their turn if data is left."""
         is_cut = self.conn.is_cut
         pause_s = self._budget.pause_s(self.conn.take_cost_us(), len(self.halted), self.loop.time())
         if self.transport.get_protocol() is not self or self.transport.is_closing():
-            return  # a WebSocket's reading is its own protocol's business
+            return  # a WebSocket's protocol controls its own reading
         if pause_s > 0 or is_cut:
             self.flow.halt()
             self.halted.add(self)
@@ -403,7 +408,7 @@ class RequestProtocol(H11Protocol):
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         super().handle_websocket_upgrade(event)
-        self._stop_watching()  # the timer would keep all of this alive long after a short WebSocket
+        self._stop_watching()  # the timer would keep this object alive after a short WebSocket
 
     def on_response_complete(self) -> None:
         self.scope["extensions"].pop(SOCKET_EXTENSION, None)  # no circle is left, as with a WebSocket
@@ -431,8 +436,10 @@ class RequestProtocol(H11Protocol):
 
     @contextlib.contextmanager
     def streaming(self, on_writable: Callable[[bool], None], timeout_s: float) -> Iterator[None]:
-        """While an answer is made as it is read: `on_writable` is told when the peer is behind (False) and when it has
-        caught up (True). From then on a peer that does not catch up within `timeout_s` is cut off."""
+        """Context of a streamed answer: `on_writable` is called if the peer falls behind (False) or catches up (True).
+
+        A peer that does not catch up within `timeout_s` is disconnected.
+        """
         _keep_little(self.transport)
         self._on_writable, self._write_timeout_s = on_writable, timeout_s
         try:
@@ -442,7 +449,7 @@ class RequestProtocol(H11Protocol):
 
     @contextlib.contextmanager
     def holding(self) -> Iterator[None]:
-        """While the server lets a request wait before it reads its body: the limit on its arrival does not run."""
+        """Context in which a request waits before its body is read: its time limit does not run."""
         self._is_held = True
         self._stop_watching()
         try:
@@ -452,14 +459,14 @@ class RequestProtocol(H11Protocol):
             self._watch_request()
 
     def flush(self) -> None:
-        """What is sent next waits until the peer has taken all that was sent before."""
+        """Make the next write wait until the peer has taken all data sent before."""
         self.transport.set_write_buffer_limits(high=0)
 
     def cut_off(self) -> None:
-        """Drop the connection in the midst of an answer, which the peer so learns not to be whole."""
+        """Close the connection within an answer, so that the peer detects that it is incomplete."""
         if self.cycle is not None:
             self.cycle.disconnected = True
-        self.transport.close()  # what was told before still leaves
+        self.transport.close()  # data written before is still sent
         self._abort_after(self.close_timeout_s)
 
     def timeout_keep_alive_handler(self) -> None:
@@ -481,7 +488,7 @@ class RequestProtocol(H11Protocol):
         self._refuse(self.conn.error_status, msg)
 
     def _watch_request(self) -> None:
-        """The clock of a request starts with its first byte and stops with its last one, however they drip."""
+        """Start or stop the time limit of a request: it runs from the first byte to the last one."""
         if self.transport.get_protocol() is not self:  # the socket became a WebSocket
             return
         state = self.conn.their_state
@@ -504,7 +511,7 @@ class RequestProtocol(H11Protocol):
             self.transport.abort()
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
-        """Answer in the application's place if it has not begun to, and close. What it still says is dropped."""
+        """Answer instead of the application, if it has not begun its answer, and close. Its later output is dropped."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
@@ -531,7 +538,7 @@ class RequestProtocol(H11Protocol):
 def protocol_classes(
     handshake_timeout_s: float, close_timeout_s: float
 ) -> tuple[type[RequestProtocol], type[StreamProtocol]]:
-    """The two classes with these times; uvicorn makes instances itself and passes no arguments of ours."""
+    """Return the two classes with these times as attributes: uvicorn makes the instances without extra arguments."""
     times = {"handshake_timeout_s": handshake_timeout_s, "close_timeout_s": close_timeout_s}
     http = type("RequestProtocol", (RequestProtocol,), {**times, "halted": set()})
     stream = type("StreamProtocol", (StreamProtocol,), {"close_timeout_s": close_timeout_s})

@@ -1,4 +1,4 @@
-"""The answer to a request for speech over plain HTTP, as a dialect renders it."""
+"""HTTP response with speech, as a dialect renders it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from realtime_tts.server.socket_protocol import SOCKET_EXTENSION, RequestProtoco
 
 logger = logging.getLogger(__name__)
 
-_UNREAD_S = 30.0  # a client that takes nothing for so long is cut off; who listens at leisure has buffers to drain
-_BODY_BYTES_PER_CHAR = 12  # of JSON that escapes whatever it can
+_UNREAD_S = 30.0  # a client that reads nothing for this long is disconnected; a player first plays its buffer
+_BODY_BYTES_PER_CHAR = 12  # of JSON with every character escaped
 _BODY_BYTES_BESIDE = 16 * 1024
 MAX_RECORDINGS_BODY_BYTES = 4 * 1024 * 1024  # a minute at 24 kHz; larger ones come as a form
 _MAX_NAME_CHARS = 64
@@ -34,9 +34,9 @@ _NOTICE = "realtime-tts-notice"
 
 
 class Rendering(Protocol):
-    """How a dialect tells a client of the speech. One for each answer; it may remember what it has told.
+    """Format of the speech in a dialect. One object for each answer; it may keep state.
 
-    The answer begins with the first bytes that there are; what goes wrong before is answered with an error's status.
+    The answer begins with the first bytes of output; an error before them is answered with its status.
     """
 
     @property
@@ -50,12 +50,12 @@ class Rendering(Protocol):
     def end(self, total: Total) -> bytes: ...
 
     def error(self, error: RealtimeTTSError) -> bytes:
-        """The last that the client is told, before the answer is cut off; b"": nothing can be told."""
+        """Return the last bytes before the connection is closed; b"" if the format has no error message."""
         ...
 
 
 class PlainAudio:
-    """The stream itself."""
+    """Rendering of the audio stream without a wrapper."""
 
     wants_words = False
 
@@ -73,9 +73,9 @@ class PlainAudio:
 
 
 class SpeechResponse(StreamingResponse):
-    """The answer to a request for speech. What goes wrong before its first bytes is raised: a router's shape tells it.
+    """Response to a request for speech. An error before the first bytes is raised, for the router's error shape.
 
-    Raises (at construction): as `HttpSpeech`.
+    Raises (at construction): the errors of `HttpSpeech`.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class SpeechResponse(StreamingResponse):
             try:
                 await self._answer(send, socket, place)
             finally:
-                speech.left()  # if it has not ended, we were cancelled
+                speech.left()  # no effect unless this task was cancelled
                 speech.close()
                 leaving.cancel()
                 await asyncio.gather(leaving, return_exceptions=True)
@@ -116,7 +116,7 @@ class SpeechResponse(StreamingResponse):
             async with contextlib.aclosing(speech.chunks()) as chunks:
                 async for chunk in chunks:
                     if socket is not None and socket.transport.is_closing():
-                        speech.left()  # of which the news is on its way; asyncio would log every write
+                        speech.left()  # not reported yet; asyncio would log every write
                     elif body := self._rendering.chunk(chunk):
                         await self._put(send, body, has_begun)
                         has_begun = True
@@ -126,7 +126,7 @@ class SpeechResponse(StreamingResponse):
             if speech.outcome is not Outcome.LEFT:
                 speech.ended(Outcome.DONE)
                 speech.close()
-                place.close()  # before the client can know, whose next request finds it free
+                place.close()  # before the client's next request, which needs the slot
                 if socket is not None:
                     socket.flush()
                 await self._put(send, self._rendering.end(speech.total), has_begun, more=False)
@@ -157,7 +157,7 @@ class SpeechResponse(StreamingResponse):
 async def speech_response(
     gateway: Gateway, caller: Caller, request: SpeechRequest, rendering: Rendering | None = None
 ) -> SpeechResponse:
-    """The answer to a request. Raises as `HttpSpeech`."""
+    """Return the response to a request. Raises the errors of `HttpSpeech`."""
     await gateway.voices.look_up(request.voice, caller.tenant)
     if request.dictionaries:
         params, all_known = await with_dictionaries(gateway, caller, request.params, request.dictionaries)
@@ -167,11 +167,11 @@ async def speech_response(
 
 
 async def read_speech_body(request: Request, gateway: Gateway, caller: Caller) -> bytes:
-    """A body with a text in JSON; one of the longest text is let in, however its characters are escaped.
+    """Read a JSON body with a text. The limit allows the longest text with every character escaped.
 
     Raises:
-        TextTooLong: the body is larger than that.
-        Draining, EngineLost, Overloaded, TooManySessions, RateLimited: nothing of the body has been read.
+        TextTooLong: the body is larger.
+        Draining, EngineLost, Overloaded, TooManySessions, RateLimited: refused before the body was read.
     """
     gateway.check_room(caller)
     try:
@@ -181,14 +181,14 @@ async def read_speech_body(request: Request, gateway: Gateway, caller: Caller) -
 
 
 async def read_recordings_body(request: Request, gateway: Gateway) -> bytes:
-    """A body as `read_speech_body` takes, with recordings in it as base64.
+    """Read a body like that of `read_speech_body`, with recordings in it as base64.
 
-    JSON is parsed at one go on the event loop: of base64 that is a few ms, of as many bytes of brackets, commas and
-    escapes a hundred times as much.
+    JSON is parsed in one call on the event loop. Base64 takes a few ms; the same number of bytes of brackets, commas
+    and escapes takes a hundred times as long, so their number is limited.
 
     Raises:
-        TextTooLong: there are no recordings in it.
-        RequestTooLarge: it is more than a text and recordings.
+        TextTooLong: the body has no recordings.
+        RequestTooLarge: the body has more than a text and recordings.
     """
     body = await read_bounded(request, MAX_RECORDINGS_BODY_BYTES)
     has_recordings = b'"reference"' in body or b'"prompt"' in body
@@ -218,8 +218,8 @@ async def _until_gone(receive: Receive, speech: HttpSpeech) -> None:
 def _headers(gateway: Gateway, caller: Caller, request: SpeechRequest, voice: str) -> dict[str, str]:
     headers = {
         "cache-control": "no-store",
-        "x-accel-buffering": "no",  # nginx would keep the speech until it is whole
-        "realtime-tts-voice": ascii(voice)[1:-1].strip(),  # h11 sends no answer with a blank at an end of a header
+        "x-accel-buffering": "no",  # else nginx buffers the whole answer
+        "realtime-tts-voice": ascii(voice)[1:-1].strip(),  # h11 refuses header values with blanks at an end
     }
     if notices := [*_substitutions(gateway, caller, request, voice), *request.notices]:
         headers[_NOTICE] = "; ".join(notices)
@@ -227,7 +227,7 @@ def _headers(gateway: Gateway, caller: Caller, request: SpeechRequest, voice: st
 
 
 def _substitutions(gateway: Gateway, caller: Caller, request: SpeechRequest, voice: str) -> Iterator[str]:
-    """What stands in for what this server does not have. A client's words are made fit for a header."""
+    """Yield notices about unknown voices, models and instructions, with client values escaped for a header."""
     config, model = gateway.settings.server, gateway.catalogue.ready.model
     is_id = request.voice is not None and gateway.voices.name_of(request.voice, caller.tenant) == voice
     if request.voice not in (None, voice, *dict(config.voice_aliases)) and not is_id:

@@ -1,6 +1,6 @@
-"""Short-lived tokens (JWT, HS256): what a browser's page connects with, so that no API key has to lie in a page.
+"""Short-lived tokens (JWT, HS256) with which a browser's page connects, so that the page contains no API key.
 
-A token is asked for at the handshake and at each HTTP request; a socket that is open outlives it.
+A token is checked at the handshake and at each HTTP request; an open socket may outlive it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from realtime_tts.errors import ConfigError, Unauthorized
 from realtime_tts.server.caller import Caller
 
 _ALGORITHM = "HS256"
-_NAME = "realtime-tts"  # issuer and audience: a token made for something else with the same secret is none of ours
+_NAME = "realtime-tts"  # issuer and audience: tokens for other uses of the same secret are refused
 _CLOCK_SKEW_S = 5
 _MIN_SECRET_BYTES = 32
 _REQUIRED = ["iss", "aud", "sub", "jti", "iat", "exp"]
-MAX_LIMIT = 1_000_000_000  # of each number that a token limits; all that counts with them holds so much
+MAX_LIMIT = 1_000_000_000  # of each limit of a token; all counters can hold this number
 
 
 class _Claims(BaseModel):
-    """What a token says; its signature and its times are checked before."""
+    """Claims of a token, whose signature and times were checked before."""
 
     sub: str
     jti: Annotated[str, Field(min_length=1, max_length=64)]
@@ -34,10 +34,10 @@ class _Claims(BaseModel):
 
 
 def load_secret(path: str) -> bytes:
-    """The secret in a file, or without one a random secret, so that tokens end with this process.
+    """Return the secret in a file; for "" a random secret, so that tokens end with this process.
 
     Raises:
-        ConfigError: the file cannot be read, or its secret is too short to be one.
+        ConfigError: the file cannot be read, or its secret has fewer than 32 bytes.
     """
     if not path:
         return secrets.token_bytes(_MIN_SECRET_BYTES)
@@ -51,13 +51,13 @@ def load_secret(path: str) -> bytes:
 
 
 class Tokens:
-    """Makes and reads the tokens of one secret."""
+    """Issues and reads the tokens of one secret."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
     def issue(self, caller: Caller, ttl_s: int, now: float) -> tuple[str, int]:
-        """A token for `caller`, whose `token` is its id, and when it ends. `now`: seconds since 1970."""
+        """Return a token with the rights and the id of `caller`, and its expiry. Times are Unix times in seconds."""
         expires_at = int(now) + ttl_s
         claims = {
             "iss": _NAME,
@@ -73,10 +73,10 @@ class Tokens:
         return jwt.encode(claims, self._secret, _ALGORITHM), expires_at
 
     def read(self, token: str) -> Caller:
-        """Whom a token was made for, if it is one of ours and in time.
+        """Return the caller of a valid token.
 
         Raises:
-            Unauthorized: it is not. What is wrong with it is told only if it has ended.
+            Unauthorized: the token is invalid or expired; the message gives the reason only for an expired one.
         """
         try:
             claims = _Claims.model_validate(

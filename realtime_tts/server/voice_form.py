@@ -1,4 +1,4 @@
-"""Forms with recordings (multipart/form-data), read within bounds."""
+"""Forms with recordings (multipart/form-data), read with limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_FIELD_CHARS = 4096
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VoiceForm:
-    """A form that was read: fields by name, and whole files, of which none is empty, with theirs."""
+    """Content of a form: fields by name, and pairs of the field's name and the content of a non-empty file."""
 
     fields: dict[str, str]
     files: list[tuple[str, bytes]]
@@ -33,16 +33,16 @@ class VoiceForm:
         return tuple(content for each, content in self.files if each == name)
 
     def file(self, name: str) -> bytes:
-        """The only one of a name; b"" if there is none."""
+        """Return the single file of a name; b"" if there is none."""
         return b"".join(self.files_of(name))
 
 
 @contextlib.asynccontextmanager
 async def upload_place(request: Request, making: VoiceMaking, tenant: str) -> AsyncIterator[None]:
-    """Hold a place for a request's recordings. While it waits for one, the limit on its arrival does not run.
+    """Hold an upload slot for a request's recordings. While it waits for one, its time limit does not run.
 
     Raises:
-        Overloaded: too many wait already.
+        Overloaded: too many requests wait already.
     """
     connection = request.scope.get("extensions", {}).get(SOCKET_EXTENSION)
     async with contextlib.AsyncExitStack() as place:
@@ -65,12 +65,12 @@ async def read_voice_form(
     max_body_bytes: int | None = None,
     ignores_others: bool = False,
 ) -> VoiceForm:
-    """A form with these fields, each of them at most once, and files.
+    """Read a form with these fields, each at most once, and these files.
 
     Args:
-        max_files: of one name.
-        max_body_bytes: None: `MAX_BODY_BYTES`.
-        ignores_others: unknown ones are of no account, as clients of another service expect; else they are refused.
+        max_files: maximum number of files of one name.
+        max_body_bytes: limit of the body; None: `MAX_BODY_BYTES`.
+        ignores_others: ignore unknown fields and files, as clients of other services expect; else refuse them.
 
     Raises:
         RequestTooLarge, InvalidRequest, AudioDecodeError
@@ -100,7 +100,7 @@ async def read_voice_form(
         form = await parser.parse()
     except MultiPartException as error:
         raise InvalidRequest(f"the form cannot be read: {error.message}") from None
-    except KeyError:  # python-multipart's word for a content type without a boundary
+    except KeyError:  # raised by python-multipart for a content type without a boundary
         raise InvalidRequest("the form has no boundary", field="content-type") from None
     try:
         return await _checked(form, fields, files, max_field_chars, max_files, ignores_others)

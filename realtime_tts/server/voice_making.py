@@ -1,4 +1,4 @@
-"""How much of a gateway the making of voices may take, and what it has just made."""
+"""Limits for the creation of voices, and a memory of the recordings used."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from contextlib import AbstractAsyncContextManager
 from realtime_tts.server.fair_gate import FairGate
 from realtime_tts.server.schemas import RecordingRemark
 
-_AT_ONCE = 2  # made; each takes seconds of two processes
+_AT_ONCE = 2  # voices made at once; each takes seconds of two processes
 _UPLOADS, _UPLOADS_OF_ONE = 4, 3  # held in memory, up to 40 MiB each
 _MAX_WAITING, _MAX_WAITING_OF_ONE = 8, 6
 _REFUSAL = "many voices are being made; try again in a moment"
 
 
 class VoiceMaking:
-    """Bounds what making voices takes of a gateway: uploads are large, and each voice costs seconds of two processes.
+    """Limits the creation of voices: uploads are large, and each voice takes seconds of two processes.
 
-    An upload takes as long as its client likes, up to the limit for requests. So it needs a place of its own, of which
-    one key never has all, and none of those where voices are made.
+    An upload may take up to the time limit for requests. So uploads have separate slots, of which one key never has
+    all; they do not use the slots in which voices are made.
 
-    The same recordings often come again while a voice for a while is made of them, with each sentence: which these are
-    is remembered by their hash, for as long as there is a voice of them.
+    For temporary voices, clients often send the same recordings with each sentence. They are recognised by their hash,
+    as long as a voice made from them exists.
     """
 
     def __init__(self) -> None:
         self._uploads = FairGate(_UPLOADS, _UPLOADS_OF_ONE, _MAX_WAITING, _MAX_WAITING_OF_ONE, _REFUSAL)
         self._turns = FairGate(_AT_ONCE, _AT_ONCE, _MAX_WAITING, _MAX_WAITING_OF_ONE, _REFUSAL)
-        self._made: dict[str, tuple[str, Sequence[RecordingRemark]]] = {}  # by the hash: voice id, remarks
+        self._made: dict[str, tuple[str, Sequence[RecordingRemark]]] = {}  # by hash: voice id and remarks
 
     def upload(self, tenant: str) -> AbstractAsyncContextManager[None]:
-        """While recordings are read, and held until a voice is made of them. Raises `Overloaded`."""
+        """Return a context that holds an upload slot, for as long as recordings are in memory. Raises `Overloaded`."""
         return self._uploads.place(tenant)
 
     def turn(self, tenant: str) -> AbstractAsyncContextManager[None]:
-        """While a voice is made. Raises `Overloaded`."""
+        """Return a context that holds a slot while a voice is made. Raises `Overloaded`."""
         return self._turns.place(tenant)
 
     def remember(self, content: str, voice_id: str, remarks: Sequence[RecordingRemark]) -> None:
-        """`content`: hash of all that a voice was made of."""
+        """Remember the input of a voice. `content`: hash of all the input."""
         self._made[content] = voice_id, remarks
 
     def made_of(self, content: str) -> tuple[str, Sequence[RecordingRemark]] | None:

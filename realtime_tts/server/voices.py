@@ -1,4 +1,4 @@
-"""Voices over HTTP: add, list, hear, rename, delete."""
+"""Voices over HTTP: add, list, preview, rename, delete."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ async def preview_voice(request: Request, voice_id: str, caller: Anybody) -> Res
 async def _load_or_speak(
     request: Request, gateway: Gateway, settings: ContextSettings, engine_id: str, caller: Caller
 ) -> bytes:
-    """Return the preview, made once for all that wait for it; the first of them has the place and the characters."""
+    """Return the preview, made once for all requests that wait for it; the first one has the slot and is charged."""
     try:
         return await gateway.making_previews.result(
             engine_id, lambda: _make_preview(gateway, settings, engine_id, caller), request.receive
@@ -179,7 +179,9 @@ async def _load_or_speak(
 
 
 async def _make_preview(gateway: Gateway, settings: ContextSettings, engine_id: str, caller: Caller) -> bytes:
-    is_kept = gateway.voices.by_id(engine_id) is not None  # the model's own voices are those of one model
+    is_kept = (
+        gateway.voices.by_id(engine_id) is not None
+    )  # the model's own voices depend on the model, so their previews are not kept
     wav = await asyncio.to_thread(gateway.previews.load, engine_id) if is_kept else None
     if wav is None:
         language = _language_of(gateway, settings, caller.tenant)
@@ -194,16 +196,16 @@ async def _make_preview(gateway: Gateway, settings: ContextSettings, engine_id: 
 
 
 def _language_of(gateway: Gateway, settings: ContextSettings, tenant: str) -> str:
-    """That in which a voice introduces itself."""
+    """Return the language of a voice's sample sentence."""
     try:
         wanted = gateway.voices.get(settings.voice, tenant).language
         return gateway.catalogue.defaults.known_language(wanted) if wanted else settings.language
-    except InvalidRequest:  # a voice of the model's, or a language that the model does not speak
+    except InvalidRequest:  # one of the model's voices, or an unsupported language
         return settings.language
 
 
 async def _sample(gateway: Gateway, settings: ContextSettings, caller: Caller) -> bytes:
-    """A WAV file."""
+    """Return the sample sentence as a WAV file."""
     pcm, rate_hz = await SampleSpeech(gateway, caller, settings).speak()
     return wav_header(rate_hz, num_samples=len(pcm) // 2, provenance=gateway.provenance(settings.voice)) + pcm
 

@@ -1,8 +1,7 @@
-"""The owner of one client's socket, whatever dialect is spoken on it.
+"""The owner of one client's WebSocket, for every dialect.
 
-The endpoint reads; what is to be written is written by a callback of the event loop, straight to the transport. The
-session between them is synchronous, so what the reader or the engine causes is on its way to the socket by the next
-turn of the loop.
+The endpoint reads; a callback of the event loop writes directly to the transport. The session between them is
+synchronous, so messages that the reader or the engine causes are written in the next iteration of the loop.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ _CLEAN_CODES = frozenset({1000, 1001, 1005})
 _POLICY_VIOLATION = 1008
 _INTERNAL_ERROR = 1011
 _TRY_AGAIN_LATER = 1013
-_WRITE_BATCH_BYTES = 48 * 1024  # a batch of the lead in the loudest format, with what it takes to keep: one write
-_READ_SLICE_S = 0.002  # so long a flood of messages may hold the loop
+_WRITE_BATCH_BYTES = 48 * 1024  # one write holds the batch of a lead in the largest format
+_READ_SLICE_S = 0.002  # time for which a flood of messages may occupy the loop
 
 
 async def serve_stream(
@@ -55,13 +54,13 @@ async def serve_stream(
     refuse: Callable[[RealtimeTTSError], Response] = problem_response,
     headers: Mapping[str, str] | None = None,
 ) -> None:
-    """The whole life of one WebSocket, from its handshake on.
+    """Serve one WebSocket, from its handshake to its end.
 
     Args:
-        make_dialect: makes this connection's own; called once the caller is known, it raises a typed error for a
-            request that cannot be, of which its query may be the reason.
-        refuse: the answer to a handshake that is refused.
-        headers: of the answer to one that is not.
+        make_dialect: makes the dialect of this connection, once the caller is known. It raises a typed error for an
+                invalid request, for example because of its query.
+            refuse: makes the answer to a refused handshake.
+            headers: headers of the answer to an accepted handshake.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -88,10 +87,10 @@ async def _deny(websocket: WebSocket, error: RealtimeTTSError, refuse: Callable[
 
 
 def choose_subprotocol(offered: list[str], spoken: str | None) -> str | None:
-    """The dialect's if it is offered, none if none is or the dialect has none.
+    """Return the dialect's subprotocol; None if none is offered or the dialect has none.
 
     Raises:
-        InvalidRequest: the client speaks other protocols only.
+        InvalidRequest: the client offers other subprotocols only.
     """
     if not offered or spoken is None:
         return None
@@ -101,7 +100,7 @@ def choose_subprotocol(offered: list[str], spoken: str | None) -> str | None:
 
 
 class Connection:
-    """One accepted socket. Its session is made, or found again, when the first frame arrives."""
+    """One accepted WebSocket. Its session is opened or resumed when the first frame arrives."""
 
     def __init__(self, websocket: WebSocket, gateway: Gateway, place: Place, dialect: Dialect) -> None:
         self._websocket, self._gateway, self._place, self._dialect = websocket, gateway, place, dialect
@@ -132,7 +131,7 @@ class Connection:
         if self._over:
             return False
         if not self._can_write and self._live is not None and self._live.closing is not None:
-            # Nothing says when this socket will take messages again.
+            # The socket may never take messages again.
             self._log_close(*self._live.closing)
             self._close_now(*self._live.closing)
             return False
@@ -149,7 +148,7 @@ class Connection:
     # ---- reading -------------------------------------------------------------------------------------------------
 
     async def _read(self) -> int:
-        """Hand every frame to the session; returns the close code."""
+        """Pass every frame to the session; return the close code."""
         slice_end = time.monotonic() + _READ_SLICE_S
         while True:
             if self._live is None:
@@ -161,16 +160,16 @@ class Connection:
             if not self._over:
                 try:
                     await self._take(frame["text"] if frame.get("text") is not None else frame["bytes"])
-                except Draining:  # it would have needed a new session
+                except Draining:  # the frame needed a new session
                     self.go_away()
-                except RealtimeTTSError as error:  # no session can be had after all
+                except RealtimeTTSError as error:  # the session was refused
                     self._close_now(_TRY_AGAIN_LATER, error.code)
             if time.monotonic() > slice_end:
                 await asyncio.sleep(0)
                 slice_end = time.monotonic() + _READ_SLICE_S
 
     async def _receive_first(self) -> Message:
-        """Without a session there is nobody else to notice a silent client."""
+        """Receive a frame with the idle timeout, which a session would apply otherwise."""
         try:
             with self._gateway.newcomer(self):
                 timeout_s = self._gateway.idle_timeout_s(self._dialect.habits)
@@ -223,7 +222,7 @@ class Connection:
         try:
             self._live = self._gateway.resume_session(self._place, message, self)
         except SessionNotFound as error:
-            # An answer rather than a close: the client can start anew on this very socket.
+            # An error instead of a close: the client can start a new session on this socket.
             self._session().reject(error)
         else:
             self._settle()
@@ -234,20 +233,20 @@ class Connection:
             self._socket.settle()
 
     def _is_anothers(self, session_id: str) -> bool:
-        """Whether the session is another gateway's, which has got the connection."""
+        """Return whether the session is another gateway's and the connection was handed to it."""
         give = functools.partial(self._gateway.neighbours.give, session_id)
         return self._socket is not None and self._socket.hand_over(give)
 
     # ---- writing -------------------------------------------------------------------------------------------------
 
     def _write_soon(self) -> None:
-        """With the next turn of the loop: what comes in this one leaves together."""
+        """Write in the next iteration of the loop, so that messages of this one are sent together."""
         if not self._is_woken:
             self._is_woken = True
             asyncio.get_running_loop().call_soon(self._write)
 
     def _write(self) -> None:
-        """All that may leave now, and if the session has closed itself, the socket's end."""
+        """Write the messages that may be sent now, and close the socket if the session is closed."""
         self._is_woken = False
         live = self._live
         if self._over or live is None:
@@ -255,7 +254,7 @@ class Connection:
         try:
             while self._write_batch(live) and (live.is_due or live.closing is not None):
                 pass
-            if live.closing is not None and self._takes_frames:  # else once the peer has taken what was written
+            if live.closing is not None and self._takes_frames:  # else once the peer has taken the data written before
                 self._over = True
                 self._log_close(*live.closing)
                 self._socket.close_politely(*live.closing)
@@ -264,7 +263,7 @@ class Connection:
             self._close_now(_INTERNAL_ERROR, InternalError.code)
 
     def _write_batch(self, live: LiveSession) -> bool:
-        """False if there was nothing to write, or nothing can be written."""
+        """Write a batch. Return False if there was nothing to write, or if nothing can be written."""
         if not self._takes_frames or not (taken := live.take_messages(_WRITE_BATCH_BYTES)):
             return False
         self._socket.write_frames(list(self._render(live, taken)))
@@ -272,11 +271,11 @@ class Connection:
 
     @property
     def _takes_frames(self) -> bool:
-        """Also False between the end of the socket and the news of it, when asyncio would log every write."""
+        """True if frames can be written. False also after the socket's end, before it is reported."""
         return self._can_write and not self._socket.transport.is_closing()
 
     def _render(self, live: LiveSession, taken: list[messages.ServerMessage]) -> Iterator[str | bytes]:
-        crashed: set[str] = set()  # contexts that this batch says no more of
+        crashed: set[str] = set()  # contexts without further messages in this batch
         for message in taken:
             if crashed and isinstance(message, messages.ContextMessage) and message.context_id in crashed:
                 continue
@@ -288,12 +287,12 @@ class Connection:
                     crashed.add(message.context_id)
 
     def _on_failing(self, code: int, reason: str) -> None:
-        """The socket will be closed whatever we say: contexts are ended, and the client told of it while it can be."""
+        """End the contexts, and tell the client while frames can still be written: the socket is about to close."""
         self._over = True
         log_event(logger, logging.INFO, "socket_closed", code=code)
         if self._live is None:
             return
-        # The server's own end is no fault of the client.
+        # A shutdown is not the client's fault.
         error = None if code == GOING_AWAY else InvalidMessage("the connection carried what is no message")
         self._live.close(code, reason, error)
         while self._write_batch(self._live):

@@ -1,4 +1,4 @@
-"""Cartesia's addresses."""
+"""Routes of Cartesia's interface."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _EVENT_STREAM = "text/event-stream"
 _MAX_PAGE = 100
 _MAX_CHANGE_BYTES = 16 * 1024
 _DEFAULT_TTL_S = 60  # of a token
-_PAGES_SINCE = "2024-11-13"  # of an answer with voices, by Cartesia's versions
+_PAGES_SINCE = "2024-11-13"  # first of Cartesia's versions that lists voices in pages
 
 
 class CartesiaError(BaseModel):
-    """Every answer of this dialect that is an error."""
+    """Body of every error response of this dialect."""
 
     error_code: str
     title: str
