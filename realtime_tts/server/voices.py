@@ -179,9 +179,7 @@ async def _load_or_speak(
 
 
 async def _make_preview(gateway: Gateway, settings: ContextSettings, engine_id: str, caller: Caller) -> bytes:
-    is_kept = (
-        gateway.voices.by_id(engine_id) is not None
-    )  # else a voice of the model: not kept
+    is_kept = gateway.voices.by_id(engine_id) is not None  # else a voice of the model: not kept
     wav = await asyncio.to_thread(gateway.previews.load, engine_id) if is_kept else None
     if wav is None:
         language = _language_of(gateway, settings, caller.tenant)
