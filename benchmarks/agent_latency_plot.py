@@ -1,4 +1,4 @@
-"""A picture of where the time goes from a model's first token to its first sound in a caller's ear.
+"""Plot of the latency from a model's first token to the first audio at the caller, by stage.
 
     python -m benchmarks.agent_latency_plot docs/images/agent-latency.png "one room=one.json" "three rooms=three.json"
 
@@ -28,7 +28,7 @@ COLOURS = ("#7a7a7a", "#2f6db3", "#111111", "#e08a2c")
 TITLES = ("", "a tone, ")
 TOKEN_MS = 50.0
 BAR_MS = 280.0
-NARROW_MS = 12.0  # has no room for its number
+NARROW_MS = 12.0  # too narrow for its number
 
 
 def draw(runs: dict[str, list[dict[str, Any]]], path: Path) -> None:

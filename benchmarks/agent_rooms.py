@@ -1,4 +1,4 @@
-"""The voice agent in rooms of a real LiveKit server: how soon it is heard and silent, and what its history keeps.
+"""Voice agent in rooms of a LiveKit server: time to first audio, time to silence, accuracy of the history.
 
     LIVEKIT_SERVER=… SERVER_PYTHON=.venv/bin/python .venv-agents/bin/python -m benchmarks.agent_rooms --turns 100
 
@@ -39,7 +39,7 @@ from benchmarks.sound_match import decimated, find, last_sounds
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED = 7
-MEMORY_AFTER = 10  # turns: by then all is there that there will be
+MEMORY_AFTER = 10  # turns, after which memory should not grow
 STORIES = (
     "Once there was a man who lived in a small house near the sea. Every morning he went down to the water, and "
     "every evening he came home with a basket full of fish.",
@@ -54,12 +54,12 @@ TONE = "command tone, " * 20  # what the tests' worker gives a tone for
 TONE_OPTIONS = {"text_lag_ms": 80.0, "chars_per_patch": 2.5, "patch_delay_s": 0.01}
 
 
-Known = dict[str, tuple[np.ndarray[Any, Any], list[float]]]  # of a text: its samples, and where its words end
+Known = dict[str, tuple[np.ndarray[Any, Any], list[float]]]  # for a text: samples, ends of words
 
 
 @dataclass
 class Stack:
-    """What a conversation needs, and what was measured of it."""
+    """Processes of a conversation, and its measurements."""
 
     title: str
     livekit: LiveKitServer
@@ -83,7 +83,7 @@ class Figures:
     to_silence: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)  # longest of each turn
     words_off: list[int] = field(default_factory=list)  # history − heard, in words
-    num_resurrected: int = 0  # old speech heard after an interruption
+    num_resurrected: int = 0  # turns with old speech heard after an interruption
     num_turns: int = 0
     memory_mib: list[float] = field(default_factory=list)  # of the agent's processes
 
@@ -120,7 +120,7 @@ async def turn(
     figures.num_turns += 1
     figures.memory_mib.append(worker.resident_bytes() / 2**20)
     note_latency(figures, worker, room, asked_at, audible_at, said[0]["metrics"])
-    if caller.hearing.audible(interrupted["at"] - 0.03, interrupted["at"] + 0.03):  # it was not in a pause
+    if caller.hearing.audible(interrupted["at"] - 0.03, interrupted["at"] + 0.03):  # not in a pause
         figures.to_silence.append(1000 * (last + 0.01 - interrupted["at"]))
     figures.num_resurrected += last > interrupted["at"] + 0.5
     figures.gaps.append(longest_gap_ms(worker, room, asked_at))
@@ -147,7 +147,7 @@ def note_latency(
 
 
 def longest_gap_ms(worker: AgentWorker, room: str, since: float) -> float:
-    """Between two stretches that were played one after the other, by the agent's own account."""
+    """Return the longest gap between consecutive stretches of playback, from the agent's journal."""
     played = worker.events("played", room, since)
     ends = [one["began_at"] + one["duration_s"] for one in played]
     gaps = [1000 * (after["began_at"] - end) for end, after in zip(ends, played[1:], strict=False)]
@@ -228,7 +228,7 @@ def report(title: str, figures: Figures) -> None:
 
 
 def cpu_s(processes: dict[str, int]) -> dict[str, float]:
-    """Of each process with its children so far, and of this one, in seconds."""
+    """Return the processor time, s, of each process with its children, and of this process."""
     spent = {}
     for name, pid in {**processes, "callers": os.getpid()}.items():
         family = [psutil.Process(pid)]

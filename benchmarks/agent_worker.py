@@ -1,4 +1,4 @@
-"""`agents/voice_agent.py` as a worker of its own process group, and what it has written down."""
+"""`agents/voice_agent.py` as a worker in a separate process group, and its journal."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class AgentWorker:
         self.kill()
 
     def kill(self) -> None:
-        """With all processes of its conversations, and without a word."""
+        """Kill the worker and all processes of its conversations without warning."""
         if self.process.poll() is None or _has_members(self.process.pid):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(10)
@@ -67,7 +67,7 @@ class AgentWorker:
         self.process.send_signal(signal.SIGTERM)
 
     def resident_bytes(self) -> int:
-        """Memory of the worker with the processes of its conversations."""
+        """Return the memory of the worker and its conversations' processes, in bytes."""
         return sum(process.memory_info().rss for process in _members(self.process.pid))
 
     def events(self, event: str, room: str, since: float = 0.0) -> list[dict[str, Any]]:
@@ -76,7 +76,7 @@ class AgentWorker:
         return [one for one in found if one["event"] == event and one["room"] == room and one["at"] >= since]
 
     async def until(self, event: str, room: str, since: float = 0.0, times: int = 1, **fields: Any) -> dict[str, Any]:
-        """The first event of that kind, or the one of that number, with these fields."""
+        """Wait for the first event of a kind, or the event of a number, with these fields."""
 
         async def poll() -> dict[str, Any]:
             while True:

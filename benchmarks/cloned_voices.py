@@ -1,12 +1,12 @@
-"""Whether a cloned voice sounds like its recording, through the whole server: upload, check, encode, speak, WebSocket.
+"""Similarity of cloned voices to their recordings, through the whole server: upload, check, encoding, speech, socket.
 
     python -m benchmarks.cloned_voices --speakers 12
 
 The recordings are of pseudo-speakers that the bundled voice's training never heard: Flite's voices with pitch, formants
 and rate changed (`training/flite.py`). Each is sent to `POST /v1/voices`, and the voice speaks three texts through the
 native protocol. What counts is the rank correlation, over the speakers, between the pitch (and the formants) of the
-speaker and of the clone on the same texts; "ceiling" is the speaker against himself on other texts. It is the
-evaluation of docs/starter-voice.md, which has the model without a server. Needs libflite.
+speaker and of the clone on the same texts; "ceiling" compares the speaker with the same speaker on other texts. It is
+the evaluation of docs/starter-voice.md, which tests the model without a server. Needs libflite.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ UPLOAD_HZ = 48_000
 
 
 def recording(flite: Flite, speaker: Speaker) -> bytes:
-    """A WAV file, as somebody would send it."""
+    """Return a speaker's recording as a WAV file for the upload."""
     samples = soxr.resample(np.asarray(flite.speak(RECORDED, speaker), np.float64), SAMPLE_RATE_HZ, UPLOAD_HZ)
     pcm = np.rint(0.5 * 32_767 * samples / np.abs(samples).max()).astype("<i2").tobytes()
     return wav_header(UPLOAD_HZ, num_samples=len(pcm) // 2) + pcm
@@ -54,7 +54,7 @@ def said(flite: Flite, speaker: Speaker, texts: tuple[str, ...]) -> list[np.ndar
 
 
 async def cloned(url: str, name: str, wav: bytes) -> list[np.ndarray]:
-    """[n] at 16 kHz for each of `TEXTS`, in a voice that is made for it and deleted."""
+    """Make a voice, speak each of `TEXTS`, delete the voice. Return samples [n] at 16 kHz for each text."""
     async with httpx.AsyncClient(base_url=url, timeout=300) as http:
         form = {"name": name, "consent": "true"}
         made = await http.post("/v1/voices", data=form, files={"reference": ("r.wav", wav)})

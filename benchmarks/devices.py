@@ -1,12 +1,12 @@
-"""How many listeners the devices of a host carry, over sockets: a server for each set, with several gateways.
+"""Capacity of a host's devices in listeners, over sockets: one server with several gateways for each set of devices.
 
     realtime-tts bench checkpoint random-voxcpm2 --shape voxcpm2
     python -m benchmarks.devices --model random-voxcpm2 --devices cuda:0 --devices cuda:0,cuda:1
 
 All servers are started at once, and idle but for the one that is being measured. Each gets loads like those of `bench
-load`, rising from `--start` a device until one does not hold (p95 of the first packet ≤ 100 ms, 99.9 % never dry, none
-refused), then between the two. `--budget-s` is the time for all of it, start-up included: no load is begun that would
-end later; each is heard to its end. Gateways and generator processes are chosen from the processors that each set of
+load`, rising from `--start` a device until one does not hold (time to first packet ≤ 100 ms at p95, 99.9 % without
+underruns, no refusals), then between the two. `--budget-s` is the time for all loads, start-up included: no load begins
+that would end later. Gateways and generator processes are chosen from the processors that each set of
 devices has a share of. What is not known here is passed on to `realtime-tts serve`.
 """
 
@@ -40,19 +40,19 @@ from realtime_tts.errors import RealtimeTTSError
 BAR = Bar()
 GATEWAY_SHARE, GENERATOR_SHARE = 0.5, 0.25  # of the processors; the rest is the workers' and the system's
 STEP = 1.25  # from one load to the next, until one does not hold
-AIM = 0.95  # what a device is to carry beside others, against what it carries alone; tried first
+AIM = 0.95  # target load of a device beside others, relative to its capacity alone; tried first
 NUM_ALONE = 12
 _WORKERS = re.compile(r"^realtime_tts_engine_workers_ready ([0-9.]+)$", re.M)
 _COST = re.compile(r'^realtime_tts_engine_step_cost_seconds{part="(\w+)",worker="([\w-]+)"} ([0-9.e+-]+)$', re.M)
 _ENGINE = re.compile(r"^realtime_tts_engine_(\S+) ([0-9.e+-]+)$", re.M)
 _TIMES = ("gap_seconds_total", "busy_seconds_total")
 _COMPLAINT = re.compile(r"^.*(?:warning|error).*$", re.M | re.I)
-_RUN_OUT_S = 5.0  # a load's connections, and the ends of its last streams
+_RUN_OUT_S = 5.0  # for a load's connections and the ends of its last streams
 
 
 @dataclasses.dataclass(eq=False)
 class Candidate:
-    """A server over some devices, and what its loads have shown."""
+    """Server over some devices, and the results of its loads."""
 
     devices: str
     process: subprocess.Popen[bytes]
@@ -63,7 +63,7 @@ class Candidate:
     ready_s: float = 0.0
     alone_ms: list[float] = dataclasses.field(default_factory=list)
     trials: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    costs: list[str] = dataclasses.field(default_factory=list)  # of a step, as each worker has learned
+    costs: list[str] = dataclasses.field(default_factory=list)  # step costs, as each worker has estimated
 
     @property
     def num_devices(self) -> int:
@@ -74,7 +74,7 @@ class Candidate:
         return RunningServer(self.port, self.process.pid, self.ready_s)
 
     def is_ready(self) -> bool:
-        """Whether every worker is."""
+        """Return whether all workers are ready."""
         if self.process.poll() is not None:
             tail = self.log.read_text(errors="replace")[-2000:]
             raise SystemExit(f"the server over {self.devices} ended with status {self.process.returncode}:\n{tail}")
@@ -114,7 +114,7 @@ def wait_for_all(candidates: list[Candidate], timeout_s: float) -> None:
 
 
 def measure(candidate: Candidate, start: float, given: argparse.Namespace, end_s: float) -> CapacitySearch:
-    """Loads until `end_s`, rising and falling; all that is found out of one is printed when it is over."""
+    """Run loads until `end_s`, rising and falling; print the results of each load."""
     running = candidate.running
     seen: list[str] = []  # /metrics, when a load's judged time began and when it was over
 
@@ -160,7 +160,7 @@ def metrics(running: RunningServer) -> str:
 
 
 def holds(trial: dict[str, Any]) -> bool:
-    """Whether a load was carried: in time, without a gap, and nobody sent away."""
+    """Return whether a load was carried: packets in time, no underruns, no refusals."""
     return (
         trial["streams"] > 0
         and not trial["void"]
@@ -192,7 +192,7 @@ def row(trial: dict[str, Any]) -> str:
 
 
 def gap_share(trial: dict[str, Any]) -> float | None:
-    """Of the time, as `engine` is: the device had nothing to do, and streams waited for it."""
+    """Return the share of time in which the device was idle although streams waited for it."""
     if len(trial["engine"]) < 2 or trial["usage"]["engine"] is None:
         return None
     gap_s, busy_s = (trial["engine"][1].get(name, 0.0) - trial["engine"][0].get(name, 0.0) for name in _TIMES)

@@ -1,4 +1,4 @@
-"""First token → first audio through the dialects of other services, next to the native protocol's.
+"""Time from first token to first audio through the dialects of other services, compared with the native protocol.
 
     python -m benchmarks.dialect_latency --rounds 40
 
@@ -27,7 +27,7 @@ Turn = Callable[[ClientConnection, str], Awaitable[float]]
 
 
 async def native(socket: ClientConnection, name: str) -> float:
-    """Seconds from the first token to the first packet."""
+    """Return the seconds from the first token to the first packet."""
     audio = {"codec": "pcm_s16le", "sample_rate": 24_000, "frame_ms": 40}
     frames = [json.dumps({"type": "text", "context_id": name, "text": token, "audio": audio}) for token in TOKENS]
     begun, writing = await _write(socket, frames)
@@ -42,7 +42,7 @@ async def native(socket: ClientConnection, name: str) -> float:
 
 
 async def elevenlabs(socket: ClientConnection, name: str) -> float:
-    """As `native`; the context is opened with the first token."""
+    """Return the same time as `native`; the context is opened with the first token."""
     frames = [json.dumps({"context_id": name, "text": token}) for token in TOKENS]
     begun, writing = await _write(socket, frames)
     while not json.loads(await socket.recv()).get("audio"):
@@ -70,7 +70,7 @@ async def cartesia(socket: ClientConnection, name: str) -> float:
 
 
 async def deepgram(socket: ClientConnection, name: str) -> float:
-    """Turns have no names."""
+    """Return the same time as `native`; turns have no ids."""
     begun, writing = await _write(socket, [json.dumps({"type": "Speak", "text": token}) for token in TOKENS])
     while not isinstance(await socket.recv(), bytes):
         pass
@@ -111,7 +111,7 @@ WAYS: dict[str, tuple[str, Turn]] = {
 
 
 async def measure(url: str, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of every round, by way."""
+    """Return the milliseconds of each round, by dialect."""
     times: dict[str, list[float]] = {name: [] for name in WAYS}
     address = url.replace("http", "ws", 1)
     sockets = {name: await connect(address + path, proxy=None, max_size=None) for name, (path, _) in WAYS.items()}
@@ -119,7 +119,7 @@ async def measure(url: str, rounds: int) -> dict[str, list[float]]:
     for index in tqdm(range(rounds + 2)):
         for name in chance.sample(list(WAYS), len(WAYS)):
             elapsed_s = await WAYS[name][1](sockets[name], f"turn-{index}")
-            if index >= 2:  # the first ones warm up
+            if index >= 2:  # the first rounds are warm-up
                 times[name].append(1000 * elapsed_s)
     for socket in sockets.values():
         await socket.close()

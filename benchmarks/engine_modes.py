@@ -1,4 +1,4 @@
-"""What the engine's optional modes do to speech: fp8 products, guidance on part of the flow, fewer steps of it.
+"""Effect of the engine's optional modes on speech: fp8 products, guidance on part of the flow, fewer flow steps.
 
     python -m benchmarks.engine_modes --sentences 120 --json engine_modes.json
 
@@ -73,7 +73,7 @@ class Mode:
 
 
 def modes(steps: int) -> list[Mode]:
-    """Of a model that is served with so many steps; the first one is what the others are compared with."""
+    """Return the modes of a model with its number of flow steps; the first is the reference of the others."""
     fewer = [count for count in (8, 6, 5, 4, 3) if count < steps]
     guided = [GuidedTimes(1.0, last) for last in (0.3, 0.5, 0.65, 0.75)]
     guided += [GuidedTimes(first, 0.0) for first in (0.9, 0.75, 0.5)] + [GuidedTimes(0.9, 0.4)]
@@ -146,13 +146,13 @@ class Speaker:
 
 
 class Onlooker(nn.Module):
-    """Stands in for a model's flow, and has every mode make the patch of the same state beside it."""
+    """Replacement of a model's flow that lets all modes make the same patch from the same state."""
 
     def __init__(self, flow: FlowMatching, others: Sequence[tuple[Mode, FlowMatching]]) -> None:
         super().__init__()
         self.estimator, self._flow, self._others = flow.estimator, flow, others
         self._schedules = [own.schedule(mode.steps).parts(mode.guided_times) for mode, own in others]
-        self.squares = np.zeros((len(others), 2))  # of a mode's differences, and of what they are differences from
+        self.squares = np.zeros((len(others), 2))  # sums of squares, by mode: of its differences, of the reference
         self.made: list[list[Tensor]] = [[] for _ in others]
 
     def schedule(self, num_steps: int) -> FlowSchedule:
@@ -170,7 +170,7 @@ class Onlooker(nn.Module):
 
 
 def compare_patches(loaded: LoadedModel, speaker: Speaker, chosen: Sequence[Mode]) -> list[dict[str, float]]:
-    """Of each mode behind the first: how far its patches are from those of the first, from the same states."""
+    """Return each mode's distance of its patches from the first mode's, made from the same states."""
     base, *others = chosen
     flows = [(mode, loaded_for(loaded, mode).model.feat_decoder) for mode in others]
     model = copy.copy(loaded.model)
@@ -191,7 +191,7 @@ def compare_patches(loaded: LoadedModel, speaker: Speaker, chosen: Sequence[Mode
 
 
 def _by_stream(steps: Sequence[Tensor], lengths: Sequence[int]) -> list[Patches]:
-    """Patches by step, of those who still spoke then in their order → by stream."""
+    """Convert patches by step, in the order of the streams then active, to patches by stream."""
     streams: list[list[Tensor]] = [[] for _ in lengths]
     for step, patches in enumerate(steps):
         speaking = [number for number, length in enumerate(lengths) if length > step]

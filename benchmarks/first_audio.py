@@ -1,4 +1,4 @@
-"""What benchmarks of first audio have in common that hold several ways of asking a server against the native one."""
+"""Common parts of the benchmarks that compare the time to first audio of several interfaces with the native one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Times = Mapping[str, Sequence[float]]  # milliseconds of every round, by way; of
 
 
 def measured(description: str | None, measure: Callable[[str, int], Awaitable[Times]]) -> Times:
-    """What `measure` finds, given a server's address and a number of rounds, both from the command line."""
+    """Return the result of `measure` for the server address and number of rounds on the command line."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--url", help="of a server that runs; without one, the bundled voice is started")
@@ -30,7 +30,7 @@ def measured(description: str | None, measure: Callable[[str, int], Awaitable[Ti
 
 
 def differences(times: Times, reference: str) -> str:
-    """A table: each way's median, and what lies between it and the reference's same round."""
+    """Return a table: each interface's median, and its difference to the reference in the same round."""
     lines = []
     for way, values in times.items():
         apart = sorted(value - other for value, other in zip(values, times[reference], strict=True))

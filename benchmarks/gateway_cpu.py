@@ -1,12 +1,12 @@
-"""What a second of speech costs the gateway: its processor time while many listen, with a worker that has no model.
+"""Gateway processor time for each second of speech, with many listeners and a worker without a model.
 
     python -m benchmarks.gateway_cpu --streams 20 --seconds 30 --codec opus pcm_s16le
     python -m benchmarks.gateway_cpu --streams 20 --codec opus --profile gateway.prof
     python -m benchmarks.gateway_cpu --streams 0 --turns 200
 
-The gateway runs in a process of its own, with its default settings but for one: that it is late, since the machine is
-busy, is no reason to refuse anybody. Its worker repeats 20 s of the bundled voice at 48 kHz, made faster than it is
-heard; `--streams` listeners in another process take a long text each over WebSockets, paced as everybody is. Counted
+The gateway runs in a separate process with default settings except one: it refuses no speech when it is late, since the
+machine is busy. Its worker repeats 20 s of the bundled voice at 48 kHz, faster than playback; `--streams` listeners in
+another process receive a long text each over WebSockets, with normal pacing. Counted
 from when all are three seconds ahead: processor time of the whole gateway process, all its threads, by seconds of audio
 that have arrived (Linux).
 
@@ -71,7 +71,7 @@ def record_material(path: Path) -> None:
 
 
 def listen(url: str, codec: str, num_streams: int, seconds: float, num_packets: Synchronized[int]) -> None:
-    """So many listeners until they are ended, in a process of their own."""
+    """Run listeners in a separate process until it is terminated."""
 
     async def one(index: int) -> None:
         await asyncio.sleep(RAMP_S * index / num_streams)
@@ -125,7 +125,7 @@ async def take_turns(url: str, codec: str, num_turns: int) -> list[tuple[float, 
 
 
 async def measure(server: ServerUnderTest, codec: str, given: argparse.Namespace) -> dict[str, float]:
-    """Of one codec: milliseconds of processor time a second of speech, and those of turns."""
+    """Return, for one codec, the milliseconds of processor time for each second of speech, and the times of turns."""
     await server.start()
     context = multiprocessing.get_context("spawn")
     num_packets = context.Value("q", 0, lock=False)

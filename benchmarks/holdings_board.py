@@ -1,4 +1,4 @@
-"""What it costs a gateway to take a place that no other one of its host can take at that moment.
+"""Cost for a gateway of taking a slot under the lock that it shares with the host's other gateways.
 
     python -m benchmarks.holdings_board --gateways 4 16 --keys 1 100
 
@@ -20,7 +20,7 @@ TIMES, ROUNDS = 300, 5
 
 
 def cost_us(job: Callable[[int], object]) -> float:
-    """The fastest of some rounds, a call; each is given its number."""
+    """Return the µs of a call, in the fastest of some rounds; each call gets its number."""
 
     def one_round(first: int) -> float:
         begun = time.process_time()
@@ -32,7 +32,7 @@ def cost_us(job: Callable[[int], object]) -> float:
 
 
 def measure(num_gateways: int, num_keys: int) -> tuple[float, float]:
-    """µs of a taking, and of a look after another one has written."""
+    """Return the µs of taking a slot, and of a read after another gateway has written."""
 
     def held(number: int) -> Holdings:
         sessions = Counter({f"key{index}": 1 + (number + index) % 7 for index in range(num_keys)})

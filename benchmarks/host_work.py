@@ -1,4 +1,4 @@
-"""What the host does for a step, by part: processor time, with a device that takes its time but computes nothing.
+"""Host processor time of an engine step, by part, with a simulated device that computes nothing.
 
     python -m benchmarks.host_work --contexts 700
 
@@ -59,7 +59,7 @@ _NUM_PATCHES = 40
 
 
 class Clock:
-    """Processor time of this thread by part; what a part calls belongs to the part called."""
+    """Processor time of this thread by part. A nested part counts for itself only."""
 
     def __init__(self) -> None:
         self._spent_ns: dict[str, int] = collections.defaultdict(int)
@@ -82,7 +82,7 @@ class Clock:
             self._stack.pop()
 
     def around(self, owner: Any, method: str, name: str) -> None:
-        """From now on a call of it is such a part."""
+        """Count calls of a method as a part."""
         inner = getattr(owner, method)
 
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -92,14 +92,14 @@ class Clock:
         setattr(owner, method, timed)
 
     def take(self) -> dict[str, float]:
-        """Milliseconds by part since the last call."""
+        """Return the milliseconds by part since the last call."""
         self._switch()
         spent_ns, self._spent_ns = self._spent_ns, collections.defaultdict(int)
         return {name: spent_ns[name] / 1e6 for name in PARTS}
 
 
 class Device:
-    """Takes its time, and says of every step that its numbers are sound and nobody stops."""
+    """Simulated device: a step takes a set time; its numbers are finite and no stream stops."""
 
     def __init__(self, engine: Engine, fixed_s: float, per_stream_s: float) -> None:
         self.now_s = 0.0
@@ -126,7 +126,7 @@ class Device:
 
 
 def leave_nothing_to_compute(runner: ModelRunner) -> None:
-    """The host's side is as on a device that works by itself; of every step the numbers are sound and nobody stops."""
+    """Remove the computation: the host works as with an asynchronous device; numbers are finite, no stream stops."""
     runner.advances = runner.works_alone = True
     for program in vars(runner.programs).values():
         if isinstance(program, Program):
@@ -150,10 +150,10 @@ def _leave_nothing_to_copy(outputs: StepOutputs) -> None:
 
 
 class Gateway:
-    """One client of the worker. In each context speech goes on and on, a segment being asked for while the one before
-    it is spoken, and somebody listens.
+    """One client of the worker. Speech in each context is endless: a segment is requested while the one before it is
+    spoken. Each context has a listener.
 
-    report_s: how often a listener's position is told.
+    report_s: interval between reports of a listener's playback position.
     """
 
     def __init__(self, engine: Engine, device: Device, subject: Subject, seed: int, report_s: float) -> None:
@@ -171,11 +171,11 @@ class Gateway:
         engine.emit = self._outbox.append
 
     def write(self, data: bytes) -> None:
-        """As a socket's."""
+        """Write, as a socket does."""
         self.num_written += len(data)
 
     def begin(self, num_patches: int) -> None:
-        """Another context; its first segment is so long."""
+        """Open another context, with the length of its first segment."""
         self._num_contexts += 1
         name = f"c{self._num_contexts}"
         self._ask(name, num_patches)
@@ -189,7 +189,7 @@ class Gateway:
         self.reception._receive(self._client, message)
 
     def flush(self, clock: Clock) -> None:
-        """What the engine has said goes out, and what the listeners say comes in."""
+        """Deliver the engine's messages, and pass the listeners' reports to it."""
         messages = self._outbox.copy()
         self._outbox.clear()
         with clock.part("frames"):
@@ -221,7 +221,7 @@ class Gateway:
 
 
 def measure(subject: Subject, arguments: argparse.Namespace) -> dict[str, list[float]]:
-    """Of each step that counts: its parts, ms, and how many streams it had."""
+    """Return, for each measured step, its parts in ms and its number of streams."""
     engine = subject.engine(lambda message: None, full_streams=arguments.full_streams)
     device = Device(engine, arguments.fixed_ms / 1000, arguments.per_stream_ms / 1000)
     gateway = Gateway(engine, device, subject, arguments.seed, arguments.report_s)

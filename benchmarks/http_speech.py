@@ -1,4 +1,4 @@
-"""Whole text → first audio over plain HTTP, next to the native protocol's, and what each container costs.
+"""Time from text to first audio over plain HTTP, compared with the native protocol, and the cost of each container.
 
     python -m benchmarks.http_speech --rounds 40
 
@@ -26,7 +26,7 @@ from realtime_tts.audio.stream_format import StreamFormat
 TEXT = "Hello there, how can I help you today? I have all the time in the world."
 FORMATS = ("pcm", "wav", "mp3", "opus", "flac", "aac")
 REFERENCE = "native, PCM"
-PAUSE_S = 0.1  # for the engine to be free again
+PAUSE_S = 0.1  # for the engine to become idle
 RATE_HZ, PATCH_BYTES, NUM_PATCHES = 16_000, 2 * 2560, 60
 CONTAINERS = {
     "PCM 16 kHz, as the model makes it": StreamFormat("raw", "pcm_s16le", 16_000),
@@ -45,7 +45,7 @@ CONTAINERS = {
 
 
 async def native(socket: ClientConnection, name: str) -> float:
-    """Seconds from the text to the first packet."""
+    """Return the seconds from the text to the first packet."""
     audio = {"codec": "pcm_s16le", "sample_rate": 24_000}
     begun = time.perf_counter()
     text = {"type": "text", "context_id": name, "text": TEXT, "audio": audio, "params": {"mode": "clause"}}
@@ -61,7 +61,7 @@ async def native(socket: ClientConnection, name: str) -> float:
 
 
 async def over_http(client: httpx.AsyncClient, name: str) -> float:
-    """Seconds from the request to the first bytes of the answer's body."""
+    """Return the seconds from the request to the first bytes of the response body."""
     begun = time.perf_counter()
     async with client.stream("POST", "/v1/audio/speech", json={"input": TEXT, "response_format": name}) as response:
         response.raise_for_status()
@@ -71,7 +71,7 @@ async def over_http(client: httpx.AsyncClient, name: str) -> float:
 
 
 async def measure(url: str, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of every round, by way."""
+    """Return the milliseconds of each round, by interface."""
     ways = [REFERENCE, *FORMATS]
     times: dict[str, list[float]] = {way: [] for way in ways}
     address = url.replace("http", "ws", 1) + "/v1/stream"
@@ -81,13 +81,13 @@ async def measure(url: str, rounds: int) -> dict[str, list[float]]:
                 speaking = native(socket, f"turn-{index}") if way == REFERENCE else over_http(client, way)
                 elapsed_s = await speaking
                 await asyncio.sleep(PAUSE_S)
-                if index >= 2:  # the first ones warm up
+                if index >= 2:  # the first rounds are warm-up
                     times[way].append(1000 * elapsed_s)
     return times
 
 
 def speech_like() -> bytes:
-    """Harmonics of a gliding pitch, in syllables, with some noise."""
+    """Return speech-like samples: harmonics of a gliding pitch, in syllables, with some noise."""
     seconds = np.arange(NUM_PATCHES * PATCH_BYTES // 2) / RATE_HZ
     phase = 2 * np.pi * np.cumsum(120 + 30 * np.sin(2 * np.pi * 0.7 * seconds)) / RATE_HZ
     voiced = sum(np.sin(k * phase) / k for k in range(1, 25)) * np.clip(np.sin(2 * np.pi * 3.5 * seconds), 0, 1)
@@ -96,7 +96,7 @@ def speech_like() -> bytes:
 
 
 def cost(fmt: StreamFormat, pcm: bytes) -> tuple[float, float]:
-    """Milliseconds of a processor: to set up, and for a patch on average."""
+    """Return the milliseconds of processor time for the set-up, and for a patch on average."""
     begun = time.thread_time()
     stream = SpeechStream(RATE_HZ, fmt)
     ready = time.thread_time()

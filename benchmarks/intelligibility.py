@@ -1,4 +1,4 @@
-"""Whether a recogniser understands a voice on one device as well as on another: the same sentences, voices and seeds.
+"""Word error rate of a voice on one device compared with another, for the same sentences, voices and seeds.
 
     python -m benchmarks.intelligibility speak --device cuda --out on-gpu
     python -m benchmarks.intelligibility speak --device cpu --out on-cpu
@@ -34,18 +34,18 @@ SENTENCES = Path(__file__).parents[1] / "training" / "texts" / "evaluation_sente
 _MAX_WORSE = 0.02
 _NUM_DRAWS = 2000
 
-Pair = tuple[tuple[int, int], tuple[int, int]]  # of a sentence, by two devices: wrong words, words
+Pair = tuple[tuple[int, int], tuple[int, int]]  # for a sentence on two devices: wrong words, words
 
 
 def held_out(count: int) -> list[str]:
-    """So many sentences that the starter voice was not trained on, from all over the list."""
+    """Return sentences that the starter voice was not trained on, evenly from the whole list."""
     lines = [line.strip() for line in SENTENCES.read_text(encoding="utf-8").splitlines()]
     sentences = [line for line in lines if line and not line.startswith("#")]
     return sentences[:: max(1, len(sentences) // count)][:count]
 
 
 def speak(arguments: argparse.Namespace) -> None:
-    """Every sentence by every voice; of each voice a file of 16-bit samples, one array for each sentence."""
+    """Speak all sentences in all voices. Write a file of 16-bit samples for each voice, one array for each sentence."""
     options = EngineOptions(
         model=arguments.model,
         device=arguments.device,
@@ -108,8 +108,8 @@ def compare(arguments: argparse.Namespace) -> None:
 
 
 def _heard(directory: Path) -> dict[str, Any]:
-    """What a recogniser makes of it: `errors` by voice, of each sentence (wrong words, words). Kept beside the speech,
-    for it takes minutes."""
+    """Return recognition results: `errors` by voice, for each sentence (wrong words, words). Stored beside the speech,
+    because recognition takes minutes."""
     kept = directory / "heard.json"
     if kept.is_file():
         return dict(json.loads(kept.read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""What it costs to speak a text while it is being written: each sentence spoken whole, and live, and recognised.
+"""Quality of live speech: each sentence is spoken as complete text and while it is written, and recognised.
 
     python -m benchmarks.live_quality --jobs 16 --json live_quality.json --plot live_quality.png
 
@@ -28,15 +28,15 @@ from training.speech_metrics import pitch, speech_seconds
 
 SENTENCES = Path(__file__).parents[1] / "training" / "texts" / "evaluation_sentences.txt"
 RESAMPLINGS = 2000
-MIN_RATIO, MAX_RATIO = 0.8, 1.25  # of a live sentence's length to the whole one's
-MAX_GAP_S = 0.06  # that the text did not cause
+MIN_RATIO, MAX_RATIO = 0.8, 1.25  # of the live sentence's duration to the complete one's
+MAX_GAP_S = 0.06  # of a gap that late text did not cause
 NUM_DRAWN = 20
 FAULTS = ("ends_cut", "ends_continued", "babbles", "skips", "repeats")
 Row = dict[str, Any]
 
 
 class Listener:
-    """One process: it speaks and recognises."""
+    """State of one process, which speaks and recognises."""
 
     def __init__(self, model: str, tokens_per_s: float, step: StepTime) -> None:
         torch.set_num_threads(1)
@@ -124,7 +124,7 @@ def summary(rows: Sequence[Row]) -> Row:
 
     points, low, high = difference(rows)
     ratios = column(live, "speech_s") / np.maximum(column(whole, "speech_s"), 1e-3)
-    # What is made a step late because of a wait for text is the text's own doing, too.
+    # A delay of one step after a wait for text counts as caused by the text, too.
     gaps = np.where(column(live, "text_wait_s") > 0, 0.0, column(live, "gap_s"))
     cents = 1200 * (column(live, "pitch_octaves") - column(whole, "pitch_octaves"))
     spread = column(live, "pitch_spread_octaves") / column(whole, "pitch_spread_octaves")
@@ -177,7 +177,7 @@ def print_report(rows: Sequence[Row], voices: Sequence[str], tokens_per_s: float
 
 
 def held_out(count: int, skip: int) -> list[tuple[int, str]]:
-    """(number, text) of sentences that nobody trained on, evenly from all of them."""
+    """Return (number, text) of sentences that no model was trained on, evenly from the whole list."""
     lines = [line.strip() for line in SENTENCES.read_text(encoding="utf-8").splitlines()]
     found = [line for line in lines if line and not line.startswith("#")][skip:]
     places = np.linspace(0, len(found) - 1, min(count, len(found)), dtype=int).tolist()
@@ -185,7 +185,7 @@ def held_out(count: int, skip: int) -> list[tuple[int, str]]:
 
 
 def run(jobs: Sequence[tuple[str, int, str, bool]], num_processes: int, arguments: tuple[Any, ...]) -> list[Row]:
-    """All of them, in the order of `jobs`."""
+    """Run all jobs; return the results in the order of `jobs`."""
     rows: list[Row] = []
     with multiprocessing.get_context("spawn").Pool(num_processes, _start, arguments) as pool:
         for row in pool.imap(_compare, jobs, chunksize=2):

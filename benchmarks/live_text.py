@@ -1,4 +1,4 @@
-"""How soon an agent's reply is heard that an LLM is still writing: live, and clause by clause.
+"""Time to first packet of a reply that an LLM is still writing, in live mode and in clause mode.
 
     python -m benchmarks.live_text --rates 20 60 --json live_text.json --plot live_text.png
 
@@ -30,10 +30,10 @@ from realtime_tts.bench.texts import tokens
 MODES = ("live", "clause")
 RATES = (5, 10, 20, 60, 200)  # tokens a second
 AHEAD_CHARS = 24  # two words to begin with, or fourteen characters and the words that they lie in
-MAKING_S = 0.15  # from text that has come to a packet made of it
+MAKING_S = 0.15  # from received text to a packet made from it
 AUDIBLE_S = 0.06  # a gap that a listener may notice
 LISTEN_S = 2.0  # after the last token
-STAGGER_S = 0.7  # between listeners who are there at the same time
+STAGGER_S = 0.7  # between the starts of concurrent listeners
 REPLIES = (
     "Sure, I can help you with that. What is the number on your order?",
     "Your table is booked for four people at half past seven, and they will keep it for fifteen minutes.",
@@ -90,8 +90,8 @@ class Turn:
         return self.packets[0][0]
 
     def gaps(self) -> list[tuple[float, bool]]:
-        """What a player that begins with the first packet and has no buffer waits for later ones: seconds, and whether
-        the text was the cause."""
+        """Return the underruns of a player that starts at the first packet without a buffer: seconds, and whether late
+        text was the cause."""
         found: list[tuple[float, bool]] = []
         play_at_s = self.first_packet_s
         for arrived_s, begins_s in self.packets:
@@ -102,7 +102,7 @@ class Turn:
         return found
 
     def _wants_text(self, arrived_s: float, begins_s: float) -> bool:
-        """Whether too little was written when work on a packet had to begin."""
+        """Return whether too little text was written when work on a packet had to begin."""
         when = bisect_right(self.written, arrived_s - MAKING_S, key=lambda entry: entry[0])
         num_written = self.written[when - 1][1] if when else 0
         num_spoken = max((end for start_s, end in self.words if start_s < begins_s), default=0)
@@ -213,7 +213,7 @@ def print_report(rows: list[dict[str, Any]]) -> None:
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """How the times to the first packet are distributed, with a panel for each rate."""
+    """Plot the distribution of times to first packet, with a panel for each rate."""
     import matplotlib
 
     matplotlib.use("agg")

@@ -1,4 +1,4 @@
-"""Turns of an agent, spoken by an engine in this process on a clock of its own: how busy the machine is plays no part.
+"""Turns of an agent, spoken by an engine in this process on a simulated clock, independent of the machine's load.
 
 A step takes as long as it is said to, a listener plays in real time, and between two events the clock jumps. Text goes
 the way of the server: deltas, planner, `Generate` and `Extend`.
@@ -28,7 +28,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepTime:
-    """What a step is taken to last, in seconds: by itself, and for each position of a prefill."""
+    """Assumed duration of a step, in seconds: fixed part, and for each position of a prefill."""
 
     step_s: float = 0.040
     position_s: float = 0.0002
@@ -76,11 +76,11 @@ class TurnSpeaker:
         self._extended_s = self._busy_s = 0.0
 
     def whole(self, text: str, voice: str, seed: int) -> Turn:
-        """The text is there before its first sound."""
+        """Speak a text that is complete from the start."""
         return self._speak([(0.0, text)], voice, seed, live=False)
 
     def live(self, text: str, voice: str, seed: int, tokens_per_s: float) -> Turn:
-        """The text comes token by token."""
+        """Speak a text that arrives token by token."""
         return self._speak([(n / tokens_per_s, token) for n, token in enumerate(tokens(text))], voice, seed, live=True)
 
     def _speak(self, deltas: Sequence[tuple[float, str]], voice: str, seed: int, *, live: bool) -> Turn:
@@ -127,7 +127,7 @@ class TurnSpeaker:
         self._engine.post(request)
 
     def _wait(self, times_s: list[float]) -> None:
-        """Until something may happen."""
+        """Advance the clock to the next event."""
         idle_s = self._engine.idle_s()
         if idle_s is not None:
             times_s = [*times_s, self._now + idle_s + 1e-6]

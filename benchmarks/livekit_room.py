@@ -1,4 +1,4 @@
-"""A LiveKit server of our own on loopback, and callers who hear what is spoken in its rooms."""
+"""Local LiveKit server on loopback, and callers that record the audio of its rooms."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LiveKitServer:
 
 @contextlib.contextmanager
 def running_livekit(path: str, pids: dict[str, int] | None = None) -> Iterator[LiveKitServer]:
-    """On loopback alone. `pids` gets its process, by name."""
+    """Run a LiveKit server on loopback only. `pids` gets its process id, by name."""
     port, tcp_port = free_port(), free_port()
     udp_start = random.randrange(40_000, 59_000, 100)
     config = {
@@ -83,11 +83,11 @@ def free_port() -> int:
 
 
 def wait_for_http(url: str, process: subprocess.Popen[Any], timeout_s: float = 120.0) -> None:
-    """Until the address answers with 200.
+    """Wait until the address answers with 200.
 
     Raises:
         RuntimeError: the process has ended.
-        TimeoutError: it does not.
+        TimeoutError: no such answer in time.
     """
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
@@ -101,7 +101,7 @@ def wait_for_http(url: str, process: subprocess.Popen[Any], timeout_s: float = 1
 
 @dataclass
 class Hearing:
-    """What a caller has heard: 10 ms at a time, with when it came."""
+    """Audio received by a caller, in frames of 10 ms with arrival times."""
 
     frames: list[npt.NDArray[np.int16]] = field(default_factory=list)
     came_at: list[float] = field(default_factory=list)  # time.time()
@@ -111,7 +111,7 @@ class Hearing:
         self.came_at.append(time.time())
 
     def audible(self, since: float = 0.0, until: float = float("inf")) -> list[float]:
-        """When audible frames came."""
+        """Return the arrival times of audible frames."""
         return [
             at
             for frame, at in zip(self.frames, self.came_at, strict=True)
@@ -124,7 +124,7 @@ class Hearing:
 
 
 class Caller:
-    """Somebody in a room: hears the agent, types to it, and speaks."""
+    """Simulated participant in a room: receives the agent's audio, sends text, and speaks."""
 
     def __init__(self, room: rtc.Room) -> None:
         self.room = room
@@ -154,7 +154,7 @@ class Caller:
         await self._source.wait_for_playout()
 
     async def until_audible(self, since: float, timeout_s: float = 30.0) -> float:
-        """When the first sound since then came."""
+        """Wait for the first sound after a time. Return when it arrived."""
 
         async def poll() -> float:
             while not (found := self.hearing.audible(since)):  # noqa: ASYNC110 - frames come by themselves

@@ -1,4 +1,4 @@
-"""LiveKit's own tests of speech plugins, on ours: they are in its repository and need the services that they test.
+"""LiveKit's tests of speech plugins, run on this plugin. They are in its repository and need the tested services.
 
     git clone --depth 1 https://github.com/livekit/agents /tmp/livekit-agents
     SERVER_PYTHON=.venv/bin/python .venv-agents/bin/python -m benchmarks.livekit_suite /tmp/livekit-agents
@@ -43,7 +43,7 @@ OTHERS = (
 
 
 class Proxy:
-    """In front of the server: passes everything on, or holds everything back."""
+    """Proxy in front of the server that forwards all data or none."""
 
     def __init__(self, upstream_port: int) -> None:
         self.holds_back = False
@@ -67,14 +67,14 @@ class Proxy:
             sink.shutdown(socket.SHUT_WR)
 
     def add_toxic(self, **toxic: Any) -> None:
-        """As Toxiproxy's: a timeout of 0 lets nothing through and never ends."""
+        """Add a toxic, with Toxiproxy's interface: a timeout of 0 forwards nothing and never ends."""
         if toxic != {"type": "timeout", "attributes": {"timeout": 0}}:
             raise NotImplementedError(toxic)
         self.holds_back = True
 
 
 class StandIns:
-    """A pytest plugin that puts ours where their tests look for others."""
+    """Pytest plugin that substitutes this TTS for the plugins of LiveKit's tests."""
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
@@ -82,7 +82,7 @@ class StandIns:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> Generator[None, None, None]:
-        """`parametrize` of theirs names services; ours takes their place."""
+        """Replace the services in the tests' `parametrize` by this plugin."""
         for mark in metafunc.definition.iter_markers("parametrize"):
             if mark.args[0] == "tts_factory":
                 mark.args[1][:] = [pytest.param(self._factory, id="realtime_tts")]
@@ -103,7 +103,7 @@ class StandIns:
         return {"tts": realtime_tts.TTS(url, voice=VOICE), "proxy-upstream": "the server"}
 
     async def _assert_valid(self, *, frames: Any, text: str, sample_rate: int, num_channels: int) -> None:
-        """As theirs: PCM of the plugin's rate. Their tests have 30 seconds: recognising waits until they are over."""
+        """Check as the original: PCM of the plugin's rate. Recognition runs later: the tests have a limit of 30 s."""
         frame = rtc.combine_audio_frames(frames)
         assert (frame.sample_rate, frame.num_channels) == (sample_rate, num_channels) == (sample_rate, 1)
         self._spoken.append((np.frombuffer(frame.data, np.int16), sample_rate, text))
@@ -121,7 +121,7 @@ class StandIns:
 
 
 def stand_in_for_imports() -> None:
-    """Plugins that are not installed, and a tokenizer that would fetch its tables."""
+    """Replace plugins that are not installed, and a tokenizer that would download its tables."""
     for name in OTHERS:
         setattr(livekit.plugins, name, types.ModuleType(name))
     tokenizer = types.SimpleNamespace(encode=lambda text: re.findall(r"\s*\S{1,6}", text), decode="".join)

@@ -1,4 +1,4 @@
-"""What this machine gives with the bundled voice: first packet, real-time factor, parallel streams, barge-in, memory.
+"""Local benchmark with the bundled voice: first packet, real-time factor, parallel streams, barge-in, memory.
 
     python -m benchmarks.local --json results.json
 

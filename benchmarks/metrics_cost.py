@@ -1,5 +1,5 @@
-"""What a gateway's own figures cost it: alone, where they lie in its memory, and as one of several, where they lie in
-files that all of them read.
+"""Cost of a gateway's metrics: for a single gateway, which keeps them in memory, and for several gateways, which keep
+them in files that all of them read.
 
     python -m benchmarks.metrics_cost --gateways 1 4 16
 
@@ -23,7 +23,7 @@ PACKETS, SCRAPES, ROUNDS = 20_000, 50, 5
 
 
 def cost_us(job: Callable[[], object], times: int) -> float:
-    """The fastest of some rounds, a call."""
+    """Return the µs of a call, in the fastest of some rounds."""
 
     def one_round() -> float:
         begun = time.process_time()
@@ -35,7 +35,7 @@ def cost_us(job: Callable[[], object], times: int) -> float:
 
 
 def gateway(index: int | None, told: Any) -> None:
-    """Count something of every kind, and tell what that costs where somebody wants to know."""
+    """Update a metric of each kind; report the cost if a pipe for it is given."""
     from realtime_tts.server import metrics
 
     if index is not None:

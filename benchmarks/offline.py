@@ -1,5 +1,5 @@
-"""The same checkpoint without any of the serving: one sequence at a time, no batch, no segments, no streaming, the
-AudioVAE over the whole utterance at once. What the streaming path is compared with."""
+"""Offline synthesis with the same checkpoint, as the reference for the streaming path: one sequence at a time, no
+batches, no segments, no streaming, one AudioVAE pass over the whole audio."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from realtime_tts.workers.location import local_directory
 
 
 class OfflineModel:
-    """Speaks a text as one utterance.
+    """Model that speaks a text in one pass.
 
     Args:
         model: as for `realtime_tts.TTS`.
@@ -31,7 +31,7 @@ class OfflineModel:
     def speak(
         self, text: str, *, seed: int = 0, voice: str | None = None, steps: int | None = None
     ) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Samples −1…1 at the checkpoint's rate."""
+        """Return samples in −1…1 at the checkpoint's rate."""
         loaded, config, policy = self._loaded, self._loaded.config, self._loaded.policy
         spoken = self._normalizer.normalize(text).text
         text_ids = loaded.tokenizer.encode(spoken)

@@ -1,5 +1,5 @@
-"""What libopus' complexity costs and gives, at the bit rates that clients ask for: processor time, distance to the
-original, words that a recogniser gets wrong, bytes; and a sheet to listen to.
+"""Cost and quality of libopus' complexity settings at the bit rates that clients request: processor time, distance to
+the original, word errors of a recogniser, bytes; and a listening sheet.
 
     python -m benchmarks.opus_complexity --runs 5 --sheet opus-sheet
 
@@ -61,7 +61,7 @@ def speak(tts: TTS, text: str) -> Samples:
 
 
 def widened(speech: Samples) -> Samples:
-    """With what lies between 4 and 8 kHz once more between 8 and 12 kHz, 6 dB lower."""
+    """Return the samples with the band of 4 to 8 kHz copied to 8 to 12 kHz, 6 dB lower."""
     spectrum = np.fft.rfft(speech)
     low, high = (round(hz * len(speech) / RATE_HZ) for hz in (4_000, 8_000))
     spectrum[high : high + (high - low)] += 0.5 * spectrum[low:high][::-1]
@@ -101,7 +101,7 @@ def distance_db(original: Samples, decoded: Samples) -> float:
 
 
 def through(samples: Samples, complexity: int, bitrate: int) -> tuple[Samples, float]:
-    """What a listener gets of it, and mean bytes of a packet."""
+    """Return the decoded audio, and the mean bytes of a packet."""
     packets, delay_samples, _ = encode(frames_of(samples), complexity, bitrate)
     return decode(packets, delay_samples, len(samples)), float(np.mean([len(packet) for packet in packets]))
 

@@ -1,14 +1,14 @@
-"""What it buys that contexts go where their voice's prefix lies: against least load alone, measured and simulated.
+"""Benefit of placing contexts where their voice's prefix is cached, against least load alone; measured and simulated.
 
     python -m benchmarks.placement measure --voices 6 --contexts 40 --rounds 4
     python -m benchmarks.placement simulate --devices 2 --streams 200 --cost 7 0.14 0.02
 
 `measure`: CPU workers of their own with the bundled model and voices of random latents, which cost what real ones do;
-contexts as chance has them; both ways in turn, each round with voices that nobody has spoken with.
+contexts arrive at random; both placements take turns, each round with voices that were not used before.
 
 `simulate`: steps of `--cost` ms (always, for each stream, for each prefill position; a server's /metrics has its own in
-`realtime_tts_engine_step_cost_seconds`), listeners who hear in real time, a stream parked at three seconds' lead, the
-real placement, block pool and record of held prefixes. What is known of a device's load is `--stale-ms` old.
+`realtime_tts_engine_step_cost_seconds`), listeners that play in real time, a stream parked at three seconds' lead, the
+real placement, block pool and record of held prefixes. The known load of a device is `--stale-ms` old.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TEXT_POSITIONS = 30
 
 @dataclasses.dataclass
 class Figures:
-    """Of contexts: positions that had to be computed, and the time to the first packet, ms."""
+    """Figures of contexts: computed positions, and times to first packet, ms."""
 
     computed: list[int] = dataclasses.field(default_factory=list)
     first_ms: list[float] = dataclasses.field(default_factory=list)
@@ -57,7 +57,7 @@ class Figures:
 
 
 class LeastLoad(EngineClient):
-    """As if nobody knew what lies where."""
+    """Client whose placement can ignore which prefixes are cached where."""
 
     is_blind = False
 
@@ -87,7 +87,7 @@ async def measure(given: argparse.Namespace) -> dict[str, Figures]:
 
 
 async def measure_round(client: EngineClient, number: int, given: argparse.Namespace, figures: Figures) -> None:
-    """The same arrivals for both ways."""
+    """Run one round; both placements get the same arrivals."""
     draw, shape = random.Random(number // len(WAYS)), (given.patch_size, given.latent_dim)
     values = np.random.default_rng(number)
     voices = [f"voice_{number}_{index}" for index in range(given.voices)]
@@ -135,7 +135,7 @@ class Stream:
 
 
 class Device:
-    """One engine: whoever is not parked is in the next step."""
+    """Simulated engine: all streams that are not parked are in the next step."""
 
     def __init__(self, name: str, given: argparse.Namespace) -> None:
         self.name, self.given = name, given
@@ -147,7 +147,7 @@ class Device:
         self.told: tuple[float, int] = (0.0, 0)
 
     def add(self, voice: str, now: float, num_patches: int, hashes: list[bytes]) -> int:
-        """A context begins; how many positions of it must be computed."""
+        """Add a context. Return its number of positions to compute."""
         num_prefill = len(hashes) * BLOCK_SIZE + TEXT_POSITIONS
         allocation = self.pool.allocate(num_prefill + num_patches, hashes, num_prefill)
         assert allocation is not None
@@ -157,7 +157,7 @@ class Device:
         return missing
 
     def step(self, now: float, hashes_of: Callable[[str], list[bytes]], figures: Figures | None) -> float:
-        """Make one; when it is over. Without anything to do a ms passes."""
+        """Run one step and return its end. Without work, 1 ms passes."""
         self.streams += self.waiting
         self.waiting = []
         part = [stream for stream in self.streams if stream.ahead_s(now) < LEAD_S]
@@ -233,7 +233,7 @@ def simulate(way: str, given: argparse.Namespace) -> Figures:
 
 
 def arrivals(draw: random.Random, given: argparse.Namespace) -> Iterator[tuple[float, str, int]]:
-    """Contexts as chance has them, of six seconds each on average; few voices are asked for often, many seldom."""
+    """Return random contexts of six seconds on average; few voices are used often, many rarely."""
     weights = [1 / (rank + 1) for rank in range(given.voices)]
     names = [f"voice-{rank}" for rank in range(given.voices)]
     now, mean_patches = 0.0, 38

@@ -1,5 +1,5 @@
-"""What listeners notice when a process of their host is killed: a worker, or one of several gateways; and when their
-whole host dies, one of two behind the shipped front.
+"""Effect on listeners when a process of their host is killed (a worker, or one of several gateways), and when a whole
+host dies, one of two behind the shipped front.
 
     python -m benchmarks.process_deaths --gateways 4 --workers 2 --listeners 24 --rounds 3
 
@@ -68,7 +68,7 @@ class Listener:
             self.failed_at, self.error = time.monotonic(), error
 
     def wait_after(self, moment: float) -> float:
-        """The longest time without a packet from then on."""
+        """Return the longest time without a packet from a moment on."""
         times = [moment, *(at for at in self.arrivals if at > moment)]
         return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0)
 
@@ -77,7 +77,7 @@ class Listener:
         return sum(word == after for word, after in itertools.pairwise(self.words))
 
     def is_as_written(self, text: str) -> bool:
-        """But for words that come twice."""
+        """Return whether the words are those of the text, ignoring repeated words."""
         return [word for word, _ in itertools.groupby(self.words)] == text.split()
 
 
@@ -85,7 +85,7 @@ class Listener:
 async def listening(
     url: str, number: int, text: str, api_key: str | None = None
 ) -> AsyncIterator[tuple[list[Listener], Tasks]]:
-    """So many listeners who have all been hearing for a while, and what they do."""
+    """Open listeners that all have received audio for a while. Yield them with their tasks."""
     async with contextlib.AsyncExitStack() as stack:
         listeners = [
             Listener(
@@ -165,7 +165,7 @@ def in_ms(seconds: list[float]) -> str:
 
 
 async def until_whole(server: ServerProcess, num_workers: int) -> None:
-    """All workers are ready again."""
+    """Wait until all workers are ready again."""
     async with httpx.AsyncClient(base_url=server.url, trust_env=False, timeout=PATIENT_S) as http:
         for _ in range(round(5 * PATIENT_S)):
             if f"realtime_tts_engine_workers_ready {num_workers}.0" in (await http.get("/metrics")).text:

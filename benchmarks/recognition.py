@@ -1,5 +1,4 @@
-"""How much of generated speech a recogniser understands, and when it hears each word: word error rate and forced
-alignment by PocketSphinx and its US English model."""
+"""Recognition of generated speech: word error rate and forced alignment by PocketSphinx and its US English model."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ class Recogniser:
     """One decoder, reset before each utterance so that results do not depend on what came before.
 
     Args:
-        words: of its dictionary; it hears rows of these and nothing else. Empty: English texts.
+        words: words of its dictionary; it recognises sequences of these only. Empty: English texts.
         pace: of the speech, against a usual one. The decoder looks at that many times as many frames a second, each
             that much shorter, so that its models meet as many frames of a sound as at the usual pace.
     """
@@ -58,7 +57,7 @@ class Aligner:
         self._decoder = Decoder(samprate=float(RECOGNISER_RATE_HZ), loglevel="FATAL")
 
     def word_starts_s(self, words: Sequence[str], samples: np.ndarray[Any, Any], rate_hz: int) -> list[float] | None:
-        """When each word begins, to 10 ms; None if they cannot be found. samples: float −1…1."""
+        """Return each word's start in seconds, to 10 ms; None if they cannot be found. samples: float −1…1."""
         pcm = (np.clip(soxr.resample(samples, rate_hz, RECOGNISER_RATE_HZ), -1, 1) * 32767).astype(np.int16)
         self._decoder.reinit_feat()
         try:
@@ -88,7 +87,7 @@ def _hear(samples: np.ndarray[Any, Any]) -> str:
 
 
 def transcribe_all(recordings: Sequence[np.ndarray[Any, Any]], workers: int | None = None) -> list[str]:
-    """What is heard in each recording (16 kHz), in parallel over the cores."""
+    """Return the recognised text of each recording (16 kHz), in parallel over the cores."""
     with multiprocessing.get_context("spawn").Pool(workers or os.cpu_count(), _start) as pool:
         return pool.map(_hear, recordings, chunksize=2)
 

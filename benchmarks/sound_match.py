@@ -1,4 +1,4 @@
-"""Where in a known speech a piece of sound that was heard belongs."""
+"""Position of a received piece of audio within a known speech."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Speech at other speeds: how exactly its length follows what was asked for, and what a recogniser makes of it.
+"""Speech at other speeds: accuracy of its duration, and word error rates.
 
     python -m benchmarks.speaking_rate --sentences 100 --speeds 0.7,1.4 --json speaking_rate.json
 

@@ -1,10 +1,10 @@
-"""What is spelt out, and what a recogniser hears of it: digits, telephone numbers, letters.
+"""Recognition of spelt-out text: digits, telephone numbers, letters.
 
     python -m benchmarks.spelt_out --count 10
 
-Random numbers and codes are spoken by the starter voice through SSML's `say-as`. They are heard twice by PocketSphinx:
-with its model of English texts, to which a row of digits is unlikely whoever says it, and with a grammar of the signs
-alone. The same words from Flite, the voice's teacher, tell what is the recogniser's share.
+Random numbers and codes are spoken by the starter voice through SSML's `say-as`. PocketSphinx recognises them twice:
+with its model of English texts, in which a row of digits is unlikely, and with a grammar of the signs only. The same
+words spoken by Flite show the recogniser's own share of the errors.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""From the start of a worker to its steady state: how long until it is ready, whether the first requests pay for what
-comes later for nothing, and whether requests of any shape leave memory, graphs and kernels as they were.
+"""Start of a worker up to its steady state: time until it is ready, extra latency of the first requests, and growth of
+memory, graphs and kernels under requests of any shape.
 
     realtime-tts bench checkpoint random-voxcpm2 --shape voxcpm2
     python -m benchmarks.start_up --model random-voxcpm2
     python -m benchmarks.start_up --model random-voxcpm2 --through server --gateways 2 --requests 0
 
-The worker is started twice: the first start fills what is kept of kernels, if nobody did before, the second finds it.
+The worker is started twice: the first start fills the kernel caches, if they are empty; the second start uses them.
 Through the server it is the whole of it that is started, and asked over a WebSocket for Opus, each time on a new
 connection; each of its gateways has first requests of its own. Then an engine in this process serves requests of random
 shapes. The exit status is 1 if a bar is missed.
@@ -66,7 +66,7 @@ class Start:
 
     @property
     def ratio(self) -> float:
-        """Of the slowest of the first requests to the steady ones' median."""
+        """Ratio of the slowest of the first requests to the median of the steady ones."""
         return max(map(self.nth_ms, range(1, _NUM_FIRST + 1))) / percentile(self.steady_ms, 50)
 
 
@@ -95,7 +95,7 @@ def start_server(model: str, device: str, max_streams: int | None, num_steady: i
 
 
 async def _first_packets_ms(url: str, num_calls: int) -> list[tuple[float, float]]:
-    """Of each call, with a connection of its own: until it had a session, and from its text to its first packet."""
+    """Return for each call, on a new connection: ms until the session, and ms from its text to its first packet."""
     times_ms = []
     for number in range(num_calls):
         begun_s = time.perf_counter()
@@ -126,8 +126,8 @@ async def _first_audio_ms(client: EngineClient, number: int) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Held:
-    """What a process holds at a moment. allocated, reserved: bytes of torch's on the device; device: bytes that
-    anybody has there; graphs: captured ones; kernels: files that compilers keep."""
+    """Memory held by a process at a moment. allocated, reserved: torch's bytes on the device; device: bytes in use by
+    all processes; graphs: captured ones; kernels: files that compilers keep."""
 
     allocated: int
     reserved: int
@@ -210,7 +210,7 @@ class Shapes:
 
 
 def grown(subject: Subject, num_requests: int) -> dict[str, tuple[Held, Held]]:
-    """What is held before and after so many requests, of the usual number of flow steps and of others too."""
+    """Return the held memory before and after requests, with the usual number of flow steps and with others too."""
     engine = subject.engine(lambda message: None)
     found: dict[str, tuple[Held, Held]] = {}
     for seed, (name, other_steps) in enumerate({"usual steps": False, "other steps too": True}.items()):

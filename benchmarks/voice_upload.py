@@ -1,9 +1,9 @@
-"""What an upload does to those who listen meanwhile: a recording of a minute becomes a voice, while many streams run.
+"""Effect of an upload on running streams: a voice is made from a recording of one minute, while many streams run.
 
     python -m benchmarks.voice_upload --streams 32 --rounds 6
 
 The gateway runs in a process of its own with a worker that has no model; listeners in another process take a long text
-each, paced as everybody is. Windows with an upload and without take turns, so that what else runs on the machine meets
+each, with normal pacing. Windows with an upload and without take turns, so that what else runs on the machine meets
 both. A packet is late by how much more it lags behind its place in the speech than the window's median of its stream;
 how long the gateway's event loop is held up, pings on one more socket tell, one every 10 ms.
 """
@@ -68,7 +68,7 @@ def listen(url: str, num_streams: int, seconds: float, told: Connection) -> None
 
 
 async def ping(socket: ClientConnection, until_s: float) -> list[float]:
-    """Seconds that answers took."""
+    """Send pings; return the seconds until their answers."""
     taken: list[float] = []
     while (begun := time.monotonic()) < until_s:
         await socket.send('{"type":"ping","id":"p"}')
@@ -79,7 +79,7 @@ async def ping(socket: ClientConnection, until_s: float) -> list[float]:
 
 
 async def upload(server: ServerUnderTest, recording: bytes) -> float:
-    """Seconds until the voice was there."""
+    """Upload a recording; return the seconds until the voice existed."""
     begun = time.monotonic()
     async with httpx.AsyncClient(timeout=120) as http:
         form, files = {"ttl_s": "10", "consent": "true"}, {"reference": ("r.wav", recording)}

@@ -1,4 +1,4 @@
-"""A caller of the WebRTC bot in this process: plays what arrives as a browser does, and notes when it did."""
+"""Caller of the WebRTC bot in this process: plays audio as a browser does, and records the times."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Caller:
     played: list[Received] = field(default_factory=list)
     played_at: dict[int, float] = field(default_factory=dict)
     told: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
-    is_answering: bool = True  # as our page does
+    is_answering: bool = True  # as the bot's page does
     _buffered: asyncio.Event = field(default_factory=asyncio.Event)
     _muted_at: int | None = None
     _silent_until: int | None = None
@@ -101,14 +101,14 @@ class Caller:
         return [message for _, message in self.told if message["type"] == kind]
 
     def at(self, kind: str) -> float:
-        """When the last message of the kind came."""
+        """Return the time of the last message of a kind."""
         return [at for at, message in self.told if message["type"] == kind][-1]
 
     def speech(self) -> list[Received]:
         return [one for one in self.received if not one.is_silence]
 
     def interrupt(self) -> None:
-        """The button: the page is silent before the bot knows."""
+        """Press the button: the page stops before the bot receives the message."""
         self._mute()
         self._say("interrupt")
 

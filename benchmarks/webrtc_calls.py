@@ -1,4 +1,4 @@
-"""Calls to the WebRTC bot: how soon it is heard and silent, and what its history keeps.
+"""Calls to the WebRTC bot: time to first audio, time to silence, accuracy of the history.
 
     SERVER_PYTHON=.venv/bin/python .venv-agents/bin/python -m benchmarks.webrtc_calls --turns 50
     SERVER_PYTHON=.venv/bin/python .venv-agents/bin/python -m benchmarks.webrtc_calls --page --seconds 180
@@ -86,7 +86,7 @@ class Figures:
 
 
 def serve_bot(tts_url: str, tell: Connection) -> None:
-    """Of a process: tells its port, and then when each answer's first token was written."""
+    """Main function of the bot's process. It sends its port, then the time of each answer's first token."""
     aioice.ice.get_host_addresses = lambda use_ipv4, use_ipv6: ["127.0.0.1"]
 
     async def answer(history: History) -> AsyncIterator[str]:
@@ -110,7 +110,7 @@ def serve_bot(tts_url: str, tell: Connection) -> None:
 
 @contextlib.contextmanager
 def running_bot(tts_url: str) -> Iterator[tuple[str, Connection]]:
-    """Its address, and where the times of first tokens come out."""
+    """Run the bot. Yield its address, and the pipe with the times of first tokens."""
     told, tell = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(target=serve_bot, args=(tts_url, tell))
     process.start()

@@ -1,4 +1,4 @@
-"""How well text positions say when each word begins, against a forced alignment of the same audio; and what they cost.
+"""Accuracy of word starts from text positions, against a forced alignment of the same audio, and their cost.
 
     python -m benchmarks.word_times --plot word_times.png --json word_times.json --cost
 

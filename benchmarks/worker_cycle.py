@@ -1,12 +1,12 @@
-"""What a worker's device does not do while its host is busy: the worker whole, with its threads and its socket.
+"""Idle time of a worker's device while its host is busy, for the whole worker with its threads and socket.
 
     python -m benchmarks.worker_cycle --listeners 600
 
 The real `Worker`: engine thread, event loop, unix socket, one client in a process of its own that plays so many
-listeners, whose turns of two segments come and go and who tell how far they are. The device computes nothing but takes
-its time, by the real clock, and works off what it was given in order. It is given each step in several calls, which let
-go of the interpreter as CUDA's do; between two of them it may run out of work. Told is how long it stood still, why
-(interpreter waited for, work of the host between two steps), and what the threads cost. Two idle cores, or compare runs
+listeners with turns of two segments, which report their positions. The device computes nothing; a step takes a set time
+of the real clock, and steps run in order. Each step is launched in several calls, which release the interpreter as
+CUDA's do; between two calls the device may run out of work. Reported are the idle time, its causes (waiting for the
+interpreter, work of the host between two steps), and the cost of the threads. Run it on two idle cores, or compare runs
 in alternation.
 """
 
@@ -186,7 +186,7 @@ class Sent:
 
 @dataclasses.dataclass(slots=True)
 class Tally:
-    """Of each step, seconds. idle: the device had nothing to do since the step before; late: from its end until the
+    """Times of steps, seconds. idle: the device had nothing to do since the step before; late: from its end until the
     engine has the interpreter again; launching: more than the calls themselves took."""
 
     streams: list[int] = dataclasses.field(default_factory=list)

@@ -45,7 +45,7 @@ def is_held_out(word: str) -> bool:
 
 
 def stands_alone(text: str) -> bool:
-    """Whether it is a held-out word, or a pair of words that begins with one."""
+    """Return whether a text is a held-out word, or a pair of words that begins with one."""
     words = text.strip(".,?!").split()
     return len(words) <= 2 and is_held_out(words[0].strip(",."))
 

@@ -1,4 +1,4 @@
-"""Whether a voice wanders over the segments of one context: rows of segments, as the server would continue them."""
+"""Drift of a voice over the segments of one context: rows of segments, continued as the server does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Take:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """Of a row's segments [n]: median pitch in Hz (nan: unvoiced), seconds of speech; and the jumps where two join."""
+    """Measures of a row's segments [n]: median pitch in Hz (nan: unvoiced), seconds of speech, jumps at the joins."""
 
     policy: str
     voice: str

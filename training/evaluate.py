@@ -31,7 +31,7 @@ def texts_of(corpus: Path, limit: int | None) -> dict[str, list[str]]:
 
 
 def identity(checkpoint: Path, texts: dict[str, list[str]]) -> dict[str, Any]:
-    """What results belong to: the checkpoint's files and the texts."""
+    """Return the identity of results: the checkpoint's files and the texts."""
     weights, spoken = hashlib.sha256(), hashlib.sha256()
     files = sorted(path for path in checkpoint.iterdir() if path.suffix in (".safetensors", ".json"))
     for path in files:
@@ -49,7 +49,7 @@ def identity(checkpoint: Path, texts: dict[str, list[str]]) -> dict[str, Any]:
 def run_sections(
     path: Path, own: dict[str, Any], names: Sequence[str], sections: dict[str, Callable[[], Any]], *, again: bool
 ) -> dict[str, Any]:
-    """Runs what `path` does not have yet of this checkpoint on these texts; writes after each section."""
+    """Run the sections that `path` does not contain for this checkpoint and these texts; write after each section."""
     results = json.loads(path.read_text()) if path.exists() else {}
     if results.get("checkpoint") != json.loads(json.dumps(own)):
         results = {"checkpoint": own}

@@ -1,4 +1,4 @@
-"""What the evaluation's processes measure of one recording, or of one against the teacher's."""
+"""Measures of the evaluation's processes, for one recording or for one against the teacher's."""
 
 from __future__ import annotations
 

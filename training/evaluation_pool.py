@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setup:
-    """What a process loads, each part when it is first needed."""
+    """Paths and settings of a process, which loads each part on first use."""
 
     checkpoint: Path
     device: str
@@ -34,7 +34,7 @@ class Setup:
 
 
 class Worker:
-    """What a job works with."""
+    """Loaded objects for the jobs of a process."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -52,7 +52,7 @@ class Worker:
         return Recogniser()
 
 
-_worker: Worker | None = None  # of a pool's process
+_worker: Worker | None = None  # in a process of the pool
 
 
 def _start(setup: Setup) -> None:

@@ -1,4 +1,4 @@
-"""The sections of an evaluation: what is said, by whom, and which figures come of it. Needs six sentences or more."""
+"""Sections of an evaluation: texts, voices and resulting figures. Needs six sentences or more."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from training.word_errors import Difference, WordErrors
 
 SECTIONS = ("teacher", "wer", "duration", "sound", "voices", "cloning", "drift", "steps")
 STEP_COUNTS = (10, 6, 4)
-CLONE_PATCHES = 20  # of a reference, 3.2 s: what training showed at most
+CLONE_PATCHES = 20  # length of a reference, 3.2 s: the maximum in training
 MISSING_S, EXTRA_S = 0.1, 0.2  # at an ending: the teacher's voices differ from each other by less
 
 

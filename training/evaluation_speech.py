@@ -1,4 +1,4 @@
-"""What an evaluation listens to: the held-out texts as the checkpoint and the teacher say them, and what is heard."""
+"""Speech of an evaluation: the held-out texts spoken by the checkpoint and the teacher, and their recognition."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class HeldOut:
         return by_voice(self.workers.map(hear, flat, f"listening, {label}"), tuple(recordings))
 
     def heard(self, steps: int, every: int = 1) -> dict[str, list[str]]:
-        """Of every n-th sentence at this number of steps, in each voice."""
+        """Return the recognised texts of every n-th sentence at a number of flow steps, in each voice."""
         if (steps, 1) in self._heard:
             return {voice: part[::every] for voice, part in self._heard[steps, 1].items()}
         if (steps, every) not in self._heard:
@@ -73,7 +73,7 @@ class HeldOut:
         return self._heard[steps, every]
 
     def teacher_heard(self) -> dict[str, list[str]]:
-        """Of the teacher's sentences; kept in a file, since it is the same for every checkpoint."""
+        """Return the recognised texts of the teacher's sentences; stored in a file that all checkpoints share."""
         path = self._heard_path
         known: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
         missing = [text for text in self.sentences if any(text not in known.get(voice, {}) for voice in VOICES)]

@@ -1,4 +1,4 @@
-"""How far a speaker's formants lie from known voices': the warp of the frequency axis that fits best, frame by frame.
+"""Shift of a speaker's formants against known voices: the best-fitting warp of the frequency axis, frame by frame.
 
 An ordinary measure of vocal tract length. The same texts are said by both sides and aligned in time, so that neither
 the texts nor the pace enter; each frame's smoothed spectrum, on a logarithmic frequency axis, is shifted against its

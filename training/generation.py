@@ -1,4 +1,4 @@
-"""Speaks many texts at once with the serving model's own steps: what the evaluation listens to."""
+"""Synthesis of many texts at once with the serving model's own steps, for the evaluation."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def generate(
 
 
 def max_patches(loaded: LoadedModel, text: str) -> int:
-    """What has not stopped by then never will: the guard of the served voice."""
+    """Return the maximum number of patches of a text: the length guard of the served voice."""
     num_tokens, per_char = len(loaded.tokenizer.encode(text)), loaded.policy.max_patches_per_char
     return length_guard(num_tokens, len(text), per_char, loaded.config.max_length)
 

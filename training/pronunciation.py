@@ -19,7 +19,7 @@ _WORD = re.compile(r"[a-z'-]+")
 
 
 def is_spelt(words: list[str], index: int) -> bool:
-    """Whether the word is a letter's name: any single letter but "i", and "a" only beside another single letter."""
+    """Return whether the word is a letter's name: a single letter except "i", and "a" only beside a single letter."""
     word = words[index].strip(",.?!")
     if len(word) != 1 or not word.isalpha() or word == "i":
         return False

@@ -25,7 +25,7 @@ class Replicas:
 
     @classmethod
     def from_environment(cls) -> Replicas:
-        """As torchrun tells; touches no device yet."""
+        """Return the replicas from torchrun's environment variables; uses no device yet."""
         return cls(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
 
     @property
@@ -38,7 +38,7 @@ class Replicas:
         return self.count**0.25
 
     def join(self, device: str) -> None:
-        """Meets the others; on CUDA each process takes the GPU of its number."""
+        """Join the process group; on CUDA each process takes the GPU of its number."""
         if self.count == 1:
             return
         on_gpu = torch.device(device).type == "cuda"
@@ -47,7 +47,7 @@ class Replicas:
         dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
 
     def wait(self) -> None:
-        """Until all have come so far."""
+        """Wait until all processes have reached this call."""
         if self.count > 1:
             dist.all_reduce(torch.zeros(1))
 
@@ -61,7 +61,7 @@ class Replicas:
             os._exit(0)
 
     def share(self, module: nn.Module) -> None:
-        """Everybody's weights become the first process's."""
+        """Copy the first process's weights to all processes."""
         if self.count > 1:
             for tensor in module.state_dict().values():
                 dist.broadcast(tensor, 0)

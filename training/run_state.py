@@ -91,7 +91,7 @@ class Run:
 
     @property
     def is_paused(self) -> bool:
-        """Whether this process's share is used up."""
+        """Whether this process's time is used up."""
         return self._session_seconds is not None and time.monotonic() - self._start > self._session_seconds
 
     @property

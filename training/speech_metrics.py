@@ -152,7 +152,7 @@ def seam_jumps(samples: Samples, every: int, shift: int = 0) -> Floats:
 
 
 def voice_features(samples: Samples) -> Floats:
-    """What tells voices apart: log pitch (median, spread), spectral tilt, means of the cepstra."""
+    """Return features that distinguish voices: log pitch (median, spread), spectral tilt, means of the cepstra."""
     voiced = pitch(samples)
     tones = np.log(voiced) if len(voiced) else np.zeros(1)
     spectra = log_spectra(samples)

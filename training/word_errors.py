@@ -1,4 +1,4 @@
-"""Word errors sentence by sentence, and what chance makes of a difference between two systems on the same sentences."""
+"""Word errors by sentence, and the significance of a difference between two systems on the same sentences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESAMPLINGS = 2000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WordErrors:
-    """Of each sentence [n]: errors, words; whether the last word was not heard; words heard after the last."""
+    """Counts for each sentence [n]: errors, words; whether the last word was not heard; words heard after the last."""
 
     errors: NDArray[np.int64]
     words: NDArray[np.int64]
@@ -59,7 +59,7 @@ class Difference:
 
     @classmethod
     def between(cls, ours: WordErrors, theirs: WordErrors, seed: int = 0) -> Difference:
-        """Of two word error rates on the same sentences, resampled in pairs."""
+        """Return the difference of two word error rates on the same sentences, resampled in pairs."""
         number = len(ours.errors)
         chosen = np.random.default_rng(seed).integers(0, number, (RESAMPLINGS, number))
         rates = [100 * part.errors[chosen].sum(1) / part.words[chosen].sum(1) for part in (ours, theirs)]

@@ -1,4 +1,4 @@
-"""The same work through this engine, `nano-vllm-voxcpm` and `voxcpm`: one after another on one GPU, with ratios.
+"""Comparison of this engine, `nano-vllm-voxcpm` and `voxcpm` on the same work, one after another on one GPU.
 
     realtime-tts bench checkpoint random-voxcpm2 --shape voxcpm2
     python -m benchmarks.peers --model random-voxcpm2 --json peers.json
@@ -45,8 +45,8 @@ def lay_out(model: Path, directory: Path) -> Path:
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """Of the measuring processes. The peers import what they read recordings with, of which there are none here: where
-    it is not installed an empty module stands in."""
+    """Return the environment of the measuring processes. The peers import a library for reading recordings, which are
+    not used here: if it is not installed, an empty module replaces it."""
     stand_ins = directory / "stand-ins"
     for name in ("librosa", "torchaudio"):
         if importlib.util.find_spec(name) is None:
@@ -62,7 +62,7 @@ def missing(peer: str) -> list[str]:
 
 
 def measure(peer: str, arguments: argparse.Namespace, model: Path, env: dict[str, str], out: Path) -> dict[str, Any]:
-    """Its figures, or {"failed": why}."""
+    """Return the figures, or {"failed": reason}."""
     if lacking := missing(peer):
         return {"failed": f"not installed: {', '.join(lacking)}"}
     command = [sys.executable, "-m", "benchmarks.peers.measure", peer, str(model), str(out), "--callers"]

@@ -20,10 +20,10 @@ class Peer(Protocol):
     at_once: int
 
     async def start(self, model: Path, max_streams: int) -> None:
-        """Load; returns when it is ready."""
+        """Load the engine; return when it is ready."""
 
     def speak(self, text: str, num_patches: int, seed: int) -> AsyncIterator[int]:
-        """How many samples each piece of audio has, as it comes."""
+        """Yield the number of samples of each piece of audio as it arrives."""
 
     async def stop(self) -> None: ...
 

@@ -1,5 +1,5 @@
-"""How near to the reference in float32 this engine is in bfloat16, with its graphs and kernels, and how near the
-reference itself is in bfloat16: patch by patch, with the same noise and the same patches before each.
+"""Distance of this engine in bfloat16, with its graphs and kernels, from the reference in float32, compared with the
+distance of the reference in bfloat16: patch by patch, with the same noise and the same patches before each.
 
     realtime-tts bench checkpoint random-voxcpm2 --shape voxcpm2
     python -m benchmarks.peers.parity --model random-voxcpm2
@@ -188,8 +188,8 @@ def audio_distance(made: list[Tensor], truth: list[Tensor]) -> float:
 
 
 def measure(arguments: argparse.Namespace, root: Path) -> dict[str, dict[str, Any]]:
-    """Of each engine: `patches` [texts, patches], the distance of each; `audio`, None where the decoder is the true
-    one."""
+    """Return, for each engine, `patches` [texts, patches], the distance of each patch; and `audio`, None if the decoder
+    is the reference's."""
     device = arguments.device
     texts = [turn(5 + 3 * number, number) for number in range(arguments.texts)]
     bar = tqdm(total=2 + len(arguments.streams), disable=not sys.stderr.isatty())

@@ -1,4 +1,4 @@
-"""A campaign against a server of our own: half an hour of load, bad manners and dying processes; then what is left.
+"""Soak campaign against a local server: half an hour of load, misbehaving clients and killed processes, then leaks.
 
     python -m benchmarks.soak --out soak            the bundled voice, 30 minutes
     python -m benchmarks.soak --fake --minutes 5    a worker without a model, for the gateway alone

@@ -1,4 +1,4 @@
-"""What became of every context, and whether that may be.
+"""Outcome of every context, and whether it is allowed.
 
 An accepted context must end with exactly one terminal message, unless its server was killed, its client left it, or
 its client did not read. What was not accepted must have been refused with a reason, or have met a server that was not
@@ -15,12 +15,12 @@ from typing import Any
 from benchmarks.soak.plan import FaultKind, Kind
 from realtime_tts.bench.native_stream import TERMINAL
 
-GRACE_S = 2.0  # until a client hears of a fault that is over
-SLOW_CLOSE_S = 8.0  # who does not read for so long may be closed
+GRACE_S = 2.0  # until a client receives the news of a past fault
+SLOW_CLOSE_S = 8.0  # a client that does not read for this time may be closed
 
 
 class Outcome(enum.Enum):
-    """How an attempt ended for its client."""
+    """End of an attempt, as its client saw it."""
 
     DONE = "done"
     CANCELLED = "cancelled"
@@ -39,7 +39,7 @@ _OF_TERMINAL = {
     "context.cancelled": Outcome.CANCELLED,
     "context.failed": Outcome.FAILED,
 }
-_OUTAGE_CODES = {"engine_lost", "draining", "overloaded"}  # what a client is told while something is down
+_OUTAGE_CODES = {"engine_lost", "draining", "overloaded"}  # codes that a client may receive during an outage
 
 
 @dataclass
@@ -53,13 +53,13 @@ class Outage:
 
 @dataclass
 class History:
-    """What was done to the server."""
+    """Faults injected into the server."""
 
     outages: list[Outage] = field(default_factory=list)
     kills_s: list[float] = field(default_factory=list)  # of the gateway, without warning
 
     def is_out(self, start_s: float, end_s: float, grace_s: float = 0.0) -> bool:
-        """Whether any moment of the span lies in an outage."""
+        """Return whether any moment of the span lies in an outage."""
         return any(
             outage.start_s <= end_s and (outage.end_s is None or start_s <= outage.end_s + grace_s)
             for outage in self.outages
@@ -94,7 +94,7 @@ class Record:
     number: int = -1
     next_sequence: int = 0
     terminals: list[str] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)  # promises of the protocol
+    broken: list[str] = field(default_factory=list)  # violated guarantees of the protocol
 
     @property
     def context_id(self) -> str:
@@ -125,14 +125,14 @@ class Record:
 
     @property
     def may_ask_again(self) -> bool:
-        """A client that lost its server or worker would. Load that was refused for want of room stays away."""
+        """Whether the client retries: yes after losing its server or worker, no if refused for lack of capacity."""
         if self.outcome in (Outcome.FAILED, Outcome.REFUSED):
             return self.code in _OUTAGE_CODES - {"overloaded"}
         return self.outcome in (Outcome.UNREACHED, Outcome.SERVER_KILLED, Outcome.SESSION_GONE)
 
 
 def problem_of(record: Record, history: History) -> str | None:
-    """What is wrong with how an attempt ended, if anything."""
+    """Return the problem with the end of an attempt, or None."""
     if record.broken:
         return "; ".join(record.broken[:3])
     if len(record.terminals) > 1:
@@ -161,7 +161,7 @@ def problem_of(record: Record, history: History) -> str | None:
 
 
 def problems(records: Iterable[Record], history: History) -> list[str]:
-    """All that is wrong, one line each."""
+    """Return all problems, one line each."""
     found = ((record, problem_of(record, history)) for record in records)
     return [
         f"{record.context_id} ({record.kind.value}, {record.asked_s:.1f}–{record.ended_s:.1f} s): {problem}"

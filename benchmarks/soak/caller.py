@@ -1,4 +1,4 @@
-"""One caller: a connection, a text in deltas, and the manners of his kind. He notes all that he sees in a `Record`."""
+"""One simulated client: a connection, a text in deltas, and the behaviour of its kind. It records all in a `Record`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from benchmarks.soak.account import History, Outcome, Record
 from benchmarks.soak.plan import Kind, Turn
 from realtime_tts.bench.native_stream import HEADER, TERMINAL
 
-LIMIT_S = 120.0  # for one attempt; what takes longer hangs
+LIMIT_S = 120.0  # for one attempt; a longer one counts as hung
 OPEN_S = 20.0
 COME_BACK_S = 8.0  # until a client that is refused gives up resuming; the server waits 10 s
-AFTERMATH_S = 0.2  # nothing may follow a terminal message; so long is listened for it
+AFTERMATH_S = 0.2  # nothing may follow a terminal message; checked for this time
 SMALL_BUFFER_BYTES = 16 * 1024
 _REFUSALS = {(1001, "draining"), (1013, "overloaded")}  # closes of a socket before there is a session
 BAD_MESSAGES: tuple[str | bytes, ...] = (
@@ -49,7 +49,7 @@ class Caller:
 
     Args:
         clock: seconds of the campaign.
-        plain: without the manners of his kind; who asks again only wants his answer.
+        plain: without the behaviour of its kind, for retries.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Caller:
         self._unread = asyncio.Event()  # set while a slow reader does not read
 
     async def call(self) -> None:
-        """From connecting to the end. Never raises for what the server does: it is in the record."""
+        """Run from connecting to the end. Never raises for the server's behaviour, which is in the record."""
         acting: asyncio.Task[None] | None = None
         try:
             self._socket = await self._connect()
@@ -81,7 +81,7 @@ class Caller:
             self._record.outcome, self._record.detail = Outcome.UNREACHED, type(error).__name__
         except ConnectionClosed as error:
             self._closed(error)
-        except Exception as error:  # what cannot be understood breaks the protocol
+        except Exception as error:  # an unreadable message violates the protocol
             self._record.broken.append(repr(error))
         finally:
             tasks = [task for task in (self._writing, acting) if task is not None]
@@ -110,7 +110,7 @@ class Caller:
         )
 
     async def _small_socket(self) -> socket.socket:
-        """One that holds little, so that what is not read soon stands at the server."""
+        """Return a socket with a small buffer, so that unread data soon blocks the server."""
         address = urlsplit(self._url)
         sock = socket.socket()
         sock.setblocking(False)
@@ -160,7 +160,7 @@ class Caller:
         await self._socket.send(json.dumps({"type": type, **fields}))
 
     async def _write(self) -> None:
-        """The text, as an LLM writes it."""
+        """Send the text at the pace of an LLM."""
         with contextlib.suppress(ConnectionClosed):
             for gap_s, piece in self._turn.deltas():
                 await asyncio.sleep(gap_s)
@@ -168,7 +168,7 @@ class Caller:
             await self._send("end", context_id=self._record.context_id)
 
     async def _write_rest(self, resumed: dict[str, Any] | None) -> None:
-        """What the server had not got when the connection broke. `resumed`: what it says of the context."""
+        """Send the text that the server had not received. `resumed`: the server's state of the context."""
         start, ended = 0, False
         if resumed is not None and resumed["state"] != "unknown":
             start, ended = resumed["received_chars"], resumed["ended"] or resumed["state"] != "open"
@@ -178,7 +178,7 @@ class Caller:
             await self._send("end", context_id=self._record.context_id)
 
     async def _act(self) -> None:
-        """What his kind does, once."""
+        """Perform the action of the client's kind, once."""
         if self._kind is Kind.HONEST:
             return
         await asyncio.sleep(self._turn.acts_after_s)
@@ -199,7 +199,7 @@ class Caller:
     # ---- what he hears -------------------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
-        """Until the terminal message and a moment after it.
+        """Receive until the terminal message and a moment after it.
 
         Raises:
             ConnectionClosed: it ended before.
@@ -251,7 +251,7 @@ class Caller:
     # ---- coming back ---------------------------------------------------------------------------------------------
 
     async def _come_back(self) -> None:
-        """After a connection that he dropped himself: resume, unless he is of the kind that stays away."""
+        """Resume after dropping the connection, unless the client is of the kind that stays away."""
         record = self._record
         if self._writing is not None:
             self._writing.cancel()

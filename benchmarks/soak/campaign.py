@@ -1,4 +1,4 @@
-"""The campaign: measure what the server can, run it in quiet, break what can be broken, count what is left."""
+"""Campaign: measure the capacity, run without faults, inject faults, count leaks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAUSE_S = 2.0  # shorter than the 5 s after which a worker counts as hung
 
 @dataclass(frozen=True)
 class Options:
-    """What to run.
+    """Options of a campaign.
 
     rate_hz: turns a second; None: from the measured capacity.
     fault_every_s: None: as many as fit, at most one a minute.
@@ -55,7 +55,7 @@ class Options:
 
 @dataclass
 class Result:
-    """All that was seen. Seconds of the campaign; `chaos_s`: when the chaos began."""
+    """Result of a campaign. Times in seconds of the campaign; `chaos_s`: start of the faults."""
 
     options: Options
     rate_hz: float = 0.0
@@ -209,7 +209,7 @@ class Campaign:
             result.lag_s.append(self.clock() - due)
 
     async def _settled(self, baseline: dict[str, float] | None) -> dict[str, float]:
-        """What is held once all is quiet: as soon as nothing is left over, else after `SETTLE_S`."""
+        """Return the census once idle: as soon as nothing is left over, else after `SETTLE_S`."""
         end = self.clock() + SETTLE_S
         while True:
             held = await self._held()
@@ -224,7 +224,7 @@ class Campaign:
         return {**held, "temporary directories": len(self._server.temporary_files())}
 
     async def _stop(self) -> None:
-        """The polite end, which leaves nothing."""
+        """Stop the server with SIGTERM, after which nothing may be left."""
         if (status := await self._server.terminate()) != 0:
             self.result.problems.append(f"the gateway ended with {status}")
         if left := self._server.temporary_files():
@@ -234,7 +234,7 @@ class Campaign:
 
 
 def left_over(baseline: dict[str, float], held: dict[str, float]) -> list[str]:
-    """What is held beyond the baseline; of what only speech holds there must be nothing at all."""
+    """Return resources held beyond the baseline; resources that only speech holds must be zero."""
     found = []
     for name, value in held.items():
         if name == "max_streams":

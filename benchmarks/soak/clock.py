@@ -1,4 +1,4 @@
-"""Texts that are dear to plan must not stop the clock of others: an honest listener beside four that send such texts.
+"""Effect of texts that are expensive to plan: an honest listener beside four clients that send such texts.
 
     python -m benchmarks.soak.clock
 
@@ -41,7 +41,7 @@ PHASE_S = 8.0
 
 @dataclass
 class Heard:
-    """What the honest listener got in the phases of one sort."""
+    """Results of the honest listener in the phases of one sort."""
 
     first_packets_ms: list[float] = field(default_factory=list)
     num_refused: int = 0

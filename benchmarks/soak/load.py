@@ -1,4 +1,4 @@
-"""Open-loop load on a server of our own: what it can carry, and callers who come at their time whatever it does."""
+"""Open-loop load on a local server: its capacity, and clients that arrive at set times."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ MAX_IN_FLIGHT = 400
 MAX_ATTEMPTS = 5
 CALIBRATING_CALLERS = 32
 RAMP_S = 8.0  # until all of them are there; from then on it counts
-REFUSED_S = 1.0  # who is refused asks again after so long, as the server tells him
+REFUSED_S = 1.0  # delay of a retry after a refusal, as the server asks
 
 Progress = Callable[[str, float], None]  # phase and seconds of it that are over
 
 
 class LoadMaker:
-    """Makes callers of turns and keeps what they saw.
+    """Starter of clients for turns, with their records.
 
     Attributes:
-        num_in_flight: callers who are being spoken to, or wait to ask again.
+        num_in_flight: clients that receive speech or wait for a retry.
         num_not_sent: turns left out since `MAX_IN_FLIGHT` were under way.
         capacity: seconds of audio a second, once it was measured.
     """

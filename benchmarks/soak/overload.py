@@ -1,9 +1,9 @@
-"""More callers than there is room for: how soon they are refused, and what it costs those who are let in.
+"""Overload: time until clients are refused, and the effect on admitted clients.
 
     python -m benchmarks.soak.overload --fake
     python -m benchmarks.soak.overload --seconds 60
 
-The load of the soak, honest callers only, at 0.8, 2 and 5 times what the server can: its capacity is measured first.
+The load of the soak, honest clients only, at 0.8, 2 and 5 times the server's capacity, which is measured first.
 Loopback only; ends by itself. Exit status 1 if a bar was missed.
 """
 
@@ -32,7 +32,7 @@ PAUSE_S = 2.0  # between two loads
 
 @dataclass
 class Phase:
-    """What one load has shown."""
+    """Results of one load."""
 
     load: float
     rate_hz: float
@@ -40,7 +40,7 @@ class Phase:
 
     @property
     def first_packets_ms(self) -> list[float]:
-        """Of those who were let in: from the first text on."""
+        """Times to first packet of admitted clients, ms, from the first text."""
         return [
             1000 * (record.first_packet_s - record.text_s)
             for record in self.records
@@ -49,7 +49,7 @@ class Phase:
 
     @property
     def refusals_ms(self) -> list[float]:
-        """From the attempt to connect, or from the first text of a context, until its caller knew."""
+        """Times until a client received its refusal, ms, from its attempt to connect or its context's first text."""
         return [
             1000 * (record.refused_s - (record.asked_s if record.text_s is None else record.text_s))
             for record in self.records

@@ -1,4 +1,4 @@
-"""What a campaign will do, drawn from a seed before it begins: who calls when, with what manners, and what breaks."""
+"""Plan of a campaign, drawn from a seed before it begins: clients, their times and behaviour, and faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TOKEN_GAP_S = 0.01  # an LLM of a hundred tokens a second
 
 
 class Kind(enum.Enum):
-    """How a caller behaves."""
+    """Behaviour of a simulated client."""
 
     HONEST = "honest"
     CANCEL = "cancels"
@@ -29,7 +29,7 @@ QUIET_MIX = {Kind.HONEST: 1}
 
 
 class FaultKind(enum.Enum):
-    """What is done to a process."""
+    """Fault injected into a process."""
 
     KILL_WORKER = "worker killed"
     PAUSE_WORKER = "worker stopped 2 s"
@@ -45,13 +45,13 @@ WORKER_FAULTS = (FaultKind.KILL_WORKER, FaultKind.PAUSE_WORKER, FaultKind.STOP_W
 
 @dataclass(frozen=True)
 class Turn:
-    """One caller with one text.
+    """One client with one text.
 
-    at_s: when he calls, from the start of the phase.
-    acts_after_s: from his first text until he does what his kind does.
-    away_s: how long he is gone, or does not read.
+    at_s: time of its connection, from the start of the phase.
+    acts_after_s: from its first text until the action of its kind.
+    away_s: time without connection, or without reading.
     num_bad: bad messages in a row.
-    seed: of what is drawn while he speaks.
+    seed: for random draws during the turn.
     """
 
     index: int
@@ -80,7 +80,7 @@ class Fault:
 
 
 def plan_turns(rng: random.Random, rate_hz: float, duration_s: float, mix: dict[Kind, int]) -> list[Turn]:
-    """Poisson arrivals: nobody waits for anybody's answer. Their number is bounded by the duration."""
+    """Return Poisson arrivals, independent of all answers. Their number is bounded by the duration."""
     turns: list[Turn] = []
     at_s = rng.expovariate(rate_hz)
     while at_s < duration_s:

@@ -43,12 +43,12 @@ class Sample:
 
     @property
     def settled_mib(self) -> float:
-        """What is in use, as far as can be known."""
+        """Memory in use, as far as known."""
         return self.anonymous_mib if self.kept_mib is None else self.kept_mib
 
 
 def sample(pid: int, at_s: float) -> Sample | None:
-    """None if the process is gone."""
+    """Return a sample of a process; None if the process is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
         num_fds = len(os.listdir(f"/proc/{pid}/fd"))
@@ -112,7 +112,7 @@ class ServerUnderTest:
         return None
 
     def living_workers(self) -> list[int]:
-        """All of this campaign's workers that still run, whoever is their parent."""
+        """Return all of this campaign's workers that still run, with any parent."""
         return [pid for pid in self._seen_workers if self._is_worker(pid)]
 
     def _is_worker(self, pid: int) -> bool:
@@ -165,7 +165,7 @@ class ServerUnderTest:
             return None
 
     async def census(self) -> dict[str, float]:
-        """What the gateway says it holds; see `server.census`."""
+        """Return the gateway's census; see `server.census`."""
         self._census.unlink(missing_ok=True)
         end = time.monotonic() + GONE_S
         while time.monotonic() < end:
@@ -182,7 +182,7 @@ class ServerUnderTest:
         return {name: one for name, one in found.items() if one is not None}
 
     def worker_kept_mib(self) -> float | None:
-        """As the gateway's metrics have it; None: there is no such figure, or nobody answers."""
+        """Return the worker's kept memory from the gateway's metrics; None: no such figure, or no answer."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as response:
                 found = _KEPT.search(response.read().decode())

@@ -26,7 +26,7 @@ from benchmarks.soak.plan import Kind
 
 
 def latencies_ms(records: Sequence[Record], result: Result) -> list[float]:
-    """First text to first packet of those who count."""
+    """Return the times from first text to first packet of the counted clients, ms."""
     return [
         1000 * (record.first_packet_s - record.text_s)
         for record in records

@@ -36,7 +36,7 @@ _FAKE_WORKER = Path(__file__).resolve().parents[2] / "tests" / "support" / "fake
 
 
 def census(gateway: Gateway) -> dict[str, float]:
-    """Everything that must be as before once nobody speaks; `busy_` figures must be 0."""
+    """Return the figures that must be as before once no speech is active; `busy_` figures must be 0."""
     stats, ready = gateway.engine.stats, gateway.engine.ready
     return {
         "tasks": len(asyncio.all_tasks()),
