@@ -261,25 +261,25 @@ class AudioVAE(nn.Module):
         self._contexts = [(m.in_channels, m.context) for m in self.decoder.modules() if getattr(m, "context", 0)]
 
     def encode(self, pcm: Tensor) -> Tensor:
-        """pcm [B, samples] at `encode_rate_hz` in [-1, 1], zero-padded to whole frames → [B, frames, latent_dim]."""
+        """Encode pcm [B, samples] at `encode_rate_hz` in [-1, 1], padded to frames → [B, frames, latent_dim]."""
         pcm = F.pad(pcm, (0, -pcm.shape[-1] % self.config.encode_hop))
         return self.encoder(pcm[:, None]).transpose(1, 2)
 
     def decode(self, z: Tensor) -> Tensor:
-        """Whole utterances: z [B, frames, latent_dim] → [B, frames * decode_hop]."""
+        """Decode whole utterances: z [B, frames, latent_dim] → [B, frames * decode_hop]."""
         return self.decoder(z.transpose(1, 2))[:, 0]
 
     def new_state(self, num_slots: int, device: torch.device | str, dtype: torch.dtype = torch.float32) -> StreamState:
-        """Zeroed decoder state: every slot is a new stream."""
+        """Return zeroed decoder state: every slot is a new stream."""
         if self.fused is not None:
             return self.fused.new_state(num_slots, device)  # type: ignore[no-any-return]
         shapes = ((num_slots, channels, context) for channels, context in self._contexts)
         return StreamState(tuple(torch.zeros(shape, device=device, dtype=dtype) for shape in shapes))
 
     def decode_stream(self, z: Tensor, state: StreamState, slots: Tensor | None = None) -> Tensor:
-        """Next frames of S streams: z [S, frames, latent_dim] → [S, frames * decode_hop].
+        """Decode the next frames of S streams: z [S, frames, latent_dim] → [S, frames * decode_hop].
 
-        `slots` [S] int64 says which rows of the state belong to them (None: the first S); these are updated in place.
+        `slots` [S] int64: their rows of the state (None: the first S), which are updated in place.
         """
         if self.fused is not None:
             return self.fused.decode_stream(z, state, slots)

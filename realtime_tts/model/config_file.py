@@ -1,4 +1,4 @@
-"""config.json → `ModelConfig`, with every fault named."""
+"""Parses config.json into a `ModelConfig`. Errors name the faulty key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ARCHITECTURES = ("voxcpm", "voxcpm2")
 _CONDITION_TYPES = ("scale_bias", "scale_bias_init", "add", "concat")
 _DTYPES = {name: name for name in ("float32", "bfloat16", "float16")}
 _DTYPES |= {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-# No size, count or rate of a model is larger; a damaged file must not make us allocate by it.
+# Upper bound for sizes, counts and rates of a model, so that a damaged file cannot cause huge allocations.
 _MAX_COUNT = 2**20
 # Keys of real config.json files that do not change inference: training, the upstream runtime, the tokenizer.
 _IGNORED_KEYS = frozenset(
@@ -38,7 +38,7 @@ def read_config(path: str | Path) -> ModelConfig:
     """Read a config.json.
 
     Raises:
-        CheckpointError: unreadable, no JSON object, another architecture, or a field missing or impossible.
+        CheckpointError: unreadable, not a JSON object, another architecture, or a field that is missing or invalid.
     """
     try:
         raw = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -48,7 +48,7 @@ def read_config(path: str | Path) -> ModelConfig:
 
 
 def parse_config(raw: Any) -> ModelConfig:
-    """The same from a parsed config.json."""
+    """Return the model's shape from a parsed config.json. Raises as `read_config`."""
     section = _Section("", raw)
     architecture = str(section.get("architecture", "voxcpm")).lower()
     if architecture not in ARCHITECTURES:
@@ -59,14 +59,14 @@ def parse_config(raw: Any) -> ModelConfig:
 
 
 def dtype_name(name: str) -> str:
-    """A dtype's full name from a spelling that configs use. Raises CheckpointError for any other."""
+    """Return a dtype's full name for a spelling in configs. Raises CheckpointError for any other."""
     if name not in _DTYPES:
         raise CheckpointError(f"dtype {name!r} is not one of {', '.join(_DTYPES)}")
     return _DTYPES[name]
 
 
 class _Section:
-    """A JSON object read by type, which remembers the keys it was asked for, to name the ones nobody understood.
+    """A JSON object read by type. It records the keys that were read, to report those that no code understands.
 
     Where a default is given, a missing key and an explicit null mean it; without one they are errors.
     """
@@ -85,23 +85,23 @@ class _Section:
         return default if value is None else value
 
     def is_null(self, key: str) -> bool:
-        """Whether a null stands there explicitly."""
+        """Return whether the key exists with an explicit null."""
         return key in self._raw and self._raw[key] is None
 
     def count(self, key: str, default: int | None = None) -> int:
-        """A whole number from 1 to `_MAX_COUNT`."""
+        """Return a whole number from 1 to `_MAX_COUNT`."""
         return self._count(key, self.get(key, default))
 
     def counts(self, key: str, default: Sequence[int]) -> tuple[int, ...]:
-        """A list of such numbers, not empty."""
+        """Return a non-empty list of whole numbers from 1 to `_MAX_COUNT`."""
         return tuple(self._count(key, value) for value in self._list(key, self.get(key, default)))
 
     def number(self, key: str) -> float:
-        """A finite number above 0."""
+        """Return a finite number above 0."""
         return self._number(key, self.get(key))
 
     def numbers(self, key: str) -> tuple[float, ...]:
-        """A list of such numbers, not empty."""
+        """Return a non-empty list of finite numbers above 0."""
         return tuple(self._number(key, value) for value in self._list(key, self.get(key)))
 
     def flag(self, key: str, default: bool) -> bool:
@@ -120,7 +120,7 @@ class _Section:
         return _Section(f"{self._name}{key}.", self.get(key, default))
 
     def skip(self, *keys: str) -> None:
-        """Keys that do not apply here, and are no news."""
+        """Mark keys as read that do not apply here."""
         self._unread -= set(keys)
 
     def warn_unread(self) -> None:
@@ -223,7 +223,7 @@ def _residual_scale(lm: _Section, num_layers: int) -> float:
 
 
 def _rope(lm: _Section) -> RopeConfig:
-    """LongRoPE: which factor list applies is decided by the configured maximum, never by the current length."""
+    """Return LongRoPE's parameters. The configured maximum selects the list of factors, never the current length."""
     scaling = lm.section("rope_scaling")
     maximum, original = lm.count("max_position_embeddings"), scaling.count("original_max_position_embeddings")
     if min(maximum, original) < 2:
@@ -261,7 +261,7 @@ def _vae_config(raw: _Section, *, is_v2: bool) -> AudioVAEConfig:
 
 
 def _check(config: ModelConfig) -> None:
-    """What no field shows by itself: that the fields fit each other."""
+    """Check that the fields fit each other."""
     lms = (("lm_config", config.base), ("lm_config", config.residual))
     for name, stack in (*lms, ("encoder_config", config.encoder), ("dit_config", config.dit)):
         if stack.num_heads % stack.num_kv_heads:

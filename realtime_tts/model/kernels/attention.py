@@ -1,6 +1,6 @@
 """Attention from packed projections: [rows, (heads + 2 * kv_heads) * head_dim], queries first, then keys, values.
 
-Rotation is done where a query or key is read. The heads that share a KV head are one tile. All sums run in an order of
+Rotation is applied where a query or key is read. The heads that share a KV head are one tile. Sums run in an order of
 their own row: what else is in the batch changes no bit.
 """
 
@@ -13,12 +13,12 @@ from torch import Tensor
 
 MAX_LOCAL_LENGTH = 16
 _MANY, _MEMBERS = 32, 4
-_MIN_TILE = 16  # what a matrix product takes at least
+_MIN_TILE = 16  # minimum rows of a matrix product
 
 
 @triton.jit
 def _rotated(values, cos, sin, first, second, dim: tl.constexpr, mask):
-    """Values at `values + first`, rotated: `second` are the offsets of their partners, half a head away."""
+    """Return the values at `values + first`, rotated. `second`: offsets of their partners, half a head away."""
     x = tl.load(values + first, mask=mask, other=0.0).to(tl.float32)
     partner = tl.load(values + second, mask=mask, other=0.0).to(tl.float32)
     return x * tl.load(cos + dim, mask=mask, other=0.0) + partner * tl.load(sin + dim, mask=mask, other=0.0)
@@ -30,8 +30,8 @@ def _local(
     half: tl.constexpr, group: tl.constexpr, members: tl.constexpr, rotates: tl.constexpr, precision: tl.constexpr,
     scale,
 ):  # fmt: skip
-    """`members` heads that share a KV head, of one sequence: sixteen rows of each at most, in halves of a head, so that
-    rotation needs no exchange."""
+    """Attention of `members` heads that share a KV head, in one sequence: at most sixteen rows of each. Heads are read
+    in halves, so that rotation needs no exchange."""
     sequence, first_head = tl.program_id(0).to(tl.int64), tl.program_id(1) * members
     place = tl.arange(0, 16 * members)[:, None]
     row, head = place % 16, first_head + place // 16
@@ -70,9 +70,9 @@ def _local(
 def local_attention(
     qkv: Tensor, rope: tuple[Tensor, Tensor] | None, length: int, num_queries: int, heads: int, kv_heads: int
 ) -> Tensor:
-    """Whole short sequences, each position to all of its own.
+    """Return attention within whole short sequences, each position to all of its own.
 
-    qkv [N * length, width]; rope: cosine and signed sine [length, 1, head_dim] float32 → of each sequence's last
+    qkv [N * length, width]; rope: cosine and signed sine [length, 1, head_dim] float32 → each sequence's last
     `num_queries` positions, [N * num_queries, heads * head_dim].
     """
     width = qkv.shape[1]
@@ -80,7 +80,7 @@ def local_attention(
     num_sequences, group = qkv.shape[0] // length, heads // kv_heads
     out = torch.empty(num_sequences * num_queries, heads * head_dim, device=qkv.device, dtype=qkv.dtype)
     cos, sin = rope if rope is not None else (qkv, qkv)
-    # Few sequences: many small programs, for latency. Many: each key is read by several heads at once.
+    # Few sequences: many small programs, for latency. Many: several heads share each read of a key.
     members = 1 if num_sequences < _MANY or group % _MEMBERS else _MEMBERS
     _local[(num_sequences, heads // members)](
         qkv, cos, sin, out, length, length - num_queries, width, heads * head_dim, kv_heads * head_dim, heads,
@@ -160,7 +160,7 @@ def paged_attention(
     positions: Tensor,
     heads: int,
 ) -> Tensor:
-    """Each new position to its sequence so far, itself included; keys and values are written first.
+    """Write keys and values, then return attention of each new position to its sequence so far, itself included.
 
     qkv [T, width]; rope: cosine and signed sine [T, 1, head_dim] float32; keys, values [num_blocks, block_size,
     kv_heads, head_dim]; slot_mapping, sequences, positions [T]; tables [N, max_blocks] → [T, heads * head_dim].
@@ -201,7 +201,7 @@ def _head_reading(
         q = tl.load(source + dim).to(tl.float32)
     q = q.to(keys.dtype.element_ty).to(tl.float32)[None, :]
     blocks = tables + tl.load(sequences + row) * table_width
-    # Two softmaxes: over everything, and over the text alone. With next to no mass on it there is still a place in it.
+    # Two softmaxes: over everything, and over the text alone, which gives a place even with almost no mass on the text.
     none, nothing = tl.full([], -1e30, tl.float32), tl.full([], 0.0, tl.float32)
     best, best_text, total, on_text, text, index = none, none, nothing, nothing, nothing, nothing
     for start in range(0, end, tile):
@@ -237,10 +237,10 @@ def head_reading(
     heads: int,
     spoken: tuple[Tensor, Tensor, Tensor],
 ) -> Tensor:
-    """What one head looks at, after `paged_attention` has written the keys.
+    """Return the reading of one head, after `paged_attention` has written the keys.
 
-    spoken: rows, starts and lens as `SpokenText` has them, [S] → [S, 2] float32: expected index in the text, and the
-    share of attention on it.
+    spoken: rows, starts and lens as in `SpokenText`, [S] → [S, 2] float32: expected index in the text, and the share of
+    attention on it.
     """
     block_size, kv_heads, head_dim = keys.shape[1:]
     rows, starts, lens = spoken
@@ -255,5 +255,5 @@ def head_reading(
 
 
 def _precision(x: Tensor) -> str:
-    """Of matrix products: float32 stays float32."""
+    """Return the precision of matrix products: float32 stays float32."""
     return "ieee" if x.dtype == torch.float32 else "tf32"

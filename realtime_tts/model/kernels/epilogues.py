@@ -1,4 +1,4 @@
-"""What products on Hopper do at their ends, in QuACK's terms. Importable only where that is installed."""
+"""Epilogues of products on Hopper, written for QuACK. Importable only where that is installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quack.epilogue.ops import ColVecLoad, RowVecLoad
 
 @functools.cache
 def scaled_swiglu() -> Any:
-    """out = silu(gate) * up of neighbouring columns of the product, which is scaled by its `rows` and `columns`."""
+    """Return an epilogue: silu(gate) * up of neighbouring columns of a product scaled by its `rows` and `columns`."""
     ops = {"rows": ColVecLoad("rows"), "columns": RowVecLoad("columns")}
 
     @gemm_epilogue(outputs=("out",), mode="acc_pair", ops=ops)

@@ -1,4 +1,4 @@
-"""What surrounds the DiT in an Euler step: its input rows, and guidance with the step itself."""
+"""Kernels around the DiT in an Euler step: its input rows, and guidance with the step itself."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def flow_tokens(
     separate_time: bool,
     guided: bool = True,
 ) -> Tensor:
-    """The DiT's rows for S streams, with their condition and then, if `guided`, again without it.
+    """Return the DiT's rows for S streams: with their condition and then, if `guided`, again without it.
 
     x [S, patch_size, latent] float32, mu [S, num_mu, hidden], time [hidden], prefix [S, patch_size, hidden] projected,
     weight [hidden, latent], bias [hidden] → [2 * S * length, hidden]: mu (zeros), time, prefix, projected x. Not
@@ -90,7 +90,7 @@ def flow_tokens(
     return out
 
 
-@triton.jit(do_not_specialize_on_alignment=["cfg"])  # of some of the streams of a step, whichever they are
+@triton.jit(do_not_specialize_on_alignment=["cfg"])  # a slice of a step's streams may start at any address
 def _euler(x, velocity, cfg, delta, num_streams, guided: tl.constexpr, size: tl.constexpr, tile: tl.constexpr):
     stream = tl.program_id(0).to(tl.int64)
     index = tl.arange(0, tile)
@@ -105,10 +105,10 @@ def _euler(x, velocity, cfg, delta, num_streams, guided: tl.constexpr, size: tl.
 
 
 def euler_step(x: Tensor, velocity: Tensor, cfg: Tensor | None, delta: float) -> None:
-    """x [S, patch_size, latent] float32 moves by `delta` against the velocity, in place.
+    """Move x [S, patch_size, latent] float32 by `delta` against the velocity, in place.
 
-    With cfg [S] float32 there is guidance, and velocity [2 * S * patch_size, latent] is that with the condition, then
-    that without; else it is half of this.
+    With cfg [S] float32, guidance is applied, and velocity [2 * S * patch_size, latent] has the part with the
+    condition, then the part without. If cfg is None, velocity has only the first half.
     """
     num_streams, size = x.shape[0], x[0].numel()
     guided, tile = cfg is not None, triton.next_power_of_2(size)

@@ -1,4 +1,4 @@
-"""Products of rows in eight bits on Hopper's fp8 units, each by the fastest of cuBLASLt's kernels, as `products`."""
+"""Products in eight bits on Hopper's fp8 units, each by the fastest of cuBLASLt's kernels, as in `products`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from realtime_tts.model.fp8 import Rows8, in_eight_bits
 from realtime_tts.model.kernels.products import Product
 
 _HOPPER = (9, 0)
-_MULTIPLE = 16  # of both sides of a weight
+_MULTIPLE = 16  # of both dimensions of a weight
 
 
 class Fp8Product(Product):
-    """x · weightᵀ for weights [N, K], kept here in eight bits. Results are bfloat16.
+    """x · weightᵀ for weights [N, K], stored here in eight bits. Results are bfloat16.
 
-    Scales are applied to the sums, before what they are added onto. The sums are those of the units themselves, of some
-    14 bits, as in all fp8 products that pay.
+    Scales are applied to the sums before `onto` is added. Sums have the precision of the units, about 14 bits, as in
+    all fp8 products that are faster.
     """
 
     def __init__(self, weights: Sequence[Tensor]) -> None:
@@ -28,12 +28,12 @@ class Fp8Product(Product):
         self._scales, self._out_dtype = [weight.scales for weight in rows], torch.bfloat16
 
     def of(self, x: Rows8, layer: int, onto: Tensor | None = None, scale: float = 1.0) -> Tensor:
-        """x [M, K] → [M, N]; onto [M, N] contiguous: `onto` + scale * product instead."""
+        """Return x [M, K] → [M, N]; with onto [M, N] contiguous: `onto` + scale * product."""
         return self._multiply(x.values, x.scales, layer, onto, scale)
 
 
 def what_is_missing(weights: Sequence[Tensor]) -> str | None:
-    """Why there are no such products for weights; None: there are."""
+    """Return the reason why there are no such products for weights; None if there are."""
     for weight in weights:
         if weight.dtype != torch.bfloat16:
             return f"the weights are {str(weight.dtype).removeprefix('torch.')}, not bfloat16"
@@ -43,7 +43,7 @@ def what_is_missing(weights: Sequence[Tensor]) -> str | None:
 
 
 def missing_on(device: torch.device) -> str | None:
-    """Why a device has no such products; None: it has."""
+    """Return the reason why a device has no such products; None if it has."""
     if device.type != "cuda":
         return f"the device is {device}"
     if torch.cuda.get_device_capability(device) != _HOPPER:
@@ -53,7 +53,7 @@ def missing_on(device: torch.device) -> str | None:
 
 @functools.cache
 def _missing_in_the_library(device: int) -> str | None:
-    """Once tried: older versions of cuBLAS know no scales by row."""
+    """Return the reason why a trial fails, None if it works: older versions of cuBLAS do not support scales by row."""
     with torch.cuda.device(device), torch.inference_mode():
         weight, x = torch.randn(64, 128, device="cuda").bfloat16(), torch.randn(32, 128, device="cuda").bfloat16()
         try:

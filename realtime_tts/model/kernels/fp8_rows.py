@@ -1,4 +1,4 @@
-"""What lies in front of fp8 products: RMSNorm, SwiGLU or nothing, each row in eight bits with a scale of its own."""
+"""Inputs of fp8 products: RMSNorm, SwiGLU or a copy, with each row in eight bits and its own scale."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LARGEST, _SMALLEST_PEAK = tl.constexpr(LARGEST), tl.constexpr(SMALLEST_PEAK)
 def _store_row(value, out, scales, row, column, inside, size: tl.constexpr):
     peak = tl.maximum(tl.max(tl.abs(value)), _SMALLEST_PEAK)
     tl.store(scales + row, peak / _LARGEST)
-    # Rounding to e4m3 takes what lies above by a rounding for its largest, and leaves NaN what it is.
+    # Rounding to e4m3 maps values that exceed the largest by a rounding error to the largest, and keeps NaN.
     tl.store(out + row * size + column, (value * (_LARGEST / peak)).to(tl.float8e4nv), mask=inside)
 
 
@@ -51,21 +51,21 @@ def _rows(x, out, scales, size: tl.constexpr, block: tl.constexpr):
 
 
 def _empty(num_rows: int, size: int, device: torch.device) -> tuple[Rows8, int, int]:
-    """Room for rows; columns and warps of a program, which takes one of them."""
+    """Return uninitialised rows, and the columns and warps of a program, which processes one row."""
     values = torch.empty(num_rows, size, device=device, dtype=torch.float8_e4m3fn)
     block = triton.next_power_of_2(size)
     return Rows8(values, torch.empty(num_rows, device=device)), block, 4 if block <= 2048 else 8
 
 
 def rms_norm_fp8(x: Tensor, weight: Tensor, eps: float) -> Rows8:
-    """x [M, size] contiguous, weight [size] → [M, size]."""
+    """Return RMSNorm of x [M, size] contiguous in eight bits, [M, size]; weight [size]."""
     out, block, num_warps = _empty(*x.shape, x.device)
     _rms_norm[(len(x),)](x, weight, *out, eps, x.shape[1], block, num_warps=num_warps)
     return out
 
 
 def swiglu_fp8(gate_up: Tensor) -> Rows8:
-    """gate_up [M, 2 * size] contiguous, the gates first → silu(gate) * up, [M, size]."""
+    """Return silu(gate) * up in eight bits, [M, size]; gate_up [M, 2 * size] contiguous, the gates first."""
     num_rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     out, block, num_warps = _empty(num_rows, size, gate_up.device)
     _swiglu[(num_rows,)](gate_up, *out, size, block, num_warps=num_warps)
@@ -73,7 +73,7 @@ def swiglu_fp8(gate_up: Tensor) -> Rows8:
 
 
 def rows_fp8(x: Tensor) -> Rows8:
-    """x [M, size] contiguous, as `in_eight_bits` but in one kernel."""
+    """Return x [M, size] contiguous in eight bits: `in_eight_bits` in one kernel."""
     out, block, num_warps = _empty(*x.shape, x.device)
     _rows[(len(x),)](x, *out, x.shape[1], block, num_warps=num_warps)
     return out

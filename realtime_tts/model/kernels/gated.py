@@ -16,19 +16,19 @@ logger = logging.getLogger(__name__)
 
 _HOPPER = (9, 0)
 _PROCESSORS = 132
-# Rows and columns of a tile, blocks of a cluster along them: what was fastest somewhere for the DiT's shape on an H200.
+# Tile rows and columns, blocks of a cluster along both: each was fastest at some numbers of rows for the DiT on an H200.
 _TILES = ((128, 192, 2, 1), (128, 128, 1, 1))
-MIN_ROWS = 500  # with fewer the library's product and a kernel of its own are faster
+MIN_ROWS = 500  # with fewer, the library's product and a separate kernel are faster
 
 
 class GatedProduct:
-    """silu(x · gateᵀ) * (x · upᵀ). weight [2 * size, hidden] as `swiglu` takes its product: the gates first."""
+    """silu(x · gateᵀ) * (x · upᵀ) for weight [2 * size, hidden], the gates first, as in `swiglu`."""
 
     def __init__(self, weight: Tensor) -> None:
         self._weight = interleaved(weight).t()
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x [M, hidden] contiguous → [M, size]."""
+        """Return x [M, hidden] contiguous → [M, size]."""
         from quack.gemm_interface import gemm_act
 
         out = torch.empty(x.shape[0], self._weight.shape[1] // 2, device=x.device, dtype=x.dtype)
@@ -38,13 +38,13 @@ class GatedProduct:
 
 
 def interleaved(weight: Tensor) -> Tensor:
-    """[2 * size, hidden], the gates first → row by row a gate and its value: an epilogue has both at hand."""
+    """Return [2 * size, hidden], the gates first, with each gate next to its value, as the epilogue needs them."""
     return torch.stack(weight.chunk(2), dim=1).view(len(weight), -1).contiguous()
 
 
 @functools.cache
 def best_config(num_rows: int, size: int) -> Any:
-    """QuACK's of the tile that leaves the busiest processor the least to do, which is what its time goes by."""
+    """Return QuACK's configuration with the tile that minimises the work of the busiest processor."""
     from quack.gemm_config import GemmConfig
 
     def work(tile: tuple[int, int, int, int]) -> int:
@@ -63,14 +63,14 @@ def best_config(num_rows: int, size: int) -> Any:
 
 
 def has_gated_product(weight: Tensor) -> bool:
-    """Whether `GatedProduct` is there for such weights."""
+    """Return whether `GatedProduct` supports a weight here."""
     fits = weight.dtype == torch.bfloat16 and weight.shape[1] % 64 == 0 and weight.shape[0] % 256 == 0
     return bool(fits and weight.is_cuda and torch.cuda.get_device_capability(weight.device) == _HOPPER and _works())
 
 
 def keep_compiled() -> None:
-    """Has QuACK keep what it compiles where our own kernels are kept, unless the environment says where. By itself it
-    puts it among temporary files, which a service or a container has anew at each start. Before it is imported."""
+    """Store QuACK's compiled kernels beside this package's, unless the environment names a directory. QuACK's default
+    is a temporary directory, which is empty at each start of a service or container. Call it before QuACK's import."""
     directory = cache_directory() / "quack"
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def keep_compiled() -> None:
 
 @functools.cache
 def _works() -> bool:
-    """Once tried, since what is installed may not fit the driver or the rest of what is installed."""
+    """Return whether a trial works: QuACK may not fit the driver or other packages."""
     keep_compiled()
     try:
         import quack.gemm_interface  # noqa: F401

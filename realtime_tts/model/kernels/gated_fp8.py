@@ -1,6 +1,6 @@
-"""SwiGLU in the epilogue of a product of eight bits: QuACK's GEMM as in `gated`, with the sums of the units themselves.
+"""SwiGLU in the epilogue of a product in eight bits: QuACK's GEMM as in `gated`, with the tensor cores' own sums.
 
-By itself QuACK adds such sums up more carefully than the library, which takes three times as long.
+By default QuACK accumulates more precisely than the library, which takes three times as long.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ logger = logging.getLogger(__name__)
 
 
 class GatedFp8Product:
-    """silu(x · gateᵀ) * (x · upᵀ) for weight [2 * size, hidden], the gates first, kept here in eight bits."""
+    """silu(x · gateᵀ) * (x · upᵀ) for weight [2 * size, hidden], the gates first, stored here in eight bits."""
 
     def __init__(self, weight: Tensor) -> None:
         rows = in_eight_bits(interleaved(weight))
         self._weight, self._scales = rows.values, rows.scales[None]
 
     def __call__(self, x: Rows8) -> Tensor:
-        """x [M, hidden] → [M, size] bfloat16."""
+        """Return x [M, hidden] → [M, size] bfloat16."""
         from realtime_tts.model.kernels.epilogues import scaled_swiglu
 
         num_rows, size = len(x.values), len(self._weight) // 2
@@ -47,13 +47,13 @@ class GatedFp8Product:
 
 
 def has_gated_fp8_product(weight: Tensor) -> bool:
-    """Whether `GatedFp8Product` is there for such weights."""
+    """Return whether `GatedFp8Product` supports a weight here."""
     return has_gated_product(weight) and _works()
 
 
 @functools.cache
 def _works() -> bool:
-    """Once tried: another version of QuACK may have other inner names."""
+    """Return whether a trial works: another version of QuACK may have other internal names."""
     try:
         weight, x = (torch.randn(size, 128, device="cuda").bfloat16() for size in (512, 256))
         gate, up = (in_eight_bits(x).exact.double() @ in_eight_bits(weight).exact.double().t()).chunk(2, dim=1)

@@ -1,4 +1,4 @@
-"""Streams' noise in one kernel: what `engine.runtime.noise` has in plain torch, with its constants."""
+"""Streams' noise in one kernel: the function of `engine.runtime.noise`, with its constants."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _noise(keys, patch_index, out, num_values, num_pairs, tile: tl.constexpr):
 
 
 def patch_noise(keys: Tensor, patch_index: Tensor, patch_size: int, latent_dim: int) -> Tensor:
-    """Standard normal noise. keys, patch_index [S] int64, contiguous → [S, patch_size, latent_dim] float32."""
+    """Return standard normal noise: keys, patch_index [S] int64, contiguous → [S, patch_size, latent_dim] float32."""
     num_values, num_streams = patch_size * latent_dim, keys.shape[0]
     num_pairs = -(-num_values // 2)
     out = torch.empty(num_streams, patch_size, latent_dim, device=keys.device)

@@ -1,4 +1,4 @@
-"""Attention over the rows of a patch as a kernel in CUDA: `cuda/patch_attention.cu`, its sizes and its arguments."""
+"""Attention over the rows of a patch by the CUDA kernel `cuda/patch_attention.cu`: its sizes and its arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from realtime_tts.model.kernels.cuda import build
 from realtime_tts.model.minicpm import Rope
 
 HEAD_DIM = 128
-# With fewer its blocks, of all heads that share a KV head, are too few: `attention.local_attention` is faster.
+# With fewer there are too few blocks (one per sequence and KV head): `attention.local_attention` is faster.
 MIN_SEQUENCES = 64
 
 
@@ -26,12 +26,12 @@ class _Args(ctypes.Structure):
 
 
 class SharedRows(NamedTuple):
-    """Projections of S streams' rows, of which each has a sequence with its conditions and perhaps one without. What is
-    the same in several sequences is here once. All contiguous.
+    """Projections of S streams' rows. Each stream has a sequence with its conditions and possibly one without. Rows
+    that are equal in several sequences are stored once. All tensors are contiguous.
 
-    kept: [S * (conditions + patch_size), width], of each stream its conditions, then the previous patch. time, zeros:
-    [width], of the time, which is everybody's, and of a condition that is left out. fresh: [S * patch_size, width], of
-    the noisy patch.
+    kept: [S * (conditions + patch_size), width], for each stream its conditions, then the previous patch. time, zeros:
+    [width], of the time, which all share, and of a condition that is left out. fresh: [S * patch_size, width], of the
+    noisy patch.
     """
 
     kept: Tensor
@@ -42,7 +42,7 @@ class SharedRows(NamedTuple):
 
 
 class PatchAttention:
-    """As `attention.local_attention`, of one length and with heads of 128 values in bfloat16, on Hopper."""
+    """`attention.local_attention` for one length, with heads of 128 values in bfloat16, on Hopper."""
 
     def __init__(self, length: int, heads: int, kv_heads: int, device: torch.device) -> None:
         self.length, self._heads, self._kv_heads = length, heads, kv_heads
@@ -50,12 +50,14 @@ class PatchAttention:
         self._kernel = build.load("patch_attention.cu", "patch_attention", shape, device)
 
     def __call__(self, qkv: Tensor, rope: Rope | None, num_queries: int) -> Tensor:
-        """qkv [N * length, width] contiguous; rope: cosine and signed sine [length, 1, head_dim] float32 → of each
-        sequence's last `num_queries` positions, [N * num_queries, heads * head_dim]."""
+        """Return attention of each sequence's last `num_queries` positions, [N * num_queries, heads * head_dim].
+
+        qkv [N * length, width] contiguous; rope: cosine and signed sine [length, 1, head_dim] float32.
+        """
         return self._run(_Args(qkv=qkv.data_ptr()), qkv, rope, qkv.shape[0] // self.length, num_queries)
 
     def shared(self, rows: SharedRows, rope: Rope | None, *, guided: bool) -> Tensor:
-        """The same of every position of sequences (conditions, time, previous patch, noisy patch): those with their
+        """Return attention of every position of sequences (conditions, time, previous patch, noisy patch): those with
         conditions and then, if `guided`, those without."""
         kept, time, zeros, fresh, num_streams = rows
         args = _Args(kept=kept.data_ptr(), time=time.data_ptr(), zeros=zeros.data_ptr(), fresh=fresh.data_ptr())

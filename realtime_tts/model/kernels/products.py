@@ -1,7 +1,7 @@
-"""Matrix products by whichever of cuBLASLt's kernels is fastest for a shape.
+"""Matrix products by the fastest of cuBLASLt's kernels for a shape.
 
-The library's own choice is a guess from the shape alone; here all weights of a kind are known, and are timed as a step
-reads them: one after the other, from memory.
+The library chooses by the shape alone. Here all weights of a kind are known, so kernels are timed as a step reads the
+weights: one after the other, from memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SCALES, _FAST_SUMS, _SCALE_MODES, _BY_ROW = (17, 18), 25, (31, 32), 3
 _MAX_WORKSPACE, _MIN_ALIGNMENTS = 1, (5, 6, 7, 8)
 _WORKSPACE_BYTES, _ALIGNMENT = 32 << 20, 16
 _CANDIDATES, _ROUNDS = 8, 2
-_MAX_TIMED, _MOST_ROWS = 12, 4096  # weights; steps with more rows are rare, and the library's guess is good there
+_MAX_TIMED, _MOST_ROWS = 12, 4096  # weights; steps with more rows are rare, and the library's choice is good there
 
 
 class _Choice(ctypes.Structure):
@@ -40,7 +40,7 @@ class _Choice(ctypes.Structure):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Plan:
-    """Of one number of rows: descriptors, and the kernel once one is chosen. `x` is the first operand's, of M rows."""
+    """Descriptors for one number of rows, and the chosen kernel. `x` is the layout of the first operand, of M rows."""
 
     operation: ctypes.c_void_p
     weight: ctypes.c_void_p
@@ -55,7 +55,7 @@ _is_choosing = False
 
 @contextlib.contextmanager
 def choosing() -> Iterator[None]:
-    """Shapes met within have their kernels timed, which takes some 20 ms each. Elsewhere the library's guess serves."""
+    """Return a context in which kernels of new shapes are timed, some 20 ms each. Elsewhere the library chooses."""
     global _is_choosing
     _is_choosing = True
     try:
@@ -65,15 +65,15 @@ def choosing() -> Iterator[None]:
 
 
 class Product:
-    """x · weightᵀ for weights [N, K] that are all alike, contiguous on one CUDA device: one for each layer.
+    """x · weightᵀ for weights [N, K] of one shape and type, contiguous on one CUDA device: one for each layer.
 
-    Not for several streams at a time: all products share one workspace. Widths that are no multiple of 16 bytes are
-    left to torch.
+    Not for several CUDA streams at a time: all products share one workspace. torch computes products whose widths are
+    not multiples of 16 bytes.
     """
 
     def __init__(self, weights: Sequence[Tensor]) -> None:
         self._weights = list(weights)
-        self._scales: list[Tensor] | None = None  # of weights in eight bits, by row
+        self._scales: list[Tensor] | None = None  # scales of weights in eight bits, by row
         self._size, self._depth = weights[0].shape
         self._dtype = self._out_dtype = weights[0].dtype
         itemsize = weights[0].element_size()
@@ -81,14 +81,14 @@ class Product:
         self._plans: dict[tuple[int, bool], _Plan] = {}
 
     def __call__(self, x: Tensor, layer: int, onto: Tensor | None = None, scale: float = 1.0) -> Tensor:
-        """x [M, K] contiguous → [M, N]; onto [M, N] contiguous: `onto` + scale * product instead."""
+        """Return x [M, K] contiguous → [M, N]; with onto [M, N] contiguous: `onto` + scale * product."""
         if not self._is_aligned:
             weight = self._weights[layer]
             return F.linear(x, weight) if onto is None else torch.addmm(onto, x, weight.t(), alpha=scale)
         return self._multiply(x, None, layer, onto, scale)
 
     def _multiply(self, x: Tensor, x_scales: Tensor | None, layer: int, onto: Tensor | None, scale: float) -> Tensor:
-        """x_scales [M]: of rows in eight bits."""
+        """Multiply; x_scales [M]: scales of rows in eight bits."""
         rows, adds = x.shape[0], onto is not None
         plan = self._plans.get((rows, adds))
         if plan is None or (_is_choosing and not plan.is_timed and rows <= _MOST_ROWS):
@@ -151,7 +151,7 @@ class Product:
         return dataclasses.replace(min(plans, key=time_ms), is_timed=True)
 
     def _candidates(self, rows: int) -> list[_Plan]:
-        # The library counts columns first: what lies row by row in memory is transposed there.
+        # The library's matrices are column-major: a row-major matrix is transposed there.
         library, handle = _library(self._weights[0].device.index)
         operation, preference = ctypes.c_void_p(), ctypes.c_void_p()
         _check(library.cublasLtMatmulDescCreate(ctypes.byref(operation), _COMPUTE_FLOAT32, _TYPES[torch.float32]))
@@ -160,7 +160,7 @@ class Product:
             _set(operation, _FAST_SUMS, ctypes.c_int8(1))
             for mode, name in zip(_SCALE_MODES, _SCALES, strict=True):
                 _set(operation, mode, ctypes.c_int(_BY_ROW))
-                # No kernel is proposed while there is no address; `_run` has the right ones.
+                # No kernel is proposed without an address; `_run` sets the right ones.
                 _set(operation, name, ctypes.c_void_p(self._scales[0].data_ptr()))
         weight, x = self._layout(self._depth, self._size, self._dtype), self._layout(self._depth, rows, self._dtype)
         out = self._layout(self._size, rows, self._out_dtype)
@@ -187,7 +187,7 @@ class Product:
 
 
 def _time_ms(run: Callable[[], None]) -> float:
-    """Replayed from a graph: small products are over before the next one could be launched."""
+    """Return the time of a replay from a graph: small products end before the next one could be launched."""
     run()
     torch.cuda.synchronize()
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()

@@ -1,4 +1,4 @@
-"""Row by row: RMSNorm and SwiGLU. Only `model.fused` imports Triton kernels: without triton nothing needs them."""
+"""RMSNorm and SwiGLU by row. Only `model.fused` imports Triton kernels: all else works without triton."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def _rms_norm(
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, length: int = 1, tail: int = 1) -> Tensor:
-    """x [N * length, size] contiguous, weight [size] → of each `length` rows the last `tail`, [N * tail, size]."""
+    """Return the last `tail` of each `length` rows, normed: x [N * length, size] contiguous, weight [size] →
+    [N * tail, size]."""
     size = x.shape[1]
     num_rows = x.shape[0] // length * tail
     out = torch.empty(num_rows, size, device=x.device, dtype=x.dtype)
@@ -46,7 +47,7 @@ def _swiglu(x, out, size: tl.constexpr, block: tl.constexpr):
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
-    """gate_up [M, 2 * size] contiguous, the gates first → silu(gate) * up, [M, size]."""
+    """Return silu(gate) * up, [M, size]: gate_up [M, 2 * size] contiguous, the gates first."""
     num_rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty(num_rows, size, device=gate_up.device, dtype=gate_up.dtype)
     block = min(_BLOCK, triton.next_power_of_2(size))

@@ -1,7 +1,7 @@
 """Whole stacks over few rows, each in one kernel: `cuda/stack.cu`, its sizes and its arguments.
 
-With few rows the time is not in bytes or operations but between kernels. Here there is nothing between the layers but a
-counter in memory. Weights are read from where the model has them.
+With few rows, the time goes into launches rather than bytes or operations. Here layers are separated only by a counter
+in memory. Weights are read from the model's tensors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_EVALUATIONS, _MAX_LAYERS = 64, 64
 _HEAD_DIM, _CHUNK = 128, 1024
-# Processors that are left to the decoder, which runs beside the LMs of so few streams and would wait for them.
+# Processors left to the decoder, which runs beside the LMs of a few streams and would otherwise wait for them.
 _SPARE_BLOCKS, _SPARED_STREAMS = 4, 2
 
 _Pointer, _Int, _Float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
@@ -59,14 +59,14 @@ class _FlowArgs(_Args):
 
 
 def missing_on(device: torch.device) -> str | None:
-    """Why no stack can run in one kernel on a CUDA device; None: those of the right sizes can."""
+    """Return the reason why no stack can run in one kernel on a CUDA device; None: those of the right sizes can."""
     if torch.cuda.get_device_capability(device)[0] != 9:
         return "the kernels are for Hopper"
     return build.what_is_missing()
 
 
 def what_is_missing(stack: MiniCPM) -> str | None:
-    """Why a stack cannot run in one kernel here; None: it can."""
+    """Return the reason why a stack cannot run in one kernel here; None if it can."""
     weight = stack.norm.weight
     if weight.dtype != torch.bfloat16:
         return f"the weights are {str(weight.dtype).removeprefix('torch.')}, not bfloat16"
@@ -80,7 +80,7 @@ def what_is_missing(stack: MiniCPM) -> str | None:
 
 
 class _Stack:
-    """What all uses share: the shape, the layers' addresses, buffers, kernels by the number of row tiles."""
+    """Common part of all uses: the shape, the layers' addresses, buffers, kernels by the number of row tiles."""
 
     def __init__(self, stack: MiniCPM, length: int, tiles: tuple[int, ...], defines: dict[str, int]) -> None:
         layers = list(stack.layers)
@@ -115,7 +115,7 @@ class _Stack:
         return 8 * self._tiles[-1]
 
     def _launch(self, args: _Args, rows: int, num_streams: int, x: Tensor | None, rope: Rope | None) -> Tensor:
-        """Fill in what all uses share, and go. Returns h [rows, hidden]."""
+        """Set the common arguments and launch. Return h [rows, hidden]."""
         h, qkv, heads, inner = (
             torch.empty(rows, size, device=self.device, dtype=torch.bfloat16)
             for size in (self.hidden, self.width, self.heads * _HEAD_DIM, self.inner)
@@ -133,14 +133,14 @@ class _Stack:
 
 
 class LocalStack(_Stack):
-    """Sequences of `length` rows, each of which sees all of its own."""
+    """Sequences of `length` rows, each with attention to all of its own."""
 
     def __init__(self, stack: MiniCPM, length: int) -> None:
         super().__init__(stack, length, (1, 3, 5), {"LATENT": 0})
         self.length = length
 
     def forward(self, x: Tensor, rope: Rope | None) -> Tensor:
-        """x [N * length, hidden], at most `max_rows`; rope: of `length` positions → the same shape, not normed."""
+        """Return x [N * length, hidden], at most `max_rows`, after all layers, not normed; rope: `length` positions."""
         return self._launch(_Args(), x.shape[0], x.shape[0] // self.length, x.contiguous(), rope)
 
 
@@ -153,8 +153,8 @@ class PagedStack(_Stack):
     def forward(
         self, x: Tensor, rope: Rope | None, kv: KVCache, first_layer: int, meta: AttentionMetadata, probed: int | None
     ) -> tuple[Tensor, Tensor | None]:
-        """x [T, hidden], at most `max_rows`; rope: of each row → [T, hidden], not normed, and the queries of layer
-        `probed` [T, heads * head_dim], rotated. Writes to the cache's layers from `first_layer` on."""
+        """Return x [T, hidden], at most `max_rows`, after all layers, not normed, and the rotated queries of layer
+        `probed` [T, heads * head_dim]. rope: of each row. Writes to the cache's layers from `first_layer` on."""
         x = x.contiguous()
         keys, values = kv.layer(first_layer)
         args = _PagedArgs(
@@ -188,7 +188,7 @@ class FlowStack(_Stack):
     def solve(
         self, mu: Tensor, prefix: Tensor, noise: Tensor, schedule: FlowSchedule, cfg: Tensor, rope: Rope | None
     ) -> Tensor:
-        """As `FlowMatching.forward`, but prefix [S, patch_size, hidden] is projected; rope: of one sequence."""
+        """Run `FlowMatching.forward`, with prefix [S, patch_size, hidden] projected already; rope: one sequence's."""
         dit, num_streams = self._dit, noise.shape[0]
         velocity = torch.empty(2, *noise.shape, device=self.device)
         out = torch.empty_like(noise, dtype=torch.float32)

@@ -1,7 +1,7 @@
 """The streaming decoder of the AudioVAE, channels last.
 
-A stream's left contexts are one row of a flat state: kernels read their part of it at the stream's slot, and write what
-follows it into a scratch row of the batch, which `commit` copies to the slots when all have read.
+Each stream's left contexts are one row of a flat state. Kernels read their part of it at the stream's slot, and write
+the next context into a scratch row of the batch. `commit` copies the scratch rows to the slots after all kernels.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_VALUES, _TILE = 1024, 128  # of a program at a time; channels of one where it need not have all
-_FILLED = 600  # programs that keep the device busy: with fewer frames each has fewer to go along
+_VALUES, _TILE = 1024, 128  # values of a program at a time; channels of a program that does not need all
+_FILLED = 600  # programs that keep the device busy: with fewer frames, each has shorter runs
 _LONGEST_RUN = 16
 _FEW_STREAMS, _RUN_OF_FEW = 2, 4  # their decoder runs beside kernels that leave it few processors
 _THREAD_VALUES = 8
-# Slots are read one at a time, and may begin anywhere: no kernel must be built anew for where, in the middle of speech.
+# Slots are read one at a time and may begin at any address: no kernel is specialised, and so rebuilt, for an alignment.
 _ANYWHERE = ["slots"]
 
 
 @triton.jit
 def _snake(x, alpha, inverse):
-    """x + sin²(alpha x) / alpha, with 1 / alpha at hand. The device's own sine is off by 5e-7 and by its
-    argument's rounding: next to nothing beside what half precision does to x."""
+    """Return x + sin²(alpha x) / alpha; inverse: 1 / alpha. The device's sine has an error of 5e-7 and of its
+    argument's rounding, which is negligible against the rounding of x in half precision."""
     sine = tl.inline_asm_elementwise(
         "sin.approx.ftz.f32 $0, $1;", "=f,f", [alpha * x], dtype=tl.float32, is_pure=True, pack=1
     )
@@ -34,7 +34,7 @@ def _snake(x, alpha, inverse):
 def _first(
     z, state, slots, new, weight, bias, out, total, length: tl.constexpr, channels: tl.constexpr, tile: tl.constexpr
 ):
-    """Depthwise convolution of 7 taps over the latents; its context is at the state's beginning."""
+    """Depthwise convolution of 7 taps over the latents. Its context is at the beginning of the state."""
     stream, frame = tl.program_id(0).to(tl.int64), tl.program_id(1)
     channel = tl.arange(0, tile)
     inside = channel < channels
@@ -49,7 +49,7 @@ def _first(
     tl.store(out + (stream * length + frame) * channels + channel, result.to(out.dtype.element_ty), mask=inside)
     if frame == 0:
         for entry in tl.static_range(6):
-            source = length - 6 + entry  # of this patch; before it, of the old context
+            source = length - 6 + entry  # a frame of this patch; if negative, of the old context
             if source >= 0:
                 value = tl.load(z + (stream * length + source) * channels + channel, mask=inside, other=0.0)
             else:
@@ -63,7 +63,7 @@ def _before_upsample(
     x, pending, state, slots, new, scale, bias, alpha, out, total, offset, num_rows,
     length: tl.constexpr, channels: tl.constexpr, tile: tl.constexpr, rows: tl.constexpr,
 ):  # fmt: skip
-    """Each frame after its condition and snake, beside the frame before it."""
+    """Each frame after its condition and snake, with the frame before it."""
     row = (tl.program_id(0) * rows + tl.arange(0, rows)).to(tl.int64)[:, None]
     channel = tl.program_id(1) * tile + tl.arange(0, tile)[None, :]
     stream, frame = row // length, row % length
@@ -85,7 +85,7 @@ def _before_upsample(
 
 @triton.jit
 def _input(own, old, pending, frame, channel, length, context: tl.constexpr, channels: tl.constexpr):
-    """Frames [rows] of the patch, or before it of the old context, [rows, tile] float32; behind the patch: zeros."""
+    """Return frames of the patch, of the old context before it, zeros after it: [rows, tile] float32."""
     place = frame[:, None] * channels + channel[None, :]
     is_new, is_old = ((frame >= 0) & (frame < length))[:, None], (frame < 0)[:, None]
     value = tl.load(own + place, mask=is_new, other=0.0).to(tl.float32) + pending
@@ -99,9 +99,9 @@ def _unit(
     length: tl.constexpr, dilation: tl.constexpr, channels: tl.constexpr, tile: tl.constexpr, rows: tl.constexpr,
     whole: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Snake, depthwise convolution of 7 taps, snake; `whole`: the 1 × 1 convolution and the residual as well.
+    """Snake, depthwise convolution of 7 taps, snake. `whole`: the 1 × 1 convolution and the residual as well.
 
-    Each row goes along `run` frames that lie `dilation` apart, and keeps the seven that the convolution needs.
+    Each row processes `run` frames at a distance of `dilation`, and keeps the seven that the convolution needs.
     """
     context: tl.constexpr = 6 * dilation
     stream = tl.program_id(0).to(tl.int64)
@@ -128,7 +128,7 @@ def _unit(
     s3 = _snake(_input(own, old, p, frame - 3 * dilation, channel, length, context, channels), a, inverse)
     s4 = _snake(_input(own, old, p, frame - 2 * dilation, channel, length, context, channels), a, inverse)
     s5 = _snake(_input(own, old, p, frame - dilation, channel, length, context, channels), a, inverse)
-    # Four frames are on their way while one is computed: a processor has room for few such rows.
+    # Loads run four frames ahead of the computation, since few such rows fit on a processor.
     step: tl.constexpr = dilation * channels
     place = frame[:, None] * channels + channel[None, :]
     r0 = tl.load(own + place, mask=(frame < length)[:, None], other=0.0)
@@ -151,7 +151,7 @@ def _unit(
         tl.store(after + place - (length - context) * channels, value.to(new.dtype.element_ty), mask=is_kept)
         s0, s1, s2, s3, s4, s5 = s1, s2, s3, s4, s5, s6
         frame, place = frame + dilation, place + step
-    if length < context and tl.program_id(1) == 0:  # what a short patch has not pushed out of the old context
+    if length < context and tl.program_id(1) == 0:  # the part of the old context that a short patch does not replace
         for start in range(0, context - length, rows):
             entry = start + tl.arange(0, rows)
             is_kept = (entry < context - length)[:, None]
@@ -164,7 +164,7 @@ def _last(
     x, state, slots, new, alpha, weight, bias, out, total, offset, run,
     length: tl.constexpr, channels: tl.constexpr, rows: tl.constexpr,
 ):  # fmt: skip
-    """Snake, convolution of 7 taps to one channel, tanh; by rows as in `_unit`."""
+    """Snake, convolution of 7 taps to one channel, tanh; rows as in `_unit`."""
     stream = tl.program_id(0).to(tl.int64)
     frame = (tl.program_id(1) * rows + tl.arange(0, rows)) * run
     channel = tl.arange(0, channels)
@@ -212,7 +212,7 @@ def _commit(new, state, slots, total, tile: tl.constexpr):
 
 
 def _run(num_streams: int, num_values: int) -> int:
-    """How many frames a row goes along: each run begins with six that it must load, and their snakes."""
+    """Return the number of frames that a row processes. Each run starts with six more to load, with their snakes."""
     least = _RUN_OF_FEW if num_streams <= _FEW_STREAMS else 1
     return max(least, min(_LONGEST_RUN, num_streams * num_values // (_VALUES * _FILLED)))
 
@@ -225,7 +225,7 @@ class StreamRows:
         self.new = torch.empty(slots.shape[0], self.total, device=state.device, dtype=state.dtype)
 
     def first(self, z: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """z [S, length, channels] float32, weight [7, channels] → [S * length, channels]."""
+        """First convolution: z [S, length, channels] float32, weight [7, channels] → [S * length, channels]."""
         num_streams, length, channels = z.shape
         out = torch.empty(num_streams * length, channels, device=z.device, dtype=self.state.dtype)
         tile = triton.next_power_of_2(channels)
@@ -237,7 +237,7 @@ class StreamRows:
     def before_upsample(
         self, x: Tensor, offset: int, length: int, pending: Tensor, scale: Tensor, bias: Tensor, alpha: Tensor
     ) -> Tensor:
-        """x [S * length, channels] → [S * length, 2 * channels]: the frame before, then the frame itself."""
+        """Return x [S * length, channels] → [S * length, 2 * channels]: the frame before, then the frame itself."""
         num_rows, channels = x.shape
         out = torch.empty(num_rows, 2 * channels, device=x.device, dtype=x.dtype)
         tile = min(channels, _VALUES)
@@ -252,12 +252,12 @@ class StreamRows:
         self, x: Tensor, offset: int, length: int, dilation: int, pending: Tensor, parts: tuple[Tensor, ...],
         *, whole: bool,
     ) -> Tensor:  # fmt: skip
-        """x [S * length, channels] → the same shape. parts: alpha, weight [7, channels], bias, alpha_out, product
-        [channels, channels], product_bias."""
+        """Return x [S * length, channels] after a unit, in the same shape. parts: alpha, weight [7, channels], bias,
+        alpha_out, product [channels, channels], product_bias."""
         channels = x.shape[1]
         num_streams = x.shape[0] // length
         out = torch.empty_like(x)
-        # A matrix product takes sixteen rows at least.
+        # A matrix product needs at least sixteen rows.
         tile, rows = (channels, max(16, _VALUES // channels)) if whole else (_TILE, _VALUES // _TILE)
         run = _run(num_streams, length * channels)
         num_rows = triton.cdiv(length, run * dilation) * dilation
@@ -269,7 +269,7 @@ class StreamRows:
         return out
 
     def last(self, x: Tensor, offset: int, length: int, alpha: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """x [S * length, channels], weight [7, channels], bias [1] → [S, length] float32."""
+        """Return audio: x [S * length, channels], weight [7, channels], bias [1] → [S, length] float32."""
         num_streams, channels = x.shape[0] // length, x.shape[1]
         out = torch.empty(num_streams, length, device=x.device)
         rows, run = _VALUES // channels, _run(num_streams, length * channels)
@@ -280,7 +280,7 @@ class StreamRows:
         return out
 
     def commit(self) -> None:
-        """The new contexts become the slots'."""
+        """Copy the new contexts to the slots."""
         _commit[(self.slots.shape[0], triton.cdiv(self.total, 4096))](
             self.new, self.state, self.slots, self.total, 4096, num_warps=8
         )

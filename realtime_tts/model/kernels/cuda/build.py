@@ -1,6 +1,6 @@
-"""CUDA sources of this package as kernels: built by NVRTC for the device at hand, kept on disk, launched by the driver.
+"""Builds this package's CUDA sources with NVRTC for the current device, caches them on disk and launches the kernels.
 
-NVRTC and these bindings come with torch's CUDA builds: neither nvcc nor a compiler for the host is needed.
+NVRTC and these bindings come with torch's CUDA builds: neither nvcc nor a host compiler is necessary.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _DIRECTORY = Path(__file__).parent
 
 
 def what_is_missing() -> str | None:
-    """Why nothing can be built here; None: it can, as far as can be told beforehand."""
+    """Return the reason why nothing can be built; None if no reason is known."""
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
         return "the package cuda-bindings is not installed"
     return None
 
 
 class CudaError(RuntimeError):
-    """A source does not compile, or the driver refuses what was built."""
+    """A source does not compile, or the driver does not accept the result."""
 
 
 class Kernel:
-    """One kernel, ready on the device that is current where it was loaded.
+    """One kernel, loaded on the device that was current at that time.
 
-    Its source says in `block_threads` and `shared_bytes` what a block takes.
+    Its source defines a block's requirements in `block_threads` and `shared_bytes`.
     """
 
     def __init__(self, binary: bytes, name: str) -> None:
@@ -57,10 +57,10 @@ class Kernel:
         return value.value
 
     def launch(self, num_blocks: int, args: ctypes.Structure, *, together: bool = False) -> None:
-        """On torch's current stream.
+        """Launch on torch's current stream.
 
-        args: the kernel's one parameter, copied here. together: with all blocks on the device at the same time, so
-        that they may wait for each other.
+        args: the kernel's only parameter, copied before this returns. together: all blocks are on the device at the
+        same time, so that they may wait for each other.
         """
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(args))
         shape = num_blocks, 1, 1, self._threads, 1, 1, self._shared_bytes, torch.cuda.current_stream().cuda_stream
@@ -71,10 +71,10 @@ class Kernel:
 
 
 def load(source: str, name: str, defines: Mapping[str, int], device: torch.device) -> Kernel:
-    """The kernel `name` of a source in this directory, built once per process, device and set of macros.
+    """Return the kernel `name` of a source in this directory, built once per process, device and set of macros.
 
     Raises:
-        CudaError: it does not compile, or the driver does not take it.
+        CudaError: it does not compile, or the driver does not accept it.
     """
     major, minor = torch.cuda.get_device_capability(device)
     with torch.cuda.device(device):
@@ -88,16 +88,16 @@ def _load(source: str, name: str, defines: tuple[tuple[str, int], ...], arch: st
 
 
 def binary(source: str, defines: Mapping[str, int], arch: str) -> bytes:
-    """A source compiled for an architecture ("sm_90a"), from the cache if it is there.
+    """Return a source compiled for an architecture ("sm_90a"), from the cache if it is there.
 
     Raises:
-        CudaError: with what the compiler said.
+        CudaError: NVRTC cannot be used, or the source does not compile (with the compiler's messages).
     """
     try:
         from cuda.bindings import nvrtc
 
         version = _checked(nvrtc.nvrtcVersion())
-    except (ImportError, OSError, RuntimeError) as error:  # the bindings are there, the library they look for is not
+    except (ImportError, OSError, RuntimeError) as error:  # the bindings exist, but not the library that they load
         raise CudaError(f"NVRTC cannot be used: {error}") from error
     text = (_DIRECTORY / source).read_bytes()
     options = [f"--gpu-architecture={arch}", "--std=c++17"]
@@ -127,13 +127,13 @@ def _compile(nvrtc: Any, text: bytes, source: str, options: list[str]) -> bytes:
 
 
 def cache_directory() -> Path:
-    """Where what was built is kept, between processes."""
+    """Return the directory of built kernels, shared between processes and kept between runs."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "realtime-tts" / "kernels"
 
 
 def _keep(path: Path, content: bytes) -> None:
-    """Whole or not at all: other processes may read it. A cache that cannot be written is none."""
+    """Write a file atomically, since other processes may read it. Failures are logged and not raised."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
@@ -144,7 +144,7 @@ def _keep(path: Path, content: bytes) -> None:
 
 
 def _checked(result: tuple[Any, ...]) -> Any:
-    """What a call of the bindings returns beside its error: nothing, one value, or several."""
+    """Return a binding's results without its error code: (), one value, or several. Raises CudaError on an error."""
     error, *values = result
     if int(error) != 0:
         raise CudaError(f"CUDA: {error!r}")

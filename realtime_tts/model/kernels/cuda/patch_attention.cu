@@ -1,9 +1,9 @@
 // Attention over the rows of a patch: whole short sequences, each position to all of its own, with rotation inside.
 //
-// A block takes the heads of one sequence that share a KV head. Whole lines of memory are read by neighbouring threads;
-// each has sixteen bytes of a head and those half a head away, their partners in rotation, so that what goes to shared
-// memory is rotated already. There one head is one warp's, on tensor cores, and its result takes the place of its
-// queries before it goes out in whole lines. No headers: NVRTC builds this for
+// A block takes the heads of one sequence that share a KV head. Neighbouring threads read whole lines of memory. Each
+// thread has sixteen bytes of a head and their partners in rotation, half a head away, so that values are rotated before
+// they are stored to shared memory. Then each warp computes one head on tensor cores. The result replaces the head's
+// queries in shared memory and is written out in whole lines. No headers: NVRTC builds this with
 //   LENGTH            rows of a sequence
 //   HEADS, KV_HEADS   heads of 128 values
 
@@ -13,7 +13,7 @@ typedef long long i64;
 
 constexpr int HEAD_DIM = 128, GROUP = HEADS / KV_HEADS, WIDTH = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
 constexpr int WARPS = 4, THREADS = WARPS * 32, PIECES = HEAD_DIM / 8;  // of sixteen bytes
-constexpr int KEYS = GROUP, VALUES = GROUP + 1, PLACES = GROUP + 2;    // where heads are in shared memory
+constexpr int KEYS = GROUP, VALUES = GROUP + 1, PLACES = GROUP + 2;    // places of heads in shared memory
 constexpr int PLACE_BYTES = 16 * HEAD_DIM * 2, AT_ONCE = 5;
 constexpr float SCORE_SCALE = 0.08838834764831845f;
 static_assert(LENGTH <= 16 && HEADS % KV_HEADS == 0 && GROUP <= 32, "shape");
@@ -24,7 +24,7 @@ extern "C" __constant__ int shared_bytes = PLACES * PLACE_BYTES;
 struct Args {
   const bf16* qkv;          // [sequences * LENGTH, WIDTH]
   const float *cos, *sin;   // [LENGTH, HEAD_DIM], the sine signed; null: no rotation
-  bf16* out;                // of each sequence's rows from first_query on: [.., HEADS * HEAD_DIM]
+  bf16* out;                // rows of each sequence from first_query on: [.., HEADS * HEAD_DIM]
   i64 first_query;
   const bf16 *kept, *time, *zeros, *fresh;  // in place of `qkv`, if rows are shared: see `row_of`; else null
   i64 streams, conditions;
@@ -56,7 +56,7 @@ __device__ __forceinline__ void put(u32 address, u32 r0, u32 r1, u32 r2, u32 r3)
     :: "r"(address), "r"(r0), "r"(r1), "r"(r2), "r"(r3) : "memory");
 }
 
-// Pieces of eight rows that lie one below the other are in different banks.
+// Pieces of eight consecutive rows are in different banks.
 __device__ __forceinline__ int offset(int place, int row, int piece) {
   return place * PLACE_BYTES + row * HEAD_DIM * 2 + (piece ^ (row & 7)) * 16;
 }
@@ -65,9 +65,9 @@ __device__ __forceinline__ void rotate(u32& a, u32& b, float2 c, float2 s) {
   a = pair(a0 * c.x - b0 * s.x, a1 * c.y - b1 * s.y), b = pair(b0 * c.x + a0 * s.x, b1 * c.y + a1 * s.y);
 }
 
-// A row's projections. Without `kept` they lie in order. Else sequences are the streams and then, without their
-// condition, the streams again, and a stream has in `kept` its conditions and what was before, in `fresh` what is now;
-// the time is everybody's. Conditions that are left out are `zeros`.
+// A row's projections. Without `kept`, rows are in order in `qkv`. With it, the sequences are the streams and then the
+// streams again without their condition. For each stream, `kept` has its conditions and its previous patch, `fresh` its
+// noisy patch. `time` is shared by all. Conditions that are left out are `zeros`.
 __device__ __forceinline__ const bf16* row_of(const Args& a, i64 sequence, int row) {
   if (!a.kept) return a.qkv + (sequence * LENGTH + row) * WIDTH;
   const int conditions = (int)a.conditions, patch = (LENGTH - conditions - 1) / 2;
@@ -119,8 +119,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) patch_attention(const _
 
   const int lane = threadIdx.x & 31, t = lane & 3, first_query = (int)a.first_query;
   const u32 base = (u32)__cvta_generic_to_shared(memory);
-  // Which row of which piece a lane names for four blocks. Of keys and values there are only so many rows: those behind
-  // them weigh nothing, but must be numbers.
+  // The row and the piece that a lane addresses for four blocks. Rows after the last key or value have no weight, but
+  // must be finite.
   const int row = lane & 15, next = lane >> 4, key_row = min(row, LENGTH - 1);
 #pragma unroll 1
   for (int member = threadIdx.x >> 5; member < GROUP; member += WARPS) {

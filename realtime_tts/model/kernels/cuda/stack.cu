@@ -1,11 +1,11 @@
-// A whole stack of decoder layers over a few rows, in one kernel that stays on the device's processors.
+// A whole stack of decoder layers over a few rows, in one kernel that stays resident on the device's processors.
 //
-// One block per processor. Its last warp copies weights from where the model has them through a ring in shared memory: it
-// waits for free slots, never for activations, so that weights of the phases to come are on their way while others still
-// compute. Eight warps compute. A layer is five phases (query-key-value, attention, output, gate-up, down); a phase's
-// output tiles are dealt to the blocks like cards, and who needs them waits at a counter for those who make them.
+// One block per processor. Its last warp copies weights from the model's memory through a ring in shared memory. That
+// warp waits for free slots, never for activations, so weights of later phases are loaded while other warps still
+// compute. Eight warps compute. A layer is five phases (query-key-value, attention, output, gate-up, down). A phase's
+// output tiles are distributed over the blocks in turn; blocks that need them wait at a counter until they are ready.
 //
-// Sums run in an order of their own row: what else is in the batch changes no bit. No headers: NVRTC builds this for
+// Sums run in an order of their own row: what else is in the batch changes no bit. No headers: NVRTC builds this with
 //   HIDDEN, FFN, HEADS, KV_HEADS  the stack's shape; heads of 128 values
 //   TOKENS                        rows in tiles of eight
 //   LENGTH                        rows of a sequence that sees itself; 0: rows of sequences in a paged cache
@@ -23,14 +23,14 @@ constexpr int SLOT_BYTES = 16 * ROW_BYTES, SLOTS = 5;  // as many as there is sh
 constexpr float SCORE_SCALE = 0.08838834764831845f;
 constexpr int MAX_EVALUATIONS = 64, MAX_LAYERS = 64;
 static_assert(HIDDEN % K_CHUNK == 0 && FFN % K_CHUNK == 0 && HEADS * HEAD_DIM % K_CHUNK == 0 && TOKENS <= 8, "shape");
-// Registers are dealt to groups of four warps: the one that copies leaves its own to those that compute, if they need more.
+// Registers are assigned to groups of four warps: the copying group gives its own to the computing ones if they need more.
 #define DEALS_REGISTERS (LENGTH || TOKENS > 2)
 constexpr int BLOCK_THREADS = THREADS + (DEALS_REGISTERS ? 128 : 32);
 extern "C" __constant__ int block_threads = BLOCK_THREADS;
 
 static_assert(LENGTH <= 16 && HEADS % KV_HEADS == 0, "shape");
 
-// Asked for anew in each phase, so that what is reckoned from it is not kept in registers over all of them.
+// Read again in each phase, so that values derived from it are not kept in registers over all of them.
 __device__ __forceinline__ int thread() {
   int index;
   asm volatile("mov.u32 %0,%%tid.x;" : "=r"(index));
@@ -43,10 +43,10 @@ struct Layer {
 
 struct Args {
   const Layer* layers;
-  const bf16* x;          // [rows, HIDDEN], what goes in
-  bf16 *h, *qkv, *heads, *inner;  // what comes out, and what lies between phases
+  const bf16* x;          // [rows, HIDDEN], the input
+  bf16 *h, *qkv, *heads, *inner;  // the output, and intermediate results between phases
   const float *cos, *sin;         // [LENGTH or rows, HEAD_DIM], the sine signed; null: no rotation
-  u32* counter;                   // zero, and zero again at the end
+  u32* counter;                   // zero at the start and at the end
   i64 num_layers, rows;
   float eps, residual_scale;
 #if LENGTH == 0
@@ -66,7 +66,7 @@ struct Args {
 #endif
 };
 
-// What other blocks wrote is read through the second cache only, and in program order.
+// Results of other blocks are read through the L2 cache only, and in program order.
 __device__ __forceinline__ uint4 fresh16(const bf16* p) {
   uint4 r;
   asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3},[%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p) : "memory");
@@ -143,10 +143,10 @@ __device__ __forceinline__ void copy_in(void* to, const void* from, u32 bytes, u
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0],[%1],%2,[%3];"
     :: "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
 }
-// Of the warps that compute.
+// Barrier of the computing warps.
 __device__ __forceinline__ void sync() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
 
-// Tiles whose sums over the warps are made together: each wait of the warps for each other costs as much as a tile.
+// Tiles whose sums over the warps are made together: each barrier of the warps costs as much as a tile.
 constexpr int PARTIALS = TOKENS > 3 ? 2 : TOKENS > 1 ? 4 : 6;
 
 struct __align__(128) Shared {
@@ -159,7 +159,7 @@ struct __align__(128) Shared {
   float peak[2 * WARPS], total[2 * WARPS], mixed[2 * WARPS][HEAD_DIM];
 #endif
 #if LATENT
-  float state[TOKENS * 8 / (2 * LENGTH)][PATCH * LATENT];  // of as many streams as there are rows for
+  float state[TOKENS * 8 / (2 * LENGTH)][PATCH * LATENT];  // of the maximum number of streams for these rows
   float dots[2][WARPS];
 #endif
 };
@@ -176,10 +176,10 @@ struct Ring {
   }
 };
 
-// The products of a layer. A tile is sixteen rows of the weights: eight, and eight more that are `apart`.
+// The products of a layer. A tile is sixteen rows of the weights: eight, and eight more at a distance of `apart`.
 enum Product { QKV, OUTPUT, GATE_UP, DOWN };
 template <Product P> struct Shape;
-template <> struct Shape<QKV> {  // with each value its partner in rotation, half a head away
+template <> struct Shape<QKV> {  // each value with its partner in rotation, half a head away
   static constexpr int tiles = WIDTH / 16, chunks = HIDDEN / K_CHUNK, dealt = 0, apart = HEAD_DIM / 2;
   static __device__ int first(int tile) { return tile / 8 * HEAD_DIM + tile % 8 * 8; }
 };
@@ -187,7 +187,7 @@ template <> struct Shape<OUTPUT> {
   static constexpr int tiles = HIDDEN / 16, chunks = HEADS * HEAD_DIM / K_CHUNK, dealt = Shape<QKV>::tiles, apart = 8;
   static __device__ int first(int tile) { return tile * 16; }
 };
-template <> struct Shape<GATE_UP> {  // with each gate what it is for
+template <> struct Shape<GATE_UP> {  // each gate with its value
   static constexpr int tiles = FFN / 8, chunks = HIDDEN / K_CHUNK, dealt = Shape<OUTPUT>::dealt + Shape<OUTPUT>::tiles;
   static constexpr int apart = FFN;
   static __device__ int first(int tile) { return tile * 8; }
@@ -202,7 +202,8 @@ template <Product P> __device__ __forceinline__ int first_tile() {
   return tile < 0 ? tile + blocks : tile;
 }
 
-// A counter of blocks that have finished their part of a phase: only those that have one arrive, only those that go on wait.
+// A counter of blocks that have finished their part of a phase. Only blocks with a part arrive, only those that go on
+// wait.
 struct Grid {
   u32* counter;
   u32 target = 0;
@@ -234,8 +235,8 @@ template <Product P> __device__ __forceinline__ void product(Block& b, int layer
   typedef Shape<P> S;
   constexpr int K = S::chunks * K_CHUNK;
   constexpr bool NORM = P == QKV || P == GATE_UP;
-  // Chunks of activations in registers: all, if they serve several tiles; else as many as there is room for. (Two chunks of
-  // three tiles were slower: the compiler ran out of registers, and the fence below waits for what is on its way.)
+  // Chunks of activations in registers: all, if they serve several tiles; else as many as fit. (Two chunks of three tiles
+  // were slower: the compiler ran out of registers, and the fence below waits for outstanding loads.)
   constexpr int ROOM = TOKENS > 2 ? 1 : 4 / TOKENS;
   constexpr int AHEAD = NORM || S::chunks < ROOM ? S::chunks : ROOM;
   constexpr int ITEMS = TOKENS * 32, AT_ONCE = THREADS / ITEMS > 1 ? THREADS / ITEMS : 1;
@@ -266,7 +267,7 @@ template <Product P> __device__ __forceinline__ void product(Block& b, int layer
     bool is_first = true;
 #pragma unroll 1
     for (; tile < S::tiles; tile += BATCH * gridDim.x) {
-      // What a thread does when all sums of these tiles are there: two rows of two values each, at a time.
+      // A thread's part once all sums of these tiles are there: two rows of two values each, at a time.
       const int token = tid % ITEMS / 32 * 8 + (tid & 3) * 2, member = (tid & 31) >> 2;
       float before[4], turn[2][2];
       if (P != GATE_UP && tile + tid / ITEMS * (int)gridDim.x < S::tiles) {
@@ -277,7 +278,7 @@ template <Product P> __device__ __forceinline__ void product(Block& b, int layer
           if (P != QKV) {
             const bf16* old = (P == OUTPUT && layer == 0 ? a.x : a.h) + (i64)row * HIDDEN;
             before[u] = number(fresh2(old + n0)), before[2 + u] = number(fresh2(old + n1));
-          } else if (a.cos) {  // the sine without its sign: of a head's second half
+          } else if (a.cos) {  // the sine without its sign, from a head's second half
             const int place = (LENGTH ? row % (LENGTH ? LENGTH : 1) : row) * HEAD_DIM;
             turn[u][0] = a.cos[place + n0 % HEAD_DIM], turn[u][1] = a.sin[place + n1 % HEAD_DIM];
           }
@@ -296,7 +297,7 @@ template <Product P> __device__ __forceinline__ void product(Block& b, int layer
 #pragma unroll
           for (int c = 0; c < AHEAD; c++) load(c);
         if (NORM && is_first) {
-          // Each row times itself: its square is on the diagonal.
+          // Each row times itself: the sum of its squares is on the diagonal.
 #pragma unroll
           for (int c = 0; c < AHEAD; c++)
 #pragma unroll
@@ -323,7 +324,7 @@ template <Product P> __device__ __forceinline__ void product(Block& b, int layer
 #pragma unroll
             for (int n = 0; n < TOKENS; n++) multiply(sum[n], wa, wb, v[c % AHEAD][n][i]);
           }
-          // The slot's last read must be over before the copy engine may refill it, which reads in another order.
+          // The slot's last read must be complete before the copy engine, with its separate order, refills it.
           asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
           __syncwarp();
           if (lane == 0) barrier_arrive(&s.empty[b.ring.slot]);
@@ -392,7 +393,7 @@ template <Product P> __device__ __forceinline__ void product(Block& b, int layer
 }
 
 #if LENGTH
-// One head of one sequence a warp, all in registers.
+// One head of one sequence per warp, all in registers.
 __device__ __forceinline__ void attend(Block& b, int) {
   const Args& a = b.a;
   const int warp = thread() >> 5, lane = thread() & 31, g = lane >> 2, t = lane & 3;
@@ -420,7 +421,7 @@ __device__ __forceinline__ void attend(Block& b, int) {
         v0[i] = fresh16(row(2 * t) + v + i * 8), v1[i] = fresh16(row(2 * t + 1) + v + i * 8);
         v8[i] = fresh16(row(2 * t + 8) + v + i * 8), v9[i] = fresh16(row(2 * t + 9) + v + i * 8);
       }
-      __syncwarp();  // so that the compiler sends for all of it before it waits for some
+      __syncwarp();  // makes the compiler issue all loads before it waits for some
       float low_keys[4] = {0, 0, 0, 0}, high_keys[4] = {0, 0, 0, 0};
 #pragma unroll
       for (int i = 0; i < 4; i++) {
@@ -473,7 +474,7 @@ __device__ __forceinline__ void attend(Block& b, int) {
   b.grid.arrive(takes_part, tasks);
 }
 #else
-// One head of one row a block; every sixteenth position is a half-warp's.
+// One head of one row per block; each half-warp takes every sixteenth position.
 __device__ __forceinline__ void attend(Block& b, int layer) {
   const Args& a = b.a;
   Shared& s = b.s;
@@ -554,7 +555,8 @@ __device__ __forceinline__ void layers(Block& b) {
 static_assert(LENGTH == NUM_MU + SEPARATE_TIME + 2 * PATCH && LATENT % 64 == 0 && HIDDEN % 256 == 0, "flow");
 constexpr int VALUES = PATCH * LATENT, GIVEN = LENGTH - PATCH;
 
-// The DiT's rows: mu (zero without guidance), time, previous patch, state. Eight columns a block. Every block has the state.
+// The DiT's rows: mu (zero without guidance), time, previous patch, state. Eight columns per block. Each block has the
+// state.
 __device__ __forceinline__ void tokens(Block& b, int evaluation) {
   const Args& a = b.a;
   const int tid = thread(), streams = a.streams;
@@ -576,7 +578,7 @@ __device__ __forceinline__ void tokens(Block& b, int evaluation) {
       }
       a.h[(i64)(sequence * LENGTH + row) * HIDDEN + column] = value;
     }
-    // Eight threads a product: their parts of the state, of eight values each.
+    // Eight threads per product, each with eight values of the state.
 #pragma unroll 1
     for (int index = tid >> 3; index < streams * PATCH * 8; index += THREADS / 8) {
       const int column = first + index % 8, row = index / 8 % PATCH, stream = index / 8 / PATCH;
@@ -598,7 +600,7 @@ __device__ __forceinline__ void tokens(Block& b, int evaluation) {
   b.grid.arrive(blockIdx.x * 8 < HIDDEN, HIDDEN / 8);
 }
 
-// The last norm and the projection to latents, of the rows that were noise. One latent a block, one row a warp.
+// The last norm and the projection to latents, for the noisy patch's rows. One latent per block, one row per warp.
 __device__ __forceinline__ void project(Block& b) {
   const Args& a = b.a;
   const int warp = thread() >> 5, lane = thread() & 31;
@@ -624,7 +626,7 @@ __device__ __forceinline__ void project(Block& b) {
   b.grid.arrive(takes_part, LATENT);
 }
 
-// Guidance (CFG-zero-star) and the Euler step, by every block for itself.
+// Guidance (CFG-zero-star) and the Euler step; every block computes them for itself.
 __device__ __forceinline__ void move(Block& b, float delta) {
   const Args& a = b.a;
   const int tid = thread(), warp = tid >> 5;
@@ -745,7 +747,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) stack(const __gri
 #else
     layers(b);
 #endif
-    if (blockIdx.x == 0) {  // all have arrived for the last time
+    if (blockIdx.x == 0) {  // all blocks have arrived for the last time
       b.grid.wait();
       if (thread() == 0) *a.counter = 0;
     }
