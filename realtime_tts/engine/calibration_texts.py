@@ -150,8 +150,8 @@ SENTENCES = {
 
 
 def sentences_of(languages: Sequence[str]) -> tuple[str, ...]:
-    """For a checkpoint that speaks these, by BCP 47 tags: by turns in those that are known here, or in English if none
-    is, or none is given."""
+    """Return sentences for a checkpoint's languages (BCP 47 tags), in turn from those known here, or English if none
+    is known or given."""
     codes = [language.lower().replace("_", "-").split("-")[0] for language in languages]
     known = list(dict.fromkeys(code for code in codes if code in SENTENCES)) or ["en"]
     return tuple(SENTENCES[known[n % len(known)]][n] for n in range(NUM_SENTENCES))

@@ -235,7 +235,7 @@ class Engine:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is running, waiting or unread."""
+        """True if nothing is running, waiting or unread."""
         return not self._utterances and self._flight is None and self._inbox.empty()
 
     # ---- messages in ---------------------------------------------------------------------------------------------

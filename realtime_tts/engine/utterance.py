@@ -59,7 +59,7 @@ class Utterance:
 
     @property
     def begins_context(self) -> bool:
-        """Whether the next patch is the first that the listener hears."""
+        """True if the next patch is the first that the listener hears."""
         return self.message.segment == 0 and not self.patches
 
 

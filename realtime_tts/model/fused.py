@@ -157,7 +157,7 @@ class FusedStack:
 
     @property
     def is_adapting(self) -> bool:
-        """Whether rows of the current pass have adapters, so that no kernel may combine several products."""
+        """True if rows of the current pass have adapters, so that no kernel may combine several products."""
         attention, mlp = self._layers[0].self_attn, self._layers[0].mlp
         return is_adapting(attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj)
 
@@ -231,7 +231,7 @@ class FusedFlow:
 
     @property
     def is_fp8(self) -> bool:
-        """Whether products for many streams are in eight bits."""
+        """True if products for many streams are in eight bits."""
         return self._stack.fp8 is not None
 
     def forward(self, mu: Tensor, prefix: Tensor, noise: Tensor, schedule: FlowSchedule, cfg: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ class RMSNorm(nn.Module):
         self._eps = torch.tensor(eps, device="cpu")  # even if the model is under construction on the meta device
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [..., size] → the same shape."""
+        """Return x [..., size] normed, in the same shape."""
         if x.is_cuda or x.dtype != torch.float32:
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
         # Torch's implementation is one kernel on CUDA, but on CPUs it takes more operations than this.
@@ -84,7 +84,7 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(config.num_heads * config.head_dim, config.hidden_size, bias=False)
 
     def project(self, x: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor, Tensor]:
-        """x [..., hidden] → q [..., heads, head_dim], k and v [..., kv_heads, head_dim], rotated."""
+        """Return x [..., hidden] → q [..., heads, head_dim], k and v [..., kv_heads, head_dim], rotated."""
         heads = self.qkv_proj(x).unflatten(-1, (-1, self.head_dim))
         qk, v = heads.split((self.num_heads + self.num_kv_heads, self.num_kv_heads), dim=-2)
         if rope is not None:

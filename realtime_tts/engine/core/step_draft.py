@@ -32,7 +32,7 @@ class StepDraft:
 
     @property
     def is_full(self) -> bool:
-        """Whether only requests that cannot wait may still join."""
+        """True if only requests that cannot wait may still join."""
         return self._num_streams + self._extra_work >= self._config.full_streams
 
     def plan(self) -> StepPlan:

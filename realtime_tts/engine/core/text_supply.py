@@ -22,12 +22,12 @@ class TextSupply:
 
     @property
     def is_read(self) -> bool:
-        """Whether the model has read all text received so far."""
+        """True if the model has read all text received so far."""
         return self.read == self.known
 
     @property
     def may_stop(self) -> bool:
-        """Whether the model has read the text to its end. Before that, its stop head means nothing."""
+        """True if the model has read the text to its end. Before that, its stop head means nothing."""
         return self.is_final and self.is_read
 
     def runs_out(self, num_patches: int, config: SchedulerConfig) -> bool:

@@ -103,7 +103,7 @@ class SentOutputs:
 
     @property
     def is_here(self) -> bool:
-        """Whether the results are complete, so that `wait` does not block."""
+        """True if the results are complete, so that `wait` does not block."""
         return self.copied is None or bool(self.copied.query())  # type: ignore[no-untyped-call]
 
     def wait(self) -> None:

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 _HOPPER = (9, 0)
 _PROCESSORS = 132
-# Tile rows and columns, blocks of a cluster along both: each was fastest at some numbers of rows for the DiT on an H200.
+# Tile rows and columns, blocks of a cluster along both: each was fastest at some number of rows on an H200.
 _TILES = ((128, 192, 2, 1), (128, 128, 1, 1))
 MIN_ROWS = 500  # with fewer, the library's product and a separate kernel are faster
 
