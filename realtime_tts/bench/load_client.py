@@ -28,7 +28,7 @@ _PROBE_S = 0.02
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Share:
-    """What one process does. num_open: connections to open before the load begins. expected: judged streams of this
+    """One process's share. num_open: connections to open before the load begins. expected: judged streams of this
     share, on average. num_words: of a whole turn, which is turn_s of audio. token_gap_s: as `speak`'s. start: fields of
     `session.start`. window: in which speech is counted, seconds since the load began."""
 

@@ -1,4 +1,4 @@
-"""Where speech may pause: the gap before a word start, judged from what is on both sides of it."""
+"""Places where speech may pause: the gap before a word start, judged from the characters on both sides."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from realtime_tts.text.characters import (
 
 
 class Boundary(IntEnum):
-    """How good a gap is to end a segment at; greater is better."""
+    """Quality of a gap as the end of a segment; greater is better."""
 
     NONE = 0
     WORD = 1
@@ -133,12 +133,12 @@ def gap_boundary(chars: Sequence[str], char: str, language: str = "en") -> Bound
 
 
 def word_opens_sentence(word: str) -> bool:
-    """Whether `word`, found after an ambiguous stop, begins a new sentence."""
+    """Return True if `word`, found after an ambiguous stop, begins a new sentence."""
     return word.strip("\"'“‘’”([*_,.;:!?").replace("’", "'").lower() in SENTENCE_OPENERS
 
 
 def _goes_on(char: str, language: str) -> bool:
-    """Whether `char` belongs to what is before it, white space or not."""
+    """Return True if `char` belongs to the text before it, even after white space."""
     if char > "\x7f" and (is_sentence_stop(char) or is_clause_stop(char)):
         return True
     if language == "en":
@@ -147,7 +147,7 @@ def _goes_on(char: str, language: str) -> bool:
 
 
 def _skip_closers(chars: Sequence[str], last: int, spaced: bool, language: str) -> int:
-    """Index of the stop before any closing quotes and brackets, or `last` if there is none."""
+    """Return the index of the stop before any closing quotes and brackets, or `last` if there is none."""
     stop = last
     while stop > 0 and last - stop < _MAX_CLOSERS and (chars[stop] in CLOSERS or _closes(chars, stop, language)):
         stop -= 1 + (chars[stop] == "»" and chars[stop - 1].isspace())  # « Oui. »
@@ -162,7 +162,7 @@ def _closes(chars: Sequence[str], index: int, language: str) -> bool:
 
 
 def _tight_boundary(chars: Sequence[str], last: int, char: str) -> Boundary:
-    """A gap without white space: after a long dash, or between CJK characters."""
+    """Judge a gap without white space: after a long dash, or between CJK characters."""
     before = chars[last]
     if before in LONG_DASHES and before != "–" and not char.isdigit() and not _follows_calendar_name(chars, last):
         return Boundary.CLAUSE
@@ -200,7 +200,7 @@ def _follows_calendar_name(chars: Sequence[str], dash: int) -> bool:
 
 
 def _stop_boundary(chars: Sequence[str], stop: int, char: str, language: str) -> Boundary:
-    """After `. ! ? …` and white space: `char` is the first one of what follows."""
+    """Judge a gap after `. ! ? …` and white space; `char` is the first character after it."""
     run = stop
     while run > 0 and stop - run < 3 and chars[run - 1] in SENTENCE_STOPS:
         run -= 1
@@ -216,7 +216,7 @@ def _stop_boundary(chars: Sequence[str], stop: int, char: str, language: str) ->
 
 
 def _foreign_period_boundary(word: str, language: str) -> Boundary:
-    """The same in another language than English."""
+    """Judge a single full stop after `word` in a language other than English."""
     if (len(word) == 1 and word.isalpha()) or _is_initialism(word) or word.lower() in _ABBREVIATIONS.get(language, ()):
         return Boundary.WORD  # "J. Rossi", "z. B.", "Dr. Weiß"
     if word.isdigit() and len(word) <= 2:
@@ -225,7 +225,7 @@ def _foreign_period_boundary(word: str, language: str) -> Boundary:
 
 
 def _period_boundary(word: str, chars: Sequence[str], stop: int, char: str) -> Boundary:
-    """A single full stop after `word`, followed by something that could open a sentence."""
+    """Judge a single full stop after `word` that is followed by a possible beginning of a sentence."""
     lowered = word.lower()
     if lowered in NEVER_FINAL:
         return Boundary.WORD

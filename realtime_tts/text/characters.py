@@ -79,7 +79,7 @@ def is_unspaced(char: str) -> bool:
 
 
 def begins_grapheme(before: str, char: str) -> bool:
-    """Whether a text may be divided between two characters of such a script."""
+    """Return True if a text may be divided between two characters of a script without spaces."""
     return not is_mark(char) and before not in _BEFORE_CONSONANT
 
 
@@ -111,7 +111,8 @@ def is_cjk_punctuation(char: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_mark(char: str) -> bool:
-    """What belongs to the character before it: accents typed after their base, vowel signs, joiners."""
+    """Return True for a character that belongs to the one before it: an accent typed after its base, a vowel sign, a
+    joiner."""
     if char in _THAI_VOWELS or char in JOINERS:
         return True
     return char > "\u02ff" and unicodedata.category(char) in ("Mn", "Mc", "Me")
@@ -125,9 +126,9 @@ def is_symbol(char: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def has_content(char: str) -> bool:
-    """Whether a text read without `char` lacks something: a letter, a digit, a pictograph, another symbol.
+    """Return True if a text read without `char` lacks something: a letter, a digit, a pictograph, another symbol.
 
-    Not so for white space, punctuation, marks, the symbols of ASCII, which are mostly markup, and small print.
+    False for white space, punctuation, marks, the symbols of ASCII, which are mostly markup, and small print.
     """
     if char <= "\x7f" or char in _SMALL_PRINT:
         return char.isalnum()

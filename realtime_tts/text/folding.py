@@ -85,7 +85,7 @@ class Folded:
         return folded
 
     def extend_whole(self, source: str) -> str:
-        """`source`, which is not empty, becomes one character that no other text is folded to."""
+        """Fold all of `source`, which is not empty, to one special character that no other text is folded to."""
         offset = len(self.source)
         self.source += source
         self.starts, self.ends = _joined(self.starts, [offset]), _joined(self.ends, [len(self.source)])
@@ -94,7 +94,7 @@ class Folded:
 
 
 def _joined(indices: Sequence[int], more: list[int]) -> list[int]:
-    """`more` at the end of `indices`, which are not copied unless they must be."""
+    """Append `more` to `indices`, which are copied only if they must be."""
     joined = indices if isinstance(indices, list) else list(indices)
     joined += more
     return joined
@@ -162,7 +162,8 @@ def _plain_form(base: str) -> str:
 
 
 def _is_silent(base: str) -> bool:
-    """Whether a character that no other stands before is left out: a control character, a mark without its letter."""
+    """Return True if a character without another one before it is left out: a control character, a mark without its
+    letter."""
     if base in ZERO_WIDTH or base in VARIATION_SELECTORS or unicodedata.category(base) in ("Cc", "Cf", "Cs"):
         return True
     return is_mark(base) and not base.isalnum()
@@ -182,7 +183,7 @@ def _compose(base: str, marks: str) -> str:
 
 
 class _FitTable(dict[int, str]):
-    """What `str.translate` puts for each character to keep to `charset`."""
+    """Translation table for `str.translate` that maps each character into `charset`."""
 
     def __init__(self, charset: frozenset[str]) -> None:
         super().__init__()
@@ -201,7 +202,7 @@ def _fit_table(charset: frozenset[str]) -> _FitTable:
 
 @lru_cache(maxsize=4096)
 def fit_char(char: str, charset: frozenset[str]) -> str:
-    """The nearest spelling of `char` within `charset` (either case), or nothing."""
+    """Return the nearest spelling of `char` within `charset` (either case), or an empty string."""
     if char.lower() in charset or char in charset:
         return char
     if char in _PAUSES:
@@ -211,7 +212,7 @@ def fit_char(char: str, charset: frozenset[str]) -> str:
 
 
 def fit(text: str, charset: frozenset[str] | None) -> str:
-    """`text` within `charset`; unchanged if that is None."""
+    """Return `text` within `charset`; unchanged if that is None."""
     if charset is None:
         return text
     return text.translate(_fit_table(charset))

@@ -64,7 +64,7 @@ class Lexicon:
         return len(self._exact) + len(self._any_case)
 
     def find(self, text: str, index: int) -> tuple[Respelt | None, bool]:
-        """The longest entry at `index` of a folded text, and whether more text could change this answer."""
+        """Return the longest entry at `index` of a folded text, and whether more text could change this answer."""
         if not _is_edge(text, index):
             return None, False
         found: Respelt | None = None
@@ -87,12 +87,12 @@ class Lexicon:
 
 
 class Lexicons(NamedTuple):
-    """Several, of which an earlier one counts before a later one where both have the same."""
+    """Several lexicons; where two have the same entry, the earlier one counts."""
 
     lexicons: Sequence[Lexicon]
 
     def find(self, text: str, index: int) -> tuple[Respelt | None, bool]:
-        """As of a `Lexicon`."""
+        """Find the longest entry at `index`; see `Lexicon.find`."""
         best: Respelt | None = None
         reaches_end = False
         for lexicon in self.lexicons:
@@ -104,7 +104,7 @@ class Lexicons(NamedTuple):
 
 
 def request_lexicon(entries: Sequence[Entry]) -> Lexicon:
-    """One that a client sends along.
+    """Return the lexicon of a request.
 
     Raises:
         BadLexicon: too many entries, or one that cannot be.
@@ -126,7 +126,7 @@ def _check(word: str, folded: str, respelling: str) -> None:
 
 
 def _named(word: str) -> str:
-    """An entry in a message to the one who has written it."""
+    """Return an entry, shortened, for an error message to its author."""
     return repr(word[:MAX_WORD_CHARS])
 
 
@@ -156,12 +156,12 @@ def _piece_end(text: str, index: int, limit: int) -> int:
 
 
 def _is_inner(char: str) -> bool:
-    """Whether the character goes on with a word that stands before it."""
+    """Return True if the character continues a word that stands before it."""
     return (char.isalnum() and not is_unspaced(char) and not is_hangul(char)) or is_mark(char)
 
 
 def _is_edge(text: str, index: int) -> bool:
-    """Whether no word goes on across `index`."""
+    """Return True if no word continues across `index`."""
     if index == 0 or index == len(text):
         return True
     before, after = text[index - 1], text[index]

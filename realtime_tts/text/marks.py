@@ -1,4 +1,4 @@
-"""What a text with markup is made of, beside the text itself. All of it together is every character once."""
+"""Parts of a text with markup. Together they contain every character once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Tag:
     """`num_chars` of the text that are not spoken.
 
     Attributes:
-        is_ignored: it asks for something that is not done.
+        is_ignored: it requests something unsupported.
     """
 
     num_chars: int
@@ -30,10 +30,10 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """What is in front of it is spoken for itself. It has no characters.
+    """A break without characters: the text before it is spoken separately.
 
     Attributes:
-        ends_sentence: that was a sentence, whatever it ends with.
+        ends_sentence: the text before it counts as a sentence, whatever it ends with.
         speed, volume: of what follows, against the context's.
     """
 

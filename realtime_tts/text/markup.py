@@ -13,21 +13,21 @@ _ROOTS = ("<speak", "<?xml")
 
 
 class MarkupReader(Protocol):
-    """Text deltas in, its parts out, in order."""
+    """Incremental reader of markup: text deltas in, parts out, in order."""
 
     @property
     def is_holding(self) -> bool:
-        """Whether characters are kept back that `release` would give."""
+        """True if characters are kept back that `release` would return."""
         ...
 
     def push(self, delta: str) -> Iterator[Piece]: ...
 
     def release(self) -> Iterator[Piece]:
-        """What was kept back, as it stands: nothing more comes soon."""
+        """Yield the text that was kept back, unchanged: nothing more comes soon."""
         ...
 
     def finish(self) -> Iterator[Piece]:
-        """The same: nothing more comes."""
+        """Yield the text that was kept back: nothing more comes."""
         ...
 
 
@@ -85,7 +85,7 @@ class _Undecided:
             yield from self._reader.finish()
 
     def _plain(self) -> Iterator[Piece]:
-        """What is held has not become SSML; white space still may."""
+        """Yield the held text. It is plain text, unless it is only white space, which SSML may still follow."""
         held, self._held = self._held, ""
         if held.strip():
             self._reader = PlainReader()

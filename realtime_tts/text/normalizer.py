@@ -28,7 +28,7 @@ def primary_subtag(language: str) -> str:
 
 
 def run(work: Iterator[object]) -> None:
-    """Do all of it at once."""
+    """Run the work to its end."""
     for _ in work:
         pass
 
@@ -43,7 +43,7 @@ class Span(NamedTuple):
 
 
 class NormalizedText(NamedTuple):
-    """What to speak.
+    """Spoken form of a text.
 
     Args:
         text: spoken form: words and pause punctuation, single spaces; empty if nothing can be spoken.
@@ -65,7 +65,7 @@ class NormalizedText(NamedTuple):
 
     @property
     def silent(self) -> list[Range]:
-        """`skipped` and `dropped`: what is in no word."""
+        """Return the ranges that belong to no word: `skipped` and `dropped`."""
         return sorted([*self.skipped, *self.dropped])
 
 
@@ -96,7 +96,7 @@ class Normalizer:
         self._reads = lru_cache(maxsize=_MAX_CHARS)(self._reads_alone)
 
     def with_lexicons(self, lexicons: Sequence[Lexicon]) -> Normalizer:
-        """The same, that reads words as these say; of one word the first that has it."""
+        """Return a copy that reads words as these lexicons say; for a word in several, the first one counts."""
         made = copy(self)
         made._lexicons = Lexicons(tuple(lexicons)) if lexicons else None
         return made
@@ -107,13 +107,13 @@ class Normalizer:
         return None if spoken is None else " ".join(fit(spoken, self._charset).split())
 
     def _respell(self, text: str) -> str:
-        """How `text` is spoken within another: without lexicons, and without pauses at its ends."""
+        """Return how `text` is spoken within another: without lexicons, and without pauses at its ends."""
         spoken = Normalization(self._language, self._charset, has_letters=self._has_letters).close(text)
         return spoken.text[: spoken.spans[-1].end] if spoken.spans else ""
 
     def may_skip(self, source: str) -> bool:
-        """Whether `source` has a symbol, which may be read beside a number only, or a letter or digit that cannot be
-        spoken by itself. Without one, nothing of it is skipped."""
+        """Return True if `source` has a symbol (which may be readable only beside a number), or a letter or digit that
+        cannot be spoken by itself. Otherwise nothing of it is skipped."""
         return not all(map(self._reads, filter(has_content, set(source))))
 
     def _reads_alone(self, char: str) -> bool:
@@ -122,11 +122,11 @@ class Normalizer:
         return not Normalization(self._language, self._charset, has_letters=self._has_letters).close(char).skipped
 
     def normalize(self, source: str) -> NormalizedText:
-        """Linear in `source`; never raises."""
+        """Normalise a whole text. Linear in `source`; never raises."""
         return self.begin().close(source)
 
     def begin(self) -> Normalization:
-        """The normalisation of a text that comes piece by piece."""
+        """Begin the normalisation of a text that comes piece by piece."""
         respellings = None if self._lexicons is None else Respellings(self._lexicons, self.respell)
         return Normalization(self._language, self._charset, has_letters=self._has_letters, respellings=respellings)
 
@@ -157,20 +157,20 @@ class Normalization:
 
     @property
     def num_chars(self) -> int:
-        """Characters of the source that were given, read or not."""
+        """Number of characters of the source received, read or not."""
         return len(self._folded.source)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that are spoken, so far."""
+        """Number of spoken tokens so far."""
         return len(self._spoken.spans)
 
     def extend(self, source: str) -> None:
-        """More of the text; what follows it does not begin with a mark."""
+        """Add text; the text that follows must not begin with a mark."""
         run(self.extending(source))
 
     def close(self, source: str) -> NormalizedText:
-        """The rest of the text; nothing follows."""
+        """Add the rest of the text and return the result; nothing follows."""
         run(self.closing(source))
         return self.spoken()
 
@@ -189,7 +189,7 @@ class Normalization:
         self._spoken.close()
 
     def spoken(self, first: int = 0, start: int = 0) -> NormalizedText:
-        """What has been read so far. Until `close` the text ends with a word, and `source` may have more in it.
+        """Return what has been read so far. Until `close` the text ends with a word, and `source` may contain more.
 
         Args:
             first: leave out the spans before this one.
@@ -236,7 +236,7 @@ class Normalization:
         self._index = token.end
 
     def _add_words(self, token: Token) -> bool:
-        """Whether any of the token is spoken."""
+        """Add the words of a token. Return True if any of it is spoken."""
         if not token.text or (token.text == POSSESSIVE and self._unread.ends_at(self._index)):
             if token.spaced:
                 self._spoken.add_space(is_blank=self._scan.text[self._index].isspace())

@@ -1,4 +1,4 @@
-"""Text of a segment that is not complete yet, as far as it can be spoken already."""
+"""Early speech: the part of an incomplete segment that can already be spoken."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class OpenText:
 
     @property
     def num_chars(self) -> int:
-        """Characters of the source that it has."""
+        """Number of characters of the source received."""
         return self._normalization.num_chars
 
     @property
     def can_begin(self) -> bool:
-        """Whether enough can be spoken to begin with, or any of it has been given out."""
+        """True if enough text can be spoken to begin with, or some has been returned already."""
         if self._num_given or self._normalization.num_tokens < _MIN_TOKENS:
             return self._num_given > 0
         known = self._normalization.spoken()
@@ -67,11 +67,11 @@ class OpenText:
         return self._normalization.closing(rest, readings)
 
     def whole(self) -> NormalizedText:
-        """All of it, once it is closed."""
+        """Return the whole text, once it is closed."""
         return self._normalization.spoken()
 
     def take(self) -> OpenPart | None:
-        """All that can be spoken so far; None if it is no more than before."""
+        """Return all that can be spoken so far; None if it is no more than before."""
         if self._normalization.num_tokens == self._num_seen:
             return None
         self._num_seen = self._normalization.num_tokens

@@ -1,4 +1,4 @@
-"""What every door plans its text with: a planner whose text may ask for pauses, or be SSML."""
+"""Planner used by every dialect: its text may contain pause tags, or be SSML."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PausePlanner:
     the text count them.
 
     Args:
-        planner: of the text without its markup; nobody else uses it.
+        planner: planner of the text without its markup; used by this object only.
         stall_flush_s: as for `SpeechPlanner`; also when the beginning of a tag that does not go on is taken for text.
         sentence_pause_ms: of silence between two sentences between which the text asks for no pause; its planner cuts
             by sentence.
@@ -69,11 +69,11 @@ class PausePlanner:
 
     @property
     def num_chars(self) -> int:
-        """Characters received, spoken or not, but for those that may become markup."""
+        """Number of characters received, without those that may still become markup."""
         return self._planner.num_chars + self._places.shift
 
     def push(self, delta: str, now: float) -> list[SpeechSegment]:
-        """As of `SpeechPlanner`, like all that follows."""
+        """Add text; see `SpeechPlanner`, also for the methods that follow."""
         return all_segments(self.pushing(delta, now))
 
     def flush(self, now: float) -> list[SpeechSegment]:
@@ -111,18 +111,20 @@ class PausePlanner:
         return min(times, default=None)
 
     def may_skip(self, text: str) -> bool:
-        """Whether a part of `text` may be skipped; False for what is filled, which is told with its silence."""
+        """Return True if a part of `text` may be skipped; False for text replaced by silence, which is reported with
+        that silence."""
         return "&#" in text or self._planner.may_skip(text)  # SSML has characters by their numbers
 
     def take_skipped(self) -> Sequence[tuple[int, int]]:
-        """As of `SpeechPlanner`; of a text that silence stands for, once the whole text."""
+        """Return skipped ranges as `SpeechPlanner` does; for a text that is replaced by silence, once the whole
+        text."""
         skipped = [(self._places.start(start), self._places.end(end)) for start, end in self._planner.take_skipped()]
         if self._is_filled:
             self._is_filled, skipped = False, [(0, self.num_chars)]
         return skipped
 
     def take_ignored(self) -> Sequence[tuple[int, int]]:
-        """Where in the text markup stands that is not followed, of what was found since the last call."""
+        """Return the ranges of unsupported markup found since the last call."""
         taken, self._ignored = self._ignored, []
         return taken
 
@@ -230,7 +232,7 @@ class PausePlanner:
 
 
 class PlannerFactory:
-    """Makes the planners of one model's contexts.
+    """Factory of the planners of one model's contexts.
 
     Args:
         charset: the characters its tokenizer knows; None for all.
@@ -255,7 +257,7 @@ class PlannerFactory:
         text_type: str = "auto",
         fill_empty: bool = False,
     ) -> PausePlanner:
-        """A planner for one context in this language; the rest is as for what it is made of."""
+        """Return a planner for one context in this language; the other arguments are those of its parts."""
         stall_flush_s = OPEN_STALL_S if live and self._stall_flush_s is None else self._stall_flush_s
         segmenter = replace(self._segmenter, by_sentence=sentence_pause_ms > 0, language=primary_subtag(language))
         normalizer = self._normalizer(language).with_lexicons(lexicons)

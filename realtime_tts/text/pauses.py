@@ -1,4 +1,4 @@
-"""How long a text may be silent, and how long the pauses that have names are."""
+"""Limits of the silence in a text, and durations of named pauses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in a text that is given with its markup the characters stand that are left without it."""
+"""Map from positions in a text without its markup to positions in the text with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 
 
 class Places:
-    """Grows from left to right. A place is an index of the text without markup."""
+    """Position map that grows from left to right. A place is an index of the text without markup."""
 
     def __init__(self) -> None:
         # Twice the place, one more for a cut: of both at one place the characters that end there come first.
@@ -15,7 +15,7 @@ class Places:
 
     @property
     def shift(self) -> int:
-        """Characters of markup so far."""
+        """Number of characters of markup so far."""
         return self._shifts[-1]
 
     @property
@@ -23,19 +23,20 @@ class Places:
         return len(self._keys) == 1
 
     def cut(self, place: int, num_chars: int) -> None:
-        """At `place` stands markup of so many characters: what begins here begins behind it, what ends here before."""
+        """Record markup of `num_chars` characters at `place`: text that begins here begins behind it, text that ends
+        here ends before it."""
         self._add(2 * place + 1, num_chars)
 
     def stretch(self, place: int, num_chars: int) -> None:
-        """What ends at `place` is written with so many characters more."""
+        """Record that the text ending at `place` is written with `num_chars` more characters."""
         self._add(2 * place, num_chars)
 
     def start(self, place: int) -> int:
-        """Where what begins at `place` does so."""
+        """Return the position in the full text of a range's start at `place`."""
         return place + self._shifts[bisect_right(self._keys, 2 * place + 1) - 1]
 
     def end(self, place: int) -> int:
-        """Where what ends at `place` does so."""
+        """Return the position in the full text of a range's end at `place`."""
         return place + self._shifts[max(0, bisect_left(self._keys, 2 * place + 1) - 1)]
 
     def _add(self, key: int, num_chars: int) -> None:

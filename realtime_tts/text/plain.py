@@ -54,11 +54,11 @@ class PlainReader:
 
     @property
     def is_holding(self) -> bool:
-        """Whether characters are kept back: they may become a tag, or are to be spelt out together."""
+        """True if characters are kept back: they may become a tag, or will be spelt out together."""
         return bool(self._held or self._spelt)
 
     def push(self, delta: str) -> Iterator[Piece]:
-        """More text."""
+        """Add text."""
         text, self._held = self._held + delta, ""
         plain_from = at = 0
         while (at := _next_opener(text, at)) >= 0:
@@ -76,7 +76,7 @@ class PlainReader:
         yield from self._plain(text[plain_from:])
 
     def release(self) -> Iterator[Piece]:
-        """What was held back, as it stands: nothing more comes, or not soon."""
+        """Yield the text that was kept back, unchanged: nothing more comes, or not soon."""
         held, self._held = self._held, ""
         yield from self._plain(held)
         yield from self._spell_held()
@@ -128,7 +128,7 @@ def _next_opener(text: str, start: int) -> int:
 
 
 def _may_become_tag(text: str) -> bool:
-    """Whether more characters could make a tag of this, which begins with an opener and is none yet."""
+    """Return True if more characters could make a tag of this text, which begins with an opener and is not one yet."""
     lowered = text.lower()
     if len(text) >= MAX_TAG_CHARS or _CLOSERS[text[0]] in text or any(opener in text[1:] for opener in _CLOSERS):
         return False
@@ -149,12 +149,13 @@ def _duration_ms(tag: str) -> float:
 
 
 def _ratio(attributes: str) -> float | None:
-    """None: there is none that can be followed."""
+    """Return the ratio in the attributes; None if there is none that is supported."""
     found = _FOUND_RATIO.search(attributes)
     return None if found is None else float(found.group(1))
 
 
 def _spelt_out(text: str) -> Iterator[Piece]:
-    """Numbers as those of telephones and cards are said, in groups; what has letters with the names of its signs."""
+    """Yield the text to be spelt out: digits in groups, like telephone and card numbers; text with letters character by
+    character."""
     kind = "characters" if any(map(str.isalpha, text)) else "telephone"
     return substituted(text, len(text), say_as=kind)

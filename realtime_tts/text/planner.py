@@ -1,4 +1,4 @@
-"""From text deltas to what the engine is asked to speak, with every word's place in the original text."""
+"""Planning of text deltas into segments for the engine, with every word's place in the original text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from realtime_tts.text.skipped import SkippedText
 from realtime_tts.text.splitting import SpokenPart, split_spoken
 from realtime_tts.text.words import Word, place_words
 
-OPEN_STALL_S = 10.0  # who pauses in a segment that is being spoken holds a stream of the engine: no longer than this
+OPEN_STALL_S = 10.0  # a stalled text in an open segment holds an engine stream for at most this long
 _END_WAIT_S = 0.03  # text that came in one piece is whole if its end follows within this time
 _STRETCH_PARTS = 8  # of a segment that had to be split
 
@@ -98,17 +98,17 @@ class SpeechPlanner:
 
     @property
     def num_chars(self) -> int:
-        """Characters received, spoken or not."""
+        """Number of characters received, spoken or not."""
         return self._segmenter.num_chars
 
     @property
     def num_segments(self) -> int:
-        """Complete ones so far."""
+        """Number of complete segments so far."""
         return self._num_segments
 
     @property
     def has_pending(self) -> bool:
-        """Whether text other than white space waits for its segment's end."""
+        """True if text other than white space waits for its segment's end."""
         return self._segmenter.has_words
 
     def push(self, delta: str, now: float) -> list[SpeechSegment]:
@@ -180,7 +180,7 @@ class SpeechPlanner:
         return min(times, default=None)
 
     def may_skip(self, text: str) -> bool:
-        """Whether a part of `text` may be skipped; takes no longer for a long text than to look at its characters."""
+        """Return True if a part of `text` may be skipped. Linear in the number of characters."""
         return self._normalizer.may_skip(replace_surrogates(text))
 
     def take_skipped(self) -> Sequence[tuple[int, int]]:
@@ -193,7 +193,7 @@ class SpeechPlanner:
         return self._skipped.take()
 
     def _planning(self, delta: str, complete: list[TextSegment], is_first: bool, now: float) -> Planning:
-        """What comes of a delta that the segmenter has taken."""
+        """Yield the segments that follow from a delta which the segmenter has taken."""
         self._last_text_at = now
         yield from self._plan(complete)
         if self._live:
@@ -203,7 +203,7 @@ class SpeechPlanner:
             yield from self._follow(now)
 
     def _take_readings(self, source: str) -> list[Reading]:
-        """Of the next text of the open segment; within it."""
+        """Return the given readings within the next text of the open segment."""
         start = self._open.start + self._open.num_chars
         taken: list[Reading] = []
         while self._readings and self._readings[0].end <= start + len(source):
@@ -218,7 +218,7 @@ class SpeechPlanner:
         return self._last_text_at + num_waits * self._stall_flush_s
 
     def _follow(self, now: float) -> Planning:
-        """What the pending text has become in a push."""
+        """Yield the segments that follow from the pending text after a push."""
         more = self._segmenter.sure_text(self._open.num_chars)
         if not more and self._opens_at is None:
             return

@@ -76,7 +76,7 @@ class SegmenterConfig:
         return min(ramp, max(self.min_chars, self.first_min_chars), max(1, self.max_chars // 2))
 
     def clause_limit(self, num_segments: int) -> int:
-        """The same for a clause end."""
+        """Length from which a clause end closes the segment after `num_segments` others."""
         if num_segments == 0:
             return min(self.first_min_chars, max(1, self.max_chars // 2))
         return min(self.clause_chars, max(1, self.max_chars * 3 // 5))
@@ -117,17 +117,17 @@ class Segmenter:
 
     @property
     def pending_chars(self) -> int:
-        """Characters received and not yet in a segment."""
+        """Number of characters received and not yet in a segment."""
         return len(self._chars)
 
     @property
     def num_chars(self) -> int:
-        """Characters received in all."""
+        """Number of characters received in all."""
         return self._offset + len(self._chars)
 
     @property
     def has_words(self) -> bool:
-        """Whether anything but white space is pending."""
+        """True if anything but white space is pending."""
         return self._num_visible > 0
 
     def sure_text(self, start: int) -> str:
@@ -146,7 +146,7 @@ class Segmenter:
 
     @property
     def ends_mid_word(self) -> bool:
-        """Whether the next delta could still continue the last pending word or number."""
+        """Return True if the next delta could still continue the last pending word or number."""
         if not self._chars:
             return False
         last = self._chars[-1]
@@ -182,7 +182,7 @@ class Segmenter:
         return segments
 
     def end(self) -> list[TextSegment]:
-        """The stream is over: everything pending."""
+        """End the stream and return everything pending."""
         return self.flush()
 
     # One character at a time, hence the same result for every split.
@@ -226,7 +226,7 @@ class Segmenter:
             self._gaps.append(gap)
 
     def _is_gap(self, char: str) -> bool:
-        """Whether `char` follows a place where the text could be cut."""
+        """Return True if the text could be cut before `char`."""
         if not self._chars or char.isspace():
             return False
         before = self._chars[-1]
@@ -290,14 +290,14 @@ class Segmenter:
         return gap.num_visible < _POOR_FILL * self._config.max_chars and gap.boundary is Boundary.WORD
 
     def _score(self, gap: _Gap) -> float:
-        """How well the text can be cut at `gap` when it must be cut somewhere. Longer is better, at a like boundary."""
+        """Return the quality of a forced cut at `gap`. Of like boundaries, the longer segment is better."""
         score = self._least_score(gap)
         if self._may_break(gap) and self._next_word(gap.index) in _BREAK_BEFORE:
             score += 0.2
         return score
 
     def _may_break(self, gap: _Gap) -> bool:
-        """Whether the word after the gap counts: not early in a clause, where it is better to go on."""
+        """Return True if the word after the gap counts. Early in a clause it does not: there it is better to go on."""
         fill = gap.num_visible / self._config.max_chars
         return fill >= 0.5 or (fill >= _POOR_FILL and gap.boundary is not Boundary.WORD)
 

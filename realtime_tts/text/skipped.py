@@ -1,4 +1,4 @@
-"""The text of a context that nothing speaks, put together over its segments."""
+"""Ranges of a context's text that are not spoken, collected over its segments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SkippedText:
         self._spoken_end = 0
 
     def add(self, normalized: NormalizedText, offset: int) -> None:
-        """The next segment, which begins at `offset` of the context."""
+        """Add the next segment, which begins at `offset` of the context."""
         spans, number = normalized.spans, 0
         for start, end in normalized.skipped:
             while number < len(spans) and spans[number].source_end <= start:
@@ -44,13 +44,13 @@ class SkippedText:
             self.close()
 
     def close(self) -> None:
-        """What follows is apart."""
+        """End the open range: what follows is a separate one."""
         if self._open:
             self._found.append(self._open)
             self._open = None
 
     def take(self) -> list[Range]:
-        """The ranges that are complete, each once."""
+        """Return the complete ranges, each once."""
         found, self._found = self._found, []
         return found
 

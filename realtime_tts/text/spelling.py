@@ -18,7 +18,7 @@ _EXTENSION = re.compile(r"(?:extension|ext\.?|x\.?)\s*(?=\d)", re.IGNORECASE)
 
 
 def spell_out(text: str, kind: str, language: str) -> str | None:
-    """How `text` is said as what `kind` says it is, one of `KINDS`; None: it is read like any text, whatever it is.
+    """Return how `text` is said as `kind`, one of `KINDS`; None for another kind: then it is read like any text.
 
     In English signs have names; in another language digits have theirs, and signs are left out.
     """

@@ -1,4 +1,4 @@
-"""Numbers and symbols grow when they are read out: what became too long for one segment is divided here."""
+"""Division of spoken text that is too long for one segment: numbers and symbols grow when they are read out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class SpokenPart:
 
 
 def split_spoken(normalized: NormalizedText, max_chars: int) -> list[SpokenPart]:
-    """Parts of at most `max_chars` spoken characters, of like length and cut at the best places; none if silent.
+    """Return parts of at most `max_chars` spoken characters, of similar length and cut at the best places; none if
+    nothing is spoken.
 
     No part but the last has less than half of `max_chars` if another token fits: so far a part may be spoken before the
     rest is known.
@@ -67,7 +68,7 @@ def _groups(text: str, spans: list[Span], max_chars: int) -> Iterator[tuple[int,
 
 
 def _end_of(text: str, spans: list[Span], last: int) -> int:
-    """Where the spoken text of `spans[:last]` ends, its pause included."""
+    """Return the end of the spoken text of `spans[:last]`, its pause included."""
     end = spans[last].start if last < len(spans) else len(text)
     while end > spans[last - 1].end and text[end - 1].isspace():
         end -= 1
@@ -75,7 +76,7 @@ def _end_of(text: str, spans: list[Span], last: int) -> int:
 
 
 def _quality(text: str, spans: list[Span], last: int) -> float:
-    """How natural a pause after `spans[:last]` is, on the scale of a relative distance from the best length."""
+    """Return how natural a pause after `spans[:last]` is, on the scale of a relative distance from the best length."""
     pause = text[spans[last - 1].end : _end_of(text, spans, last)]
     if any(char in ".!?。！？" for char in pause):
         return 0.8

@@ -58,13 +58,13 @@ class _Element:
 
 
 class SsmlReader:
-    """SSML in any pieces in, its parts out.
+    """Incremental reader of SSML: text in any pieces in, its parts out.
 
     Raises (while it is read, and at `finish`):
         BadSSML: it is malformed, or an attribute has no such value; the message says at which character.
     """
 
-    is_holding = False  # nothing that could be spoken: only the rest of a tag or of a substitution helps
+    is_holding = False  # never speakable text: only the rest of a tag or a substitution can follow
 
     def __init__(self) -> None:
         self._held = ""
@@ -91,11 +91,11 @@ class SsmlReader:
             at = end
 
     def release(self) -> Iterator[Piece]:
-        """Nothing may be taken for text that was meant for markup."""
+        """Return nothing: incomplete markup is never taken for text."""
         return iter(())
 
     def finish(self) -> Iterator[Piece]:
-        """The text is over."""
+        """Check that the text ends outside of tags and elements."""
         if self._held:
             self._fail("the text ends within a tag or an entity")
         if self._open:
@@ -105,7 +105,7 @@ class SsmlReader:
     # ---- pieces --------------------------------------------------------------------------------------------------
 
     def _piece_end(self, text: str, at: int) -> int | None:
-        """Where the text, entity or tag at `at` ends; None if more is needed to know."""
+        """Return the end of the text, entity or tag at `at`; None if more text is needed to find it."""
         if text[at] == "<":
             return self._tag_end(text, at)
         if text[at] == "&":
@@ -235,7 +235,7 @@ class SsmlReader:
         yield Tag(len(tag))
 
     def _between(self, name: str, before: _Element, after: _Element) -> Iterator[Piece]:
-        """What an element's beginning or end means for the speech."""
+        """Yield the break that an element's beginning or end causes, if any."""
         if name in ("p", "s"):
             yield Break(True, after.speed, after.volume)
         elif (before.speed, before.volume) != (after.speed, after.volume):

@@ -1,4 +1,4 @@
-"""What one normalisation leaves out: tokens that nothing can speak, or that are dropped on purpose, and letters of a
+"""Parts that one normalisation leaves out: tokens that cannot be spoken or are dropped on purpose, and letters of a
 word that the model lacks."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Unread:
             self._last_end = end
 
     def ends_at(self, index: int) -> bool:
-        """Whether the token before `index` is not read."""
+        """Return True if the token before `index` is not read."""
         return self._last_end == index
 
     def add_missing_letters(self, start: int, end: int, read_as: str, charset: frozenset[str]) -> None:
@@ -52,11 +52,12 @@ class Unread:
             start = after
 
     def skipped(self, spans: Sequence[SpanTuple], start: int = 0) -> tuple[Range, ...]:
-        """What nothing can speak from `start` on, given what is spoken there; every range has content, no two touch."""
+        """Return the ranges from `start` on that cannot be spoken, given the spans that are; every range has content,
+        no two touch."""
         return self._joined([*_outside(_since(self._tokens, start), spans), *_since(self._letters, start)])
 
     def dropped(self, spans: Sequence[SpanTuple], skipped: Sequence[Range], start: int = 0) -> tuple[Range, ...]:
-        """What has no sound on purpose, likewise; none has a part of what is `skipped`."""
+        """Return the ranges from `start` on that are silent on purpose, without any part of `skipped`."""
         ranges = _outside(_since(self._dropped, start), spans)
         return self._joined(_outside(ranges, [(0, 0, *each) for each in skipped]))
 
@@ -77,7 +78,7 @@ def _since(ranges: list[Range], start: int) -> list[Range]:
 
 
 def _outside(tokens: Sequence[Range], spans: Sequence[SpanTuple]) -> list[Range]:
-    """The tokens without characters that another token speaks too ("㎏%", folded to "kg%")."""
+    """Return the tokens without characters that another token speaks too ("㎏%", folded to "kg%")."""
     outside: list[Range] = []
     number = 0
     for start, end in tokens:

@@ -1,4 +1,4 @@
-"""The words of a segment, and how long each takes to say relative to the others."""
+"""Words of a segment, and the relative time that each takes to say."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Word(NamedTuple):
 
 
 class _Chunk:
-    """What may become a word: its range in the source, and what is found to be spoken of it."""
+    """Candidate for a word: its range in the source, and the part of the spoken text found for it."""
 
     def __init__(self, start: int, end: int) -> None:
         self.start = start
@@ -62,7 +62,7 @@ class _Chunk:
 
 
 def place_words(part: SpokenPart, offset: int) -> tuple[Word, ...]:
-    """Words of `part`, whose source begins at `offset` of the context.
+    """Return the words of `part`, whose source begins at `offset` of the context.
 
     A word is a run without white space that has something spoken in it, with the punctuation that touches it. In a
     script without spaces each character with its marks is a word. Silent text is in none. A token of several words
@@ -107,7 +107,7 @@ def _share(owners: list[_Chunk], span: Span, part: SpokenPart) -> None:
 
 
 def _share_ends(text: str, span: Span, sizes: list[int]) -> list[int]:
-    """Where the reading of `span` is cut into shares of about these sizes; none goes back."""
+    """Return the ends of shares of about these sizes within the reading of `span`; none decreases."""
     spaces = [index for index in range(span.start, span.end) if text[index] == " "]
     ends: list[int] = []
     num_taken = 0
@@ -126,12 +126,12 @@ def _nearest(indices: list[int], wanted: int) -> int:
 
 
 def _size(source: str) -> int:
-    """How long written characters are when read, roughly: a digit is a word."""
+    """Return the approximate spoken length of written characters; a digit counts as a word."""
     return max(1, sum(4 if char.isdigit() else char.isalnum() for char in source))
 
 
 def _pause_weight(text: str, start: int, end: int) -> float:
-    """Of the pause between two spoken tokens, or of the one at the end of the text."""
+    """Return the weight of the pause between two spoken tokens, or at the end of the text."""
     pause = sum(map(_mark_weight, text[start:end]))
     return min(pause, _LAST_PAUSE if end == len(text) else 8.0)
 
@@ -150,14 +150,14 @@ def _char_weight(char: str) -> float:
 
 @lru_cache(maxsize=4096)
 def _mark_weight(char: str) -> float:
-    """How long a mark rests; 0 for what is none."""
+    """Return the weight of a punctuation mark's pause; 0 for other characters."""
     if char not in _PAUSE_WEIGHTS and (is_sentence_stop(char) or is_clause_stop(char)):
         char = "." if is_sentence_stop(char) else ","
     return _PAUSE_WEIGHTS.get(char, 0.0)
 
 
 def _blank(source: str, silent: tuple[Range, ...]) -> str:
-    """`source` with white space in place of what is silent."""
+    """Return `source` with white space in place of its silent ranges."""
     for start, end in silent:
         source = f"{source[:start]}{' ' * (end - start)}{source[end:]}"
     return source
@@ -179,7 +179,7 @@ def _chunks(source: str) -> list[tuple[int, int]]:
 
 
 def _cuts(source: str, index: int) -> bool:
-    """Whether a new word begins at `index`, within a run without white space."""
+    """Return True if a new word begins at `index`, within a run without white space."""
     before, char = source[index - 1], source[index]
     if before in OPENERS and before not in CLOSERS:
         return False

@@ -121,12 +121,12 @@ _SURE_STREET = re.compile(r"(?:\d(?:st|nd|rd|th)|\bMain) \Z")  # "42nd St. Manha
 
 
 def _before_name(scan: Scan, match: re.Match[str]) -> bool:
-    """Whether a word with a capital follows."""
+    """Return True if a capitalised word follows."""
     return scan.next_word(match.end())[:1].isupper()
 
 
 def _sentence_stop(scan: Scan, match: re.Match[str], name: str) -> str:
-    """The full stop of an abbreviation that ends its sentence is a pause as well."""
+    """Return "." if the abbreviation's full stop also ends the sentence, else ""."""
     if name in _TITLES or not match.group().endswith("."):
         return ""
     if name in ("e.g", "i.e", "vs", "cf", "viz"):

@@ -57,7 +57,7 @@ def read_caps(word: str, scan: Scan) -> str:
 
 
 def is_initialism(caps: str, *, shouting: bool = False) -> bool:
-    """Whether these capitals are a row of letters rather than a word."""
+    """Return True if these capitals are spelt as letters rather than read as a word."""
     lowered = caps.lower()
     if lowered in ("us", "it"):
         return not shouting
@@ -69,6 +69,6 @@ def is_initialism(caps: str, *, shouting: bool = False) -> bool:
 
 
 def _is_pronounceable(word: str) -> bool:
-    """Vowels and consonants as in a word: "NEVER" is one that somebody shouts, "HTTP" and "USSR" are not."""
+    """Return True if vowels and consonants are mixed as in a word: true for "NEVER", false for "HTTP" and "USSR"."""
     vowels = sum(char in "aeiouy" for char in word)
     return 0.25 <= vowels / len(word) <= 0.67 and not re.search(r"[^aeiouy]{4}|^[^aeiouy]{3}", word)

@@ -1,4 +1,4 @@
-"""What a rule is: a pattern tried at the start of a token, and a function that says how the match is read."""
+"""Rules: a pattern tried at the start of a token, and a function that returns how the match is read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Token(NamedTuple):
 
 
 class Respellings(NamedTuple):
-    """What a lexicon says, and how that is spoken."""
+    """Lexicons, and the function that returns how a respelling is spoken."""
 
     lexicons: Lexicons
     speak: Callable[[str], str]
@@ -84,7 +84,8 @@ class Scan:
         self.text += text
 
     def given(self, index: int) -> Token | None:
-        """The token at `index`, which is no white space, if somebody has said how it is to be read."""
+        """Return the token at `index`, which is not white space, if its reading is given by the client's markup or a
+        lexicon."""
         if (reading := self._readings.get(index)) is not None:
             return Token(reading, index + 1)
         found = self._respelt(index)
@@ -142,23 +143,23 @@ class Scan:
         return found.group(1) if found else ""
 
     def ends_sentence(self, index: int) -> bool:
-        """Whether the text is over at `index`, or goes on with a word that opens sentences."""
+        """Return True if the text ends at `index`, or continues with a word that opens sentences."""
         if not self.ahead(index, 3).strip():
             return True
         following = self.next_word(index)
         return following[:1].isupper() and word_opens_sentence(following)
 
     def is_shouting(self) -> bool:
-        """Whether most letters around the token are capitals, which then say nothing about acronyms."""
+        """Return True if most letters around the token are capitals, which then do not indicate acronyms."""
         found = self.match(_SHOUT_AFTER, self.index)
         around = self.text[max(0, self.index - _SHOUT_BEFORE) : found.end() if found else self.index]
         num_upper = sum(map(str.isupper, around))
         return num_upper >= 6 and num_upper > 2 * sum(map(str.islower, around))
 
     def is_latin(self, index: int) -> bool:
-        """Whether English is read at `index`: the letters around are Latin, or the model reads no others.
+        """Return True if English is read at `index`: the letters around are Latin, or the model reads no others.
 
-        It is asked for indices that never fall.
+        Must be called with indices that never decrease.
         """
         if self.spell:
             return True
@@ -203,11 +204,11 @@ class RuleList:
         return token
 
     def compile(self) -> None:
-        """What a text needs that is read while it is written, now rather than with the first one: it takes 20 ms."""
+        """Compile the patterns for incremental text now instead of at the first text: it takes 20 ms."""
         _ = self._to_end
 
     def _claim(self, scan: Scan, index: int, first: int) -> tuple[int, Token | None]:
-        """The token by the first of the rules from `first` on that claims it, and that rule's number."""
+        """Return the token by the first rule from `first` on that claims it, and that rule's number."""
         for number, rule in enumerate(self._rules[first:], first):
             match = rule.pattern.match(scan.text, index)
             spoken = rule.speak(match, scan) if match else None

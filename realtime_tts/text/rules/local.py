@@ -32,7 +32,7 @@ def all_local_rules() -> tuple[RuleList, ...]:
 
 
 class _Reader:
-    """How one language says what its rules find."""
+    """Readings of one language for what its rules find."""
 
     def __init__(self, language: str, locale: Locale) -> None:
         self._language = language

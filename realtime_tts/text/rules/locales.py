@@ -1,4 +1,4 @@
-"""What is said for signs, units, amounts, dates and abbreviations in the languages that `local` has rules for."""
+"""Spoken forms of signs, units, amounts, dates and abbreviations in the languages that `local` has rules for."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def _number(match: re.Match[str], scan: Scan) -> str | None:
     if match.group().isdigit() and scan.previous_word(match.start()).lower() in ("call", "dial"):
         return digits(match.group())  # 911
     if match.group().isdigit() and len(match.group()) >= _LONG_RUN and not match.group().endswith("000"):
-        return digits(match.group())  # somebody's telephone or account number
+        return digits(match.group())  # a telephone or account number
     return number(match.group())
 
 

@@ -1,4 +1,4 @@
-"""How far to the right a pattern looks: whether text still to come could change what it matches.
+"""Look-ahead of patterns: whether text still to come could change what a pattern matches.
 
 Text that is still being written may be spoken only as far as its reading is settled: "$5" may become "$5 million". A
 pattern says itself how far it looks. From each one another is derived that matches where some way of matching the
@@ -32,7 +32,7 @@ class ReachingPattern:
         return self._to_end.match(text, index) is not None
 
     def compile(self) -> None:
-        """What `reaches_end` needs, now rather than when it is first asked."""
+        """Compile the pattern of `reaches_end` now instead of at its first use."""
         _ = self._to_end
 
     @cached_property
@@ -129,7 +129,7 @@ class _Parser:
 
 
 def _most(repeat: re.Match[str]) -> int:
-    """How often the piece may come at most; 0 for any number."""
+    """Return the highest number of repetitions; 0 for no limit."""
     least, comma, most = repeat.groups()
     if least is None:
         return 1 if repeat.group()[0] == "?" else 0
@@ -137,6 +137,6 @@ def _most(repeat: re.Match[str]) -> int:
 
 
 def _either(patterns: Iterable[str | None]) -> str | None:
-    """An alternative of those that can match."""
+    """Return an alternation of the given patterns, without those that are None; None if all are."""
     known = dict.fromkeys(each for each in patterns if each is not None)
     return "|".join(known) if known else None

@@ -15,7 +15,7 @@ class Script:
         self._stop = 0  # the same for letters and white space
 
     def is_latin(self, text: str, index: int) -> bool | None:
-        """Whether English rules apply at `index`; None if they do unless text to come says otherwise.
+        """Return True if English rules apply at `index`; None if later text may still change that.
 
         They do if the nearest letter before (or at; or else after) is Latin, and no foreign letter touches what
         follows.
@@ -36,7 +36,7 @@ class Script:
         return after if after is not True or self._stop < len(text) else None
 
     def _after(self, text: str, index: int) -> bool | None:
-        """Whether the next letter is Latin; None if there is none yet."""
+        """Return True if the next letter is Latin; None if there is none yet."""
         self._letter = max(self._letter, index)
         while self._letter < len(text) and not text[self._letter].isalpha():
             self._letter += 1
@@ -46,12 +46,14 @@ class Script:
 
 
 def _is_last_greek(text: str, index: int) -> bool:
-    """Whether a Greek letter ends the text so far: the next one tells whether it is one of a word."""
+    """Return True if the text so far ends with a Greek letter: the next character decides whether it is part of a
+    word."""
     return index + 1 == len(text) and is_greek(text[index])
 
 
 def _is_foreign(text: str, index: int) -> bool:
-    """A letter of another script; a Greek one only within a word of them, as single ones are those of formulas."""
+    """Return True for a letter of another script; a Greek letter only counts within a Greek word, as single ones are
+    formula symbols."""
     if not is_greek(text[index]):
         return is_foreign_letter(text[index])
     return is_greek(text[index - 1 : index]) or is_greek(text[index + 1 : index + 2])

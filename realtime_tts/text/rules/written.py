@@ -78,12 +78,12 @@ def _bullet_end(scan: Scan, index: int) -> int | None:
 
 
 def _is_inner(scan: Scan, index: int) -> bool:
-    """Whether the sign at `index` stands within a word ("Leser*innen", "max_len")."""
+    """Return True if the sign at `index` stands within a word ("Leser*innen", "max_len")."""
     return index > 0 and scan.text[index - 1].isalnum() and scan.ahead(index + 1, 1).isalnum()
 
 
 def _punctuation(scan: Scan, index: int) -> Token:
-    """A mark, or a run of stops."""
+    """Return the token of a mark, or of a run of stops."""
     text, char = scan.text, scan.text[index]
     end = index + 1
     while (char == "." or char in _DRAWN_DASHES) and end < len(text) and text[end] == char:
@@ -93,7 +93,8 @@ def _punctuation(scan: Scan, index: int) -> Token:
 
 
 def _opens(char: str, before: str, after: str) -> bool:
-    """Whether a mark belongs to the word after it: as the white space around it says, else as Unicode does."""
+    """Return True if a mark belongs to the word after it, by the white space around it, else by its Unicode
+    category."""
     if before.isspace() != after.isspace():
         return before.isspace()
     is_opener = unicodedata.category(char) in ("Ps", "Pi")
