@@ -108,7 +108,7 @@ class Call(Conversation):
 
     @property
     def has_begun(self) -> bool:
-        """Whether the caller has connected, so that the offer has become a call."""
+        """True once the caller has connected, so that the offer has become a call."""
         return self._began.is_set()
 
     async def run(self) -> None:

@@ -4,10 +4,10 @@ host dies, one of two behind the shipped front.
     python -m benchmarks.process_deaths --gateways 4 --workers 2 --listeners 24 --rounds 3
 
 A host with workers that have no model; each listener is a session of the Python client with a long text, heard in
-real time. Once all have been hearing for two seconds a gateway is killed (SIGKILL), and in the same way a worker. Told
-are, of those concerned, when the first packet of another session or the news came, and how many words came twice; of
-all others, how many failed or lost their session, and their longest wait for a packet; of all, who heard what was
-written.
+real time. After all have received audio for two seconds, a gateway is killed (SIGKILL), and likewise a worker. The
+report has, for the affected listeners, the time until the first packet of a new session or until the error, and the
+number of repeated words; for all others, the number of failures and lost sessions, and the longest wait for a packet;
+for all, the number that received the text as written.
 """
 
 from __future__ import annotations

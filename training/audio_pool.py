@@ -1,4 +1,4 @@
-"""Training audio on the device, growing while the teacher still speaks."""
+"""Training audio on the device, which grows while the teacher is still generating."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AudioPool:
         return len(paths)
 
     def wait(self, num_chunks: int, timeout_s: float = 300) -> None:
-        """Until `num_chunks` are loaded. Raises TimeoutError."""
+        """Wait until `num_chunks` are loaded. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while len(self.chunks) < num_chunks:
             if time.monotonic() > deadline:

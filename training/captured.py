@@ -1,4 +1,4 @@
-"""A training step as one CUDA graph: hundreds of small kernels cost their own time, not their launches."""
+"""A training step as one CUDA graph, which removes the launch overhead of hundreds of small kernels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CapturedStep:
             return self._function()
         if self._num_eager > 0:
             self._num_eager -= 1
-            # not on the default stream: what it allocates would not be the graph's to use again
+            # not on the default stream: the graph could not reuse memory allocated there
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):

@@ -4,7 +4,7 @@
     python -m training.carry unpack --folder training/weights --build build
 
 `unpack` writes vae/init.pt and tts_init.pt, where the stages go on with `--init`. Each row of a matrix is rounded to
-integers from -127 to 127 with a scale of its own: a relative error of about 0.5 %, which training soon makes good.
+integers from -127 to 127 with a separate scale: a relative error of about 0.5 %, which further training soon removes.
 """
 
 from __future__ import annotations

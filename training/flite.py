@@ -209,7 +209,7 @@ _MIN_SAMPLES = 4 * 2560  # the stop flag is ignored for the first patches, so no
 
 
 def utterance(flite: Flite, text: str, speaker: Speaker) -> NDArray[np.int16]:
-    """Return what the bundled voice learned to say: trimmed, and never shorter than the shortest thing it can say."""
+    """Return an utterance as the bundled voice learned it: trimmed, and not shorter than the voice's minimum."""
     samples = trim(flite.speak(text, speaker))
     return np.pad(samples, (0, max(0, _MIN_SAMPLES - len(samples))))
 

@@ -1,7 +1,7 @@
 """Training on several GPUs: a process each, started by torchrun, with the whole model and its own batches.
 
-Gradients are averaged; what depends on a clock (rates, the end) is the first process's word. Without torchrun there is
-one replica, and none of this does anything.
+Gradients are averaged. Decisions that depend on a clock (rates, the end) are made by the first process. Without
+torchrun there is one replica, and these calls have no effect.
 """
 
 from __future__ import annotations

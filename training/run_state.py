@@ -1,4 +1,4 @@
-"""Progress that survives a cut: state saved every minute, a clock that stops a run in time, a log of the losses."""
+"""Training progress that survives an interruption: state saved every minute, a time limit, a log of the losses."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Run:
         return self._earlier_s + time.monotonic() - self._start
 
     def start_clock(self) -> None:
-        """Preparations are over: schedules begin now. They count in the run's seconds all the same."""
+        """Start the schedules after the preparations, whose time counts in the run's seconds, too."""
         if self._seconds is not None:
             self._seconds -= min(time.monotonic() - self._start, 0.9 * self._seconds)
         self._start = time.monotonic()
@@ -91,7 +91,7 @@ class Run:
 
     @property
     def is_paused(self) -> bool:
-        """Whether this process's time is used up."""
+        """True if this process's time is used up."""
         return self._session_seconds is not None and time.monotonic() - self._start > self._session_seconds
 
     @property
@@ -113,7 +113,7 @@ class Run:
         return time.monotonic() - self._saved > self._save_every_s
 
     def save(self, **state: Any) -> None:
-        """Replaces the state file at once: a cut leaves the old one whole."""
+        """Replace the state file atomically: an interruption leaves the old file intact."""
         partial = self.state_path.with_suffix(".partial")
         torch.save({**state, "step": self.step, "elapsed_s": self.elapsed()}, partial)
         os.replace(partial, self.state_path)

@@ -205,7 +205,7 @@ def chunk_of(lines: list[Line], spoken: list[tuple[int, NDArray[np.int16], NDArr
 
 
 def spoken_hours(folder: Path) -> float:
-    """About how much speech there is."""
+    """Return the approximate hours of speech."""
     return CHUNK_HOURS * len(list(folder.glob("*.npz")))
 
 

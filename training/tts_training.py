@@ -140,7 +140,7 @@ class TtsTrainer:
             self.step(0.0)
 
     def step(self, rate: float) -> dict[str, Tensor]:
-        """One update; its losses, still on the device, hold until the next."""
+        """Run one update. Return its losses on the device, valid until the next update."""
         set_rate(self.optimizer, rate)
         self._batch.copy_(self._next)
         result = self._update()
@@ -172,7 +172,7 @@ class TtsTrainer:
 
 
 def export(trainer: TtsTrainer, path: Path) -> None:
-    """The averaged weights, in half precision."""
+    """Return the averaged weights, in half precision."""
     trainer.ema.swap()
     partial = path.with_suffix(".partial")
     torch.save({name: tensor.half().cpu() for name, tensor in trainer.model.state_dict().items()}, partial)
@@ -181,7 +181,7 @@ def export(trainer: TtsTrainer, path: Path) -> None:
 
 
 def train(trainer: TtsTrainer, run: Run, *, log_every: int = 50, validate_every: int = 2000) -> None:
-    """Until the run is over or this process's time is up; saves on the way and at the end."""
+    """Train until the run is over or this process's time is used up; save at intervals and at the end."""
     replicas = trainer.replicas
     trainer.prepare()
     run.start_clock()

@@ -1,4 +1,4 @@
-"""Takes a checkpoint directory apart for training on: what `training.export` put together.
+"""Split a checkpoint directory, as written by `training.export`, into parts for further training.
 
     python -m training.unpack --checkpoint realtime_tts/starter_voice --build build
 
@@ -16,7 +16,7 @@ from realtime_tts.model.checkpoint import load_model
 
 
 def unpack(checkpoint: Path, build: Path) -> None:
-    """Raises the loader's errors for what is no checkpoint."""
+    """Split a checkpoint. Raises the loader's errors for an invalid checkpoint."""
     state = load_model(checkpoint, "cpu", "float32").model.state_dict()
     (build / "vae").mkdir(parents=True, exist_ok=True)
     vae = {name.removeprefix("vae."): tensor for name, tensor in state.items() if name.startswith("vae.")}

@@ -103,7 +103,7 @@ class VaeTrainer:
             set_rate(self.critic_optimizer, self.settings.discriminator_rate)
 
     def step(self, rate: float, use_critics: bool) -> dict[str, Tensor]:
-        """One update; its losses, still on the device, hold until the next."""
+        """Run one update. Return its losses on the device, valid until the next update."""
         set_rate(self.optimizer, rate)
         self._pcm.copy_(self.pool.crops(*self._pcm.shape))
         return self._critical_update() if use_critics else self._plain_update()
@@ -163,7 +163,7 @@ class VaeTrainer:
 
 
 def train(trainer: VaeTrainer, run: Run, *, adversarial: bool, log_every: int = 50) -> None:
-    """Until the run is over or this process's time is up; saves on the way and at the end."""
+    """Train until the run is over or this process's time is used up; save at intervals and at the end."""
     replicas = trainer.replicas
     state = run.load(trainer.device)
     if state is not None:
@@ -195,7 +195,7 @@ def train(trainer: VaeTrainer, run: Run, *, adversarial: bool, log_every: int = 
 
 
 def export(trainer: VaeTrainer, path: Path) -> None:
-    """The averaged VAE's state dict."""
+    """Return the averaged VAE's state dict."""
     trainer.ema.swap()
     partial = path.with_suffix(".partial")
     torch.save({name: tensor.cpu() for name, tensor in trainer.vae.state_dict().items()}, partial)

@@ -125,7 +125,7 @@ class Record:
 
     @property
     def may_ask_again(self) -> bool:
-        """Whether the client retries: yes after losing its server or worker, no if refused for lack of capacity."""
+        """True if the client retries: after losing its server or worker, not if refused for lack of capacity."""
         if self.outcome in (Outcome.FAILED, Outcome.REFUSED):
             return self.code in _OUTAGE_CODES - {"overloaded"}
         return self.outcome in (Outcome.UNREACHED, Outcome.SERVER_KILLED, Outcome.SESSION_GONE)

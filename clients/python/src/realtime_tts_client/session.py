@@ -104,7 +104,7 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        """Whether the session has ended: it was closed, or its connection could not be resumed."""
+        """True if the session has ended: it was closed, or its connection could not be resumed."""
         return self._error is not None
 
     async def lend_voice(self, voice: OwnVoice) -> str:
