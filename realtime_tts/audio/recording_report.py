@@ -39,8 +39,8 @@ class RecordingReport:
     """Measurements of a recording.
 
     Attributes:
-        peak_dbfs: of the loudest sample. speech_dbfs, noise_dbfs: mean level of speech, typical level of the rest; None
-            if there is none.
+        peak_dbfs: level of the loudest sample.
+        speech_dbfs, noise_dbfs: mean level of speech, typical level of the rest; None if none.
         clipped_share: share of samples in runs at full scale. dc_offset: share of full scale.
         two_pitches: its speech has two groups of pitches far apart, as of two speakers.
     """

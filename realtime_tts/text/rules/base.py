@@ -78,7 +78,7 @@ class Scan:
         self._readings: dict[int, str] = {}
 
     def extend(self, text: str, reading: str | None = None) -> None:
-        """More of the text is known; where it has a reading, it is one character."""
+        """Add text. With a `reading`, `text` is one character that stands for it."""
         if reading is not None:
             self._readings[len(self.text)] = reading
         self.text += text
@@ -121,7 +121,7 @@ class Scan:
         self.is_open = False
 
     def match(self, pattern: ReachingPattern, index: int) -> re.Match[str] | None:
-        """The match at `index`."""
+        """Return the match of a pattern at `index`."""
         if self.is_open and pattern.reaches_end(self.text, index):
             self.saw_end = True
         return pattern.match(self.text, index)
@@ -133,12 +133,12 @@ class Scan:
         return self.text[index : index + length]
 
     def previous_word(self, index: int) -> str:
-        """The word before `index`, or an empty string; looks back a bounded distance."""
+        """Return the word before `index`, or an empty string; looks back a bounded distance."""
         found = _PREVIOUS_WORD.search(self.text[max(0, index - _LOOK_BACK) : index])
         return found.group(1) if found else ""
 
     def next_word(self, index: int) -> str:
-        """The word after the white space at `index`, or an empty string."""
+        """Return the word after the white space at `index`, or an empty string."""
         found = self.match(_NEXT_WORD, index)
         return found.group(1) if found else ""
 

@@ -42,7 +42,7 @@ def _spoken(month: int, day: str, year_text: str | None) -> str:
 
 
 def _year(text: str) -> str:
-    """Two digits stand for the half century on either side of 2000."""
+    """Return a year in words; two digits stand for the half century on either side of 2000."""
     return year(text if len(text) == 4 else f"{'20' if int(text) < 50 else '19'}{text}")
 
 

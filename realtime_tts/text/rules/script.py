@@ -1,4 +1,4 @@
-"""Which script is read at a place: the letters around it tell how digits and symbols there are said."""
+"""Script read at a place: the letters around digits and symbols decide how these are said."""
 
 from __future__ import annotations
 

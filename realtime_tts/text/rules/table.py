@@ -1,4 +1,4 @@
-"""The table of rules, and the one function that finds the token at an index.
+"""Table of rules, and the function that finds the token at an index.
 
 Order matters: a rule stands before those that would read part of its tokens differently (dates before fractions,
 money before plain numbers). What no rule claims is a word, a pause or nothing.

@@ -1,4 +1,4 @@
-"""Plain words: where they end."""
+"""Plain words and their ends."""
 
 from __future__ import annotations
 
