@@ -1,4 +1,4 @@
-"""What a wire dialect is: a translator between one connection's frames and the messages of a session."""
+"""Interface of a wire dialect: a translator between a connection's frames and the messages of a session."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Protocol
 
 from realtime_tts.session.messages import ClientMessage, ServerMessage
 
-NOTICE_FIELD = "realtime_tts_notice"  # of a message in which a service has no field for it, as the header over HTTP
+NOTICE_FIELD = "realtime_tts_notice"  # added to messages of services without such a field, like the header over HTTP
 
 
 def joined_notices(notices: str | None, notice: str) -> str:
-    """Return all notices of a context, each once."""
+    """Return the notices of a context with one more, each once."""
     if notices is None or notice in notices:
         return notices or notice
     return f"{notices}; {notice}"
@@ -20,16 +20,17 @@ def joined_notices(notices: str | None, notice: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """What the clients of a dialect expect of any server, beyond its messages.
+    """Expectations of a dialect's clients beyond its messages.
 
     Attributes:
-        accepts_any_voice: they name voices of another service, and are given the default one (not if ids are strict).
-        resumes: they may come back after a lost connection; else what a lost connection leaves is ended at once.
-        in_turn: nothing on the wire tells contexts apart, so they are spoken one after the other.
-        refusals_are_final: they know no error that a context outlives: one whose message is refused has failed.
-        forgives_mistakes: a message that cannot be is refused, and the connection goes on; else it is closed.
-        needs_audio: they take a turn without audio for a failure: text that cannot be spoken becomes short silence.
-        min_idle_s: they keep a silent connection for so long; the server's own timeout counts if it is longer.
+        accepts_any_voice: unknown voices, for example of another service, become the default voice (unless
+            `strict_ids` is on).
+        resumes: clients may resume a session after a lost connection; else the session ends at once.
+        in_turn: frames do not name their context, so contexts are spoken one after the other.
+        refusals_are_final: an error always ends its context: a context with a refused message has failed.
+        forgives_mistakes: an invalid message is refused, and the connection continues; else it is closed.
+        needs_audio: clients treat a turn without audio as a failure: unspeakable text becomes short silence.
+        min_idle_s: time in seconds for which clients keep a silent connection; the server's timeout applies if longer.
     """
 
     accepts_any_voice: bool = True
@@ -42,11 +43,11 @@ class Habits:
 
 
 class Dialect(Protocol):
-    """One connection's translator. It may remember what it has seen, and is asked in the order of arrival."""
+    """Translator of one connection. It may keep state; frames and messages are passed in their order."""
 
     @property
     def subprotocol(self) -> str | None:
-        """The WebSocket subprotocol that a client may offer, and then gets; None: the dialect has none."""
+        """WebSocket subprotocol that is accepted if a client offers it; None if the dialect has none."""
         ...
 
     @property
@@ -54,18 +55,18 @@ class Dialect(Protocol):
 
     @property
     def welcome(self) -> Sequence[str | bytes]:
-        """Frames that a client is sent before it has said anything."""
+        """Frames that are sent before the client's first message."""
         ...
 
     def parse(self, frame: str | bytes, max_bytes: int) -> Sequence[ClientMessage]:
-        """What a frame of the client says, in order; a frame may say nothing.
+        """Return the messages in a client frame, in order; a frame may have none.
 
         Raises:
-            InvalidRequest: the frame is refused as a whole, by one `ErrorMessage`; of the error's `context_id` if the
-                frame named one.
+            InvalidRequest: the whole frame is refused with one `ErrorMessage`, which has the error's `context_id` if
+                    the frame named one.
         """
         ...
 
     def serialize(self, message: ServerMessage) -> Sequence[str | bytes]:
-        """The frames that tell a client of a message: text (str) or binary ones (bytes); none where it is not told."""
+        """Return the text (str) or binary (bytes) frames of a message; none if the dialect does not report it."""
         ...

@@ -1,8 +1,8 @@
-"""JSON from strangers: bounded, strict where it matters, with errors that name the field.
+"""Parser for untrusted JSON: limited in size and depth, with errors that name the field.
 
-Refused: what is too large, not UTF-8, not JSON, not an object, nested too deeply, NaN and infinities (also by
-overflow), integers beyond 20 digits, and in a field for an integer those beyond 64 bits. Tolerated: unknown fields, and
-repeated keys (the last one counts). Lone surrogates become U+FFFD, since no text of ours may fail to encode later.
+Refused: input that is too large, not UTF-8, not JSON, not an object, or nested too deeply; NaN and infinities (also by
+overflow); integers beyond 20 digits, and beyond 64 bits in an integer field. Tolerated: unknown fields, and repeated
+keys (the last one counts). Lone surrogates become U+FFFD, so that all text can be encoded later.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from realtime_tts.errors import InvalidMessage
 
 MAX_DEPTH = 8
 MAX_INTEGER_DIGITS = 20
-_INTEGER_LIMIT = 2**63  # what messages between processes, databases and counters hold
-MAX_NAME_CHARS = 128  # of a field, in an error that names it
-# An unterminated string runs to the end: every one matches at the first try, so that the scan stays linear.
+_INTEGER_LIMIT = 2**63  # range of messages between processes, databases and counters
+MAX_NAME_CHARS = 128  # of a field name in an error
+# An unterminated string matches up to the end: every string matches at the first try, so the scan is linear.
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
-_ONE_KIND = bytes.maketrans(b"{}", b"[]")  # whether they match is for the parser to say
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")  # the parser checks that they match
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def load_object(frame: str | bytes, max_bytes: int) -> Fields:
-    """One JSON object.
+    """Parse one JSON object.
 
     Raises:
-        InvalidMessage: anything in the list at the top of this file.
+        InvalidMessage: the input is refused, see the top of this file.
     """
     text = _as_text(frame, max_bytes)
     if text.count("[") + text.count("{") > MAX_DEPTH and _is_too_deep(text):
@@ -53,11 +53,11 @@ class Fields:
     def __init__(self, values: Mapping[str, Any], prefix: str = "") -> None:
         self._values = values
         self._prefix = prefix
-        self._known: set[str] = set()  # members that were asked for
-        self._objects: dict[str, Fields] = {}  # of those, the objects
+        self._known: set[str] = set()  # names of the members that were read
+        self._objects: dict[str, Fields] = {}  # the objects among the members that were read
 
     def text(self, name: str) -> str:
-        """A string that must be there."""
+        """Return a required string."""
         value = self.optional_text(name)
         return self._fail(name, "is missing") if value is None else value
 
@@ -68,12 +68,12 @@ class Fields:
         return replace_surrogates(value) if isinstance(value, str) else self._fail(name, "must be a string")
 
     def optional_plain_text(self, name: str) -> str | None:
-        """As `optional_text`, for what is not read as text (megabytes of base64): surrogates stay."""
+        """Return a string without the replacement of surrogates: faster for megabytes of base64."""
         value = self._get(name)
         return value if value is None or isinstance(value, str) else self._fail(name, "must be a string")
 
     def number(self, name: str) -> float:
-        """A number that must be there."""
+        """Return a required finite number."""
         value = self.optional_number(name)
         return self._fail(name, "is missing") if value is None else value
 
@@ -86,7 +86,7 @@ class Fields:
         return float(value) if math.isfinite(value) else self._fail(name, "must be a finite number")
 
     def optional_integer(self, name: str) -> int | None:
-        """An integer; a float without a fraction will do, as some languages know no other numbers."""
+        """Return an integer of 64 bits. A float without a fraction is accepted: some languages have no integers."""
         value = self._get(name)
         if value is None:
             return None
@@ -111,7 +111,7 @@ class Fields:
         return self._objects[name]
 
     def optional_objects(self, name: str) -> list[Fields] | None:
-        """The elements of a list, each of which is an object."""
+        """Return the elements of a list of objects."""
         value = self._get(name)
         if value is None:
             return None
@@ -120,14 +120,14 @@ class Fields:
         return [Fields(each, f"{self._prefix}{name}.") for each in value]
 
     def strings(self, name: str) -> list[str]:
-        """The elements of a list that must be there, each of which is a string."""
+        """Return the elements of a required list of strings."""
         value = self._get(name)
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             self._fail(name, "must be a list of strings")
         return [replace_surrogates(each) for each in value]
 
     def optional_texts(self, name: str) -> tuple[tuple[str, str], ...] | None:
-        """The members of an object, each of which is a string."""
+        """Return the members of an object of strings, as pairs of name and value."""
         fields = self.optional_object(name)
         return (
             None if fields is None else tuple((replace_surrogates(each), fields.text(each)) for each in fields.names())
@@ -141,11 +141,11 @@ class Fields:
         return iter(self._values)
 
     def expect(self, *names: str) -> None:
-        """Count these members as known, though nobody asks for them."""
+        """Mark these members as known, although they are not read."""
         self._known.update(names)
 
     def unknown_names(self) -> Iterator[str]:
-        """Dotted names of the members that were neither asked for nor expected, those of objects included."""
+        """Yield the dotted names of members that were neither read nor expected, including those of objects."""
         for name, value in self._values.items():
             if value is not None and name not in self._known:
                 yield self._prefix + name
@@ -162,7 +162,7 @@ class Fields:
 
 
 def replace_surrogates(text: str) -> str:
-    """Lone surrogates as U+FFFD; one character for one, so that offsets hold."""
+    """Replace each lone surrogate by U+FFFD; the length stays the same, so that offsets stay valid."""
     return _SURROGATE.sub("\ufffd", text)
 
 
@@ -181,7 +181,7 @@ def _as_text(frame: str | bytes, max_bytes: int) -> str:
 
 
 def _is_too_deep(text: str) -> bool:
-    """Whether the brackets outside of strings nest too deeply, or do not match; the parser would recurse as deeply."""
+    """Return whether brackets outside of strings nest too deeply or do not match: the parser is recursive."""
     outside = _STRING.sub("", text).encode(errors="replace")
     brackets = outside.translate(_ONE_KIND, _NO_BRACKETS)
     for _ in range(MAX_DEPTH):

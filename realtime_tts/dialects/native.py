@@ -1,6 +1,6 @@
 """The native wire format, `realtime-tts.v1`: JSON text frames for control, binary frames for audio.
 
-`docs/protocol.md` describes every message; this file is the whole of its syntax.
+`docs/protocol.md` describes every message; this file has the complete syntax.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ AUDIO_HEADER = struct.Struct(">BBHIIQ")  # version, kind, flags, context number,
 VERSION = 1
 KIND_AUDIO = 1
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-_MAX_IDS = 1024  # of a resume
+_MAX_IDS = 1024  # in a session.resume
 _MAX_ID_CHARS = 128
 
 
 class NativeDialect:
-    """A frame is a message and a message is a frame, each packet one of its own; nothing is remembered."""
+    """Stateless dialect: each client frame is one message, each server message one frame; each packet has its own."""
 
     subprotocol = SUBPROTOCOL
     habits = Habits(accepts_any_voice=False, resumes=True)
     welcome = ()
 
     def parse(self, frame: str | bytes, max_bytes: int) -> tuple[ClientMessage]:
-        """One message. A binary frame is read as UTF-8 JSON too: some libraries send nothing else.
+        """Return the message of a frame. A binary frame is read as UTF-8 JSON too: some libraries send only these.
 
         Raises:
             InvalidMessage: see `json_input`; or an unknown type, a missing field, a field of another type.
-            UnsupportedAudioFormat: from `audio`.
+            UnsupportedAudioFormat: the field `audio` is not supported.
         """
         fields = load_object(frame, max_bytes)
         kind = fields.text("type")
@@ -73,7 +73,7 @@ class NativeDialect:
         return (_PARSERS[kind](fields),)
 
     def serialize(self, message: ServerMessage) -> Sequence[str | bytes]:
-        """A text frame (str), or binary frames (bytes) for audio, one for each packet."""
+        """Return a text frame (str), or for audio one binary frame (bytes) for each packet."""
         if isinstance(message, AudioPackets):
             pack, number, packets = AUDIO_HEADER.pack, message.number, message.packets
             sequence, pts, step = message.sequence, packets.pts_samples, packets.packet_samples
@@ -130,8 +130,8 @@ def _parse_audio(fields: Fields) -> AudioFormat | None:
     }
     given = {name: value for name, value in read.items() if value is not None}
     if given.get("codec") in ("mulaw", "alaw"):
-        given.setdefault("sample_rate", 8_000)  # what G.711 means wherever it is used
-    if given.get("codec") in STREAM_CODECS:  # a frame of this protocol holds a packet that can be decoded
+        given.setdefault("sample_rate", 8_000)  # the usual rate of G.711
+    if given.get("codec") in STREAM_CODECS:  # frames of this protocol hold packets, not parts of a stream
         raise UnsupportedAudioFormat(f"codec must be one of {', '.join(PACKET_CODECS)}", field="audio.codec")
     return AudioFormat(**given)
 
@@ -169,7 +169,7 @@ _PARSERS: dict[str, Callable[[Fields], ClientMessage]] = {
 
 
 def _ms(value: float) -> float:
-    """Microseconds are enough on the wire."""
+    """Return a time in milliseconds, rounded to microseconds."""
     return round(value, 3)
 
 
@@ -192,7 +192,7 @@ def _render_started(m: SessionStarted) -> dict[str, Any]:
     }
 
 
-# The lexicon, which may be long, its sender knows.
+# Without the lexicon, which may be long and which the client has sent.
 _TOLD_PARAMS = [field.name for field in dataclasses.fields(SpeechParams) if field.name != "lexicon"]
 
 

@@ -1,4 +1,4 @@
-"""OpenAI's speech over HTTP: what its clients send and expect. Pure."""
+"""OpenAI's interface for speech: parser of its requests and format of its responses. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from realtime_tts.errors import (
 )
 from realtime_tts.session.settings import SpeechParams
 
-RATE_HZ = 24_000  # of all that this service makes but Opus
+RATE_HZ = 24_000  # of all formats except Opus
 FORMATS = {
     "mp3": StreamFormat("mp3", "mp3", RATE_HZ, 96_000),
     "opus": StreamFormat("ogg", "opus", 48_000, 32_000),
@@ -33,13 +33,13 @@ FORMATS = {
 }
 STREAM_FORMATS = ("audio", "sse")
 SPEEDS = (0.25, 4.0)
-INLINE_TTL_S = 60.0  # the next sentence in a voice that comes with each request finds it made
+INLINE_TTL_S = 60.0  # lifetime of a voice that was sent with a request, for the next sentences
 EVENT_STREAM = "text/event-stream"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenAIRequest:
-    """`POST /v1/audio/speech`. `as_events`: the answer is a stream of server-sent events."""
+    """Content of a `POST /v1/audio/speech`. `as_events`: the answer is a stream of server-sent events."""
 
     speech: SpeechRequest
     as_events: bool
@@ -47,20 +47,20 @@ class OpenAIRequest:
 
 def parse_request(body: bytes) -> OpenAIRequest:
     """Raises:
-    InvalidMessage: not JSON, not an object, a field of another type.
-    InvalidRequest, UnsupportedAudioFormat: a value that cannot be.
+    InvalidMessage: not JSON, not an object, or a field of another type.
+    InvalidRequest, UnsupportedAudioFormat: an invalid value.
     """
     fields = load_object(body, len(body))
     voice = fields.optional_text_or_object("voice")
     if not isinstance(voice, Fields):
         return _noticed(_parse(fields, voice, None), fields)
-    if (name := voice.optional_text("id")) is not None:  # a voice of one's own, as the service names it
+    if (name := voice.optional_text("id")) is not None:  # the service's form of a custom voice
         return _noticed(_parse(fields, name, None), fields)
     return _noticed(_parse(fields, None, parse_inline_voice(voice, INLINE_TTL_S)), fields)
 
 
 def parse_form(form: Mapping[str, str], own_voice: VoiceWish) -> OpenAIRequest:
-    """A form with recordings for this request. Raises as `parse_request`."""
+    """Parse a form with recordings for this request. Raises the errors of `parse_request`."""
     values: dict[str, Any] = dict(form)
     for name in ("speed", "volume", "sentence_pause_ms"):
         if name in form:
@@ -121,7 +121,7 @@ def _parse_speed(fields: Fields) -> float | None:
 
 
 def problem(error: RealtimeTTSError) -> tuple[int, dict[str, Any]]:
-    """Status and body of an error."""
+    """Return the status and the body of an error."""
     status = error.http_status
     is_too_long = isinstance(error, TextTooLong)
     if isinstance(error, InvalidRequest) and (is_too_long or status not in (404, 413)):
@@ -145,7 +145,7 @@ def audio_event(audio: bytes) -> bytes:
 
 
 def done_event(num_chars: int, num_patches: int) -> bytes:
-    """Usage is told in what this server counts: characters in, the model's patches of audio out."""
+    """Return the last event. Usage is in this server's units: characters in, the model's patches of audio out."""
     usage = {"input_tokens": num_chars, "output_tokens": num_patches, "total_tokens": num_chars + num_patches}
     return _event({"type": "speech.audio.done", "usage": usage})
 
@@ -159,7 +159,7 @@ def _event(content: Mapping[str, Any]) -> bytes:
 
 
 def model_entry(model_id: str, created: int) -> dict[str, Any]:
-    """An entry of the list of models, or the answer to a question for one."""
+    """Return a model's description. `created`: Unix time in seconds."""
     return {"id": model_id, "object": "model", "created": created, "owned_by": "realtime-tts"}
 
 
@@ -167,10 +167,10 @@ def model_entry(model_id: str, created: int) -> dict[str, Any]:
 
 
 def parse_prompt_voice(body: bytes) -> VoiceWish:
-    """`POST /v1/audio/voices` without a recording.
+    """Parse a JSON `POST /v1/audio/voices`, for a voice by its description.
 
     Raises:
-        InvalidMessage: as `parse_request`. InvalidRequest: it needs a recording, which comes in a form.
+        InvalidMessage: see `parse_request`. InvalidRequest: the type needs a form with a recording.
     """
     fields = load_object(body, len(body))
     values = {name: fields.optional_text(name) or "" for name in ("type", "name", "prompt")}
@@ -178,7 +178,7 @@ def parse_prompt_voice(body: bytes) -> VoiceWish:
 
 
 def prompt_voice(fields: Mapping[str, str]) -> VoiceWish:
-    """A voice by its description. Raises InvalidRequest: that is not what is asked for."""
+    """Return the voice to make from a description. Raises InvalidRequest for another type or an empty prompt."""
     if fields.get("type") != "prompt":
         raise InvalidRequest("type must be prompt, or the voice be sent as a form with an audio_sample", field="type")
     if not fields.get("prompt", "").strip():
@@ -187,7 +187,7 @@ def prompt_voice(fields: Mapping[str, str]) -> VoiceWish:
 
 
 def voice_entry(voice: Mapping[str, Any]) -> dict[str, Any]:
-    """A voice, from its entry in our own list."""
+    """Return a voice in OpenAI's form, from its native entry."""
     prompt = voice["instructions"]
     return {
         "id": voice["id"],
@@ -214,7 +214,7 @@ def consent_entry(id_: str, name: str, language: str, created_at: float) -> dict
 
 
 def page_of(entries: Sequence[dict[str, Any]], after: str | None, limit: int) -> dict[str, Any]:
-    """Those that come after one of them."""
+    """Return a page of at most `limit` entries, after the entry with the id `after`."""
     ids = [entry["id"] for entry in entries]
     rest = entries[ids.index(after) + 1 :] if after in ids else entries
     page = rest[:limit]

@@ -1,4 +1,4 @@
-"""What a client of another service asks for in one request over plain HTTP, in this server's terms."""
+"""Request for speech over plain HTTP, independent of the dialect."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MAX_NAMES, _MAX_NAME_CHARS = 8, 64  # in a notice
 
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
-    """A whole text, and how it is to be spoken.
+    """A complete text and its parameters.
 
     Attributes:
-        voice, model: as the client named them; None: it left the choice to the server.
-        own_voice: in place of `voice`, what one is to be made of for this request.
+        voice, model: the client's names; None: the server's default.
+        own_voice: input of a voice to make for this request, instead of `voice`.
         dictionaries: ids of stored pronunciation dictionaries.
-        notices: what was asked for and will not be done, one sentence each, without words of the client's.
+        notices: one sentence for each ignored part of the request, with client values escaped.
     """
 
     text: str
@@ -35,12 +35,12 @@ class SpeechRequest:
 
 
 def unknown_field_notices(fields: Fields) -> tuple[str, ...]:
-    """Return what is told of the fields of a request that have not been read; their names are fit for a header."""
+    """Return the notice about fields that were not read, if any, with names escaped for a header."""
     names = [ascii(name[:_MAX_NAME_CHARS]) for name in itertools.islice(fields.unknown_names(), _MAX_NAMES + 1)]
     others = " and others" if len(names) > _MAX_NAMES else ""
     return (f"unknown fields are ignored: {', '.join(names[:_MAX_NAMES])}{others}",) if names else ()
 
 
 def bitrate_notices(asked: int, made: int) -> tuple[str, ...]:
-    """Return what is told of a bit rate (bits per second) that MP3 does not have at the sample rate."""
+    """Return the notice about a bit rate (bits per second) that MP3 does not have at the sample rate, if any."""
     return () if made == asked else (f"bit_rate is {made}, the highest of MP3 at this sample rate",)

@@ -1,14 +1,14 @@
-"""What dialects tell of a stored pronunciation dictionary."""
+"""Interface of a stored pronunciation dictionary, as dialects describe it."""
 
 from __future__ import annotations
 
 from typing import Protocol, TypeAlias
 
-Entry: TypeAlias = tuple[str, str]  # a word or phrase, and how it is respelt
+Entry: TypeAlias = tuple[str, str]  # a word or phrase, and its respelling
 
 
 class StoredDictionary(Protocol):
-    """`version` counts the changes of its entries, from 1; `created_at` is Unix time."""
+    """Stored dictionary. `version` counts changes of the entries, from 1; `created_at`: Unix time in seconds."""
 
     @property
     def dictionary_id(self) -> str: ...

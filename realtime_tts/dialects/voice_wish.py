@@ -1,4 +1,4 @@
-"""What a client hands over to have a voice made of it, in this server's terms. Pure."""
+"""Request for a new voice, independent of the dialect. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ YES = frozenset({"true", "yes", "1", "on"})
 
 @dataclass(frozen=True, slots=True)
 class VoiceWish:
-    """Recordings (files of any usual format, whole), or a description; and what is said of them.
+    """Recordings (complete files of any usual format) or a description, with labels and consent.
 
     Attributes:
-        name: "" for a voice without one, which goes `ttl_s` after its last use.
-        reference: speech to sound like; several files count as one recording.
-        prompt: speech to continue from, in which `prompt_text` is said.
-        instructions: for a voice that the model makes up.
-        consent: whether the speaker agrees; `consent_by` says so, and to what: `consent_scope`.
+        name: "" for a temporary voice.
+        reference: recording of the voice; several files count as one recording.
+        prompt: recording to continue from; `prompt_text` is its transcript.
+        instructions: description of a voice that the model designs.
+        consent: whether the speaker agrees; `consent_by`: the person that states it; `consent_scope`: to which use.
+        ttl_s: a temporary voice is removed this many seconds after its last use; None: the voice is kept.
     """
 
     name: str = ""
@@ -42,10 +43,10 @@ class VoiceWish:
 
 
 def parse_inline_voice(fields: Fields, ttl_s: float) -> VoiceWish:
-    """The object in the place of a voice's name, its recordings in base64: what `POST /v1/voices` takes as a form.
+    """Parse an object instead of a voice's name, with the recordings of `POST /v1/voices` in base64.
 
     Raises:
-        InvalidMessage: a field of another type, or no recording. InvalidRequest: no base64.
+        InvalidMessage: a field of another type, or no recording. InvalidRequest: malformed base64.
     """
     wish = VoiceWish(
         reference=(reference,) if (reference := _recording(fields, "reference")) else (),

@@ -1,4 +1,4 @@
-"""Pronunciation dictionaries as Cartesia's clients store them. Pure."""
+"""Pronunciation dictionaries in Cartesia's format. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_items(fields: Fields) -> list[Entry] | None:
 
 
 def dictionary_entry(dictionary: StoredDictionary, tenant: str) -> dict[str, Any]:
-    """Return a dictionary as Cartesia tells of it."""
+    """Return a dictionary in Cartesia's format."""
     created_at = datetime.fromtimestamp(dictionary.created_at, timezone.utc)
     return {
         "id": dictionary.dictionary_id,

@@ -1,4 +1,4 @@
-"""Errors as Cartesia writes them."""
+"""Errors in Cartesia's format."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 from realtime_tts.errors import RealtimeTTSError, TextTooLong
 
-_BUSY = frozenset({"overloaded", "too_many_contexts", "too_many_sessions"})  # what Cartesia has one code for
+_BUSY = frozenset({"overloaded", "too_many_contexts", "too_many_sessions"})  # Cartesia has one code for all
 
 
 def cartesia_problem(error: RealtimeTTSError, request_id: str) -> tuple[int, dict[str, Any]]:
-    """Status and body of an HTTP answer."""
+    """Return the status and the body of an HTTP error response."""
     status = error_status(error.code, error.http_status)
     return status, error_body(error.code, status, error.message, request_id)
 
 
 def error_status(code: str, status: int) -> int:
-    """Return Cartesia's status for an error of ours with this code and status."""
+    """Return Cartesia's status for a native error with this code and status."""
     return HTTPStatus.BAD_REQUEST.value if code == TextTooLong.code else status
 
 
@@ -27,6 +27,6 @@ def error_body(code: str, status: int, message: str, request_id: str) -> dict[st
         "error_code": "concurrency_limited" if code in _BUSY else code,
         "title": title,
         "message": message,
-        "error": f"{title}: {message}",  # where clients of older versions look
+        "error": f"{title}: {message}",  # read by clients of older versions
         "request_id": request_id,
     }

@@ -1,4 +1,4 @@
-"""What Cartesia tells of a speech, on a socket or as server-sent events: JSON, one object for each event."""
+"""Cartesia's JSON events of a speech, for WebSockets and server-sent events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from realtime_tts.session.messages import TimedWord
 
 
 def chunk(context_id: str | None, audio: bytes, **rest: int) -> str:
-    # The one event of which there are many: the JSON is written out rather than built.
+    # The most frequent event: formatting the JSON directly is faster.
     named = "" if context_id is None else f'"context_id":{json.dumps(context_id)},'
     more = "".join(f',"{name}":{value}' for name, value in rest.items())
     data = base64.b64encode(audio).decode("ascii")
@@ -33,7 +33,7 @@ def timestamps(context_id: str | None, words: Sequence[TimedWord], **rest: Any) 
 class WordTimes:
     """The words of one context, none of which begins before the end of the one before it.
 
-    A word's end is told before it is heard, so the next word may be measured to begin earlier.
+    The end of a word is sent before it is spoken, so the next word may later be measured to begin earlier.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ def done(context_id: str | None, notice: str | None = None) -> str:
 
 
 def error(context_id: str | None, code: str, status: int, message: str, request_id: str) -> str:
-    """Not `done`: a client that looks at that first would take the error for a normal end."""
+    """Return an error event. It is not `done`: clients that check `done` first would see a normal end."""
     status = error_status(code, status)
     return _event("error", context_id, status, **error_body(code, status, message, request_id))
 

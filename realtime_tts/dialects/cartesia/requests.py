@@ -1,4 +1,4 @@
-"""What a request of Cartesia's clients says, as a message on a socket or as the body of an HTTP request."""
+"""Parser of Cartesia's requests: WebSocket messages and HTTP bodies."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from realtime_tts.session.settings import SpeechParams
 
 CODECS = {"pcm_s16le": "pcm_s16le", "pcm_f32le": "pcm_f32le", "pcm_mulaw": "mulaw", "pcm_alaw": "alaw"}
 CONTAINERS = ("raw", "wav", "mp3")
-FRAME_MS = 40  # of audio in a message: as soon as speech begins, so much of it is there
+FRAME_MS = 40  # audio in a message; available as soon as speech begins
 MAX_BUFFER_DELAY_MS = 5000
-SPEEDS = {"slow": 0.8, "normal": 1.0, "fast": 1.25}  # what older requests have names for
+SPEEDS = {"slow": 0.8, "normal": 1.0, "fast": 1.25}  # named speeds of older requests
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A transcript, whether it is to be spoken now, and whether it is the last one."""
+    """A transcript; `flush`: speak it now; `is_last`: no further input follows."""
 
     transcript: str
     flush: bool
@@ -39,13 +39,13 @@ def read_input(fields: Fields) -> Input:
     is_last = not fields.optional_boolean("continue")
     flush = bool(fields.optional_boolean("flush"))
     if delay_ms == 0 and transcript.strip():
-        # The client has cut its text into what is to be spoken as one, and some leave out the blank in between.
+        # The client has split its text into units itself; some clients omit the blank between them.
         return Input(transcript if transcript[-1].isspace() else transcript + " ", not is_last, is_last)
     return Input(transcript, flush and not is_last, is_last)
 
 
 def read_voice(fields: Fields) -> str | None:
-    """The id of a voice; None where there is none, as in an embedding."""
+    """Return the id of a voice; None without an id, as for an embedding."""
     voice = fields.optional_text_or_object("voice")
     if not isinstance(voice, Fields):
         return voice
@@ -54,14 +54,14 @@ def read_voice(fields: Fields) -> str | None:
 
 
 def read_dictionaries(fields: Fields) -> tuple[str, ...]:
-    """Return the id of a stored pronunciation dictionary, if there is one."""
+    """Return the id of the stored pronunciation dictionary, if one is named."""
     dictionary_id = fields.optional_text("pronunciation_dict_id")
     return () if dictionary_id is None else (dictionary_id,)
 
 
 def read_params(fields: Fields) -> SpeechParams:
     """Raises:
-    InvalidMessage: `language` and `locale` contradict each other, or a speed that has no such name.
+    InvalidMessage: `language` and `locale` contradict each other, or the name of a speed is unknown.
     """
     language, locale = fields.optional_text("language"), fields.optional_text("locale")
     if language is not None and locale is not None and language != locale:
@@ -84,10 +84,10 @@ def _config(fields: Fields) -> Fields:
 
 
 def read_raw_format(fields: Fields) -> AudioFormat:
-    """`output_format` without a container.
+    """Return the `output_format` of a WebSocket message, which has no container.
 
     Raises:
-        InvalidMessage, UnsupportedAudioFormat: it is missing, has a container, or cannot be made.
+        InvalidMessage, UnsupportedAudioFormat: it is missing, has a container, or is not supported.
     """
     wanted = _output_format(fields)
     if wanted.optional_text("container") not in (None, "raw"):
@@ -100,7 +100,7 @@ def read_raw_format(fields: Fields) -> AudioFormat:
 
 @dataclass(frozen=True, slots=True)
 class CartesiaSpeech:
-    """`POST /tts/bytes` and `/tts/sse`; the last two are for events."""
+    """Content of a `POST /tts/bytes` or `/tts/sse`; `context_id` and `wants_words` are for events only."""
 
     speech: SpeechRequest
     context_id: str | None
@@ -108,11 +108,11 @@ class CartesiaSpeech:
 
 
 def parse_speech(body: bytes, as_events: bool) -> CartesiaSpeech:
-    """`as_events`: the answer is made of them, and its audio has no container.
+    """Parse the body of an HTTP request. `as_events`: for an answer of events, whose audio has no container.
 
     Raises:
-        InvalidMessage: not JSON, not an object, a field of another type or missing.
-        InvalidRequest, UnsupportedAudioFormat: a value that cannot be.
+        InvalidMessage: not JSON, not an object, or a field of another type or missing.
+        InvalidRequest, UnsupportedAudioFormat: an invalid value.
     """
     fields = load_object(body, len(body))
     transcript = fields.text("transcript")
@@ -137,7 +137,7 @@ def parse_speech(body: bytes, as_events: bool) -> CartesiaSpeech:
 
 def _stream_format(wanted: Fields) -> StreamFormat:
     container = wanted.text("container")
-    wanted.expect("encoding", "bit_rate")  # which are for one or the other
+    wanted.expect("encoding", "bit_rate")  # each is used by some containers only
     if container not in CONTAINERS:
         raise UnsupportedAudioFormat(
             f"container must be one of {', '.join(CONTAINERS)}", field="output_format.container"
@@ -149,7 +149,7 @@ def _stream_format(wanted: Fields) -> StreamFormat:
 
 
 def _notices(fields: Fields) -> Iterator[str]:
-    """What this server does not do; on a socket there is no way to say so."""
+    """Yield notices about unsupported options; the WebSocket has no message for them."""
     if _config(fields).optional_text("emotion") not in (None, "neutral"):
         yield "emotion is ignored"
     if fields.optional_text("normalization") not in (None, "auto"):

@@ -1,7 +1,7 @@
-"""Cartesia's WebSocket: JSON both ways, audio in base64, many contexts on one socket.
+"""Cartesia's WebSocket: JSON in both directions, audio in base64, many contexts on one socket.
 
-A client says of each input whether more will follow (`continue`); one that is not followed ends its context. An error
-ends its context too, whatever it was, as Cartesia's clients take it so: what they still send for it is not spoken.
+The field `continue` of an input says whether more will follow; the last input ends its context. Every error ends its
+context too, as Cartesia's clients expect: later input for the context is ignored.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from realtime_tts.session.messages import (
 )
 
 _MAX_ID_CHARS = 128
-_MAX_OVER = 1024  # ids that are remembered
+_MAX_OVER = 1024  # ids of ended contexts to remember
 
 
 @dataclass(slots=True)
 class _Context:
-    """What a context's answers depend on.
+    """State of a context for its answers.
 
     Attributes:
-        num_flushed: flushes that were answered.
-        has_ended: its text has.
-        notice: told with its end, as there is no message for it.
+        num_flushed: number of flushes that were answered.
+        has_ended: the last input has arrived.
+        notice: sent with the end of the context, since Cartesia has no message for notices.
     """
 
     wants_words: bool
@@ -67,7 +67,7 @@ class CartesiaDialect:
 
     Args:
         request_id: names the connection in errors.
-        adapter_of: the adapter in a model's name; raises a typed error for a model that there is not.
+        adapter_of: returns the adapter in a model's name; raises a typed error for an unknown model.
     """
 
     subprotocol = None
@@ -76,8 +76,8 @@ class CartesiaDialect:
 
     def __init__(self, request_id: str, adapter_of: Callable[[str | None], str | None] = lambda model: None) -> None:
         self._request_id, self._adapter_of = request_id, adapter_of
-        self._contexts: dict[str, _Context] = {}  # that are open, as far as the client was told
-        self._over: OrderedDict[str, None] = OrderedDict()  # that the client has cancelled, or was told an error of
+        self._contexts: dict[str, _Context] = {}  # open contexts: their end was not sent yet
+        self._over: OrderedDict[str, None] = OrderedDict()  # cancelled or failed
         self._num_unnamed = 0
 
     # ---- from the client -----------------------------------------------------------------------------------------
@@ -114,12 +114,12 @@ class CartesiaDialect:
         if context.has_ended:
             if input_.transcript.strip():
                 raise InvalidRequest("the context's last input was not to be followed by another", field="transcript")
-            return []  # some say twice that it was the last
+            return []  # some clients send the last input twice
         context.has_ended = input_.is_last
         return _input_messages(input_, opening or Text(context_id, ""))
 
     def _read_opening(self, fields: Fields, context_id: str) -> Text | None:
-        """The message that opens a context, without its text; all but the text of those that follow is ignored."""
+        """Return the message that opens a context, without its text; None if it is open. Later options are ignored."""
         if context_id in self._contexts:
             return None
         params = replace(read_params(fields), adapter=self._adapter_of(fields.optional_text("model_id")))
@@ -127,7 +127,7 @@ class CartesiaDialect:
         return Text(context_id, "", voice=read_voice(fields), audio=audio, params=params, dictionaries=dictionaries)
 
     def _end(self, context_id: str) -> None:
-        """No more text of it is taken."""
+        """Ignore further input of a context."""
         self._over[context_id] = None
         while len(self._over) > _MAX_OVER:
             self._over.popitem(last=False)
@@ -139,7 +139,7 @@ class CartesiaDialect:
             return self._render_error(message.context_id, message.code, message.message)
         if isinstance(message, KeepAlive):
             told = [(key, self._contexts.get(key)) for key in message.context_ids]
-            # What clients let pass while a turn is under way.
+            # An event that clients accept at any time during a turn.
             return [events.flush_done(key, context.num_flushed) for key, context in told if context is not None]
         context_id = getattr(message, "context_id", None)
         if context_id is None or (context := self._contexts.get(context_id)) is None:

@@ -1,4 +1,4 @@
-"""Voices as Cartesia lists them."""
+"""Voices in Cartesia's format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLONE_FIELDS = ("name", "description", "language", "consent", "consent_by", "con
 
 
 def voice_entry(about: Mapping[str, Any], loaded_at: float) -> dict[str, Any]:
-    """An entry of `GET /voices` for one of `GET /v1/voices`. `loaded_at`: when the model's own voices came, s."""
+    """Return a voice for `GET /voices`, from its native entry. `loaded_at`: Unix time for the model's voices, s."""
     is_own = about["kind"] != "model"
     created_at = datetime.fromtimestamp(about.get("created_at", loaded_at), timezone.utc)
     language = about["language"]
@@ -33,17 +33,17 @@ def voice_entry(about: Mapping[str, Any], loaded_at: float) -> dict[str, Any]:
 
 
 def metadata(about: Mapping[str, Any]) -> dict[str, Any]:
-    """A voice that was just cloned, from its entry in `GET /v1/voices`."""
+    """Return a newly cloned voice, from its native entry."""
     entry = voice_entry(about, about["created_at"])
     names = ("id", "access", "created_at", "description", "language", "name", "tagline", "visibility")
     return {**{name: entry[name] for name in names}, "user_id": "", "is_public": False}
 
 
 def parse_clone(fields: Mapping[str, str], clip: bytes) -> VoiceWish:
-    """Of the form of `POST /voices/clone`. Consent, for which there is no field, comes as one of its own.
+    """Parse the form of `POST /voices/clone`, with additional fields for consent, which Cartesia does not have.
 
     Raises:
-        InvalidRequest: no clip.
+        InvalidRequest: the clip is missing.
     """
     if not clip:
         raise InvalidRequest("clip is missing", field="clip")
@@ -61,7 +61,7 @@ def parse_clone(fields: Mapping[str, str], clip: bytes) -> VoiceWish:
 def voices_page(
     entries: Sequence[dict[str, Any]], limit: int, starting_after: str | None, ending_before: str | None, query: str
 ) -> dict[str, Any]:
-    """`limit` of the voices that `query` is in the name, description or id of: those after a voice, or before one."""
+    """Return a page of at most `limit` voices with `query` in their name or description, after or before a voice."""
     wanted = query.casefold()
     found = [entry for entry in entries if any(wanted in entry[key].casefold() for key in ("name", "description"))]
     return page_of(found, limit, starting_after, ending_before)
@@ -70,7 +70,7 @@ def voices_page(
 def page_of(
     found: Sequence[dict[str, Any]], limit: int, starting_after: str | None, ending_before: str | None
 ) -> dict[str, Any]:
-    """Return a page of `limit` entries: those after one, or before one."""
+    """Return a page of at most `limit` entries, after or before the entry with an id."""
     ids = [entry["id"] for entry in found]
     if ending_before is not None:
         before = found[: ids.index(ending_before)] if ending_before in ids else []

@@ -1,4 +1,4 @@
-"""What a request of Deepgram's clients says: in its address voice and format, over HTTP the text in its body."""
+"""Parser of Deepgram's requests: voice and format from the query, over HTTP the text from the body."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from realtime_tts.errors import InvalidRequest, UnsupportedAudioFormat
 from realtime_tts.session.settings import SpeechParams
 
 CODECS = {"linear16": "pcm_s16le", "mulaw": "mulaw", "alaw": "alaw"}
-# By encoding: codec, containers (the first one where none is named), rate and bit rate where none is named.
+# By encoding: codec, containers (the first one is the default), default rate in Hz and default bit rate.
 FILES = {
     "linear16": ("pcm_s16le", ("wav", "none"), 24_000, 0),
     "mulaw": ("mulaw", ("wav", "none"), 8_000, 0),
@@ -25,17 +25,17 @@ FILES = {
     "aac": ("aac", ("none",), 22_050, 48_000),
 }
 Split = Callable[[str | None], tuple[str | None, str | None]]
-_CONTAINERS = {"mp3": "mp3", "flac": "flac", "aac": "adts"}  # that are called none
-FRAME_MS = 40  # of audio in a frame: as soon as speech begins, so much of it is there
+_CONTAINERS = {"mp3": "mp3", "flac": "flac", "aac": "adts"}  # names of the containers that the query calls "none"
+FRAME_MS = 40  # audio in a frame; available as soon as speech begins
 _INTEGER = re.compile(r"[0-9]{1,9}")
 _NUMBER = re.compile(r"[0-9]{1,4}(\.[0-9]{1,9})?")
 
 
 def read_raw_format(query: Mapping[str, str]) -> AudioFormat:
-    """Of a socket: `encoding` and `sample_rate`, without a container.
+    """Return the audio format of a WebSocket, from `encoding` and `sample_rate`; it has no container.
 
     Raises:
-        UnsupportedAudioFormat, InvalidRequest: they cannot be.
+        UnsupportedAudioFormat, InvalidRequest: a value is invalid or not supported.
     """
     encoding = query.get("encoding", "linear16")
     if encoding not in CODECS:
@@ -47,7 +47,7 @@ def read_raw_format(query: Mapping[str, str]) -> AudioFormat:
 
 def read_params(query: Mapping[str, str]) -> SpeechParams:
     """Raises:
-    InvalidRequest: a speed that is no number.
+    InvalidRequest: the speed is not a number.
     """
     speed = query.get("speed")
     if speed is not None and not _NUMBER.fullmatch(speed):
@@ -60,11 +60,11 @@ def unsplit(name: str | None) -> tuple[str | None, None]:
 
 
 def parse_speech(query: Mapping[str, str], body: bytes, split: Split = unsplit) -> SpeechRequest:
-    """`POST /v1/speak`; `split` takes the adapter from the name of a voice, which is called a model here.
+    """Parse a `POST /v1/speak`. `split` separates a voice's name, here called a model, from its adapter.
 
     Raises:
         InvalidMessage: the body is not JSON, not an object, or has no text.
-        InvalidRequest, UnsupportedAudioFormat: a value that cannot be.
+        InvalidRequest, UnsupportedAudioFormat: an invalid value.
     """
     if "callback" in query:
         raise InvalidRequest("callback is not supported: the answer is the speech", field="callback")
@@ -73,7 +73,7 @@ def parse_speech(query: Mapping[str, str], body: bytes, split: Split = unsplit) 
     if not text.strip():
         raise InvalidRequest("text is empty", field="text")
     audio, params = _read_format(query), read_params(query)
-    # A bit rate that does nothing is nothing to refuse a request for.
+    # A bit rate without effect gives a notice, not an error.
     is_odd = "bit_rate" in query and not FILES[query.get("encoding", "mp3")][3]
     lowered = bitrate_notices(_integer(query, "bit_rate") or audio.bitrate, audio.bitrate)
     notices = (("bit_rate is ignored",) if is_odd else lowered) + unknown_field_notices(fields)
@@ -102,7 +102,7 @@ def _possible_bitrate(codec: str, rate_hz: int, bitrate: int) -> int:
 
 def _integer(query: Mapping[str, str], name: str) -> int | None:
     """Raises:
-    InvalidRequest: it is none.
+    InvalidRequest: the value is not an integer.
     """
     value = query.get(name)
     if value is not None and not _INTEGER.fullmatch(value):

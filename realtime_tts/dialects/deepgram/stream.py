@@ -1,7 +1,7 @@
-"""Deepgram's WebSocket, version 1: `Speak`, `Flush`, `Clear` and `Close` as JSON; audio as bare binary frames.
+"""Deepgram's WebSocket, version 1: `Speak`, `Flush`, `Clear` and `Close` as JSON; audio as binary frames.
 
-Nothing on the wire names a context. What comes up to a `Flush` is one, they are spoken one after the other, and the end
-of each is told by `Flushed`. An error ends its context: what comes for it up to the next `Flush` is not spoken.
+Messages do not name a context. The text up to a `Flush` is one context; contexts are spoken one after the other, and
+`Flushed` reports the end of each. An error ends its context: further text up to the next `Flush` is ignored.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from realtime_tts.session.messages import (
     WarningMessage,
 )
 
-SUBPROTOCOLS = ("token", "bearer")  # what a browser offers, with its key behind it
+SUBPROTOCOLS = ("token", "bearer")  # a browser offers one of these, followed by its key
 _HOUR_S = 3600.0
 
 
 def model_uuid(model: str) -> str:
-    """Return a UUID for a model, the same wherever it is loaded."""
+    """Return a UUID for a model's name, the same on every server."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, model))
 
 
@@ -45,13 +45,13 @@ class DeepgramDialect:
     """One socket of `/v1/speak`.
 
     Args:
-        query: of the socket's address: model, encoding, sample_rate, speed.
-        request_id: names the connection.
-        model: what is loaded; it is what clients are told.
-        split: takes the adapter from the name of a voice.
+        query: query of the URL: model, encoding, sample_rate, speed.
+        request_id: id of the connection.
+        model: name of the loaded model, which is sent to clients.
+        split: separates a voice's name from its adapter.
 
     Raises (at construction):
-        UnsupportedAudioFormat, InvalidRequest: a query that cannot be.
+        UnsupportedAudioFormat, InvalidRequest: an invalid query.
     """
 
     habits = Habits(in_turn=True, refusals_are_final=True, needs_audio=True, min_idle_s=_HOUR_S)
@@ -63,8 +63,8 @@ class DeepgramDialect:
         self._metadata = _render(
             "Metadata", request_id=request_id, model_name=model, model_version=model, model_uuid=model_uuid(model)
         )
-        self._turn = 1  # that is being written
-        self._is_open = self._is_over = False  # that turn
+        self._turn = 1  # number of the current turn, whose text is arriving
+        self._is_open = self._is_over = False  # state of the current turn
         self._last_failed: str | None = None
         self._num_flushed = self._num_cleared = 0
 
@@ -90,7 +90,7 @@ class DeepgramDialect:
     def _read_flush(self, fields: Fields) -> Iterable[ClientMessage]:
         if self._is_over:
             self._begin_turn()
-        # Each flush is answered, so one without text before it is a turn too.
+        # Each flush is answered, so a flush without text is a turn too.
         opening = [] if self._is_open else [self._text("")]
         end = End(str(self._turn))
         self._begin_turn()
@@ -155,5 +155,5 @@ def _render(kind: str, **fields: Any) -> str:
 
 
 def _both_names(prefix: str, code: str, message: str) -> dict[str, str]:
-    """A code and a text, under the names that they have now and those that they had."""
+    """Return a code and a text under their current and their former names."""
     return {"code": code, "description": message, f"{prefix}_code": code, f"{prefix}_msg": message}

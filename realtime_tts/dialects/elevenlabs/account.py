@@ -1,10 +1,10 @@
-"""A key's account as ElevenLabs tells of it: clients ask to see whether a key is active. Pure."""
+"""Account of a key in ElevenLabs' format: clients request it to check a key. Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
-_UNLIMITED_CHARS = 2**31 - 1  # there is no count over a month
+_UNLIMITED_CHARS = 2**31 - 1  # this server has no monthly limit
 
 
 def user(tenant: str, subscription: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Our model and voices as ElevenLabs lists its own. Pure."""
+"""Model and voices in ElevenLabs' format. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EVERYTHING = 2**31
 
 
 def model_entries(name: str, languages: Sequence[str], max_chars: int) -> list[dict[str, Any]]:
-    """The body of `GET /v1/models`."""
+    """Return the body of `GET /v1/models`."""
     return [
         {
             "model_id": name,
@@ -48,7 +48,7 @@ def model_entries(name: str, languages: Sequence[str], max_chars: int) -> list[d
 
 
 def voice_entry(voice: Mapping[str, Any]) -> dict[str, Any]:
-    """One of the voices that `GET /v1/voices` lists, from its entry in our own list."""
+    """Return a voice for `GET /v1/voices`, from its native entry."""
     return {
         "voice_id": voice["id"],
         "name": voice["name"],
@@ -63,13 +63,13 @@ def voice_entry(voice: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def search_voices(entries: Sequence[dict[str, Any]], query: QueryParams) -> dict[str, Any]:
-    """Return the body of `GET /v2/voices`: the entries that `query` asks for, in its order.
+    """Return the body of `GET /v2/voices`: the entries that match `query`, in the order that it requests.
 
-    A page is as long as `page_size` says; without it, all are on one page. What no voice here has (a gender, an accent)
-    matches none.
+    A page has `page_size` entries; without it, all are on one page. A label that no voice has (a gender, an accent)
+    matches no voice.
 
     Raises:
-        InvalidRequest: a `page_size` out of its range, or a sort that is unknown.
+        InvalidRequest: `page_size` is out of range, or `sort` is unknown.
     """
     found = [entry for entry in entries if _matches(entry, query)]
     if sort := query.get("sort"):

@@ -1,4 +1,4 @@
-"""When each character of a text is spoken, from the times of its words."""
+"""Times of the characters of a text, from the times of its words."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from realtime_tts.session.messages import TimedWord
 
 @dataclass(slots=True)
 class Characters:
-    """Consecutive characters of one text: from when to when each is spoken, whole ms of its audio."""
+    """Consecutive characters of a text, with start and end times in whole ms of its audio."""
 
     chars: list[str] = field(default_factory=list)
     starts_ms: list[int] = field(default_factory=list)
     ends_ms: list[int] = field(default_factory=list)
 
     def extend(self, more: Characters) -> None:
-        """The characters that follow."""
+        """Append the characters that follow."""
         self.chars += more.chars
         self.starts_ms += more.starts_ms
         self.ends_ms += more.ends_ms
 
 
 class CharacterTimes:
-    """Places the characters of one context: every one once and in order, and no time before the one in front of it.
+    """Assigns times to the characters of one context: each once, in order, and with times that do not decrease.
 
-    A word's characters share its time evenly. What lies between two words shares the time between them; blanks that
-    follow a word at whose end nothing is known yet of the next one take no time, so that the word is seen to be over.
+    A word's characters share its time evenly, and characters between two words share the time between them. Blanks
+    after a word take no time if the next word is not known yet, so that clients see the end of the word.
     """
 
     def __init__(self) -> None:
-        self._text = ""  # that is not placed yet
-        self._offset = 0  # of its first character in the context's text
-        self._end_ms = 0.0  # of the last character placed
+        self._text = ""  # text without times so far
+        self._offset = 0  # position of its first character in the context's text
+        self._end_ms = 0.0  # end of the last character with times
 
     def push(self, text: str) -> None:
-        """More of the context's text, as the session was given it."""
+        """Append text of the context, as the session received it."""
         self._text += text
 
     def place(self, words: Sequence[TimedWord]) -> Characters:
-        """The characters up to the end of the last word, and the blanks behind it; words come once and in order."""
+        """Return the characters up to the last word and the blanks after it. Words must come once and in order."""
         placed = Characters()
         for word in words:
             start_ms = max(self._end_ms, word.start_ms)
@@ -51,7 +51,7 @@ class CharacterTimes:
         return placed
 
     def finish(self, audio_ms: float) -> Characters:
-        """The characters that no word has, up to the end of the audio."""
+        """Return the remaining characters, up to the end of the audio at `audio_ms`."""
         placed = Characters()
         self._place(placed, len(self._text), max(self._end_ms, audio_ms))
         return placed

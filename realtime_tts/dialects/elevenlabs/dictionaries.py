@@ -1,4 +1,4 @@
-"""Pronunciation dictionaries as ElevenLabs' clients store and name them. Pure."""
+"""Pronunciation dictionaries in ElevenLabs' format. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from realtime_tts.dialects.json_input import Fields
 from realtime_tts.dialects.stored_dictionary import Entry, StoredDictionary
 from realtime_tts.errors import InvalidRequest
 
-MAX_LOCATORS = 3  # as ElevenLabs' own
+MAX_LOCATORS = 3  # the same as ElevenLabs
 
 
 def read_locators(fields: Fields) -> tuple[str, ...]:
-    """Return the ids in `pronunciation_dictionary_locators`; versions make no difference."""
+    """Return the ids in `pronunciation_dictionary_locators`; versions are ignored."""
     locators = fields.optional_objects("pronunciation_dictionary_locators") or ()
     if len(locators) > MAX_LOCATORS:
         raise InvalidRequest(
@@ -26,7 +26,7 @@ def read_rules(fields: Fields) -> list[Entry]:
     """Return the entries in `rules`.
 
     Raises:
-        InvalidMessage: a field of another type. InvalidRequest: a rule of phones, which no model here takes.
+        InvalidMessage: a field of another type. InvalidRequest: a rule with phones, which models here do not support.
     """
     rules = fields.optional_objects("rules") or []
     for rule in rules:
@@ -36,7 +36,7 @@ def read_rules(fields: Fields) -> list[Entry]:
 
 
 def merged(entries: Sequence[Entry], more: Sequence[Entry]) -> list[Entry]:
-    """Return the entries with more, each of which replaces that of the same word."""
+    """Return the entries with `more` added; an added entry replaces one of the same word."""
     return list({**dict(entries), **dict(more)}.items())
 
 
@@ -45,7 +45,7 @@ def version_id(dictionary: StoredDictionary) -> str:
 
 
 def made_entry(dictionary: StoredDictionary) -> dict[str, Any]:
-    """Return the answer to a request that made or changed a dictionary."""
+    """Return the answer to a request that created or changed a dictionary."""
     return {
         "id": dictionary.dictionary_id,
         "name": dictionary.name,

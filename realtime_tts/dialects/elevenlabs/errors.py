@@ -1,4 +1,4 @@
-"""What ElevenLabs calls our errors."""
+"""Errors in ElevenLabs' format."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _STATUSES = {
 
 
 def error_status(code: str) -> str:
-    """The `status` of an error of ours, by its code; ours where there is none of theirs."""
+    """Return ElevenLabs' `status` for a native error code; the code itself if there is none."""
     return _STATUSES.get(code, code)
 
 
 def elevenlabs_problem(error: RealtimeTTSError) -> tuple[int, dict[str, Any]]:
-    """Status and body of a response."""
+    """Return the status and the body of an HTTP error response."""
     status = 400 if isinstance(error, TextTooLong) else error.http_status
     return status, {"detail": {"status": error_status(error.code), "message": error.message}}

@@ -1,4 +1,4 @@
-"""Names of output formats, as in ``mp3_44100_128``: kind, rate in Hz, and kbit/s where it compresses."""
+"""Names of output formats, e.g. ``mp3_44100_128``: kind, rate in Hz, and kbit/s for compressed audio."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.errors import UnsupportedAudioFormat
 
 DEFAULT_FORMAT = "mp3_44100_128"
-FRAME_MS = 40  # of a message's audio: a quarter of the patch that the engine makes at a time
+FRAME_MS = 40  # audio in a message: a quarter of the engine's patch
 _KINDS = {  # container and codec
     "mp3": ("mp3", "mp3"),
     "opus": ("ogg", "opus"),
@@ -23,7 +23,7 @@ _LOWEST_MP3_RATE_HZ = 22_050
 
 def parse_format(name: str) -> StreamFormat:
     """Raises:
-    UnsupportedAudioFormat: a name that is none.
+    UnsupportedAudioFormat: the name is unknown.
     """
     kind, *numbers = name.split("_")
     if kind not in _KINDS or not numbers or not all(n.isascii() and n.isdigit() and len(n) < 7 for n in numbers):
@@ -41,10 +41,10 @@ def parse_format(name: str) -> StreamFormat:
 
 
 def parse_packet_format(name: str) -> AudioFormat:
-    """The same for sound in messages, where a file can be no WAV.
+    """Return the format of a name for audio in messages, which cannot be WAV.
 
     Raises:
-        UnsupportedAudioFormat: a name that is none.
+        UnsupportedAudioFormat: the name is unknown, or WAV.
     """
     stream = parse_format(name)
     if stream.container == "wav":

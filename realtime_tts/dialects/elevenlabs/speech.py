@@ -1,4 +1,4 @@
-"""ElevenLabs' speech over plain HTTP: what its clients send, and answers that carry times of characters. Pure."""
+"""ElevenLabs' speech over plain HTTP: parser of its requests, and answers with times of characters. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from realtime_tts.errors import InvalidRequest, RealtimeTTSError
 from realtime_tts.session.messages import TimedWord
 from realtime_tts.session.settings import SpeechParams
 
-# What we have no counterpart for. The others make no difference either, but clients send them unasked.
+# Fields without effect: no notice for these, which clients send by default; the others in `_IGNORED` get one.
 _WITHOUT_DIFFERENCE = (
     *("previous_text", "next_text", "apply_text_normalization", "apply_language_text_normalization"),
     "enable_ssml_parsing",
@@ -28,11 +28,11 @@ _IGNORED = ("previous_request_ids", "next_request_ids", "use_pvc_as_ivc")
 
 
 def parse_request(body: bytes, voice: str, query: Mapping[str, str]) -> SpeechRequest:
-    """`voice` is from the address.
+    """Parse the body and the query of a request. `voice`: from the path.
 
     Raises:
-        InvalidMessage: not JSON, not an object, a field of another type.
-        InvalidRequest, UnsupportedAudioFormat: a value that cannot be.
+        InvalidMessage: not JSON, not an object, or a field of another type.
+        InvalidRequest, UnsupportedAudioFormat: an invalid value.
     """
     audio = parse_format(query.get("output_format") or DEFAULT_FORMAT)
     fields = load_object(body, len(body))
@@ -59,7 +59,7 @@ def parse_request(body: bytes, voice: str, query: Mapping[str, str]) -> SpeechRe
 
 
 class TimedLines:
-    """An answer of lines, each an object with the next sound and the characters that begin in it or soon after."""
+    """Answer of JSON lines, each with the next audio and the characters that begin in it or soon after."""
 
     content_type = "application/json"
 
@@ -68,12 +68,12 @@ class TimedLines:
         self._times.push(text)
 
     def line(self, data: bytes, words: Sequence[TimedWord]) -> bytes:
-        """b"": there is nothing to tell."""
+        """Return the next line; b"" without audio and characters."""
         characters = self._times.place(words) if words else Characters()
         return _line(data, characters) if data or characters.chars else b""
 
     def last(self, audio_ms: float) -> bytes:
-        """The characters that are left."""
+        """Return a line with the remaining characters; b"" if there are none."""
         characters = self._times.finish(audio_ms)
         return _line(b"", characters) if characters.chars else b""
 
@@ -82,7 +82,7 @@ class TimedLines:
 
 
 class TimedObject:
-    """An answer that is one object, made as the sound is: however long, little of it is held."""
+    """Answer of one JSON object, written while audio is produced, so that little of it is kept in memory."""
 
     content_type = "application/json"
 
@@ -90,7 +90,7 @@ class TimedObject:
         self._times = CharacterTimes()
         self._times.push(text)
         self._characters = Characters()
-        self._rest = b""  # bytes that make no whole group of base64
+        self._rest = b""  # bytes of an incomplete base64 group
         self._opening = b'{"audio_base64":"'
 
     def piece(self, data: bytes, words: Sequence[TimedWord]) -> bytes:
@@ -118,7 +118,7 @@ def _line(data: bytes, characters: Characters) -> bytes:
 
 
 def _alignment(characters: Characters) -> dict[str, Any]:
-    """Times count from the beginning of the sound."""
+    """Return the alignment of characters; times are in seconds from the beginning of the audio."""
     return {
         "characters": characters.chars,
         "character_start_times_seconds": [start / 1000 for start in characters.starts_ms],

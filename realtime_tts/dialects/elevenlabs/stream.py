@@ -1,8 +1,8 @@
 """ElevenLabs' two WebSockets, `multi-stream-input` with many contexts and `stream-input` with one.
 
-A client names contexts as it likes and may use a name again, so the session gets keys of our own. The single space that
-opens a context is no text. A flush without text says that a turn's text has ended, yet more may follow: the context
-is over when the client closes it, which lets flushed text be spoken and cuts off any other.
+A client may use a context's name again, so the session uses generated keys. The single space that opens a context is
+not text. A flush without text ends a turn's text, yet more text may follow. The context ends when the client closes
+it: flushed text is then spoken to its end, other text is cut off.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ from realtime_tts.session.messages import (
 )
 from realtime_tts.session.settings import SpeechParams
 
-MAX_INACTIVITY_S = 180.0  # so long a client may ask that a silent connection be kept
+MAX_INACTIVITY_S = 180.0  # the longest inactivity timeout that a client may request
 _DEFAULT_CONTEXT = "default"
 _OPENER = " "
 _MAX_DEAD = 64
-_WIDE = "\u2e80"  # from here on scripts write no spaces between sentences
+_WIDE = "\u2e80"  # first character of the scripts without spaces between sentences
 _POLICY_VIOLATION = 1008
 
 
 @dataclass(slots=True)
 class _Turn:
-    """One context, from its first message to its last answer.
+    """State of a context, from its first message to its last answer.
 
     Attributes:
-        key: what the session calls it.
-        name: what the client calls it.
-        known: characters whose times are known and not told.
-        origin_ms: what their times are told from.
-        ends_blank: no boundary is needed behind the text so far.
-        is_flushed: a flush without text was the last thing said of it.
-        num_flushes: that are not answered.
-        notice: told with its end, as there is no message for it.
+        key: its id in the session.
+        name: its name at the client.
+        known: characters with times that were not sent yet.
+        origin_ms: origin of the times to send.
+        ends_blank: the text so far is empty or ends with a blank.
+        is_flushed: its last message was a flush without text.
+        num_flushes: number of flushes that were not answered yet.
+        notice: sent with the end of the context, since ElevenLabs has no message for notices.
     """
 
     key: str
@@ -78,7 +78,7 @@ class _Turn:
 
     @property
     def is_spoken(self) -> bool:
-        """All that it was given, as far as the client has said that it was all."""
+        """True if the client has ended the turn's text and all of it was spoken."""
         return self.is_flushed and self.num_flushes == 0
 
 
@@ -86,14 +86,14 @@ class ElevenLabsDialect:
     """One connection.
 
     Args:
-        voice: from the address.
-        query: of the address. `output_format`, `auto_mode` (each message is spoken as it is), `sync_alignment` (times
-            count from the context's start; else from the end of what was told before), `language_code`, `seed`.
-        multi: many contexts, each named in what is said of it; else one, after which the connection closes.
-        adapter: that all is spoken with.
+        voice: voice in the path.
+        query: query of the URL: `output_format`, `auto_mode` (each message is spoken as one unit), `sync_alignment`
+            (times from the context's start; else from the end of the last times sent), `language_code`, `seed`.
+        multi: many contexts, named in each message; else one context, after which the connection closes.
+        adapter: adapter of all contexts; None: none.
 
     Raises:
-        InvalidRequest: a query that cannot be.
+        InvalidRequest: an invalid query.
     """
 
     subprotocol = None
@@ -108,16 +108,16 @@ class ElevenLabsDialect:
         self._language = query.get("language_code") or None
         self._seed = _whole(query, "seed")
         self._num_turns = 0
-        self._turns: dict[str, _Turn] = {}  # by key, until they are over
+        self._turns: dict[str, _Turn] = {}  # by key, until their end
         self._open: dict[str, _Turn] = {}  # by name, until the client closes them
-        self._draining: dict[str, _Turn] = {}  # by name: closed, and spoken to their end
-        self._dead: dict[str, None] = {}  # names of failed contexts, whose text is not to open new ones
+        self._draining: dict[str, _Turn] = {}  # by name: closed, and still being spoken
+        self._dead: dict[str, None] = {}  # names of failed contexts, whose further text must not open new ones
         self._has_left = False
 
     # ---- from the client -----------------------------------------------------------------------------------------
 
     def parse(self, frame: str | bytes, max_bytes: int) -> Sequence[ClientMessage]:
-        """What a message asks for; one that asks for nothing shows that the client lives.
+        """Return the session messages of a frame; `Ping` if there are none, so that the frame counts as activity.
 
         Raises:
             InvalidMessage: see `json_input`; or a field of another type.
@@ -155,7 +155,7 @@ class ElevenLabsDialect:
         if text and not (text == _OPENER and turn.ends_blank):
             messages.append(self._text(turn, _bounded(text) if self._speaks_units else text))
         if flush and not text and not turn.ends_blank:
-            messages.append(self._text(turn, " "))  # so that clients see the last word end
+            messages.append(self._text(turn, " "))  # shows the end of the last word to clients
         turn.is_flushed = not text and (flush or turn.is_flushed)
         if flush or (self._speaks_units and text.strip()):
             turn.num_flushes += 1
@@ -163,7 +163,7 @@ class ElevenLabsDialect:
         return messages
 
     def _begin(self, name: str, params: SpeechParams, dictionaries: tuple[str, ...]) -> list[ClientMessage]:
-        """Open a context; others, of which nothing more was said and all is spoken, have been forgotten open."""
+        """Open a context, and end other open contexts whose text was flushed and spoken: clients may not close them."""
         over = [turn for turn in self._open.values() if turn.is_spoken]
         for turn in over:
             del self._open[turn.name]
@@ -188,7 +188,7 @@ class ElevenLabsDialect:
         return [] if turn is None else [Cancel(turn.key)]
 
     def _leave(self) -> list[ClientMessage]:
-        """Everything is spoken to its end, then the connection closes."""
+        """End all contexts; the connection closes when they are spoken."""
         self._has_left = True
         ends: list[ClientMessage] = [End(turn.key) for turn in self._open.values()]
         self._open.clear()
@@ -229,7 +229,7 @@ class ElevenLabsDialect:
         return []
 
     def _rendered(self, turn: _Turn, audio: bytes) -> str:
-        """One message of sound; with it the times of the characters that came to be known before."""
+        """Return a message with audio, and with the times of characters that were not sent yet."""
         alignment = None
         if turn.known.chars:
             origin_ms = 0 if self._absolute else turn.origin_ms
@@ -266,11 +266,11 @@ class ElevenLabsDialect:
         return [error, self._over(turn)]
 
     def _refusal(self, message: ErrorMessage) -> list[str]:
-        """Of a message that no context is known for, or of one that could not open its context."""
+        """Return the answer to an error without a known context, or of a context that could not be opened."""
         turn = self._turns.get(message.context_id or "")
         if turn is not None:
             return self._failure(turn, message.code, message.message)
-        # What the session closes for has been told before, and late messages for what is over are no fault.
+        # Not sent: the error of the final close, which follows errors, and late messages for ended contexts.
         is_told = message.code in ("too_many_errors", "context_closed")
         return [] if is_told else [_dumped(_error(message.code, message.message))]
 
@@ -279,7 +279,7 @@ class ElevenLabsDialect:
 
 
 def read_key(frame: str | bytes, max_bytes: int) -> str:
-    """Return the API key in a client's first message, "" if there is none that can be read."""
+    """Return the API key in a client's first message, "" if it has none or is malformed."""
     try:
         fields = load_object(frame, max_bytes)
         keys = [fields.optional_text(name) for name in ("xi_api_key", "xi-api-key", "authorization")]
@@ -290,7 +290,7 @@ def read_key(frame: str | bytes, max_bytes: int) -> str:
 
 
 def refusal(problem: bytes) -> str:
-    """Return the message that tells of a refused handshake, from the body of its answer, where that comes too late."""
+    """Return the error message for a refusal after an accepted handshake, from the body of the HTTP error."""
     detail = json.loads(problem)["detail"]
     return _dumped({"message": detail["message"], "error": detail["status"], "code": _POLICY_VIOLATION})
 
@@ -304,7 +304,7 @@ def _dumped(answer: dict[str, Any]) -> str:
 
 
 def _bounded(text: str) -> str:
-    """A unit that what follows does not run into."""
+    """Return a unit of text with a blank at its end, if its script needs one before the next unit."""
     return text if text[-1].isspace() or text[-1] >= _WIDE else text + " "
 
 

@@ -1,4 +1,4 @@
-"""ElevenLabs' `voice_settings`: of these there is a speed."""
+"""ElevenLabs' `voice_settings`, of which only `speed` is supported."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _IGNORED = ("stability", "similarity_boost", "style", "use_speaker_boost")
 
 def parse_speed(settings: Fields | None) -> float | None:
     """Raises:
-    InvalidMessage: it is no number.
+    InvalidMessage: the speed is not a number.
     """
     return None if settings is None else settings.optional_number("speed")
 
 
 def ignored_settings(settings: Fields | None) -> list[str]:
-    """Names of what was set and makes no difference."""
+    """Return the names of the given settings that are ignored."""
     if settings is None:
         return []
     settings.expect(*_IGNORED)

@@ -1,4 +1,4 @@
-"""Voices as ElevenLabs' clients add and change them. Pure."""
+"""Requests of ElevenLabs' clients to add and change voices. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from realtime_tts.dialects.voice_wish import YES, VoiceWish
 from realtime_tts.errors import InvalidRequest
 
 FIELDS = ("name", "description", "labels", "remove_background_noise", "consent", "consent_by", "consent_scope")
-FILES = ("files", "files[]")  # the latter from clients of a kind that marks lists
+FILES = ("files", "files[]")  # some clients mark lists with []
 MAX_FILES = 8
-# What these would do to a voice, its recordings have done.
+# Fixed values: a voice depends on its recordings only.
 _SETTINGS = {"stability": 0.5, "similarity_boost": 0.75, "style": 0.0, "use_speaker_boost": True, "speed": 1.0}
 
 
 def parse_wish(fields: Mapping[str, str], files: Sequence[bytes]) -> VoiceWish:
-    """Of the form of `POST /v1/voices/add`. Consent, for which there is no field, may stand among the labels.
+    """Parse the form of `POST /v1/voices/add`. Consent may be given in additional fields or among the labels.
 
     Raises:
-        InvalidRequest, InvalidMessage: labels that are no object of strings; too many files.
+        InvalidRequest, InvalidMessage: the labels are not an object of strings, or there are too many files.
     """
     if len(files) > MAX_FILES:
         raise InvalidRequest(f"a voice is made of at most {MAX_FILES} files, got {len(files)}", field="files")
@@ -38,7 +38,7 @@ def parse_wish(fields: Mapping[str, str], files: Sequence[bytes]) -> VoiceWish:
 
 
 def parse_labels(text: str) -> dict[str, str]:
-    """JSON in a form's field. Raises as `parse_wish`."""
+    """Parse the labels, a JSON object in a form's field. Raises InvalidMessage if it is malformed."""
     if text in ("", "null"):
         return {}
     labels = load_object(text, len(text.encode()))
@@ -46,15 +46,15 @@ def parse_labels(text: str) -> dict[str, str]:
 
 
 def settings() -> dict[str, Any]:
-    """Of every voice."""
+    """Return the settings, which are the same for every voice."""
     return dict(_SETTINGS)
 
 
 def check_settings(fields: Fields) -> None:
-    """What may be asked of a voice's settings, which are not kept: nothing that would be heard.
+    """Check new settings of a voice: they are not stored, so a change of the speed is refused.
 
     Raises:
-        InvalidMessage: a field of another type. InvalidRequest: another speed.
+        InvalidMessage: a field of another type. InvalidRequest: a speed other than 1.
     """
     if fields.optional_number("speed") not in (None, 1.0):
         raise InvalidRequest("a voice keeps no speed of its own here; ask for it with each request", field="speed")

@@ -1,4 +1,4 @@
-"""Cartesia's addresses for pronunciation dictionaries."""
+"""Routes of Cartesia's interface for pronunciation dictionaries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from realtime_tts.dialects.json_input import load_object
 from realtime_tts.server.http import NEEDS_KEY, Owner, get_gateway, read_bounded
 from realtime_tts.server.problems import speaks_with_id
 
-_MAX_BODY_BYTES = 128 * 1024  # of the most entries, each as long as it may be
+_MAX_BODY_BYTES = 128 * 1024  # fits the maximum number of entries of maximum length
 
 router = APIRouter(
     prefix="/pronunciation-dicts", dependencies=[speaks_with_id(cartesia_problem), *NEEDS_KEY], tags=["Cartesia"]

@@ -1,4 +1,4 @@
-"""Deepgram's addresses."""
+"""Routes of Deepgram's interface."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from realtime_tts.server.request_ids import request_id
 from realtime_tts.server.speech_response import read_speech_body, speech_response
 from realtime_tts.server.websocket import serve_stream
 
-_DEFAULT_TTL_S = 30  # of a token, as Deepgram's own
+_DEFAULT_TTL_S = 30  # lifetime of a token, the same as Deepgram's
 _MAX_GRANT_BYTES = 16 * 1024
 
 
 class DeepgramError(BaseModel):
-    """Every answer of this dialect that is an error."""
+    """Body of every error response of this dialect."""
 
     err_code: str
     err_msg: str
@@ -77,7 +77,7 @@ async def socket(websocket: WebSocket) -> None:
 
     def refuse(error: RealtimeTTSError) -> JSONResponse:
         answer = problem_response(error, lambda told: deepgram_problem(told, id_))
-        # Clients of a socket see no more of a refusal than its headers.
+        # WebSocket clients see only the headers of a refusal.
         answer.headers["dg-error"] = error.message.encode("ascii", "replace").decode()
         answer.headers["dg-request-id"] = id_
         return answer
@@ -103,7 +103,7 @@ async def speak(request: Request, caller: Annotated[Caller, Depends(authorize)])
 
 @_http.post("/v1/auth/grant", summary="A short-lived token")
 async def grant(request: Request, response: Response, caller: Annotated[Caller, Depends(authorize)]) -> dict[str, Any]:
-    """Return a token, and for how many seconds it can be used."""
+    """Return a token and its lifetime in seconds."""
     ttl_s = read_ttl_s(await read_bounded(request, _MAX_GRANT_BYTES), "ttl_seconds", _DEFAULT_TTL_S)
     return {"access_token": make_plain_token(get_gateway(request), caller, ttl_s, response), "expires_in": ttl_s}
 

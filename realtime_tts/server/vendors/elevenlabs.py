@@ -1,4 +1,4 @@
-"""ElevenLabs' addresses."""
+"""Routes of ElevenLabs' interface."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ async def _serve(websocket: WebSocket, voice: str, multi: bool) -> None:
 
 
 async def _with_key(websocket: WebSocket, gateway: Gateway) -> WebSocket | None:
-    """Return the socket with the key of its first message where the handshake has none; None if it is closed."""
+    """Return the socket, with the key of its first message if the handshake has none; None if it was closed."""
     authenticator = gateway.authenticator
     try:
         authenticator.check_origin(websocket.headers)
     except RealtimeTTSError:
-        return websocket  # is refused at the handshake
+        return websocket  # refused at the handshake
     if not authenticator.lacks_key(websocket.headers, websocket.query_params):
         return websocket
     timeout_s = gateway.settings.server.handshake_timeout_s

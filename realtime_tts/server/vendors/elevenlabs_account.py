@@ -1,4 +1,4 @@
-"""What ElevenLabs' clients ask about their own account, and tokens for pages."""
+"""Routes of ElevenLabs' interface for the account and for tokens of browser pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from realtime_tts.server.caller import Caller
 from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
 from realtime_tts.server.problems import speaks
 
-_TOKEN_TTL_S = 900  # as long as ElevenLabs' own can be used
+_TOKEN_TTL_S = 900  # the lifetime of ElevenLabs' tokens
 
 KnownCaller = Annotated[Caller, Depends(authorize)]
 router = APIRouter(prefix="/v1", dependencies=[speaks(elevenlabs_problem), *NEEDS_KEY], tags=["ElevenLabs"])
@@ -32,7 +32,7 @@ async def get_subscription(request: Request, caller: KnownCaller) -> dict[str, A
 
 @router.post("/single-use-token/{token_type}", summary="A short-lived token")
 async def create_token(request: Request, response: Response, token_type: str, caller: KnownCaller) -> dict[str, str]:
-    """Return a token that can be used for 15 minutes, more than once."""
+    """Return a token that can be used for 15 minutes at most, more than once."""
     if token_type != "tts_websocket":
         raise InvalidRequest("the only token type is tts_websocket", field="token_type")
     gateway = get_gateway(request)

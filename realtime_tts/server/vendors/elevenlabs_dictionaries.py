@@ -1,4 +1,4 @@
-"""ElevenLabs' addresses for pronunciation dictionaries."""
+"""Routes of ElevenLabs' interface for pronunciation dictionaries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from realtime_tts.server.http import NEEDS_KEY, Owner, get_gateway, read_bounded
 from realtime_tts.server.problems import speaks
 from realtime_tts.server.voice_form import read_voice_form
 
-MAX_BODY_BYTES = 128 * 1024  # of the most entries, each as long as it may be
+MAX_BODY_BYTES = 128 * 1024  # fits the maximum number of entries of maximum length
 _FIELDS = ("name", "description", "workspace_access")
 
 router = APIRouter(

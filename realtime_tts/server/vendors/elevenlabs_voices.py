@@ -1,4 +1,4 @@
-"""What there is, as ElevenLabs' clients ask for it, and voices as they add, change and delete them."""
+"""Routes of ElevenLabs' interface for models and voices: list, add, change and delete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_LABELS_BYTES = 4 * MAX_FIELD_CHARS * len(dialect.FIELDS)  # of a form witho
 
 
 class _TheirsAlone(APIRoute):
-    """An address that others have too: it is ElevenLabs' for who brings a key as ElevenLabs' clients do."""
+    """Route on a path that other interfaces share; it matches requests with the header `xi-api-key` only."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         found = super().matches(scope)
@@ -108,7 +108,7 @@ async def edit_voice(request: Request, voice: str, caller: Owner) -> dict[str, A
 
 async def _read_labels(request: Request) -> VoiceForm:
     """Raises:
-    InvalidRequest: there are recordings, too, or what is as large.
+    InvalidRequest: the form has recordings, or is larger than labels may be.
     """
     refusal = InvalidRequest("a voice keeps the recordings that it was made of; add another voice", field="files")
     try:

@@ -1,4 +1,4 @@
-"""`POST /v1/audio/speech`, and what OpenAI's clients ask for beside it."""
+"""Routes of OpenAI's interface: `POST /v1/audio/speech`, models, and answers to unsupported requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FORM_FIELDS = (
 
 
 class OpenAISpeechBody(BaseModel):
-    """Describes what `openai.parse_request` takes, whose word is the last."""
+    """Body of `POST /v1/audio/speech`, for documentation; `openai.parse_request` validates it."""
 
     input: str = Field(description="the text; at most the setting max_text_chars")
     model: str | None = Field(None, description="any; this server's own model speaks")
@@ -64,7 +64,7 @@ class OpenAIErrorDetail(BaseModel):
 
 
 class OpenAIError(BaseModel):
-    """Every answer of this dialect that is an error."""
+    """Body of every error response of this dialect."""
 
     error: OpenAIErrorDetail
 
@@ -135,10 +135,14 @@ async def create_speech(request: Request, caller: Annotated[Caller, Depends(auth
 
 
 async def read_request(request: Request, gateway: Gateway, caller: Caller) -> openai.OpenAIRequest:
-    """What is asked for, with the voice made that came with it."""
+    """Read a request, and make the voice of recordings that it contains.
+
+    Raises:
+        RealtimeTTSError: the body is invalid or too large, or the request or its voice is refused.
+    """
     is_large = is_form(request) or int(request.headers.get("content-length", 0)) > max_speech_body_bytes(gateway)
     async with contextlib.AsyncExitStack() as upload:
-        if is_large:  # with recordings, of which only so many are held at a time
+        if is_large:  # with recordings, which need an upload slot
             caller.check_owner()
             gateway.check_room(caller)
             await upload.enter_async_context(upload_place(request, gateway.voice_making, caller.tenant))
@@ -174,7 +178,7 @@ def _parse_form(form: VoiceForm) -> openai.OpenAIRequest:
 
 @_own.get("/models/{model_id:path}", summary="A model by its id", responses={404: _PROBLEMS[404]})
 async def model(request: Request, model_id: str) -> OpenAIModel:
-    """Any id means the model that speaks, unless the server is strict about ids."""
+    """Return the loaded model for any id, unless the setting `strict_ids` is on."""
     gateway = get_gateway(request)
     if not model_id:
         raise ModelNotFound("a model has a name", field="model")

@@ -1,4 +1,4 @@
-"""Voices and consents as OpenAI's clients add and delete them."""
+"""Routes of OpenAI's interface for voices and consents."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def create_voice(request: Request, caller: Owner) -> dict[str, Any]:
 
 
 async def _wish(gateway: Gateway, caller: Caller, form: VoiceForm) -> VoiceWish:
-    """`consent` is the id of one that was recorded; or, for who has none, the statement `true`."""
+    """Return the voice to make. The field `consent` is the id of a recorded consent, or the statement `true`."""
     sample = form.file("audio_sample")
     if not sample:
         return openai.prompt_voice(form.fields)
@@ -79,7 +79,7 @@ async def delete_voice(request: Request, voice_id: str, caller: Owner) -> dict[s
 
 @router.post("/voice_consents", summary="That a speaker agrees, in a recording")
 async def create_consent(request: Request, caller: Owner) -> dict[str, Any]:
-    """The recording must be speech; its hash is kept, and nothing else of it."""
+    """Store a consent. The recording must contain speech; only its hash is kept."""
     gateway = get_gateway(request)
     async with upload_place(request, gateway.voice_making, caller.tenant):
         form = await read_voice_form(request, ("name", "language"), ("recording",))
