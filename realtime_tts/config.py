@@ -1,6 +1,6 @@
-"""Every setting of realtime-tts, once: name, type, default, bounds and help.
+"""All settings of realtime-tts, each defined once: name, type, default, bounds and help.
 
-A setting is a field of `EngineConfig` or `ServerConfig`. From that one field come the command-line flag
+A setting is a field of `EngineConfig` or `ServerConfig`. The field defines the command-line flag
 (``--max-lead-s``), the environment variable (``REALTIME_TTS_MAX_LEAD_S``) and the entry of the TOML file
 (``max_lead_s`` in the table ``[engine]`` or ``[server]``). `config_loader.load_settings` merges them.
 """
@@ -16,26 +16,26 @@ ENV_PREFIX = "REALTIME_TTS_"
 
 T = TypeVar("T")
 
-# Wire formats of other services that are spoken beside the native one.
+# Supported wire formats of other services.
 DIALECTS = ("openai", "cartesia", "elevenlabs", "deepgram")
 
 
 def setting(
     default: T,
-    help: str,  # noqa: A002 - the word every option parser uses
+    help: str,  # noqa: A002 - the name in every option parser
     *,
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
 ) -> T:
-    """A dataclass field that carries its help, bounds and choices."""
+    """Return a dataclass field with its help, bounds and choices as metadata."""
     metadata = {"help": help, "minimum": minimum, "maximum": maximum, "choices": choices}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """What a worker loads and how much of the device it may use."""
+    """Settings of the workers: model, devices, memory and adapters."""
 
     model: str = setting("starter-voice", "Model: a directory, a Hugging Face id, or 'starter-voice' (in the package).")
     devices: tuple[str, ...] = setting(
@@ -98,13 +98,13 @@ class EngineConfig:
 
     @property
     def adapter_room(self) -> int:
-        """How many adapters a worker has room for."""
+        """Number of adapters for which a worker reserves memory."""
         return self.max_adapters or max(len(self.adapters), 4 if self.adapters_dir else 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """Where the gateway listens, whom it lets in, and every limit it keeps."""
+    """Settings of the gateways: addresses, authentication, defaults of speech, and limits."""
 
     host: str = setting("127.0.0.1", "Address to listen on. Anything but loopback needs an API key.")
     port: int = setting(8000, "Port to listen on; 0: any free one.", minimum=0, maximum=65535)
@@ -252,7 +252,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table: what a flag, an environment variable and a file entry are made from."""
+    """One row of the table, from which a flag, an environment variable and a file entry are made."""
 
     section: str
     name: str
@@ -276,7 +276,7 @@ SECTIONS: dict[str, type[Any]] = {"engine": EngineConfig, "server": ServerConfig
 
 
 def settings_table(*sections: str) -> Iterator[Setting]:
-    """Every setting, or those of the named sections, in the order of their definition."""
+    """Yield the settings of the named sections, or all, in the order of their definition."""
     for section in sections or tuple(SECTIONS):
         cls = SECTIONS[section]
         hints = typing.get_type_hints(cls)

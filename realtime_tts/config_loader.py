@@ -1,4 +1,4 @@
-"""Merge flags, environment and a TOML file into the settings of `realtime_tts.config`. Pure: all are passed in."""
+"""Merge flags, environment and a TOML file into the settings of `realtime_tts.config`. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# Read by the command line itself, hence no settings of a server.
+# Variables of the command line itself; they are not settings.
 OTHER_ENV_NAMES = frozenset({"CONFIG", "API_KEY", "URL"})
-# No setting needs a larger number; beyond it integers and waits overflow where they are used.
+# Upper bound of settings without their own: larger integers and times would overflow where they are used.
 _MAX_NUMBER = 1e12
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
@@ -25,15 +25,15 @@ _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", 
 def load_settings(
     flags: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None, toml_text: str = ""
 ) -> Settings:
-    """Merge flags over the environment over a TOML file over the defaults.
+    """Return the merged settings: flags override the environment, then a TOML file, then the defaults.
 
     Args:
-        flags: values by setting name; a value of None was not given.
-        env: the process environment; only names with the prefix are looked at.
-        toml_text: the file's content.
+        flags: values by setting name; None: not given.
+        env: the process environment; only names with the prefix are read.
+        toml_text: content of the TOML file.
 
     Raises:
-        ConfigError: an unknown name, a value of the wrong type or out of bounds; the message says where it stood.
+        ConfigError: an unknown name, or a value of the wrong type or out of bounds; the message names its source.
     """
     table = {row.name: row for row in settings_table()}
     values: dict[str, Any] = {}
@@ -48,7 +48,7 @@ def load_settings(
     return Settings(**parts)
 
 
-_Entry = tuple[str, str, Any]  # where it stood, setting name, value as given
+_Entry = tuple[str, str, Any]  # source, setting name, raw value
 
 
 def _from_flags(flags: Mapping[str, Any]) -> Iterator[_Entry]:
@@ -92,7 +92,7 @@ def _convert(row: Setting, raw: Any, source: str) -> Any:
         raise ConfigError(f"{source}: {raw!r} is not {_TYPE_NAMES[row.type]}", field=row.name) from error
     if row.choices and not set(value if isinstance(value, tuple) else (value,)) <= set(row.choices):
         raise ConfigError(f"{source}: {raw!r} is none of {', '.join(row.choices)}", field=row.name)
-    # NaN compares false with everything, so ask for what must hold.
+    # Comparisons with NaN are false, so the valid case is tested.
     if row.minimum is not None and not value >= row.minimum:
         raise ConfigError(f"{source}: {raw!r} is below {row.minimum:g}", field=row.name)
     maximum = _MAX_NUMBER if row.maximum is None and row.type in (int, float) else row.maximum
@@ -129,13 +129,13 @@ def _parse_bool(raw: Any) -> bool:
 
 
 def _parse_strings(raw: Any) -> tuple[str, ...]:
-    """A list of strings, or one string with commas."""
+    """Parse a list of strings, or one string with commas."""
     items = raw.split(",") if isinstance(raw, str) else [part for item in raw for part in _parse_str(item).split(",")]
     return tuple(stripped for item in items if (stripped := item.strip()))
 
 
 def _parse_pairs(raw: Any) -> tuple[tuple[str, str], ...]:
-    """A table of strings, or strings ``name=value``; a name comes once."""
+    """Parse a table of strings, or strings ``name=value``. Raises ValueError for a repeated name."""
     if isinstance(raw, dict):
         pairs = [(name, _parse_str(value)) for name, value in raw.items()]
     elif isinstance(raw, tuple) and all(isinstance(item, tuple) for item in raw):

@@ -1,7 +1,7 @@
-"""Every error that realtime-tts raises on purpose, in one tree.
+"""Hierarchy of all errors that realtime-tts raises deliberately.
 
 RealtimeTTSError
-├── InvalidRequest                 the caller can mend it
+├── InvalidRequest                 the caller can correct it
 │   ├── InvalidMessage             not JSON, not an object, an unknown type, a field of the wrong shape
 │   ├── VoiceNotFound
 │   ├── ModelNotFound
@@ -16,10 +16,10 @@ RealtimeTTSError
 │   ├── UnsupportedAudioFormat
 │   ├── UnsupportedLanguage
 │   ├── BadLexicon                 an entry of a pronunciation lexicon that cannot be used
-│   ├── BadSSML                    markup that is malformed, or says what cannot be
+│   ├── BadSSML                    markup that is malformed or has invalid values
 │   ├── ContextClosed              text after `end` or after the context's terminal event
 │   ├── AudioDecodeError           a reference or prompt recording that cannot be decoded
-│   │   └── RecordingUnsuitable    … or heard: TooShort, Silent, TooQuiet, Clipped, WithoutSpeech
+│   │   └── RecordingUnsuitable    … or has no usable speech: TooShort, Silent, TooQuiet, Clipped, WithoutSpeech
 │   └── ConfigError                a flag, environment variable or config file entry
 ├── Unauthorized
 ├── Forbidden                      an origin that is not allowed
@@ -32,7 +32,7 @@ RealtimeTTSError
 │   ├── TooManyAdapters
 │   ├── RateLimited                more characters than a key may have in a minute
 │   └── TooManyErrors              the socket is closed after it
-├── SlowConsumer                   the peer reads more slowly than it listens
+├── SlowConsumer                   the peer reads more slowly than real time
 ├── Overloaded
 ├── Draining                       the server is shutting down
 ├── CheckpointError                a model directory that is incomplete, damaged or of another architecture
@@ -45,27 +45,27 @@ RealtimeTTSError
 ├── WireError                      a damaged frame between gateway and worker
 └── InternalError
 
-Each class has a stable `code` (what clients see), the HTTP status and whether a retry can help. `field` names the
-offending input where there is one.
+Each class has a stable `code` for clients, an HTTP status, and `retryable`: whether a retry can succeed. `field` names
+the input at fault, if there is one.
 """
 
 from __future__ import annotations
 
 
 class RealtimeTTSError(Exception):
-    """Base of the tree.
+    """Base class of all errors.
 
     Args:
-        message: one sentence for a human; never contains text or audio of a user.
+        message: one sentence for people; it never contains a user's text or audio.
         field: dotted name of the input at fault, e.g. ``audio.sample_rate``.
     """
 
     code: str = "internal_error"
     http_status: int = 500
     retryable: bool = False
-    retry_after_s: float | None = None  # where it is known
-    context_id: str | None = None  # what the message at fault was about, where that could be read
-    hold_s: float = 0.0  # how long the answer waits, where the caller is refused too often; see `server.refusals`
+    retry_after_s: float | None = None  # seconds, if known
+    context_id: str | None = None  # context of the message at fault, if known
+    hold_s: float = 0.0  # delay of the answer, seconds, for too many refusals; see `server.refusals`
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
@@ -210,7 +210,7 @@ class TooManyAdapters(LimitExceeded):
 
 
 class RateLimited(LimitExceeded):
-    """`retry_after_s`: when the same request will pass."""
+    """Error of the character limit. `retry_after_s`: seconds until the same request can pass."""
 
     code, retryable = "rate_limited", True
 
@@ -272,7 +272,7 @@ class InternalError(RealtimeTTSError):
 
 
 def error_classes() -> dict[str, type[RealtimeTTSError]]:
-    """All classes of the tree by `code` (a subclass wins over its parent where both share one)."""
+    """Return all error classes by `code`; a subclass has precedence over a parent with the same code."""
     found: dict[str, type[RealtimeTTSError]] = {}
     pending: list[type[RealtimeTTSError]] = [RealtimeTTSError]
     while pending:
@@ -283,5 +283,5 @@ def error_classes() -> dict[str, type[RealtimeTTSError]]:
 
 
 def error_from_code(code: str, message: str) -> RealtimeTTSError:
-    """Rebuild an error that crossed a process boundary; an unknown code becomes `InternalError`."""
+    """Return an error that was received from another process; an unknown code becomes `InternalError`."""
     return error_classes().get(code, InternalError)(message)

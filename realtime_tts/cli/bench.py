@@ -1,4 +1,4 @@
-"""``realtime-tts bench``: what the engine and the server do on this machine, measured."""
+"""``realtime-tts bench``: measure the engine and the server on this machine."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ Examples:
 
 @click.group("bench", epilog=_EPILOG)
 def command() -> None:
-    """Measure the engine and the server: steps, first audio, how many streams at once. docs/benchmarks.md has more."""
+    """Measure the engine and the server: step times, time to first audio, capacity. See docs/benchmarks.md."""
 
 
 def _model_options(bench: Command) -> Command:
-    """What every bench that loads a model takes."""
+    """Add the options of every benchmark that loads a model."""
     options = (
         click.option(
             "--model", default="starter-voice", show_default=True, help="A directory, a hub id, or the bundled voice."
@@ -51,7 +51,7 @@ def _model_options(bench: Command) -> Command:
 
 
 def _engine_options(bench: Command) -> Command:
-    """What a bench with an engine of its own takes. A server has the rest by --server-option."""
+    """Add the options of a benchmark with its own engine; for a server they are passed by --server-option."""
     time_of_flow = click.FloatRange(0, 1)
     options = (
         click.option(
@@ -72,7 +72,7 @@ def _output_options(bench: Command) -> Command:
 
 
 def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
-    """``1,2,4``: whole numbers from 1 on."""
+    """Parse a list of positive integers, e.g. ``1,2,4``. Raises `click.BadParameter`."""
     if value is None:
         return None
     try:
@@ -94,7 +94,7 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> t
 def checkpoint(directory: Path, shape: str, dtype: str | None, device: str, seed: int, force: bool) -> None:
     """Write random weights of a published model's shape to DIRECTORY.
 
-    They take as long as the real ones, and nothing need be downloaded. A stream ends where its text's length says.
+    They take the same time as real weights, without a download. The length of a text determines where its stream ends.
     """
     if (directory / "config.json").exists() and not force:
         raise ConfigError(f"there is a checkpoint in {directory} already; --force writes over it", field="directory")
@@ -135,7 +135,7 @@ def engine(
     plot: Path | None,
     **options: Any,
 ) -> None:
-    """How long a step of the engine takes, by the number of streams, and where its time goes."""
+    """Measure the duration of an engine step and of its stages, by the number of streams."""
     _check_plot(plot)
     from realtime_tts.bench.engine_steps import StepPlan, default_batches, measure_steps, num_parts
     from realtime_tts.bench.views import engine_table
@@ -174,7 +174,7 @@ def latency(
     plot: Path | None,
     **options: Any,
 ) -> None:
-    """Time to first audio and real-time factor of the engine: callers who ask again and again, and all at once."""
+    """Measure the engine's time to first audio and real-time factor, with repeated and with simultaneous requests."""
     _check_plot(plot)
     from realtime_tts.bench.latency import LatencyPlan, default_callers, measure_latency
     from realtime_tts.bench.views import latency_table
@@ -196,7 +196,7 @@ def latency(
 
 
 def _capacity_options(bench: Command) -> Command:
-    """What is looked for, and how long."""
+    """Add the options for the criteria and the duration of a search for the capacity."""
     above_0 = click.FloatRange(0, min_open=True)
     rows: tuple[tuple[str, Any, Any, str], ...] = (
         ("--first-audio-ms", above_0, 100.0, "The p95 that must be held."),
@@ -231,10 +231,10 @@ def capacity(
     plot: Path | None,
     **options: Any,
 ) -> None:
-    """The most streams at once that hold first audio and playback, in process.
+    """Find the highest number of simultaneous streams within the limits for first audio and stalls, in process.
 
-    Open loop: arrivals are Poisson, wait for nobody and are never turned away, and a stream's time counts from when its
-    text was due.
+    Open loop: arrivals are Poisson, never wait and are never refused, and a stream's time counts from when its text was
+    due.
     """
     _check_plot(plot)
     from realtime_tts.bench.capacity import measure_capacity
@@ -277,9 +277,9 @@ def server(
     plot: Path | None,
     **options: Any,
 ) -> None:
-    """The most streams at once through a server's WebSocket, first packet included, and what its limit is.
+    """Find the highest number of simultaneous streams through a server's WebSocket, and what limits it.
 
-    As `bench capacity`; the listeners are processes of their own.
+    The criteria are those of `bench capacity`; the listeners run in separate processes.
     """
     _check_plot(plot)
     from realtime_tts.bench.server_load import Target, default_clients
@@ -358,10 +358,10 @@ def load(
     json_path: Path | None,
     plot: Path | None,
 ) -> None:
-    """One load on any server, over WebSockets: how it is heard, and what it costs.
+    """Apply one load to any server over WebSockets; measure latency, stalls and cost.
 
-    Open loop: turns come at their time, whatever has become of those before, and each listener plays in real time from
-    his first packet on. If the generator itself is late the figures are void: it says so, and ends with status 1.
+    Open loop: turns begin at their times, independent of earlier turns, and each listener plays in real time from its
+    first packet on. If the generator itself is late, the figures are void: it reports this and ends with status 1.
     """
     _check_plot(plot)
     if (streams is None) == (rate is None):
@@ -405,7 +405,7 @@ def load(
 
 
 def _capacity_plan(options: dict[str, Any], is_cpu: bool) -> CapacityPlan:
-    """Takes its own options out of `options`."""
+    """Return the plan, and remove its options from `options`."""
     from realtime_tts.bench.capacity import CapacityPlan
     from realtime_tts.bench.streams import Bar
 
@@ -425,7 +425,7 @@ def _load(options: dict[str, Any], batches: tuple[int, ...] | None) -> Subject:
     wanted = max(batches or default_batches(choose_device(options["device"])))
     subject = Subject.load(EngineOptions(**options, max_streams=wanted))
     gc.collect()
-    gc.freeze()  # as a worker does
+    gc.freeze()  # the same as in a worker
     click.get_current_context().call_on_close(gc.unfreeze)
     return subject
 
@@ -447,7 +447,7 @@ def _keep(
 
 
 def _check_plot(plot: Path | None) -> None:
-    """Before minutes of work, not after them."""
+    """Check that plots can be drawn, before minutes of work. Raises `ConfigError` without matplotlib."""
     import importlib.util
 
     if plot is not None and importlib.util.find_spec("matplotlib") is None:
@@ -455,7 +455,7 @@ def _check_plot(plot: Path | None) -> None:
 
 
 class _Bar:
-    """A progress bar on stderr over so many parts (None: nobody knows), which says what the one under way is."""
+    """Progress bar on stderr that names the current part. `num_parts`: None if unknown."""
 
     def __init__(self, num_parts: int | None) -> None:
         from tqdm import tqdm
@@ -470,7 +470,7 @@ class _Bar:
         self._bar.close()
 
     def next(self, what: str) -> None:
-        """The part before is done; this one begins."""
+        """Mark the previous part as done, and begin the next one."""
         if self._begun:
             self._bar.update()
         self._begun = True

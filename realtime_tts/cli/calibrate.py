@@ -23,15 +23,15 @@ _NUM_ROWS = 8
 @click.option("--write", is_flag=True, help="Put the result into the checkpoint's serving.json.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(model: str, device: str, write: bool, as_json: bool) -> None:
-    """Find the attention head by which MODEL tells which word it is speaking.
+    """Find the attention head that shows which word MODEL is speaking.
 
-    It speaks a few sentences, unheard, and each head is judged by whether what it looks at agrees with the sound. The
-    result is kept in the user's cache, and a server finds it there; without --write no file of the model is touched.
+    The model speaks a few sentences without playback. Each head is scored by the agreement of its attention with the
+    audio. The result is kept in the user's cache, where servers read it; only --write changes files of the model.
     """
     arguments = [sys.executable, "-m", "realtime_tts.engine.calibrate", model, "--device", device]
     if not as_json:
         click.echo("Speaking and measuring …", err=True)
-    # In a process of its own: the command line itself never loads torch.
+    # In a separate process: the command line itself never loads torch.
     result = subprocess.run([*arguments, *(["--write"] if write else [])], stdout=subprocess.PIPE, text=True)
     if result.returncode:
         sys.exit(result.returncode)

@@ -19,14 +19,14 @@ def nothing_to_say() -> ConfigError:
 
 
 def check_model(model: str, text: str | None, text_type: str, voice: str | None) -> None:
-    """Check that a checkpoint on this machine has the voice, and that something of the text can be spoken.
+    """Check that a local checkpoint has the voice, and that some of the text can be spoken.
 
     A checkpoint on the hub is not checked.
 
     Raises:
         ConfigError: the voice is unknown, or nothing can be spoken.
-        BadSSML: the text is meant to be SSML, and its beginning is malformed.
-        CheckpointError: there is no such model, or its serving.json is damaged.
+        BadSSML: the text is SSML, and its beginning is malformed.
+        CheckpointError: the model is unknown, or its serving.json is damaged.
     """
     directory = check_location(model)
     if directory is None:
@@ -43,7 +43,7 @@ def check_model(model: str, text: str | None, text_type: str, voice: str | None)
 
 
 def check_adapter(adapter: str) -> None:
-    """Raises ConfigError: `adapter`, as given to `say` without a server, is no directory."""
+    """Check the adapter of `say` without a server. Raises ConfigError if it is not a directory."""
     if not (directory := Path(adapter).expanduser()).is_dir():
         raise ConfigError(
             f"--adapter: there is no directory {directory.absolute()}; an adapter has a name only on a server (--url)",
@@ -52,10 +52,10 @@ def check_adapter(adapter: str) -> None:
 
 
 def check_engine(engine: EngineConfig) -> None:
-    """Check that the model and the adapters of a server are there. Warn if --adapters-dir is not.
+    """Check that the model and the adapters of a server exist. Warn if --adapters-dir does not.
 
     Raises:
-        CheckpointError, ConfigError: one of them is not.
+        CheckpointError, ConfigError: the model or an adapter does not exist.
     """
     check_location(engine.model)
     for name, adapter in engine.adapters:

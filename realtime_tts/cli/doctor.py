@@ -37,7 +37,7 @@ Report = dict[str, dict[str, str]]
 @click.option("--measure/--no-measure", default=True, help="Load the model and measure how fast it speaks.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(model: str | None, devices: str | None, url: str | None, measure: bool, as_json: bool) -> None:
-    """Say what this machine gives: device, torch build, model, limits, optional packages, and how fast it speaks."""
+    """Report this machine's device, torch build, model, limits and optional packages, and measure its speed."""
     if url is not None:
         answer: Report = {"Server": running(url)}
         click.echo(json.dumps(answer, indent=2)) if as_json else print_report(answer)
@@ -73,10 +73,10 @@ def print_report(report: Report) -> None:
 
 
 def running(url: str) -> dict[str, str]:
-    """How a server is.
+    """Return the rows of a running server's report.
 
     Raises:
-        RealtimeTTSError: it cannot be reached, or cannot speak now.
+        RealtimeTTSError: the server cannot be reached, or is not ready.
     """
     from realtime_tts.cli.remote import get_json
 
@@ -91,7 +91,7 @@ def running(url: str) -> dict[str, str]:
 
 
 def machine() -> dict[str, str]:
-    """What the process may use; a container may be allowed less than the machine has."""
+    """Return the resources that the process may use; a container may have fewer than the machine."""
     from realtime_tts.workers.cores import usable_cores
 
     rows = {
@@ -106,7 +106,7 @@ def machine() -> dict[str, str]:
 
 
 def compute() -> dict[str, str]:
-    """The device that 'auto' takes, and the reason."""
+    """Return the device that 'auto' selects, and the reason."""
     import torch
 
     rows = {"torch": f"{torch.__version__}, {torch.get_num_threads()} threads"}
@@ -167,7 +167,7 @@ def limits(settings: Settings) -> dict[str, str]:
 
 
 def packages() -> dict[str, str]:
-    """Optional ones, and what each is for."""
+    """Return the state and the purpose of each optional package."""
     rows = {
         "sounddevice": _package("sounddevice", "`say` to the speaker: pip install sounddevice"),
         "flash-attn": _package("flash_attn", "optional on CUDA, not needed"),
@@ -196,10 +196,10 @@ def _package(module: str, purpose: str, name: str = "") -> str:
 
 
 async def measured(engine: EngineConfig) -> dict[str, str]:
-    """Load the model as a server would, speak a sentence twice, time the second.
+    """Load the model as a server does, speak a sentence twice, and time the second run.
 
     Raises:
-        RealtimeTTSError: it cannot be loaded, or it fails.
+        RealtimeTTSError: the model cannot be loaded, or speaking fails.
     """
     from realtime_tts.api import AsyncTTS
     from realtime_tts.cli.engine import worker_specs

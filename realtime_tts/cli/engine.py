@@ -1,4 +1,4 @@
-"""From settings to workers and their client."""
+"""Creation of workers from settings."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec, worker
 
 
 def worker_specs(config: EngineConfig, *, quiet: bool = False) -> list[WorkerSpec]:
-    """One worker for each device.
+    """Return the specification of one worker for each device.
 
     Args:
-        quiet: no log and no warnings, for commands that a person reads; a download still shows its progress.
+        quiet: no log and no warnings, for interactive commands; a download still shows its progress.
     """
     extra: tuple[str, ...] = ("--max-load", str(config.max_load)) if config.max_load else ()
     extra += ("--attention", config.attention) if config.attention != "auto" else ()
@@ -44,6 +44,6 @@ def worker_specs(config: EngineConfig, *, quiet: bool = False) -> list[WorkerSpe
 
 
 def make_workers(config: EngineConfig) -> WorkerPool:
-    """The workers, not started yet."""
+    """Return the workers, which are not started yet."""
     supervision = SupervisorConfig(ready_timeout_s=config.worker_start_timeout_s, hang_s=config.worker_hang_timeout_s)
     return WorkerPool(worker_specs(config), supervision)

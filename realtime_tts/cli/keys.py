@@ -16,14 +16,14 @@ a key, add the new hash, move the client over, then take the old hash out.
 
 @click.group("keys")
 def command() -> None:
-    """Make API keys for the server. The server stores only their hashes."""
+    """Create API keys for the server. The server stores only their hashes."""
 
 
 @command.command("create", epilog=_EPILOG)
 @click.option("--name", default="", help="What the key is for; written behind its hash as a comment.")
 @click.option("--append", type=click.Path(dir_okay=False), help="Also append the hash to this file.")
 def create(name: str, append: str | None) -> None:
-    """Make a key. It is shown this one time."""
+    """Create a key. It is shown only once."""
     from realtime_tts.server.auth import create_key
 
     if "\n" in name or "\r" in name:
@@ -40,7 +40,7 @@ def create(name: str, append: str | None) -> None:
 @command.command("hash")
 @click.argument("key", required=False)
 def hash_(key: str | None) -> None:
-    """Print the hash of a KEY that exists already (asked for if it is not given, so that no shell remembers it)."""
+    """Print the hash of an existing KEY. Without KEY, prompt for it, so that it is not in the shell's history."""
     from realtime_tts.server.auth import hash_key
 
     click.echo(hash_key(key or click.prompt("key", hide_input=True)))

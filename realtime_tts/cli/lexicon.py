@@ -22,7 +22,7 @@ W3C's Pronunciation Lexicon Specification, is read too: its <alias>, since model
 @click.argument("text", required=False)
 @click.option("--language", default="en", show_default=True, help="Language of the text.")
 def command(file: Path, text: str | None, language: str) -> None:
-    """Check FILE, and show what TEXT becomes with it before a model reads it."""
+    """Check FILE, and show TEXT as the model reads it with this lexicon."""
     from realtime_tts.speech.lexicons import read_lexicon
     from realtime_tts.text.pause_planner import PlannerFactory
 

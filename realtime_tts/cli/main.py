@@ -1,4 +1,4 @@
-"""The command line: ``realtime-tts serve | say | voices | …``. Commands are loaded when they are called."""
+"""The command line ``realtime-tts serve | say | voices | …``. Modules of commands are imported when called."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from realtime_tts import __version__
 from realtime_tts.errors import ConfigError, RealtimeTTSError
 
-# Name → module with a `command` of that name, and the line shown in the list. Loading them all would take a second.
+# Name → module with a `command`, and the line shown in the list. Importing all modules would take a second.
 COMMANDS = {
     "serve": ("realtime_tts.cli.serve", "Start the server and the playground."),
     "say": ("realtime_tts.cli.say", "Speak text: to the speaker, a file or a pipe."),
@@ -27,7 +27,7 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module when it is called."""
+    """Command group that imports a command's module when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -55,13 +55,13 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point: errors of ours end with one line and a status, not with a traceback."""
-    if os.getpid() == 1:  # of a container, where a signal that nobody handles yet is ignored: it could not be stopped
+    """Run the command line. A `RealtimeTTSError` is printed in one line and sets the status, without a traceback."""
+    if os.getpid() == 1:  # in a container, where SIGTERM without a handler is ignored
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         status = cli.main(standalone_mode=False)
     except RealtimeTTSError as error:
-        one_line = " ".join(error.message.split())  # what a library says may have several
+        one_line = " ".join(error.message.split())  # messages of libraries may have several lines
         click.secho(f"Error: {one_line}", fg="red", err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except click.ClickException as error:

@@ -1,4 +1,4 @@
-"""Flags of the command line, made from the table of settings."""
+"""Command-line flags, made from the table of settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Command = Callable[..., Any]
 
 
 def setting_options(rows: Iterable[Setting], shown: Iterable[str]) -> Callable[[Command], Command]:
-    """A decorator that adds a flag for each setting. Only those in `shown` are in ``--help``."""
+    """Return a decorator that adds a flag for each setting. Only those in `shown` are listed in ``--help``."""
     shown_names = frozenset(shown)
 
     def decorate(command: Command) -> Command:
@@ -29,7 +29,7 @@ def setting_options(rows: Iterable[Setting], shown: Iterable[str]) -> Callable[[
 
 
 def _option(row: Setting, hidden: bool) -> Callable[[Command], Command]:
-    # Flags have no default of their own: what is not given comes from the environment, the file or the table.
+    # Flags have no default: missing values come from the environment, the file or the table.
     shown_default = ",".join(row.default) if isinstance(row.default, tuple) else row.default
     text = row.help + (f"  [default: {shown_default}]" if shown_default not in ("", False) else "")
     name = f"{row.flag}/--no-{row.flag[2:]}" if row.type is bool else row.flag
@@ -41,7 +41,7 @@ def _option(row: Setting, hidden: bool) -> Callable[[Command], Command]:
 def _click_type(row: Setting) -> Any:
     if row.choices and row.type is str:
         return click.Choice(row.choices)
-    # Numbers are parsed by the loader, which knows the bounds and says where a value came from.
+    # The loader parses numbers: it checks the bounds and names the source of a value.
     return bool if row.type is bool else click.UNPROCESSED
 
 
@@ -63,7 +63,7 @@ def config_option(command: Command) -> Command:
 
 
 def all_settings_option(command: Command) -> Command:
-    """``--help-all``: every flag, also those that few people need."""
+    """Add ``--help-all``, which lists every flag."""
 
     def show(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         if value:
@@ -79,10 +79,10 @@ def all_settings_option(command: Command) -> Command:
 
 
 def read_settings(flags: dict[str, Any], config_path: Path | None) -> Settings:
-    """Flags over the environment over the file.
+    """Return the settings: flags override the environment, which overrides the file.
 
     Raises:
-        ConfigError: see `load_settings`; or the file cannot be read.
+        ConfigError: the file cannot be read; see also `load_settings`.
     """
     try:
         text = config_path.read_text(encoding="utf-8") if config_path else ""

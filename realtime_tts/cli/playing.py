@@ -1,4 +1,4 @@
-"""From speech to its sink: what is made next does not wait for a speaker that plays."""
+"""Transfer of speech to its sink, without waiting for playback before the next audio is generated."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ async def play(
     progress: Progress,
     provenance: Provenance | None = None,
 ) -> None:
-    """Until all is written or heard. Cancelled, it keeps what was written, as a whole file.
+    """Write or play all of the speech. If cancelled, the audio so far is kept as a complete file.
 
     Raises:
-        ConfigError: there was no speech, or nowhere to put it.
-        OSError: it cannot be written any more.
+        ConfigError: there was no speech, or the sink cannot be opened.
+        OSError: a write failed.
     """
     progress.start()
     writer = SinkWriter(output, output_format, progress, provenance)
@@ -45,7 +45,7 @@ async def play(
 
 
 class SinkWriter:
-    """Opens a sink for the first samples, and serves it in a thread of its own, one call after the other."""
+    """Opens a sink at the first samples, and calls it in a separate thread, one call after the other."""
 
     def __init__(
         self, output: str | None, output_format: str | None, progress: Progress, provenance: Provenance | None = None
@@ -56,7 +56,7 @@ class SinkWriter:
         self._writes: collections.deque[asyncio.Future[None]] = collections.deque()
 
     async def write(self, rate_hz: int, pcm: bytes) -> None:
-        """Returns at once, and raises what an earlier write has met."""
+        """Queue samples (s16le mono) without waiting for the write. Raises the errors of earlier writes."""
         if self._sink is None:
             self._sink = await self._run(lambda: open_sink(self._output, self._format, rate_hz, self._provenance))
         sink = self._sink
@@ -70,7 +70,7 @@ class SinkWriter:
             await self._writes.popleft()
 
     async def finish(self) -> None:
-        """Write and play to the end.
+        """Write or play the rest, and close the sink.
 
         Raises:
             ConfigError: nothing was written.
@@ -83,7 +83,7 @@ class SinkWriter:
         self._sink = None
 
     async def abort(self) -> None:
-        """Stop where it is; harmless after `finish`."""
+        """Stop at once; no effect after `finish`."""
         for write in self._writes:
             write.cancel()
         await asyncio.gather(*self._writes, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What `say` tells at the terminal while it speaks."""
+"""Progress and summary of `say` at the terminal."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from realtime_tts.text.skipped import describe_skipped
 
 
 class Progress:
-    """One line at the terminal while it speaks, and a summary at the end; nothing else ever goes to stderr.
+    """One line on stderr during speech, and a summary at the end.
 
     Attributes:
-        skipped: places in the text that are not spoken; the summary tells of them.
+        skipped: start and end of parts of the text that are not spoken; the summary reports them.
     """
 
     def __init__(self, shown: bool, summary: bool) -> None:
@@ -28,18 +28,18 @@ class Progress:
             click.echo(f"\r\x1b[K{text}", nl=False, err=True)
 
     def start(self) -> None:
-        """Count from here."""
+        """Start the clock."""
         self._begun = time.monotonic()
 
     def made(self, duration_s: float) -> None:
-        """So much more speech has come."""
+        """Add speech that was generated, in seconds."""
         if self._first_s is None:
             self._first_s = time.monotonic() - self._begun
         self._made_s += duration_s
         self.note(f"{self._made_s:6.1f} s of speech")
 
     def written(self, duration_s: float) -> None:
-        """So much more of it lies in the file, or is with the speaker."""
+        """Add speech that was written to the file or the speaker, in seconds."""
         self._written_s += duration_s
 
     def done(self, output: str | None) -> None:

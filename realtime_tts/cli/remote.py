@@ -1,4 +1,4 @@
-"""A running server: speaking through it, with the Python client, and asking it over HTTP."""
+"""Access to a running server: speech with the Python client, and HTTP requests."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SAMPLE_RATE_HZ = 48_000
 
 
 def server_url(url: str, path: str, scheme: str = "http") -> str:
-    """The address of `path` on a server given as ``http://…`` or ``ws://…``, with TLS if it has it.
+    """Return the URL of `path` on a server given as ``http://…`` or ``ws://…``; TLS is kept.
 
     Raises:
-        ConfigError: not such an address.
+        ConfigError: the URL is malformed.
     """
     parts = urlsplit(url if "//" in url else f"http://{url}")
     if parts.scheme not in ("http", "https", "ws", "wss") or not parts.hostname:
@@ -33,13 +33,13 @@ def server_url(url: str, path: str, scheme: str = "http") -> str:
 
 def get_json(url: str, path: str, api_key: str | None) -> dict[str, Any]:
     """Raises:
-    RealtimeTTSError: the server cannot be reached, or what it says is wrong.
+    RealtimeTTSError: the server cannot be reached, or answers with an error.
     """
     return dict(json.loads(_ask(url, urllib.request.Request(server_url(url, path), headers=_headers(api_key)))))
 
 
 def post_json(url: str, path: str, api_key: str | None, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises as `get_json`."""
+    """Send a JSON body and return the JSON answer. Raises the errors of `get_json`."""
     headers = {**_headers(api_key), "Content-Type": "application/json"}
     request = urllib.request.Request(server_url(url, path), json.dumps(body).encode(), headers)
     return dict(json.loads(_ask(url, request, timeout_s=120)))
@@ -48,7 +48,7 @@ def post_json(url: str, path: str, api_key: str | None, body: Mapping[str, Any])
 def post_form(
     url: str, path: str, api_key: str | None, fields: Mapping[str, str], files: Mapping[str, Path]
 ) -> dict[str, Any]:
-    """Send a form with files; raises as `get_json`."""
+    """Send a form with files and return the JSON answer. Raises the errors of `get_json`."""
     boundary = secrets.token_hex(16)
     parts = [(f'name="{name}"', value.encode()) for name, value in fields.items()]
     parts += [(f'name="{name}"; filename="{name}{file.suffix}"', file.read_bytes()) for name, file in files.items()]
@@ -62,12 +62,12 @@ def post_form(
 
 
 def delete(url: str, path: str, api_key: str | None) -> None:
-    """Raises as `get_json`."""
+    """Send a DELETE request. Raises the errors of `get_json`."""
     _ask(url, urllib.request.Request(server_url(url, path), headers=_headers(api_key), method="DELETE"))
 
 
 class _SameHost(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect only where the key stays at the host that was named, and under TLS if it was."""
+    """Follows a redirect only to the same host, and never from TLS to plain HTTP, to protect the key."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -97,14 +97,14 @@ async def remote_speech(
     params: dict[str, Any],
     skipped: list[tuple[int, int]],
 ) -> AsyncGenerator[bytes, None]:
-    """s16le mono PCM at 48 kHz of a text, as soon as it arrives.
+    """Yield the speech of a text as s16le mono PCM at 48 kHz, as soon as it arrives.
 
     Args:
-        recordings: in place of `voice`, what the client's `OwnVoice` takes.
-        skipped: gets the places in the text that are not spoken.
+        recordings: arguments of the client's `OwnVoice`, instead of `voice`.
+        skipped: receives start and end of the parts of the text that are not spoken.
 
     Raises:
-        RealtimeTTSError: whatever the server answers; `ConfigError` if there is none, or no client to ask it with.
+        RealtimeTTSError: the server's error; `ConfigError` without a server or without the Python client.
     """
     try:
         import realtime_tts_client as client
@@ -115,7 +115,7 @@ async def remote_speech(
         ) from error
     api_key = _clean_key(api_key)
     address, audio = server_url(url, "/v1/stream", "ws"), client.AudioFormat("pcm_s16le", SAMPLE_RATE_HZ)
-    # What was taken counts as heard: the sink holds it, or waits for the speaker by itself.
+    # Consumed audio counts as played: the sink stores it, or waits for the speaker itself.
     spoken_by = voice if recordings is None else client.OwnVoice(**recordings)
     session = client.connect(address, voice=spoken_by, audio=audio, params=params, api_key=api_key, playback="consumed")
     try:
@@ -135,10 +135,10 @@ def _headers(api_key: str | None) -> dict[str, str]:
 
 
 def _clean_key(api_key: str | None) -> str:
-    """Return a key without the line break that it has when it was read from a file.
+    """Return a key without surrounding blanks, such as the line break of a file.
 
     Raises:
-        ConfigError: no header can carry it. The message does not repeat it.
+        ConfigError: the key is not valid in a header. The message does not repeat it.
     """
     key = (api_key or "").strip()
     if not key.isascii() or not key.isprintable() or " " in key:
@@ -147,7 +147,7 @@ def _clean_key(api_key: str | None) -> str:
 
 
 def _said(code: str, message: str, field: str | None) -> RealtimeTTSError:
-    """Return the server's error, with the option of the running command that it is about."""
+    """Return the server's error, with the option of the running command that caused it."""
     option = _option("api_key" if code == "unauthorized" else (field or "").rpartition(".")[2])
     return error_from_code(code, f"{message}; here: {option}" if option else message)
 

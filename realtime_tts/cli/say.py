@@ -56,7 +56,7 @@ _PARAMS = (
 
 @dataclass(frozen=True)
 class Request:
-    """What to say, and how."""
+    """Text and parameters of one `say`."""
 
     text: str | None  # None: standard input
     voice: str | None
@@ -174,11 +174,11 @@ def command(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Speak TEXT. Without TEXT, or with -, it is read from standard input and spoken while it arrives."""
+    """Speak TEXT. Without TEXT, or with -, read the text from standard input and speak it while it arrives."""
     request = Request(text=_given_text(text, text_file), **options)
     _check(request, url, model, device)
     progress = Progress(shown=not quiet and sys.stderr.isatty(), summary=not quiet)
-    # Whatever can be told at once is told before a model is loaded, which may take minutes.
+    # Errors are reported, if possible, before a model is loaded, which may take minutes.
     check_sink(output, output_format)
     if request.text is not None and not request.text.strip():
         raise nothing_to_say()
@@ -196,7 +196,7 @@ def command(
     except KeyboardInterrupt:
         progress.interrupted(output)
         raise
-    except BrokenPipeError:  # who read our pipe is gone; what is left for it must not be complained of at exit
+    except BrokenPipeError:  # the reader has closed the pipe; the flush at exit must not raise again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
 
@@ -294,7 +294,7 @@ async def _in_a_thread(pieces: Iterable[str]) -> AsyncGenerator[str, None]:
 
 
 def standard_input() -> Iterator[str]:
-    """Whatever a pipe holds, as soon as it holds it; broken UTF-8 is replaced. Blocks."""
+    """Yield the text of standard input as soon as it arrives. Invalid UTF-8 is replaced. Blocks."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     while data := os.read(sys.stdin.fileno(), _READ_BYTES):
         yield decoder.decode(data)

@@ -83,7 +83,7 @@ def command(config_path: Path | None, **flags: Any) -> None:
 
 
 def show(rows: dict[str, str]) -> None:
-    """Tell a person at the terminal where to go next."""
+    """Print the addresses and properties of the server on stderr."""
     width = max(map(len, rows))
     first, *others = rows.items()
     lines = [f"  {name:<{width}}  {value}" for name, value in ((first[0], click.style(first[1], bold=True)), *others)]

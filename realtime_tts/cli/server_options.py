@@ -14,7 +14,7 @@ api_key_option = click.option("--api-key", envvar="REALTIME_TTS_API_KEY", help="
 
 
 def server_options(command: Command) -> Command:
-    """Add the options to a subcommand. What is not given there is taken from the group, then from its environment."""
+    """Add the options to a subcommand. Missing values come from the group, then from its environment variables."""
     url = click.option("--url", callback=_or_of_group, help=f"The server.  [default: {DEFAULT_URL}]")
     api_key = click.option("--api-key", callback=_or_of_group, help="The server's API key.")
     return url(api_key(command))

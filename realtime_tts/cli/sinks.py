@@ -1,4 +1,4 @@
-"""Where `say` puts the sound: a speaker, a file, a pipe. Each takes s16le mono PCM as it is made."""
+"""Sinks for the audio of `say`: a speaker, a file or a pipe. Each takes s16le mono PCM."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _OGG_RATE_HZ = 48_000
 
 
 class Sink(Protocol):
-    """`write` may block for as long as the sound plays; call it in a thread."""
+    """Destination of audio. `write` may block for the duration of the audio; call it in a thread."""
 
     def write(self, pcm: bytes) -> None: ...
 
     def close(self) -> None:
-        """Finish: play or write what is left."""
+        """Play or write the rest, and close."""
 
     def abort(self) -> None:
-        """Stop now; what was written stays."""
+        """Stop at once; audio that was written is kept."""
 
 
 def format_of(output: str, explicit: str | None) -> str:
-    """The format of an output file, by its name unless it is given.
+    """Return the format of an output file: the explicit one, else the one of its name.
 
     Raises:
-        ConfigError: a name without a known ending.
+        ConfigError: the name has no known suffix.
     """
     if explicit is not None:
         return explicit
@@ -48,10 +48,10 @@ def format_of(output: str, explicit: str | None) -> str:
 
 
 def check_sink(output: str | None, explicit_format: str | None) -> None:
-    """Whether `open_sink` would do; makes no file.
+    """Check that `open_sink` can succeed, without creating a file.
 
     Raises:
-        ConfigError: as there.
+        ConfigError: see `open_sink`.
     """
     if output is None:
         sounddevice = _sounddevice()
@@ -79,10 +79,10 @@ def _unwritable(output: str, reason: str | None) -> ConfigError:
 def open_sink(
     output: str | None, explicit_format: str | None, sample_rate_hz: int, provenance: Provenance | None = None
 ) -> Sink:
-    """A speaker for None, standard output for ``-``, else a file.
+    """Open a speaker for None, standard output for ``-``, else a file.
 
     Raises:
-        ConfigError: no speaker, or the file cannot be written.
+        ConfigError: no speaker is available, or the file cannot be written.
     """
     if output is None:
         return SpeakerSink(sample_rate_hz)
@@ -97,7 +97,7 @@ def open_sink(
 
 
 class RawSink:
-    """Samples and nothing else. Each write is flushed: a player may be reading."""
+    """File of samples without a header. Each write is flushed, for a player that reads a pipe."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -114,7 +114,7 @@ class RawSink:
 
 
 class WavSink(RawSink):
-    """A WAV file. Its length is written at the end if the file can be rewound, else it stays "until the end"."""
+    """WAV file. Its length is written at the end if the file is seekable, else the header says "until the end"."""
 
     def __init__(self, file: BinaryIO, sample_rate_hz: int, provenance: Provenance | None = None) -> None:
         super().__init__(file)
@@ -137,7 +137,7 @@ class WavSink(RawSink):
 
 
 class OggSink(RawSink):
-    """Ogg Opus, page by page."""
+    """Ogg Opus file, written page by page."""
 
     def __init__(self, file: BinaryIO, sample_rate_hz: int, provenance: Provenance | None = None) -> None:
         super().__init__(file)
@@ -154,7 +154,7 @@ class OggSink(RawSink):
 
 
 class SpeakerSink:
-    """The default output device, through the optional package sounddevice.
+    """Default output device, through the optional package sounddevice.
 
     Raises:
         ConfigError: the package or a device is missing; the message says what to do.
@@ -172,7 +172,7 @@ class SpeakerSink:
         self._stream.write(pcm)
 
     def close(self) -> None:
-        self._stream.stop()  # waits until the last sample was heard
+        self._stream.stop()  # blocks until the last sample was played
         self._stream.close()
 
     def abort(self) -> None:

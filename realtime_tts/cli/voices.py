@@ -27,7 +27,7 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(context: click.Context, model: str, url: str | None, api_key: str | None, as_json: bool) -> None:
-    """List the voices of a model or of a running server, or change the server's."""
+    """List the voices of a model or of a running server; add and delete voices of a server."""
     if context.invoked_subcommand is not None:
         refuse_unused(context)
         return
@@ -62,7 +62,7 @@ def command(context: click.Context, model: str, url: str | None, api_key: str | 
 @click.option("--consent-scope", help="To what use.")
 @server_options
 def add(name: str, reference: Path | None, prompt: Path | None, url: str, api_key: str | None, **fields: Any) -> None:
-    """Have a server make a voice of recordings, 2 to 60 s of one speaker."""
+    """Add a voice to a server, from recordings of one speaker (2 to 60 s) or from a description."""
     from realtime_tts.cli.remote import post_form
 
     given = {field: "true" if value is True else value for field, value in fields.items() if value}
@@ -77,7 +77,7 @@ def add(name: str, reference: Path | None, prompt: Path | None, url: str, api_ke
 @click.argument("name")
 @server_options
 def delete(name: str, url: str, api_key: str | None) -> None:
-    """Delete a voice of a server's, by its name or its id, and all that is kept of it."""
+    """Delete a voice of a server, by its name or id, with all its stored data."""
     from urllib.parse import quote
 
     from realtime_tts.cli.remote import delete as delete_at
@@ -86,11 +86,11 @@ def delete(name: str, url: str, api_key: str | None) -> None:
 
 
 def local_voices(model: str) -> list[dict[str, Any]]:
-    """Voices of a checkpoint on this machine; loads nothing but its serving.json.
+    """Return the voices of a local checkpoint; only its serving.json is read.
 
     Raises:
-        ConfigError: it is not on this machine.
-        CheckpointError: there is no such model, or its serving.json is damaged.
+        ConfigError: the checkpoint is not on this machine.
+        CheckpointError: the model is unknown, or its serving.json is damaged.
     """
     from realtime_tts.errors import ConfigError
     from realtime_tts.workers.location import check_location

@@ -68,7 +68,7 @@ class Fields:
         return replace_surrogates(value) if isinstance(value, str) else self._fail(name, "must be a string")
 
     def optional_plain_text(self, name: str) -> str | None:
-        """Return a string without the replacement of surrogates: faster for megabytes of base64."""
+        """Return a string without replacing surrogates, for input that is not text (megabytes of base64)."""
         value = self._get(name)
         return value if value is None or isinstance(value, str) else self._fail(name, "must be a string")
 
