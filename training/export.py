@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from realtime_tts.engine.calibrate import calibrate, write_serving
+from realtime_tts.engine.head_choice import HeadScore, choose_head
 from realtime_tts.model.checkpoint import load_model, save_weights
 from realtime_tts.model.config_file import parse_config
 from realtime_tts.model.voxcpm import VoxCPM
 from realtime_tts.workers.policy import TextHead
 from training.speakers import VOICES
-from training.starter_config import LETTER_IDS, config_map, tokenizer_map
+from training.starter_config import LETTER_IDS, config_map, taught_head, tokenizer_map
+from training.text_following import TAUGHT_LAG_MS
 
 VOICE_DESCRIPTIONS = {
     "heart": "US English, a woman, warm",
@@ -65,11 +69,21 @@ def export(vae: dict[str, torch.Tensor], tts: dict[str, torch.Tensor], config: d
 
 def note_text_head(directory: Path) -> TextHead | None:
     """Let an exported voice speak, and put the head by which its word times are measured into its serving.json."""
-    result = calibrate(load_model(directory))
-    head = None if result is None else result.head
+    loaded = load_model(directory)
+    result = calibrate(loaded)
+    head = None if result is None else choose(result.scores, taught_head(loaded.config))
     if head is not None:
         write_serving(directory, head)
     return head
+
+
+def choose(scores: Sequence[HeadScore], taught: tuple[int, int]) -> TextHead | None:
+    """Return the taught head if it follows the text, with its measured lag if that is sure; else the best other one."""
+    own = next((score for score in scores if (score.layer, score.head) == taught and score.follows), None)
+    if own is None:
+        return choose_head(scores)
+    measured = choose_head([own])
+    return measured or TextHead(*taught, TAUGHT_LAG_MS, math.floor(100 * own.reach) / 100)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The corpus as the TTS model sees it: every utterance's latent patches, its speaker and its characters.
+"""The corpus as the TTS model sees it: every utterance's latent patches, speaker, characters and word times.
 
     python -m training.latents --audio build/audio --vae build/vae/normalised.pt --out build/latents.pt
 
@@ -26,12 +26,23 @@ from training.starter_config import LETTER_IDS
 from training.teacher import AudioChunk
 from training.vae_training import load_vae
 
+_SPACE = LETTER_IDS[" "]
+_SILENT = [LETTER_IDS[char] for char in " ,.?!"]
+
+
+def _sums(values: NDArray[np.bool_], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sum values[starts[n] : starts[n + 1]] for each n."""
+    return np.diff(np.concatenate([[0], np.cumsum(values)])[starts])
+
 
 @dataclasses.dataclass(slots=True)
 class LatentCorpus:
     """patches [all patches, patch_size, latent_dim] float16; utterance u owns patches
-    starts[u] : starts[u] + counts[u] and characters text_starts[u] : text_starts[u + 1] of `text_ids`. `chunks` names
-    the files of audio that it holds."""
+    starts[u] : starts[u] + counts[u] and characters text_starts[u] : text_starts[u + 1] of `text_ids`.
+
+    words [all words, 2] float32: start and end of each space-separated word of the texts, in patches from its
+    utterance's start; -1 where they are unknown. chunks: the names of the audio files that the corpus holds.
+    """
 
     patches: Tensor
     starts: NDArray[np.int64]
@@ -39,6 +50,7 @@ class LatentCorpus:
     speakers: NDArray[np.int32]
     text_ids: NDArray[np.uint8]
     text_starts: NDArray[np.int64]
+    words: NDArray[np.float32]
     chunks: list[str] = dataclasses.field(default_factory=list)
 
     def __len__(self) -> int:
@@ -47,9 +59,66 @@ class LatentCorpus:
     def text(self, utterance: int) -> NDArray[np.uint8]:
         return self.text_ids[self.text_starts[utterance] : self.text_starts[utterance + 1]]
 
+    def words_of(self, utterance: int) -> NDArray[np.float32]:
+        """Return the word times [words, 2] of one utterance, in patches from its start."""
+        first, end = self.text_starts[utterance : utterance + 2]
+        before = utterance + np.count_nonzero(self.text_ids[:first] == _SPACE)
+        return self.words[before : before + 1 + np.count_nonzero(self.text_ids[first:end] == _SPACE)]
+
+    def spoken_characters(self, moment: float = 0.5) -> NDArray[np.int16]:
+        """Return for each patch which character of its utterance's text is spoken there; -1 without word times.
+
+        moment: where in the patch, from 0 (its start) to 1. The letters of a word share its time evenly. In a pause
+        after a word, or after the last one, it is the mark or the space after the word's letters, or the last
+        character of the text; before the first word it is the first character.
+        """
+        word_counts = 1 + _sums(self.text_ids == _SPACE, self.text_starts)
+        owners = np.repeat(np.arange(len(self)), word_counts)
+        patch_owners = np.repeat(np.arange(len(self)), self.counts)
+        first_chars, letters_ends = self._letters()
+        # One time axis for all utterances, end to end. Unknown words start with their utterance, so that they sort.
+        limits = self.counts[owners, None]
+        times = np.clip(self.words, 0, limits) + (np.cumsum(self.counts) - self.counts)[owners, None]
+        moments = np.arange(len(patch_owners)) + moment
+        word = np.searchsorted(times[:, 0], moments, side="right") - 1
+        first_words = np.cumsum(word_counts) - word_counts
+        is_before = word < first_words[patch_owners]
+        word = np.maximum(word, first_words[patch_owners])
+        start, end = times[word].T
+        letters = letters_ends[word] - first_chars[word]
+        share = np.clip((moments - start) / np.maximum(end - start, 1e-6), 0, 1)
+        spoken = first_chars[word] + np.minimum((share * letters).astype(np.int64), letters - 1)
+        pause = np.minimum(letters_ends[word], self.text_starts[patch_owners + 1] - 1)
+        spoken = np.where(moments >= end, pause, spoken)
+        spoken = np.where(is_before, self.text_starts[patch_owners], spoken) - self.text_starts[patch_owners]
+        return np.where(self.words[word, 0] < 0, -1, spoken).astype(np.int16)
+
+    def _letters(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where the letters of each word start and end in `text_ids`; marks at a word's end are none."""
+        spaces = np.flatnonzero(self.text_ids == _SPACE)
+        starts = np.sort(np.concatenate([self.text_starts[:-1], spaces + 1]))
+        ends = np.sort(np.concatenate([spaces, self.text_starts[1:]]))
+        is_letter = ~np.isin(self.text_ids, _SILENT)
+        last_letter = np.maximum.accumulate(np.where(is_letter, np.arange(len(self.text_ids)), -1))
+        return starts, np.maximum(last_letter[ends - 1] + 1, starts + 1)
+
     @classmethod
-    def build(cls, patches: list[Tensor], speakers: list[int], texts: list[str]) -> LatentCorpus:
-        """From each utterance's patches [n, patch_size, latent_dim]."""
+    def build(
+        cls,
+        patches: list[Tensor],
+        speakers: list[int],
+        texts: list[str],
+        words: NDArray[np.float32] | None = None,
+    ) -> LatentCorpus:
+        """Make a corpus from each utterance's patches [n, patch_size, latent_dim], and the word times of all.
+
+        Raises ValueError if there is not one row of word times for each word.
+        """
+        num_words = sum(text.count(" ") + 1 for text in texts)
+        if words is None:
+            words = np.full((num_words, 2), -1, np.float32)
+        if words.shape != (num_words, 2):
+            raise ValueError(f"word times must be of shape {(num_words, 2)}, got {words.shape}")
         counts = np.array([len(part) for part in patches])
         ids = [np.array([LETTER_IDS[char] for char in text], np.uint8) for text in texts]
         return cls(
@@ -59,6 +128,7 @@ class LatentCorpus:
             speakers=np.array(speakers, np.int32),
             text_ids=np.concatenate(ids),
             text_starts=np.concatenate([[0], np.cumsum([len(part) for part in ids])]),
+            words=words.astype(np.float32),
         )
 
     @classmethod
@@ -73,13 +143,14 @@ class LatentCorpus:
             speakers=np.concatenate([part.speakers for part in parts]),
             text_ids=np.concatenate([part.text_ids for part in parts]),
             text_starts=np.concatenate([[0], np.cumsum(text_lengths)]),
+            words=np.concatenate([part.words for part in parts]),
             chunks=[chunk for part in parts for chunk in part.chunks],
         )
 
     def save(self, path: Path) -> None:
         arrays = {
             name: torch.from_numpy(getattr(self, name))
-            for name in ("starts", "counts", "speakers", "text_ids", "text_starts")
+            for name in ("starts", "counts", "speakers", "text_ids", "text_starts", "words")
         }
         partial = path.with_suffix(".partial")
         torch.save({"patches": self.patches.cpu(), "chunks": self.chunks, **arrays}, partial)
@@ -87,8 +158,11 @@ class LatentCorpus:
 
     @classmethod
     def load(cls, path: Path) -> LatentCorpus:
-        """On the CPU."""
+        """Load a corpus onto the CPU. One that was saved without word times has unknown ones."""
         content = torch.load(path, weights_only=True)
+        if "words" not in content:
+            num_words = len(content["starts"]) + int((content["text_ids"] == _SPACE).sum())
+            content["words"] = torch.full((num_words, 2), -1.0)
         patches, chunks = content.pop("patches"), content.pop("chunks")
         return cls(patches, **{name: tensor.numpy() for name, tensor in content.items()}, chunks=chunks)
 
@@ -162,7 +236,8 @@ def _encode(vae: AudioVAE, path: Path) -> LatentCorpus:
     chunk = AudioChunk.load(path)
     encoded = encode_utterances(vae, chunk.utterances(), patch_size=4)
     patches = torch.cat(encoded).cpu().split([len(part) for part in encoded])  # one copy from the device
-    corpus = LatentCorpus.build(list(patches), chunk.speakers.tolist(), chunk.texts)
+    words = chunk.words.astype(np.float32) / (4 * vae.config.encode_hop)
+    corpus = LatentCorpus.build(list(patches), chunk.speakers.tolist(), chunk.texts, words)
     return dataclasses.replace(corpus, chunks=[path.name])
 
 

@@ -107,6 +107,14 @@ def starter_config(*, toy: bool = False) -> ModelConfig:
     return parse_config(toy_config_map() if toy else config_map())
 
 
+def taught_head(config: ModelConfig) -> tuple[int, int]:
+    """Layer and head of the base LM that training teaches to follow the text (`text_following`).
+
+    The layers before it find the place in the text, and those after it use what it reads.
+    """
+    return 2 * config.base.num_layers // 3, 0
+
+
 def tokenizer_map() -> dict[str, Any]:
     """tokenizer.json: one token a character, lower-cased; voices and audio marks are special tokens."""
     special = {"<unk>": 0, "<s>": 1, "</s>": 2, **VOICE_IDS}

@@ -39,11 +39,15 @@ class Conditioning:
 
 @dataclasses.dataclass(slots=True)
 class Row:
-    """One sequence: token of each position (0: audio), patch index of each position (-1: text), first predicted one."""
+    """One sequence: token of each position (0: audio), patch index of each position (-1: text), first predicted one.
+
+    spoken: for each predicted patch the position of the character that is spoken in its middle, -1 if unknown.
+    """
 
     tokens: list[int]
     patches: NDArray[np.int64]
     first_target: int
+    spoken: NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,8 +77,9 @@ class Batch:
 
     For each of N positions: tokens, positions (within the row) and row_index [N] int64; row_starts [rows + 1] int32,
     with N after the last. Audio positions: audio_index [A] with patches audio_patches [A]. Predicted at positions
-    target_index [M] the patches target_patches [M], after prefix_patches [M] (-1: silence), with is_last [M]; `weight`
-    [M] float32 is 0 for padding.
+    target_index [M] the patches target_patches [M], after prefix_patches [M] (-1: silence), with is_last [M], while the
+    character at position spoken_index [M] (of N; -1: unknown, or padding) is spoken; `weight` [M] float32 is 0 for
+    padding.
     """
 
     tokens: Tensor
@@ -87,6 +92,7 @@ class Batch:
     target_patches: Tensor
     prefix_patches: Tensor
     is_last: Tensor
+    spoken_index: Tensor
     weight: Tensor
 
     def tensors(self) -> dict[str, Tensor]:
@@ -123,6 +129,7 @@ class RowMaker:
         order = pool[np.argsort(corpus.speakers[pool], kind="stable")]
         edges = np.searchsorted(corpus.speakers[order], np.arange(corpus.speakers.max() + 2))
         self._of_speaker = [order[a:b] for a, b in itertools.pairwise(edges)]
+        self._spoken = corpus.spoken_characters()
         self._patches_until = [np.cumsum(corpus.counts[utterances]) for utterances in self._of_speaker]
 
     def row(self, utterance: int) -> Row:
@@ -138,7 +145,8 @@ class RowMaker:
             reference = self._reference(speaker, utterance)
             tokens += [REFERENCE_START, *[0] * len(reference), REFERENCE_END]
             patches += [np.array([-1]), reference, np.array([-1])]
-        text, audio = corpus.text(utterance), self._patches_of(utterance)
+        text, audio, first_char = corpus.text(utterance), self._patches_of(utterance), len(tokens)
+        spoken = self._spoken_at(utterance, first_char)
         if self.rng.random() < draw.prompt:
             prompt = self._other(speaker, utterance)
             prompt_text, prompt_audio = corpus.text(prompt), self._patches_of(prompt)
@@ -147,11 +155,19 @@ class RowMaker:
                 # the prompt's own patches are predicted too: it is as good an utterance as the other
                 text = np.concatenate([prompt_text, [LETTER_IDS[" "]], text])
                 audio = np.concatenate([prompt_audio, audio])
+                own = self._spoken_at(utterance, first_char + len(prompt_text) + 1)
+                spoken = np.concatenate([self._spoken_at(prompt, first_char), own])
         tokens += [*text.tolist(), AUDIO_START]
         first_target = len(tokens)
         tokens += [0] * len(audio)
         patches += [np.full(len(text) + 1, -1), audio]
-        return Row(tokens, np.concatenate(patches), first_target)
+        return Row(tokens, np.concatenate(patches), first_target, spoken)
+
+    def _spoken_at(self, utterance: int, first_char: int) -> NDArray[np.int64]:
+        """For each patch the position of its character, in a row where the text begins at `first_char`."""
+        start = self.corpus.starts[utterance]
+        chars = self._spoken[start : start + self.corpus.counts[utterance]].astype(np.int64)
+        return np.where(chars < 0, -1, first_char + chars)
 
     def _patches_of(self, utterance: int) -> NDArray[np.int64]:
         start = self.corpus.starts[utterance]
@@ -193,11 +209,12 @@ def collate(rows: list[Row], shape: BatchShape) -> Batch:
     tokens = np.zeros(shape.positions, np.int64)
     patches = np.full(shape.positions, -1)
     last = np.zeros(shape.positions, np.int64)
-    predicted = []
+    predicted, spoken = [], []
     for start, row in zip(starts, rows, strict=False):
         end = start + len(row.tokens)
         tokens[start:end], patches[start:end], last[end - 1] = row.tokens, row.patches, 1
         predicted.append(np.arange(start + row.first_target, end))
+        spoken.append(np.where(row.spoken < 0, -1, start + row.spoken))
     audio, targets = np.flatnonzero(patches >= 0), np.concatenate(predicted)
 
     def padded(values: NDArray[np.int64], size: int, fill: int) -> Tensor:
@@ -216,6 +233,7 @@ def collate(rows: list[Row], shape: BatchShape) -> Batch:
         target_patches=padded(patches[targets], shape.targets, 0),
         prefix_patches=padded(patches[targets - 1], shape.targets, -1),
         is_last=padded(last[targets], shape.targets, 0),
+        spoken_index=padded(np.concatenate(spoken), shape.targets, -1),
         weight=(torch.arange(shape.targets) < len(targets)).float(),
     )
 

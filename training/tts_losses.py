@@ -1,4 +1,4 @@
-"""The TTS model's training forward: flow matching and stop losses over packed sequences.
+"""The TTS model's training forward: flow matching, stop and text-following losses over packed sequences.
 
 It runs the serving model's own modules; only the rounding of the quantiser gets a straight-through gradient here.
 """
@@ -11,8 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from realtime_tts.model.minicpm import MiniCPM, Rope
 from realtime_tts.model.voxcpm import ScalarQuantizer, VoxCPM
 from training.packed_attention import PackedAttention
+from training.starter_config import taught_head
+from training.text_following import following, head_inputs
 from training.tts_batches import MAX_POSITIONS, Batch
 
 
@@ -21,6 +24,7 @@ class LossSettings:
     guidance_drop: float = 0.12  # of the predictions are made without their condition, for classifier-free guidance
     max_noise: float = 0.2  # on the latents fed back, drawn for each batch row up to this
     stop_weight: float = 0.1
+    text_weight: float = 0.1  # of the head that follows the text
     uniform_time: float = 0.2  # share of flow times drawn uniformly instead of logit-normally
 
 
@@ -34,16 +38,37 @@ def quantise(layer: ScalarQuantizer, hidden: Tensor) -> Tensor:
 def hidden_states(model: VoxCPM, batch: Batch, features: Tensor) -> tuple[Tensor, Tensor]:
     """Both LMs over N packed positions with features [A, patch_size, latent_dim] at the audio positions →
     lm_hidden, residual_hidden [N, hidden]."""
+    lm_hidden, residual_hidden, _, _ = states_and_head(model, batch, features)
+    return lm_hidden, residual_hidden
+
+
+def states_and_head(model: VoxCPM, batch: Batch, features: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return `hidden_states`, and q and k [N, head_dim] of the head that is taught to follow the text."""
     embeddings = model.embed_text(batch.tokens)
     audio = model.embed_patches(features).to(embeddings.dtype)
     embeddings = embeddings.index_copy(0, batch.audio_index, audio)
     is_audio = torch.zeros(batch.tokens.shape[0], 1, dtype=torch.bool, device=batch.tokens.device)
     is_audio = is_audio.index_fill(0, batch.audio_index, True)
     attend = PackedAttention(batch.row_starts, batch.row_index, MAX_POSITIONS)
-    hidden = model.base_lm(embeddings, model.base_lm.rotary(batch.positions), attend)
+    layer, head = taught_head(model.config)
+    rope = model.base_lm.rotary(batch.positions)
+    hidden, layer_input = _base_lm(model.base_lm, embeddings, rope, attend, layer)
+    q, k = head_inputs(model.base_lm.layers[layer], layer_input, rope, head)
     hidden = torch.where(is_audio, quantise(model.fsq_layer, hidden), hidden)
     inputs = model.residual_inputs(hidden, embeddings.to(hidden.dtype), is_audio)
-    return hidden, model.residual_lm(inputs, model.residual_lm.rotary(batch.positions), attend)
+    return hidden, model.residual_lm(inputs, model.residual_lm.rotary(batch.positions), attend), q, k
+
+
+def _base_lm(
+    stack: MiniCPM, x: Tensor, rope: Rope | None, attend: PackedAttention, wanted: int
+) -> tuple[Tensor, Tensor]:
+    """Return the stack's output, and the input of its layer `wanted`."""
+    found = x
+    for index, layer in enumerate(stack.layers):
+        if index == wanted:
+            found = x
+        x = layer(x, rope, attend, index)
+    return stack.norm(x), found
 
 
 def flow_times(count: int, settings: LossSettings, device: torch.device) -> Tensor:
@@ -65,14 +90,16 @@ def flow_errors(model: VoxCPM, mu: Tensor, prefix: Tensor, target: Tensor, setti
 
 
 def losses(model: VoxCPM, batch: Batch, patches: Tensor, settings: LossSettings) -> dict[str, Tensor]:
-    """ "total", "flow", "stop" and "stop_error" (wrong stop flags over the number of last patches) of a batch.
+    """Return "total", "flow", "stop", "stop_error" (wrong stop flags over the number of last patches), "text" and
+    "text_error" (`text_following`: loss, distance in characters) of a batch.
 
     patches: the corpus's table [all patches, patch_size, latent_dim].
     """
     scale = settings.max_noise * torch.rand(batch.row_starts.shape[0], device=patches.device)[batch.row_index]
     features = patches[batch.audio_patches].float()
     features = features + scale[batch.audio_index][:, None, None] * torch.randn_like(features)
-    lm_hidden, residual_hidden = (states[batch.target_index] for states in hidden_states(model, batch, features))
+    lm_states, residual_states, q, k = states_and_head(model, batch, features)
+    lm_hidden, residual_hidden = lm_states[batch.target_index], residual_states[batch.target_index]
     has_prefix = (batch.prefix_patches >= 0)[:, None, None]
     prefix = patches[batch.prefix_patches.clamp(min=0)].float()
     # the flow's view of the previous patch is as noisy as the LM's, independently
@@ -84,4 +111,7 @@ def losses(model: VoxCPM, batch: Batch, patches: Tensor, settings: LossSettings)
     logits = model.stop_logits(lm_hidden).float()
     stop = (batch.weight * F.cross_entropy(logits, batch.is_last, reduction="none")).sum() / count
     missed = (batch.weight * (logits.argmax(-1) != batch.is_last)).sum() / batch.is_last.sum()
-    return {"total": flow + settings.stop_weight * stop, "flow": flow, "stop": stop, "stop_error": missed}
+    text, text_error = following(q, k, batch)
+    total = flow + settings.stop_weight * stop + settings.text_weight * text
+    parts = {"flow": flow, "stop": stop, "stop_error": missed, "text": text, "text_error": text_error}
+    return {"total": total, **parts}

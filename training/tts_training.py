@@ -158,9 +158,8 @@ class TtsTrainer:
             torch.manual_seed(0)
             results = [self._losses(batch.to(self.device)) for batch in self.data.validation]
         self.ema.swap()
-        return {
-            f"val_{name}": float(np.mean([r[name].item() for r in results])) for name in ("flow", "stop", "stop_error")
-        }
+        names = ("flow", "stop", "stop_error", "text", "text_error")
+        return {f"val_{name}": float(np.mean([r[name].item() for r in results])) for name in names}
 
     def state(self) -> dict[str, object]:
         return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "ema": self.ema.shadow}

@@ -121,7 +121,8 @@ def _train_vae(replicas: Replicas, folder: Path) -> Result:
 def test_replicas_train_one_model_on_audio_of_their_own(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).normal(0, 3000, 64000).astype(np.int16)
     (tmp_path / "audio").mkdir()
-    AudioChunk(noise, np.array([64000]), np.zeros(1, np.int32), ["a"]).save(tmp_path / "audio" / "0000.npz")
+    words = np.zeros((1, 2), np.int32)
+    AudioChunk(noise, np.array([64000]), np.zeros(1, np.int32), ["a"], words).save(tmp_path / "audio" / "0000.npz")
     first, second = together(_train_vae, tmp_path)
     assert first["step"] == second["step"] == 3
     assert torch.equal(first["weight"], second["weight"])
@@ -150,13 +151,14 @@ def test_the_pipeline_launches_a_stage_in_several_processes(tmp_path: Path, monk
 
 
 def test_corpora_end_to_end_keep_their_patches_and_texts() -> None:
-    def corpus(counts: list[int], texts: list[str]) -> LatentCorpus:
+    def corpus(counts: list[int], texts: list[str], words: list[list[float]]) -> LatentCorpus:
         patches = [torch.full((n, 4, 8), float(n)) for n in counts]
-        return LatentCorpus.build(patches, list(range(len(counts))), texts)
+        return LatentCorpus.build(patches, list(range(len(counts))), texts, np.array(words, np.float32))
 
-    both = LatentCorpus.together([corpus([3, 1], ["ab", "c"]), corpus([2], ["def"])])
-    whole = corpus([3, 1, 2], ["ab", "c", "def"])
+    words = [[0, 1], [1.5, 2.5], [0, 1], [0.5, 2]]
+    both = LatentCorpus.together([corpus([3, 1], ["a b", "c"], words[:3]), corpus([2], ["def"], words[3:])])
+    whole = corpus([3, 1, 2], ["a b", "c", "def"], words)
     assert both.speakers.tolist() == [0, 1, 0]
-    for name in ("starts", "counts", "text_ids", "text_starts"):
+    for name in ("starts", "counts", "text_ids", "text_starts", "words"):
         assert np.array_equal(getattr(both, name), getattr(whole, name)), name
     assert torch.equal(both.patches, whole.patches)
