@@ -106,7 +106,7 @@ def through_vae(loaded: LoadedModel, samples: Samples) -> Samples:
 def speak(loaded: LoadedModel, voice: str, texts: Sequence[str], *, steps: int, cfg: float) -> list[Samples]:
     """Return the model's recordings of the texts; the noise of text n has the seed n."""
     spoken = []
-    for start in range(0, len(texts), BATCH):
+    for start in tqdm(range(0, len(texts), BATCH), desc=f"{voice} speaks, {steps} steps", unit="batch"):
         lines = [Line(text, voice) for text in texts[start : start + BATCH]]
         with torch.inference_mode():
             patches = generate(loaded, lines, range(start, start + len(lines)), steps=steps, cfg=cfg)
@@ -227,7 +227,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for voice, own in taught.items():
         own_texts = list(own)
         systems = {TEACHER: list(own.values())}
-        systems[THROUGH_VAE] = [through_vae(loaded, samples) for samples in own.values()]
+        recoded = tqdm(own.values(), desc=f"{voice}, through the VAE", mininterval=5)
+        systems[THROUGH_VAE] = [through_vae(loaded, samples) for samples in recoded]
         for steps, cfg in settings:
             name = f"model, {steps} steps, CFG {cfg:g}"
             systems[name] = speak(loaded, voice, own_texts, steps=steps, cfg=cfg)
