@@ -140,6 +140,7 @@ def test_every_code_of_the_server_has_its_class_here() -> None:
     ours_only_at_home |= {"wire_error", "internal_error"}
     never_over_this_protocol = {"audio_decode_error", "voice_exists", "too_many_voices", "model_not_found"}
     never_over_this_protocol |= {"adapter_exists", "adapter_error", "too_many_adapters", "consent_not_found"}
+    never_over_this_protocol.add("dictionary_not_found")
     never_over_this_protocol |= {code for code in error_classes() if code.startswith("recording_")}
     for code in set(error_classes()) - ours_only_at_home - never_over_this_protocol:
         assert type(error_from_code(code, "x")) is not client.ServerError, code
