@@ -216,7 +216,8 @@ def _save(pending: queue.Queue[tuple[AudioChunk, Path] | None]) -> None:
 
 def _speak_share(args: argparse.Namespace, own: int, count: int) -> None:
     """Speak every block of the script whose number is `own` modulo `count`, until there are enough hours."""
-    torch.manual_seed(args.seed + own)
+    if args.device.startswith("cuda"):
+        torch.cuda.set_device(args.device)  # Triton launches on the current device, wherever its tensors are
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     teacher = Teacher(args.kokoro)
     teacher.load_weights(torch.load(args.teacher / "kokoro.pt", weights_only=True))
@@ -225,6 +226,7 @@ def _speak_share(args: argparse.Namespace, own: int, count: int) -> None:
     script = read_script(args.script)
     if args.device.startswith("cuda"):
         print(f"half precision differs by {reader.use_half_precision(script[:64]):.4f}", flush=True)
+    torch.manual_seed(args.seed + own)  # after the comparison of precisions, which sets a seed of its own
     pending: queue.Queue[tuple[AudioChunk, Path] | None] = queue.Queue(8)
     saver = threading.Thread(target=_save, args=(pending,))
     saver.start()
