@@ -13,6 +13,8 @@ import dataclasses
 import json
 import multiprocessing
 import queue
+import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -272,11 +274,13 @@ def main() -> None:
     gpus = torch.cuda.device_count() if args.device == "cuda" else 0
     count = args.processes or max(1, 3 * gpus)
     context = multiprocessing.get_context("spawn")
+    # The pipeline may end this process early: its exit, and not the signal itself, ends the daemons.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     processes = []
     for own in range(count):
         if gpus:
             args.device = f"cuda:{own % gpus}"
-        processes.append(context.Process(target=_speak_share, args=(args, own, count)))
+        processes.append(context.Process(target=_speak_share, args=(args, own, count), daemon=True))
         processes[-1].start()
     for process in processes:
         process.join()
