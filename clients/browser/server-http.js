@@ -33,7 +33,7 @@ export class ServerHttp {
   }
 
   /**
-   * @param {Record<string, string | number | boolean | Blob | undefined>} fields of `POST /v1/voices` (docs/voices.md)
+   * @param {Record<string, string | number | boolean | Blob | undefined>} fields of `POST /v1/voices` (docs/guides/voices.md)
    * @returns {Promise<{id: string, name: string, warnings: {code: string, message: string}[]}>}
    * @throws {ServerError | ConnectionLost}
    */

@@ -47,7 +47,7 @@ class AsyncTTS:
         dtype, threads, max_streams, num_blocks: None lets the worker choose.
         language: in which numbers, dates and the like are read.
         lexicon: for all speech: words with their respellings, or a file of them, JSON or the W3C's PLS.
-        adapters: LoRA adapters to load: directories, by the names that `generate` takes. docs/adapters.md has more.
+        adapters: directories of LoRA adapters, by the names that `generate` takes. docs/guides/adapters.md has more.
         max_adapter_rank, adapter_mlp: how large an adapter may be, and whether it may change the MLPs.
         workers: start these instead (tests, other machines' launchers).
     """

@@ -30,7 +30,7 @@ Examples:
 
 @click.group("bench", epilog=_EPILOG)
 def command() -> None:
-    """Measure the engine and the server: step times, time to first audio, capacity. See docs/benchmarks.md."""
+    """Measure the engine and the server: step times, time to first audio, capacity. See docs/lab/benchmarks.md."""
 
 
 def _model_options(bench: Command) -> Command:

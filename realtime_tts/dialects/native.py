@@ -1,6 +1,6 @@
 """The native wire format, `realtime-tts.v1`: JSON text frames for control, binary frames for audio.
 
-`docs/protocol.md` describes every message; this file has the complete syntax.
+`docs/protocol/native.md` describes every message; this file has the complete syntax.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Judgement of a stream's end by its place in the text, and detection of words left out or repeated. Pure.
 
 The stop head signals the end of speech, the text head the place in the text. Either may be wrong: a stop that never
-comes is babble, one that comes too soon cuts words off. docs/model.md has the measurements behind the numbers here.
+comes is babble, one that comes too soon cuts words off. docs/internals/model.md has the measurements behind them.
 Positions and lengths are in characters of average duration.
 """
 

@@ -151,7 +151,7 @@ def _weights_file(directory: Path) -> Path:
         return path
     if pickle := next((name for name in _PICKLES if (directory / name).exists()), None):
         raise AdapterError(
-            f"{pickle} is a pickle, which is not read; docs/adapters.md has the lines that make {WEIGHTS_FILE} of it"
+            f"{pickle} is a pickle, which is not read: docs/guides/adapters.md converts it to {WEIGHTS_FILE}"
         )
     raise AdapterError(f"there is no {WEIGHTS_FILE}")
 

@@ -29,8 +29,8 @@ _DIALECTS = {
     "deepgram": deepgram.router,
 }
 _DESCRIPTION = (
-    "Text deltas in, speech out. Live speech goes over the WebSocket `/v1/stream` (docs/protocol.md), a whole text "
-    "also over plain HTTP; clients of other services find here what they know (docs/clients.md)."
+    "Text deltas in, speech out. Live speech goes over the WebSocket `/v1/stream` (docs/protocol/native.md), a whole "
+    "text also over plain HTTP; clients of other services find here what they know (docs/guides/clients.md)."
 )
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from realtime_tts.config import Settings
 from realtime_tts.workers.cores import usable_cores
 
-GPU_STREAMS = 712  # measured capacity of one H200: docs/benchmarks.md
-GATEWAY_MS = 8.0  # CPU time for each second of speech with Opus: docs/benchmarks.md
+GPU_STREAMS = 712  # measured capacity of one H200: docs/lab/benchmarks.md
+GATEWAY_MS = 8.0  # CPU time for each second of speech with Opus: docs/lab/benchmarks.md
 WORKER_CORES = 2  # for each GPU: one thread runs the steps, another serves the worker's clients
 
 

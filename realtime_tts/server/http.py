@@ -227,7 +227,7 @@ stream = APIRouter(prefix="/v1", tags=["speech"], dependencies=_CREDENTIALS)
     summary="The WebSocket; plain HTTP is told to upgrade",
     status_code=HTTPStatus.UPGRADE_REQUIRED,
     response_model=Problem,
-    response_description="ask for `Upgrade: websocket`; docs/protocol.md has what is said on the socket",
+    response_description="ask for `Upgrade: websocket`; docs/protocol/native.md has what is said on the socket",
     responses={
         101: {"description": "speak"},
         **problems(
@@ -242,7 +242,7 @@ stream = APIRouter(prefix="/v1", tags=["speech"], dependencies=_CREDENTIALS)
 async def upgrade_required() -> None:
     raise HTTPException(
         HTTPStatus.UPGRADE_REQUIRED,
-        "this is the address of a WebSocket; see docs/protocol.md",
+        "this is the address of a WebSocket; see docs/protocol/native.md",
         {"upgrade": "websocket", "connection": "Upgrade"},
     )
 

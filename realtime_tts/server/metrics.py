@@ -180,7 +180,7 @@ class _EngineFigures(Collector):
             yield _counter(f"engine_{name}_seconds", text, engine.totals[f"{name}_ms"] / 1000)
         faults = CounterMetricFamily(
             f"{_NAMESPACE}_engine_text_faults",
-            "What its place in the text told of speech; docs/operation.md",
+            "What its place in the text told of speech; docs/operate/operation.md",
             labels=["kind"],
         )
         for kind, name in _FAULTS.items():

@@ -37,7 +37,7 @@ SPEECH = {
     "/v1/text-to-speech/{voice}/with-timestamps",
     "/v1/text-to-speech/{voice}/stream/with-timestamps",
 }
-ADAPTERS = {"/v1/adapters", "/v1/adapters/{name}"}  # of one host: docs/adapters.md
+ADAPTERS = {"/v1/adapters", "/v1/adapters/{name}"}  # of one host: docs/guides/adapters.md
 
 
 class AnyHost(http.server.BaseHTTPRequestHandler):

@@ -220,7 +220,7 @@ def test_secrets_that_the_docs_let_an_operator_make_here_are_not_committed(tmp_p
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
     sources = [volume.split(":")[0] for volume in services["host"]["volumes"]]
     secrets = [f"deploy/{source[2:]}" for source in sources if source.startswith("./")]
-    secrets += ["keys.txt", "hashes.txt", "token-secret.txt"]  # docs/deploy.md, docs/operation.md
+    secrets += ["keys.txt", "hashes.txt", "token-secret.txt"]  # docs/operate/deploy.md, docs/operate/operation.md
     git = needed_program("git", "apt-get install git")
     subprocess.run([git, "init", "-q", str(tmp_path)], check=True)
     shutil.copy(DEPLOY.parent / ".gitignore", tmp_path)

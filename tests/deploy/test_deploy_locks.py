@@ -60,7 +60,7 @@ def test_torch_has_a_lock_of_its_own() -> None:
 
 
 def test_every_command_of_ours_checks_hashes() -> None:
-    files = ["Makefile", "deploy/Containerfile", "docs/deploy.md"]
+    files = ["Makefile", "deploy/Containerfile", "docs/operate/deploy.md"]
     text = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in files)
     commands = re.findall(r"pip install [^&\n]*-r [^&\n]*\.lock", text)
     assert len(commands) >= 8

@@ -1,4 +1,4 @@
-"""The programs of docs/from-an-llm.md, run as they are pasted, between a scripted LLM and a gateway."""
+"""The programs of docs/guides/from-an-llm.md, run as they are pasted, between a scripted LLM and a gateway."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway_harness import GatewayHarness
 from scripted_llm import ScriptedLLM, pieces
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/from-an-llm.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/guides/from-an-llm.md").read_text(encoding="utf-8")
 PROGRAMS = dict(re.findall(r"## (OpenAI|Anthropic)\n\n```python\n(.*?)```", PAGE, re.DOTALL))
 READ_S = 30.0
 

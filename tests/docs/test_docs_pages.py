@@ -21,12 +21,12 @@ def test_links_to_files_lead_to_one(page: Path) -> None:
 
 
 def test_the_settings_of_the_deploy_page_exist() -> None:
-    page = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/operate/deploy.md").read_text(encoding="utf-8")
     rows = re.findall(r"(?m)^\| `(\w+)` \|", page)
     assert {"host", "api_key_file", "allowed_origins"} <= set(rows)
     assert set(rows) <= {row.name for row in settings_table("server")}
 
 
 def test_the_deploy_page_names_every_shipped_file() -> None:
-    page = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/operate/deploy.md").read_text(encoding="utf-8")
     assert [path.name for path in sorted((ROOT / "deploy").iterdir()) if f"deploy/{path.name}" not in page] == []

@@ -1,4 +1,4 @@
-"""Departures of the text front end from the reference, which by default only collapses white space (docs/model.md)."""
+"""Departures of the text front end from the reference, which only collapses white space (docs/internals/model.md)."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ async def test_only_so_many_sessions_and_characters(gateway: GatewayHarness) -> 
 
 
 def test_the_lines_of_the_documentation_work_as_they_stand(gateway: GatewayHarness) -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs/operation.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs/operate/operation.md").read_text(encoding="utf-8")
     (lines,) = [block for block in re.findall(r"(?s)```sh\n(.*?)```", page) if "/v1/tokens" in block]
     script = lines.replace("http://127.0.0.1:8000", gateway.url).replace("rtts_your_key", KEY)
     answer = subprocess.run(["sh", "-ec", script], stdout=subprocess.PIPE, check=True).stdout

@@ -46,7 +46,7 @@ class OpenAISpeechBody(BaseModel):
         None,
         description="a voice of this server or an alias; any other means the default one. Or an object: an `id`; or a "
         "voice for this request, its recordings in base64: `reference`, `prompt`, `prompt_text`, `consent`, "
-        "`consent_by`, `consent_scope` (docs/voices.md)",
+        "`consent_by`, `consent_scope` (docs/guides/voices.md)",
     )
     response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] = Field(
         "mp3", description="pcm: 24 kHz s16le mono without a header; opus: Ogg at 48 kHz; the others: 24 kHz mono"
@@ -194,7 +194,7 @@ async def service() -> OpenAIService:
 
 _NO_REALTIME = (
     "this server has no Realtime API; speech is POST /v1/audio/speech, or text as it is written over the WebSockets in "
-    "docs/clients.md and docs/protocol.md"
+    "docs/guides/clients.md and docs/protocol/native.md"
 )
 _METHODS = ["GET", "POST", "DELETE"]
 

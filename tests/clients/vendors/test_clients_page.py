@@ -1,4 +1,4 @@
-"""The programs on docs/clients.md run as they stand, against another address."""
+"""The programs on docs/guides/clients.md run as they stand, against another address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from server_environment import ROOT
 from vendor_gateways import run_node
 
 HERE = Path(__file__).parent
-PAGE = (ROOT / "docs/clients.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/guides/clients.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"(?ms)^```python\n(.*?)^```", PAGE)
 JAVASCRIPT = [block for block in re.findall(r"(?ms)^```js\n(.*?)^```", PAGE) if "@ai-sdk" not in block]
 

@@ -16,7 +16,7 @@ from realtime_tts_client import (
     ServerError,
 )
 
-# HTTP statuses of refused handshakes, and the same error codes within a session (docs/protocol.md).
+# HTTP statuses of refused handshakes, and the same error codes within a session (docs/protocol/native.md).
 _STATUS_OF_CODE = {
     "unauthorized": 401,
     "forbidden": 403,
