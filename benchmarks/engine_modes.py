@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.intelligibility import held_out
+from realtime_tts.contract.location import local_directory
 from realtime_tts.engine.runtime.noise import noise_key, patch_noise
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.model.flow_matching import ALWAYS_GUIDED, FlowMatching, FlowSchedule, GuidedTimes
@@ -33,7 +34,6 @@ from realtime_tts.model.fp8 import in_eight_bits
 from realtime_tts.model.generate import Noise, decode, generate
 from realtime_tts.model.minicpm import MiniCPM
 from realtime_tts.model.sequence import Patches, build_sequence, length_guard
-from realtime_tts.workers.location import local_directory
 from training.speech_metrics import distances, speech_seconds
 
 NUM_SPECTRA = 40  # sentences whose spectra are compared

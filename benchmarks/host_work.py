@@ -33,14 +33,14 @@ from realtime_tts.bench.figures import percentile
 from realtime_tts.bench.report import document, table, write_json
 from realtime_tts.bench.subject import Subject
 from realtime_tts.bench.texts import turn
+from realtime_tts.contract import frames
+from realtime_tts.engine.client_channels import ClientChannels, _Client
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.layout import StepLayout
 from realtime_tts.engine.runtime.outputs import SentOutputs, StepOutputs
 from realtime_tts.engine.runtime.program import Program
 from realtime_tts.engine.runtime.runner import ModelRunner, StepResult
 from realtime_tts.engine.setup import EngineOptions, ready_message
-from realtime_tts.workers import frames
-from realtime_tts.workers.reception import Reception, _Client
 
 PARTS = (
     "messages",
@@ -166,7 +166,7 @@ class Gateway:
         self._due: list[tuple[float, str]] = []
         self._outbox: list[frames.Message] = []
         self.num_written = 0
-        self.reception = Reception(ready_message(engine, subject.device, subject.options, 0.0, 0.0), engine.post)
+        self.channels = ClientChannels(ready_message(engine, subject.device, subject.options, 0.0, 0.0), engine.post)
         self._client = _Client(1, self)  # type: ignore[arg-type]
         engine.emit = self._outbox.append
 
@@ -186,14 +186,14 @@ class Gateway:
         self._num_segments[context] += 1
         text = turn(None, self._draw.randrange(1 << 30))
         message = frames.Generate(f"{context}.{segment}", context, text, segment=segment, max_patches=num_patches)
-        self.reception._receive(self._client, message)
+        self.channels._receive(self._client, message)
 
     def flush(self, clock: Clock) -> None:
         """Deliver the engine's messages, and pass the listeners' reports to it."""
         messages = self._outbox.copy()
         self._outbox.clear()
         with clock.part("frames"):
-            self.reception.send(messages)
+            self.channels.send(messages)
         with clock.part("not the worker's"):
             for message in messages:
                 self._hear(message)
@@ -216,7 +216,7 @@ class Gateway:
         while self._due and self._due[0][0] <= now_s:
             due_s, context = heapq.heappop(self._due)
             played_s = min(self._produced_s[context], now_s - self._began_s[context])
-            self.reception._receive(self._client, frames.Playback(context, int(1000 * played_s)))
+            self.channels._receive(self._client, frames.Playback(context, int(1000 * played_s)))
             heapq.heappush(self._due, (due_s + self._report_s, context))
 
 

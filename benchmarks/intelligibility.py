@@ -25,10 +25,10 @@ from tqdm import tqdm
 
 from realtime_tts.bench.figures import percentile
 from realtime_tts.bench.report import document, table, write_json
+from realtime_tts.contract import frames
 from realtime_tts.engine.setup import EngineOptions, make_engine
 from realtime_tts.engine.worker import load_checkpoint
 from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.workers import frames
 
 SENTENCES = Path(__file__).parents[1] / "training" / "texts" / "evaluation_sentences.txt"
 _MAX_WORSE = 0.02

@@ -22,8 +22,8 @@ import torch
 
 from benchmarks.live_turns import StepTime, Turn, TurnSpeaker
 from benchmarks.recognition import RECOGNISER_RATE_HZ, Recogniser, count_errors
+from realtime_tts.contract.location import local_directory
 from realtime_tts.model.checkpoint import load_model
-from realtime_tts.workers.location import local_directory
 from training.speech_metrics import pitch, speech_seconds
 
 SENTENCES = Path(__file__).parents[1] / "training" / "texts" / "evaluation_sentences.txt"

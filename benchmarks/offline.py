@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from realtime_tts.contract.location import local_directory
 from realtime_tts.engine.runtime.noise import noise_key, patch_noise
 from realtime_tts.model.checkpoint import load_model
 from realtime_tts.model.generate import decode, generate
 from realtime_tts.model.sequence import build_sequence, length_guard
 from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.workers.location import local_directory
 
 
 class OfflineModel:

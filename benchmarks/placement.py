@@ -25,9 +25,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from tqdm import tqdm
 
+from realtime_tts.contract import frames
 from realtime_tts.engine.core.block_pool import BLOCK_SIZE, BlockPool, chain_hashes, prefix_root
 from realtime_tts.engine.core.held_prefixes import HeldPrefixes
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.placement import Candidate, place
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec, worker_command

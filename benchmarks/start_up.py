@@ -32,11 +32,11 @@ from realtime_tts.bench.report import document, figure, table, write_json
 from realtime_tts.bench.server_process import running_server
 from realtime_tts.bench.subject import Subject
 from realtime_tts.bench.texts import turn
+from realtime_tts.contract import frames
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.program import Program
 from realtime_tts.engine.setup import EngineOptions
 from realtime_tts.model.kernels.cuda.build import cache_directory
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import WorkerSpec, worker_command
 

@@ -21,12 +21,12 @@ import torch
 from tqdm import tqdm
 
 from benchmarks.recognition import Aligner
+from realtime_tts.contract import frames
+from realtime_tts.contract.location import local_directory
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.setup import EngineOptions, choose_config, warm_up
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.model.checkpoint import LoadedModel, load_model
-from realtime_tts.workers import frames
-from realtime_tts.workers.location import local_directory
 
 SENTENCES = Path(__file__).parents[1] / "training" / "texts" / "evaluation_sentences.txt"
 SAMPLE_TEXT = "the ferry leaves the harbour at noon, and i will be on it."  # what the recordings say

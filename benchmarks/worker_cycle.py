@@ -39,9 +39,9 @@ from realtime_tts.bench.checkpoint import write_random_checkpoint
 from realtime_tts.bench.figures import percentile
 from realtime_tts.bench.report import document, table, write_json
 from realtime_tts.bench.texts import turn
-from realtime_tts.workers import frames
+from realtime_tts.contract import frames
+from realtime_tts.contract.threads import switch_quickly
 from realtime_tts.workers.socket_directory import clients_path
-from realtime_tts.workers.threads import switch_quickly
 
 _NUM_PATCHES = 40  # of a segment
 _NUM_SEGMENTS = 2  # of a turn

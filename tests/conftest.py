@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
-from realtime_tts.workers.cores import usable_cores
+from realtime_tts.contract.cores import usable_cores
 
 # `make test` runs the same examples each time, and none is too slow on a busy machine: it fails for a change only.
 # `make test-search` looks for new examples: --hypothesis-profile search.

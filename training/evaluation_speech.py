@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from realtime_tts.contract.policy import ServingPolicy
 from realtime_tts.model.config import ModelConfig
 from realtime_tts.model.config_file import read_config
-from realtime_tts.workers.policy import ServingPolicy
 from training.evaluation_pool import Workers, hear, speak, speak_jobs, teach
 from training.flite import NAMED_SPEAKERS, VOICES
 from training.generation import Line

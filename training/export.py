@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
+from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.calibrate import calibrate, write_serving
 from realtime_tts.engine.head_choice import HeadScore, choose_head
 from realtime_tts.model.checkpoint import load_model, save_weights
 from realtime_tts.model.config_file import parse_config
 from realtime_tts.model.voxcpm import VoxCPM
-from realtime_tts.workers.policy import TextHead
 from training.speakers import VOICES
 from training.starter_config import LETTER_IDS, config_map, taught_head, tokenizer_map
 from training.text_following import TAUGHT_LAG_MS

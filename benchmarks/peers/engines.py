@@ -42,7 +42,7 @@ class Ours:
         self._number = 0
 
     async def speak(self, text: str, num_patches: int, seed: int) -> AsyncIterator[int]:
-        from realtime_tts.workers import frames
+        from realtime_tts.contract import frames
 
         self._number += 1
         name = f"peer-{self._number}"

@@ -31,12 +31,12 @@ from benchmarks.peers.__main__ import environment, lay_out
 from benchmarks.peers.engines import CFG, STEPS
 from realtime_tts.bench.report import document, table, write_json
 from realtime_tts.bench.texts import turn
+from realtime_tts.contract import frames
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.layout import StepLayout
 from realtime_tts.engine.runtime.noise import noise_key, patch_noise
 from realtime_tts.engine.setup import EngineOptions, make_engine
 from realtime_tts.engine.worker import load_checkpoint
-from realtime_tts.workers import frames
 
 Truth = list[Tensor]  # of each text its patches [num_patches, patch_size, latent_dim], float32
 

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from realtime_tts.api.request import SpeechRequest, speech_request, taking
 from realtime_tts.api.timed import Chunk, TimedChunk, samples_of, with_words
+from realtime_tts.contract import frames
+from realtime_tts.contract.policy import ServingPolicy
 from realtime_tts.errors import Draining, EngineClosed, EngineLost, EngineStartError, InvalidRequest
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.adapters import AdapterRegistry
@@ -29,9 +31,7 @@ from realtime_tts.speech.text_source import TextSource, speak_text
 from realtime_tts.speech.voices import VoiceLabels, VoiceRegistry
 from realtime_tts.speech.whole_text import check_whole
 from realtime_tts.text.pause_planner import PausePlanner
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
-from realtime_tts.workers.policy import ServingPolicy
 from realtime_tts.workers.supervisor import WorkerSpec, worker_command
 
 _SEGMENTS_AHEAD = 8  # segments at the engine: it serves only this process, and a reader may be slow

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from realtime_tts.bench.shapes import SHAPES
 from realtime_tts.bench.texts import LONG_TEXT, SENTENCES, TURN
+from realtime_tts.contract.policy import ServingPolicy, TextHead
 from realtime_tts.errors import ConfigError
 from realtime_tts.model.audio_vae import Snake1d
 from realtime_tts.model.checkpoint import parse_dtype, save_weights
@@ -26,7 +27,6 @@ from realtime_tts.model.config_file import parse_config
 from realtime_tts.model.minicpm import RMSNorm
 from realtime_tts.model.sequence import AUDIO_END, AUDIO_START, REFERENCE_END, REFERENCE_START
 from realtime_tts.model.voxcpm import VoxCPM
-from realtime_tts.workers.policy import ServingPolicy, TextHead
 
 PATCHES_PER_CHAR = 0.5  # 12.5 characters a second at 160 ms a patch: as people speak
 _MAX_TOKENS = 1024

@@ -16,11 +16,11 @@ from realtime_tts.bench.figures import Spread, percentile
 from realtime_tts.bench.stage_clock import SplittingClock, clock_for
 from realtime_tts.bench.subject import Subject
 from realtime_tts.bench.texts import TURN
+from realtime_tts.contract import frames
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.stages import STAGES
 from realtime_tts.engine.setup import CUDA_FULL_STREAMS
 from realtime_tts.errors import EngineError
-from realtime_tts.workers import frames
 
 _NEVER_S = 1e6  # no stream is late or early, so that none is left out of a step
 HOST = "host"  # part of a step's time outside all stages: schedule, pack, launch, unpack, send

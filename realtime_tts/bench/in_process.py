@@ -18,8 +18,8 @@ from realtime_tts.bench.figures import Spread
 from realtime_tts.bench.streams import GAVE_UP, Bar, Heard, Watch
 from realtime_tts.bench.subject import Subject
 from realtime_tts.bench.texts import turn
+from realtime_tts.contract import frames
 from realtime_tts.engine.engine import Engine
-from realtime_tts.workers import frames
 
 _LOUD = 10 ** (-50 / 20)  # −50 dBFS
 _MAX_SLEEP_S = 0.05

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import realtime_tts
-from realtime_tts.workers.cores import usable_cores
+from realtime_tts.contract.cores import usable_cores
 
 _PACKAGES = ("torch", "triton", "flash-attn", "numpy", "websockets", "av")
 

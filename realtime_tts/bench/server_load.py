@@ -26,8 +26,8 @@ from realtime_tts.bench.native_stream import Spoken, open_stream, speak
 from realtime_tts.bench.streams import Bar, Heard
 from realtime_tts.bench.texts import turn
 from realtime_tts.bench.usage import Sample, Watched, take_sample, usage_between
+from realtime_tts.contract.cores import usable_cores
 from realtime_tts.errors import ConfigError, EngineError
-from realtime_tts.workers.cores import usable_cores
 
 _SPARE_CONNECTIONS = 1.3  # of those that are busy on average
 _HEAD_START_S = 0.5

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
+from realtime_tts.contract import frames
+from realtime_tts.contract.heap import resident_bytes
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.stages import StageClock
 from realtime_tts.engine.setup import EngineOptions, make_engine
 from realtime_tts.engine.worker import load_checkpoint
 from realtime_tts.model.checkpoint import LoadedModel
-from realtime_tts.workers import frames
-from realtime_tts.workers.heap import resident_bytes
 
 _MAX_WAITING = 1_000_000  # no stream is refused; waiting streams count as waiting
 

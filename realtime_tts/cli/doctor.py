@@ -92,7 +92,7 @@ def running(url: str) -> dict[str, str]:
 
 def machine() -> dict[str, str]:
     """Return the resources that the process may use; a container may have fewer than the machine."""
-    from realtime_tts.workers.cores import usable_cores
+    from realtime_tts.contract.cores import usable_cores
 
     rows = {
         "realtime-tts": __version__,
@@ -128,9 +128,9 @@ def compute() -> dict[str, str]:
 
 
 def describe_model(model: str) -> dict[str, str]:
+    from realtime_tts.contract.location import check_location
+    from realtime_tts.contract.policy import ServingPolicy
     from realtime_tts.errors import CheckpointError
-    from realtime_tts.workers.location import check_location
-    from realtime_tts.workers.policy import ServingPolicy
 
     try:
         directory = check_location(model)

@@ -22,10 +22,10 @@ from realtime_tts.cli.playing import Speech, play
 from realtime_tts.cli.progress import Progress
 from realtime_tts.cli.sinks import FORMATS, check_sink
 from realtime_tts.config import EngineConfig
+from realtime_tts.contract.policy import MAX_SPEED, MAX_VOLUME, MIN_SPEED
 from realtime_tts.session.settings import MAX_SENTENCE_PAUSE_MS, TEXT_TYPES
 from realtime_tts.speech.lexicons import read_entries
 from realtime_tts.speech.text_source import TextSource
-from realtime_tts.workers.policy import MAX_SPEED, MAX_VOLUME, MIN_SPEED
 
 _EPILOG = """\b
 Examples:

@@ -92,9 +92,9 @@ def local_voices(model: str) -> list[dict[str, Any]]:
         ConfigError: the checkpoint is not on this machine.
         CheckpointError: the model is unknown, or its serving.json is damaged.
     """
+    from realtime_tts.contract.location import check_location
+    from realtime_tts.contract.policy import ServingPolicy
     from realtime_tts.errors import ConfigError
-    from realtime_tts.workers.location import check_location
-    from realtime_tts.workers.policy import ServingPolicy
 
     directory = check_location(model)
     if directory is None:

@@ -22,6 +22,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from realtime_tts.contract.location import local_directory
+from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.calibration_texts import sentences_of
 from realtime_tts.engine.head_choice import HeadScore, SpokenSentence, choose_head, score_heads
 from realtime_tts.engine.runtime.noise import noise_key, patch_noise
@@ -32,8 +34,6 @@ from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.model.generate import BLOCK_SIZE, OfflineRunner, Stream, decode
 from realtime_tts.model.sequence import Sequence, build_sequence, length_guard
 from realtime_tts.model.text_head import AllHeadsProbe, SpokenText
-from realtime_tts.workers.location import local_directory
-from realtime_tts.workers.policy import TextHead
 
 logger = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from realtime_tts.contract import frames
 from realtime_tts.engine.adapters import AdapterStore
 from realtime_tts.engine.continuity import Continuity
 from realtime_tts.engine.core.block_pool import chain_hashes, prefix_root
@@ -41,7 +42,6 @@ from realtime_tts.model.adapter_file import Adapter
 from realtime_tts.model.attention import AttentionBackend
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes
-from realtime_tts.workers import frames
 
 logger = logging.getLogger(__name__)
 

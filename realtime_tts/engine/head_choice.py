@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.text_track import TextTrack
-from realtime_tts.workers.policy import TextHead
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

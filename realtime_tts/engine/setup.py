@@ -12,6 +12,10 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from realtime_tts.contract import frames
+from realtime_tts.contract.cores import usable_cores
+from realtime_tts.contract.location import STARTER_VOICE
+from realtime_tts.contract.policy import MAX_STEPS, MIN_STEPS, ServingPolicy
 from realtime_tts.engine.core.block_pool import BLOCK_SIZE
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
@@ -23,10 +27,6 @@ from realtime_tts.model.adapted import AdapterBank, AdapterLimits
 from realtime_tts.model.attention import AttentionBackend
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.flow_matching import GuidedTimes
-from realtime_tts.workers import frames
-from realtime_tts.workers.cores import usable_cores
-from realtime_tts.workers.location import STARTER_VOICE
-from realtime_tts.workers.policy import MAX_STEPS, MIN_STEPS, ServingPolicy
 
 logger = logging.getLogger(__name__)
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from realtime_tts.contract import frames
+from realtime_tts.contract.policy import MAX_CFG, MAX_INSTRUCTION_CHARS, MAX_SPEED, MAX_STEPS, MIN_SPEED, MIN_STEPS
 from realtime_tts.engine.adapters import AdapterStore, LoadedAdapter
 from realtime_tts.engine.continuity import Continuity, Surroundings
 from realtime_tts.engine.core.request import Request
@@ -20,8 +22,6 @@ from realtime_tts.engine.voices import Voice, VoiceStore
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.sequence import Patches, Sequence, length_guard
-from realtime_tts.workers import frames
-from realtime_tts.workers.policy import MAX_CFG, MAX_INSTRUCTION_CHARS, MAX_SPEED, MAX_STEPS, MIN_SPEED, MIN_STEPS
 
 _WIDE_CHARS = 3
 _FADE_S = 0.03

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from realtime_tts.audio.samples import resampled
+from realtime_tts.contract import frames
 from realtime_tts.errors import AudioDecodeError, InvalidRequest, VoiceExists, VoiceNotFound
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.config import ModelConfig
 from realtime_tts.model.sequence import Patches
-from realtime_tts.workers import frames
 
 MIN_RECORDING_S = 0.1
 _MAX_HASHES = 4096  # kept per voice for its removal

@@ -27,7 +27,13 @@ from typing import Any
 
 import torch
 
+from realtime_tts.contract import frames
+from realtime_tts.contract.heap import GIVE_BACK_EVERY_S, HeapKeeper, resident_bytes
+from realtime_tts.contract.location import local_directory
+from realtime_tts.contract.threads import switch_quickly
+from realtime_tts.contract.watch import watch
 from realtime_tts.engine.calibrate import with_text_head
+from realtime_tts.engine.client_channels import ClientChannels
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.job_thread import JobThread
 from realtime_tts.engine.setup import (
@@ -41,13 +47,7 @@ from realtime_tts.engine.voices import encode_voice
 from realtime_tts.errors import EngineError, EngineStartError, RealtimeTTSError
 from realtime_tts.model.adapter_file import Adapter, read_adapter
 from realtime_tts.model.checkpoint import LoadedModel, load_model
-from realtime_tts.workers import frames
-from realtime_tts.workers.heap import GIVE_BACK_EVERY_S, HeapKeeper, resident_bytes
-from realtime_tts.workers.location import local_directory
-from realtime_tts.workers.reception import Reception
 from realtime_tts.workers.socket_directory import clients_path
-from realtime_tts.workers.threads import switch_quickly
-from realtime_tts.workers.watch import watch
 
 logger = logging.getLogger("realtime_tts.engine.worker")
 
@@ -66,7 +66,7 @@ class Worker:
 
     def __init__(self, engine: Engine, writer: asyncio.StreamWriter, ready: frames.Ready, thread: JobThread) -> None:
         self.engine, self.writer, self._ready, self._thread = engine, writer, ready, thread
-        self.reception = Reception(ready, self._take)
+        self.channels = ClientChannels(ready, self._take)
         self._loop = asyncio.get_running_loop()
         self._heap = HeapKeeper()  # for the engine's thread
         self._wake = threading.Event()
@@ -88,7 +88,7 @@ class Worker:
         Raises:
             EngineError: the engine's thread died, or the supervisor sent damaged data.
         """
-        await self.reception.listen(clients_path)
+        await self.channels.listen(clients_path)
         self.writer.write(frames.encode(self._ready))
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.leave)
@@ -109,7 +109,7 @@ class Worker:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._encoder.shutdown(wait=False, cancel_futures=True)
             self._thread.close()
-            await self.reception.close()
+            await self.channels.close()
         if self._failure is not None:
             raise EngineError("the engine stopped") from self._failure
 
@@ -168,10 +168,10 @@ class Worker:
     def _flush(self) -> None:
         with self._outbox_lock:
             messages, self._outbox = self._outbox, []
-        self.reception.send(messages)
+        self.channels.send(messages)
         if any(isinstance(message, (frames.Done, frames.Failed)) for message in messages):
             self._send_stats()
-        if not self.reception.relieve():
+        if not self.channels.relieve():
             self._has_room.clear()
 
     async def _receive(self, reader: asyncio.StreamReader) -> None:
@@ -205,11 +205,11 @@ class Worker:
                 self._encoder, read_adapter, message.name, directory, engine.loaded.model, limits
             )
         except RealtimeTTSError as error:
-            self.reception.send([frames.AdapterFailed(message.name, error.code, error.message)])
+            self.channels.send([frames.AdapterFailed(message.name, error.code, error.message)])
         except Exception:
             logger.exception("an adapter could not be read")
             text = "the adapter could not be read"
-            self.reception.send([frames.AdapterFailed(message.name, EngineError.code, text)])
+            self.channels.send([frames.AdapterFailed(message.name, EngineError.code, text)])
         else:
             self.post(adapter)
         finally:
@@ -225,12 +225,12 @@ class Worker:
         except Exception:
             logger.exception("a voice could not be encoded")
             answer = frames.VoiceFailed(message.voice_id, EngineError.code, "the recording could not be encoded")
-        self.reception.send([answer])
+        self.channels.send([answer])
 
     async def _beat(self) -> None:
         while True:
-            self.reception.relieve()
-            if self.reception.is_caught_up:
+            self.channels.relieve()
+            if self.channels.is_caught_up:
                 self._has_room.set()
             self._send_stats()
             await asyncio.sleep(HEARTBEAT_S)
@@ -243,7 +243,7 @@ class Worker:
             kept_bytes=self._heap.kept_bytes,
         )
         if self._has_room.is_set():
-            self.reception.beat(stats)
+            self.channels.beat(stats)
         else:  # it waits for a client to read, which is no fault of the worker
             stats = dataclasses.replace(stats, running=0, parked=stats.parked + stats.running)
         if self.writer.transport.get_write_buffer_size() <= _MAX_UNSENT_STATS_BYTES:

@@ -15,6 +15,8 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from realtime_tts.contract.location import check_location
+from realtime_tts.contract.policy import ServingPolicy
 from realtime_tts.errors import CheckpointError
 from realtime_tts.model.config import ModelConfig
 from realtime_tts.model.config_file import dtype_name, read_config
@@ -28,8 +30,6 @@ from realtime_tts.model.weights import (
     to_model,
     to_upstream,
 )
-from realtime_tts.workers.location import check_location
-from realtime_tts.workers.policy import ServingPolicy
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _HUB_FILES = ["*.json", "*.safetensors", "*.bin", "*.pth"]

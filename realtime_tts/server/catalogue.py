@@ -6,11 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from realtime_tts.session.settings import MAX_SENTENCE_PAUSE_MS, MODES
-from realtime_tts.speech.defaults import SpeechDefaults
-from realtime_tts.speech.voice_store import VoiceRecord
-from realtime_tts.workers import frames
-from realtime_tts.workers.policy import (
+from realtime_tts.contract import frames
+from realtime_tts.contract.policy import (
     MAX_CFG,
     MAX_INSTRUCTION_CHARS,
     MAX_SEED,
@@ -20,6 +17,9 @@ from realtime_tts.workers.policy import (
     MIN_STEPS,
     ZERO_SHOT_VOICE,
 )
+from realtime_tts.session.settings import MAX_SENTENCE_PAUSE_MS, MODES
+from realtime_tts.speech.defaults import SpeechDefaults
+from realtime_tts.speech.voice_store import VoiceRecord
 
 
 class Catalogue:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from realtime_tts.audio.decode import DecodeLimits, Recording, decode_recording
 from realtime_tts.audio.recording_report import check, report_on
+from realtime_tts.contract.policy import ZERO_SHOT_VOICE
 from realtime_tts.dialects.voice_wish import VoiceWish
 from realtime_tts.errors import AudioDecodeError, InvalidRequest
 from realtime_tts.server.caller import Caller
@@ -22,7 +23,6 @@ from realtime_tts.speech.recordings import RATE_HZ, VoiceRecordings
 from realtime_tts.speech.sample import speak_sample
 from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord
 from realtime_tts.speech.voices import VoiceLabels
-from realtime_tts.workers.policy import ZERO_SHOT_VOICE
 
 logger = logging.getLogger(__name__)
 

@@ -20,6 +20,8 @@ from starlette.requests import HTTPConnection
 from realtime_tts import __version__
 from realtime_tts.audio.provenance import Provenance
 from realtime_tts.config import Settings
+from realtime_tts.contract import frames
+from realtime_tts.contract.watch import watch
 from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.native import NativeDialect
 from realtime_tts.errors import (
@@ -69,9 +71,7 @@ from realtime_tts.speech.encoders import Encoders
 from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.speech.voice_store import open_store
 from realtime_tts.speech.voices import VoiceRegistry
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, EngineState
-from realtime_tts.workers.watch import watch
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from realtime_tts.config import Settings
-from realtime_tts.workers.cores import usable_cores
+from realtime_tts.contract.cores import usable_cores
 
 GPU_STREAMS = 712  # measured capacity of one H200: docs/lab/benchmarks.md
 GATEWAY_MS = 8.0  # CPU time for each second of speech with Opus: docs/lab/benchmarks.md

@@ -12,6 +12,7 @@ import os
 from typing import Any
 
 from realtime_tts.config import EngineConfig, ServerConfig, Settings
+from realtime_tts.contract.watch import watch
 from realtime_tts.server.app import create_app
 from realtime_tts.server.handover import Inbox
 from realtime_tts.server.host_link import HostLink, door_path
@@ -20,7 +21,6 @@ from realtime_tts.server.logs import configure_logging
 from realtime_tts.server.metrics import count_as
 from realtime_tts.server.run import Address, GatewayServer, describe, make_server, serve_at
 from realtime_tts.workers.client import EngineClient
-from realtime_tts.workers.watch import watch
 
 
 async def run(control: int, directory: str) -> None:

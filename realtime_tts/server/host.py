@@ -23,6 +23,8 @@ from collections.abc import Callable, Sequence
 from prometheus_client.multiprocess import mark_process_dead
 
 from realtime_tts.config import Settings
+from realtime_tts.contract.cores import usable_cores
+from realtime_tts.contract.watch import watch
 from realtime_tts.errors import EngineStartError, InternalError, RealtimeTTSError, WireError
 from realtime_tts.server.acceptor import Acceptor, Doorman, max_connections
 from realtime_tts.server.auth import Authenticator
@@ -47,10 +49,8 @@ from realtime_tts.server.logs import log_event
 from realtime_tts.server.run import Address, bind
 from realtime_tts.speech.voice_store import open_store
 from realtime_tts.workers.child import end_child, signal_child, until_one_ends
-from realtime_tts.workers.cores import usable_cores
 from realtime_tts.workers.pool import WorkerPool
 from realtime_tts.workers.socket_directory import SocketDirectory
-from realtime_tts.workers.watch import watch
 from realtime_tts.workers.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import gc
 import sys
 from collections.abc import Awaitable, Callable
 
-from realtime_tts.workers.heap import give_back, resident_bytes
+from realtime_tts.contract.heap import give_back, resident_bytes
 
 _M_ARENA_MAX = -8  # from glibc's malloc.h
 _MAX_ARENAS = 2

@@ -10,7 +10,7 @@ from collections import Counter
 from datetime import datetime, timezone
 from typing import Any, TextIO
 
-from realtime_tts.workers.watch import stack_of
+from realtime_tts.contract.watch import stack_of
 
 Field = str | int | float | bool | None
 

@@ -19,8 +19,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from realtime_tts import __version__
+from realtime_tts.contract import frames
 from realtime_tts.session import messages
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.recovery import DeviceState
 

@@ -10,12 +10,12 @@ import contextlib
 import dataclasses
 from collections.abc import Callable
 
+from realtime_tts.contract import frames
 from realtime_tts.dialects.native import NativeDialect
 from realtime_tts.server.ledger import Ledger
 from realtime_tts.server.live_session import LiveSession, Services
 from realtime_tts.session import messages
 from realtime_tts.session.session import Session
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.stream import RequestStream
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from realtime_tts.contract import frames
 from realtime_tts.errors import (
     AdapterExists,
     AdapterNotFound,
@@ -18,7 +19,6 @@ from realtime_tts.errors import (
     InvalidRequest,
     RealtimeTTSError,
 )
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 
 logger = logging.getLogger(__name__)

@@ -8,6 +8,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.contract import frames
+from realtime_tts.contract.policy import (
+    MAX_CFG,
+    MAX_INSTRUCTION_CHARS,
+    MAX_SEED,
+    MAX_SPEED,
+    MAX_STEPS,
+    MAX_VOLUME,
+    MIN_SPEED,
+    MIN_STEPS,
+    ZERO_SHOT_VOICE,
+    ServingPolicy,
+)
 from realtime_tts.errors import AdapterNotFound, InvalidRequest, UnsupportedLanguage, VoiceNotFound
 from realtime_tts.session.settings import (
     MAX_SENTENCE_PAUSE_MS,
@@ -20,19 +33,6 @@ from realtime_tts.session.settings import (
 from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.text.lexicon import request_lexicon
 from realtime_tts.text.pause_planner import PausePlanner, PlannerFactory
-from realtime_tts.workers import frames
-from realtime_tts.workers.policy import (
-    MAX_CFG,
-    MAX_INSTRUCTION_CHARS,
-    MAX_SEED,
-    MAX_SPEED,
-    MAX_STEPS,
-    MAX_VOLUME,
-    MIN_SPEED,
-    MIN_STEPS,
-    ZERO_SHOT_VOICE,
-    ServingPolicy,
-)
 
 _LANGUAGE_TAG = re.compile("[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8}){0,8}")
 

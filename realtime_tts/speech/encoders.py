@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from realtime_tts.audio import pipeline, speech_stream
 from realtime_tts.audio.codecs import OPUS_COMPLEXITY
-from realtime_tts.workers.cores import usable_cores
+from realtime_tts.contract.cores import usable_cores
 
 T = TypeVar("T")
 _MOST_AT_ONCE = 8  # jobs that one thread takes: others may be idle by then

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from realtime_tts.audio.decode import Recording, decode_recording
 from realtime_tts.audio.samples import resampled
+from realtime_tts.contract import frames
 from realtime_tts.errors import AudioDecodeError
-from realtime_tts.workers import frames
 
 if TYPE_CHECKING:
     import numpy as np

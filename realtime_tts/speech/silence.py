@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from realtime_tts.workers import frames
+from realtime_tts.contract import frames
 
 _PIECE_MS = 160.0
 _LEAD_MS = 2000.0

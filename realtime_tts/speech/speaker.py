@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from realtime_tts.contract import frames
+from realtime_tts.contract.policy import MAX_SPEED, MIN_SPEED, ZERO_SHOT_VOICE, ServingPolicy
 from realtime_tts.errors import error_from_code
 from realtime_tts.session.planning import Segment
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.silence import Silence, SilencePace
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, RequestStream
-from realtime_tts.workers.policy import MAX_SPEED, MIN_SPEED, ZERO_SHOT_VOICE, ServingPolicy
 
 if TYPE_CHECKING:
     from realtime_tts.audio.tempo import StreamTempo

@@ -15,12 +15,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import TypeVar
 
+from realtime_tts.contract import frames
+from realtime_tts.contract.policy import ZERO_SHOT_VOICE
 from realtime_tts.errors import EngineStartError, InternalError, InvalidRequest, VoiceExists, VoiceNotFound
 from realtime_tts.speech.recordings import VoiceRecordings, encoding_request
 from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord, VoiceStore, check_room
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
-from realtime_tts.workers.policy import ZERO_SHOT_VOICE
 
 T = TypeVar("T")
 

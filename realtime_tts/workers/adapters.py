@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+from realtime_tts.contract import frames
 from realtime_tts.errors import AdapterExists, AdapterNotFound, EngineLost, RealtimeTTSError, error_from_code
-from realtime_tts.workers import frames
 
 logger = logging.getLogger(__name__)
 

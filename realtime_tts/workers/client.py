@@ -12,6 +12,7 @@ import enum
 import logging
 from collections.abc import Callable, Sequence
 
+from realtime_tts.contract import frames
 from realtime_tts.errors import (
     Draining,
     EngineLost,
@@ -21,7 +22,6 @@ from realtime_tts.errors import (
     VoiceNotFound,
     error_from_code,
 )
-from realtime_tts.workers import frames
 from realtime_tts.workers.adapters import AdapterLoads
 from realtime_tts.workers.link import WorkerLink
 from realtime_tts.workers.placement import place

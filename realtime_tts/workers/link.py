@@ -6,9 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from realtime_tts.contract import frames
+from realtime_tts.contract.watch import stack_of, watch
 from realtime_tts.errors import RealtimeTTSError
-from realtime_tts.workers import frames
-from realtime_tts.workers.watch import stack_of, watch
 
 logger = logging.getLogger(__name__)
 

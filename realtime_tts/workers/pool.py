@@ -12,12 +12,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from realtime_tts.contract import frames
+from realtime_tts.contract.watch import watch
 from realtime_tts.errors import RealtimeTTSError
-from realtime_tts.workers import frames
 from realtime_tts.workers.recovery import DeviceReport, DeviceState, Recovery
 from realtime_tts.workers.socket_directory import clear_leftovers
 from realtime_tts.workers.supervisor import Supervisor, SupervisorConfig, WorkerSpec
-from realtime_tts.workers.watch import watch
 
 logger = logging.getLogger(__name__)
 

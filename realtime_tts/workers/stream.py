@@ -6,7 +6,7 @@ import asyncio
 import collections
 from collections.abc import Callable
 
-from realtime_tts.workers import frames
+from realtime_tts.contract import frames
 
 
 class RequestStream:

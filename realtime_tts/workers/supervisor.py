@@ -19,11 +19,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from realtime_tts.contract import frames
+from realtime_tts.contract.watch import stack_of, watch
 from realtime_tts.errors import ConfigError, EngineStartError, RealtimeTTSError, error_from_code
-from realtime_tts.workers import frames
 from realtime_tts.workers.child import end_child, until_one_ends
 from realtime_tts.workers.socket_directory import SocketDirectory, clients_path
-from realtime_tts.workers.watch import stack_of, watch
 from realtime_tts.workers.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
-from realtime_tts.workers import frames
+from realtime_tts.contract import frames
 from realtime_tts.workers.link import WorkerLink
 from realtime_tts.workers.placement import Candidate
 from realtime_tts.workers.stream import RequestStream

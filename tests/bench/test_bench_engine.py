@@ -15,10 +15,10 @@ from realtime_tts.bench.engine_steps import SteadyStreams, StepPlan
 from realtime_tts.bench.stage_clock import HostClock
 from realtime_tts.bench.subject import Subject
 from realtime_tts.cli.main import cli
+from realtime_tts.contract import frames
 from realtime_tts.engine.runtime.stages import STAGES
 from realtime_tts.engine.setup import EngineOptions
 from realtime_tts.errors import EngineError
-from realtime_tts.workers import frames
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from benchmarks.start_up import Held, Shapes, Start, _missed
 from realtime_tts.bench.subject import Subject
+from realtime_tts.contract import frames
 from realtime_tts.engine.setup import EngineOptions
-from realtime_tts.workers import frames
 
 
 def test_every_request_of_a_random_shape_ends(tiny_directory: Path) -> None:

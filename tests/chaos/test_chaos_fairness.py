@@ -20,7 +20,7 @@ from raw_http import port_of
 from websockets.exceptions import WebSocketException
 
 from realtime_tts.bench.native_stream import open_stream, speak
-from realtime_tts.workers.policy import MAX_STEPS
+from realtime_tts.contract.policy import MAX_STEPS
 
 NUM_CONNECTIONS = 128
 SLOW_TEXT = "It takes a few seconds until all of this has been said. " * 5

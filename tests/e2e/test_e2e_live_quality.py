@@ -14,8 +14,8 @@ from benchmarks.live_turns import StepTime, TurnSpeaker
 from benchmarks.offline import OfflineModel
 from benchmarks.recognition import count_errors
 from realtime_tts.bench.texts import tokens
+from realtime_tts.contract.location import STARTER_VOICE, local_directory
 from realtime_tts.model.checkpoint import load_model
-from realtime_tts.workers.location import STARTER_VOICE, local_directory
 
 TEXT = "the keys are on the table."
 

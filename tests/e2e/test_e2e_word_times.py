@@ -10,8 +10,8 @@ import pytest
 from benchmarks.recognition import Aligner
 from benchmarks.word_times import MODES, SENTENCES, measure, word_starts_s
 from realtime_tts import TTS
+from realtime_tts.contract.location import STARTER_VOICE, local_directory
 from realtime_tts.model.checkpoint import load_model
-from realtime_tts.workers.location import STARTER_VOICE, local_directory
 
 NUM_SENTENCES = 20  # none of those by which a head or its lag was chosen
 

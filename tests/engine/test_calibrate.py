@@ -12,6 +12,8 @@ from unittest.mock import ANY
 import pytest
 import torch
 
+from realtime_tts.contract.location import STARTER_VOICE, local_directory
+from realtime_tts.contract.policy import ServingPolicy, TextHead
 from realtime_tts.engine import calibrate as calibrate_module
 from realtime_tts.engine.calibrate import (
     Calibration,
@@ -27,8 +29,6 @@ from realtime_tts.engine.calibration_texts import NUM_SENTENCES, SENTENCES, sent
 from realtime_tts.engine.head_choice import expected_loudness
 from realtime_tts.errors import CheckpointError
 from realtime_tts.model.checkpoint import LoadedModel, load_model
-from realtime_tts.workers.location import STARTER_VOICE, local_directory
-from realtime_tts.workers.policy import ServingPolicy, TextHead
 
 FOUND = TextHead(2, 1, 33.0)
 # Of the starter voice, against a forced alignment (benchmarks/word_times.py): four heads of its last layer follow.

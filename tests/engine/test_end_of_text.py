@@ -13,11 +13,11 @@ import pytest
 import torch
 from engine_harness import EngineHarness
 
+from realtime_tts.contract import frames
+from realtime_tts.contract.location import STARTER_VOICE, local_directory
+from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.runtime.runner import TextReading
 from realtime_tts.model.checkpoint import LoadedModel, load_model
-from realtime_tts.workers import frames
-from realtime_tts.workers.location import STARTER_VOICE, local_directory
-from realtime_tts.workers.policy import TextHead
 
 TEXT = "we took a wrong turn."
 CLEAN = {"ends_cut": 0, "ends_continued": 0, "babbles": 0, "skips": 0, "repeats": 0}

@@ -11,12 +11,12 @@ import pytest
 from engine_harness import EngineHarness
 from random_adapters import adapter_tensors, merge, write_adapter
 
+from realtime_tts.contract import frames
 from realtime_tts.engine import engine as engine_module
 from realtime_tts.model.adapted import AdapterBank, AdapterLimits
 from realtime_tts.model.adapter_file import Adapter, read_adapter
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.flow_matching import GuidedTimes
-from realtime_tts.workers import frames
 
 LIMITS = AdapterLimits(max_adapters=2, max_rank=4)
 SCALE = 6 / 4

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 import torch
 
+from realtime_tts.contract import frames
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.backends import describe_kernels, what_is_missing
 from realtime_tts.engine.runtime.program import Program
@@ -24,7 +25,6 @@ from realtime_tts.engine.setup import (
 from realtime_tts.errors import ConfigError, EngineStartError
 from realtime_tts.model.attention import SDPABackend
 from realtime_tts.model.checkpoint import LoadedModel
-from realtime_tts.workers import frames
 
 CPU = torch.device("cpu")
 COSTS = ("fixed", "stream", "position")

@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from realtime_tts.contract import frames
 from realtime_tts.engine.core.block_pool import BlockPool, chain_hashes, prefix_root
 from realtime_tts.engine.core.held_prefixes import HeldPrefixes
 from realtime_tts.model.checkpoint import LoadedModel
-from realtime_tts.workers import frames
 
 SIZE = 2  # of a block
 MAX_PREFIXES = 3

@@ -10,6 +10,8 @@ import pytest
 import torch
 from engine_harness import EngineHarness
 
+from realtime_tts.contract import frames
+from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.continuity import join_text
 from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.engine.runtime.noise import noise_key, patch_noise
@@ -18,8 +20,6 @@ from realtime_tts.engine.voices import encode_voice
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.generate import decode, generate
 from realtime_tts.model.sequence import build_sequence
-from realtime_tts.workers import frames
-from realtime_tts.workers.policy import TextHead
 
 WHOLE = "theweatherisnicetodayandwewalkalongtheriver"
 BEGIN = WHOLE[:20]  # of it: enough for some patches, not for all

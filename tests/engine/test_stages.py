@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from realtime_tts.contract import frames
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.stages import BASE, FLOW, LOC_ENC, RESIDUAL, REST, VAE
 from realtime_tts.model.checkpoint import LoadedModel
-from realtime_tts.workers import frames
 
 
 class Recorder:

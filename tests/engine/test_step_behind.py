@@ -11,12 +11,12 @@ import pytest
 import torch
 from engine_harness import EngineHarness
 
+from realtime_tts.contract import frames
 from realtime_tts.engine.runtime.layout import StepLayout
 from realtime_tts.engine.runtime.outputs import SentOutputs
 from realtime_tts.engine.runtime.runner import StepResult
 from realtime_tts.errors import EngineOutOfMemory
 from realtime_tts.model.checkpoint import LoadedModel
-from realtime_tts.workers import frames
 
 TEXTS = ["hello", "theweatherisnicetoday", "yes", "abcdefghij" * 5, "quick", "brownfox"]
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from engine_harness import EngineHarness
 
+from realtime_tts.contract import frames
+from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.core.request import FinishReason
 from realtime_tts.engine.runtime.inputs import StepInputs
 from realtime_tts.engine.runtime.program import Program, sizes_up_to
 from realtime_tts.model.checkpoint import LoadedModel
-from realtime_tts.workers import frames
-from realtime_tts.workers.policy import TextHead
 
 TEXTS = ["hello", "theweatherisnicetoday", "yes", "abcdefghij" * 5, "quick", "brownfox"]
 HEAD = {"text_head": TextHead(1, 2, 40.0)}

@@ -14,6 +14,8 @@ import torch
 from engine_harness import EngineHarness
 from torch import Tensor
 
+from realtime_tts.contract import frames
+from realtime_tts.contract.policy import TextHead, VoicePolicy
 from realtime_tts.engine.runtime.runner import TextReading
 from realtime_tts.engine.setup import EngineOptions, ready_message
 from realtime_tts.engine.utterance import Utterance
@@ -22,8 +24,6 @@ from realtime_tts.errors import CheckpointError
 from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.model.sequence import AUDIO_START
-from realtime_tts.workers import frames
-from realtime_tts.workers.policy import TextHead, VoicePolicy
 
 HEAD = TextHead(layer=1, head=3, lag_ms=40.0)
 POLICY = {"text_head": HEAD, "voices": {"own": VoicePolicy(text_prefix="zz")}}

@@ -23,14 +23,14 @@ from random_adapters import adapter_tensors, write_adapter
 
 from realtime_tts.cli.engine import worker_specs
 from realtime_tts.config import EngineConfig
+from realtime_tts.contract import frames, heap
+from realtime_tts.contract.location import local_directory
 from realtime_tts.engine.job_thread import JobThread
 from realtime_tts.engine.setup import EngineOptions
 from realtime_tts.engine.worker import Worker, serve
 from realtime_tts.errors import AdapterError, AudioDecodeError, CheckpointError, ConfigError, EngineError, EngineLost
 from realtime_tts.model.checkpoint import load_model
-from realtime_tts.workers import frames, heap
 from realtime_tts.workers.client import EngineClient, EngineState, RequestStream
-from realtime_tts.workers.location import local_directory
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec, worker_command
 
 LONG = "this is a sentence of some length, which takes a while to speak."
@@ -273,7 +273,7 @@ async def test_a_reading_that_nobody_wants_any_more_is_not_loaded(monkeypatch: p
     )
     sent: list[frames.Message] = []
     worker = Worker(engine, SimpleNamespace(), READY, SimpleNamespace())  # type: ignore[arg-type]
-    monkeypatch.setattr(worker.reception, "send", sent.extend)
+    monkeypatch.setattr(worker.channels, "send", sent.extend)
     for name in ("gone", "broken", "wanted"):
         worker._take(frames.AddAdapter(name, "/a"))
     await asyncio.sleep(0)
@@ -299,7 +299,7 @@ async def test_an_encoding_that_nobody_wants_any_more_is_not_begun_or_not_sent(m
     monkeypatch.setattr("realtime_tts.engine.worker.encode_voice", encode)
     engine = SimpleNamespace(loaded=None, post=lambda message: None)
     worker = Worker(engine, SimpleNamespace(), READY, SimpleNamespace())  # type: ignore[arg-type]
-    monkeypatch.setattr(worker.reception, "send", sent.extend)
+    monkeypatch.setattr(worker.channels, "send", sent.extend)
     for voice_id in ("running", "waiting", "wanted"):
         worker._take(frames.EncodeVoice(voice_id, 16000))
     await until(lambda: bool(begun))
@@ -422,7 +422,7 @@ async def read_audio(reader: asyncio.StreamReader, num_frames: int) -> list[int]
 async def test_a_worker_waits_for_its_only_client_and_is_not_taken_for_hung(
     monkeypatch: pytest.MonkeyPatch, beside: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr("realtime_tts.workers.reception.MAX_UNSENT_BYTES", 20 * CountingEngine.FRAME_BYTES)
+    monkeypatch.setattr("realtime_tts.engine.client_channels.MAX_UNSENT_BYTES", 20 * CountingEngine.FRAME_BYTES)
     engine = CountingEngine(max_steps=400)
     worker = await beside(engine)
     reader = await worker.connect(SPEAK)
@@ -487,7 +487,7 @@ async def test_free_memory_is_given_back_between_steps_and_when_idle(
 async def test_nobody_waits_for_another_client_that_does_not_read(
     monkeypatch: pytest.MonkeyPatch, beside: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr("realtime_tts.workers.reception.MAX_UNSENT_BYTES", 20 * CountingEngine.FRAME_BYTES)
+    monkeypatch.setattr("realtime_tts.engine.client_channels.MAX_UNSENT_BYTES", 20 * CountingEngine.FRAME_BYTES)
     engine = CountingEngine(max_steps=400)
     worker = await beside(engine)
     stopped, _ = await worker.connect(SPEAK), await worker.connect()

@@ -18,6 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from speech_cases import PROMPT_TEXT, SpeechCase, cases_of, recording, write_word_tokenizer
 
+from realtime_tts.contract import frames
 from realtime_tts.engine.continuity import join_text
 from realtime_tts.engine.runtime.noise import noise_key, patch_noise
 from realtime_tts.engine.voices import encode_voice
@@ -25,7 +26,6 @@ from realtime_tts.model.checkpoint import LoadedModel, load_model, save_weights
 from realtime_tts.model.generate import decode, generate
 from realtime_tts.model.sequence import build_sequence
 from realtime_tts.model.tokenizer import TextTokenizer
-from realtime_tts.workers import frames
 
 GOLDENS = Path(__file__).parent / "goldens"
 

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
+from realtime_tts.contract import frames
 from realtime_tts.server.ledger import Ledger
 from realtime_tts.server.metrics import Metrics, PlaybackEstimate
 from realtime_tts.session.messages import (
@@ -18,7 +19,6 @@ from realtime_tts.session.messages import (
     ContextDone,
     ContextStarted,
 )
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import WorkerLoad
 from realtime_tts.workers.pool import COUNTED
 from realtime_tts.workers.recovery import DeviceReport

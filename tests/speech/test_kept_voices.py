@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from client_harness import Journal, MakeClient, collect, speak, until
 
+from realtime_tts.contract import frames
 from realtime_tts.errors import InternalError, TooManyVoices, VoiceExists, VoiceNotFound
 from realtime_tts.speech.recordings import VoiceRecordings
 from realtime_tts.speech.voice_store import Consent, VoiceStore
 from realtime_tts.speech.voices import VoiceLabels, VoiceRegistry
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 
 TONE = (0.3 * np.sin(np.arange(16000) * 0.1)).astype(np.float32)

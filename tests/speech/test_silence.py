@@ -13,11 +13,11 @@ import pytest_asyncio
 from fake_worker import fake_worker_command
 
 from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.contract import frames
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.silence import SilencePace
 from realtime_tts.speech.speaker import Speaker
 from realtime_tts.text.planner import SpeechSegment
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import WorkerSpec
 

@@ -13,13 +13,13 @@ from client_harness import MakeClient, until
 from processes import worker_pids
 
 from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.contract import frames
 from realtime_tts.errors import EngineLost, InvalidRequest
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.text_source import TextSource, speak_text
 from realtime_tts.text.pause_planner import PlannerFactory
 from realtime_tts.text.planner import SpeechSegment
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 
 SETTINGS = ContextSettings("slt", AudioFormat(), seed=3, cfg=2.0, steps=6, language="en", mode="live")

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.contract import frames
 from realtime_tts.session.alignment import WordAligner
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.text.pause_planner import PlannerFactory
 from realtime_tts.text.planner import SpeechSegment
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 
 RATE_HZ, PATCH_SAMPLES, LAG_MS = 16_000, 2560, 80.0

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.contract import frames
+from realtime_tts.contract.policy import MAX_STEPS
 from realtime_tts.errors import BadLexicon, ConfigError, InvalidRequest, UnsupportedLanguage, VoiceNotFound
 from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.lexicons import Lexicons, read_lexicon
-from realtime_tts.workers import frames
-from realtime_tts.workers.policy import MAX_STEPS
 
 POLICY = {"languages": ["en", "de"], "default_steps": 4, "default_cfg": 1.5}
 VOICES = [{"id": "slt"}, {"id": "rms"}]

@@ -14,10 +14,10 @@ import pytest
 from client_harness import Journal, MakeClient, collect, speak, until
 from processes import worker_pids
 
+from realtime_tts.contract import frames
 from realtime_tts.errors import AudioDecodeError, Draining, EngineLost, InvalidRequest, VoiceExists, VoiceNotFound
 from realtime_tts.speech.recordings import VoiceRecordings
 from realtime_tts.speech.voices import MAX_NAME_CHARS, VoiceLabels, VoiceRegistry
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 
 TONE = (0.3 * np.sin(np.arange(16000) * 0.1)).astype(np.float32)

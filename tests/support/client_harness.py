@@ -13,7 +13,7 @@ import pytest
 from fake_worker import fake_worker_command
 from processes import worker_pids
 
-from realtime_tts.workers import frames
+from realtime_tts.contract import frames
 from realtime_tts.workers.client import EngineClient, RequestStream
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 

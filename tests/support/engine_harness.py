@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from realtime_tts.contract import frames
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.engine import Engine
 from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes
-from realtime_tts.workers import frames
 
 
 class EngineHarness:

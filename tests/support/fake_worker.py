@@ -27,8 +27,8 @@ import sys
 from array import array
 from pathlib import Path
 
-from realtime_tts.workers import frames
-from realtime_tts.workers.reception import Reception
+from realtime_tts.contract import frames
+from realtime_tts.engine.client_channels import ClientChannels
 from realtime_tts.workers.socket_directory import clients_path
 
 HIGH_LEAD_S, LOW_LEAD_S = 3.0, 2.0
@@ -154,7 +154,7 @@ class Request:
 class FakeWorker:
     def __init__(self, options: argparse.Namespace, writer: asyncio.StreamWriter) -> None:
         self.options, self.writer = options, writer
-        self.reception = Reception(ready(options), self.receive)
+        self.channels = ClientChannels(ready(options), self.receive)
         self.contexts: dict[str, Context] = {}
         self.requests: dict[str, tuple[Request, asyncio.Task[None]]] = {}
         self.voices: dict[str, str | None] = dict.fromkeys(POLICY["voices"])  # id → tenant; None: everybody's
@@ -168,7 +168,7 @@ class FakeWorker:
         self.leaving = False
 
     def send(self, message: frames.Message) -> None:
-        self.reception.send([message])
+        self.channels.send([message])
 
     def send_stats(self) -> None:
         awaiting_text = sum(request.awaits_text for request, _ in self.requests.values())
@@ -187,7 +187,7 @@ class FakeWorker:
             leaving=self.leaving,
         )
         self.writer.write(frames.encode(stats))
-        self.reception.beat(stats)
+        self.channels.beat(stats)
 
     def receive(self, message: frames.Message) -> None:
         self.note(message)
@@ -423,7 +423,7 @@ async def serve(options: argparse.Namespace) -> None:
     await asyncio.sleep(options.ready_delay_s)
     await opened(options.ready_gate)
     worker = FakeWorker(options, writer)
-    await worker.reception.listen(clients_path(options.socket))
+    await worker.channels.listen(clients_path(options.socket))
     writer.write(frames.encode(ready(options)))
     beat = asyncio.create_task(heartbeat(worker))
     listen = asyncio.create_task(obey(reader, worker))
@@ -440,7 +440,7 @@ async def serve(options: argparse.Namespace) -> None:
         *worker.encodings.values(),
     ):
         task.cancel()
-    await worker.reception.close()
+    await worker.channels.close()
     with contextlib.suppress(ConnectionError):
         await writer.drain()
         writer.close()

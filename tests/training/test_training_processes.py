@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from realtime_tts.workers.location import STARTER_VOICE, local_directory
+from realtime_tts.contract.location import STARTER_VOICE, local_directory
 from training.evaluation_measures import measure_length, measure_pitch
 from training.evaluation_pool import Setup, Workers, speak, speak_jobs
 from training.generation import Line

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.head_choice import HeadScore
 from realtime_tts.model.generate import OfflineRunner, Stream
 from realtime_tts.model.sequence import build_sequence
 from realtime_tts.model.text_head import HeadProbe, SpokenText
 from realtime_tts.model.voxcpm import VoxCPM
-from realtime_tts.workers.policy import TextHead
 from training.export import choose
 from training.latents import LatentCorpus
 from training.starter_config import LETTER_IDS, starter_config, taught_head

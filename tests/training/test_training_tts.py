@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from realtime_tts.contract.location import STARTER_VOICE, local_directory
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.model.generate import OfflineRunner, Stream
 from realtime_tts.model.sequence import build_sequence
 from realtime_tts.model.voxcpm import VoxCPM
-from realtime_tts.workers.location import STARTER_VOICE, local_directory
 from training.export import export, note_text_head, serving_map
 from training.generation import Line, decode, generate
 from training.latents import LatentCorpus

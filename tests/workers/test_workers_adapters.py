@@ -12,8 +12,8 @@ import pytest
 from client_harness import MakeClient, collect, speak, until
 from processes import worker_pids
 
+from realtime_tts.contract import frames
 from realtime_tts.errors import AdapterExists, AdapterNotFound, EngineLost, TooManyAdapters
-from realtime_tts.workers import frames
 from realtime_tts.workers.adapters import AdapterLoads
 from realtime_tts.workers.client import EngineClient
 

@@ -15,8 +15,8 @@ import pytest
 from client_harness import QUICK, Journal, MakeClient, collect, speak, until
 from processes import supervisors, worker_pids
 
+from realtime_tts.contract import frames
 from realtime_tts.errors import AudioDecodeError, CheckpointError, Draining, EngineLost, EngineStartError, VoiceNotFound
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, EngineState, RequestStream
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from client_harness import Journal, MakeClient, collect, speak, until
 
-from realtime_tts.workers import frames, recovery
+from realtime_tts.contract import frames
+from realtime_tts.workers import recovery
 from realtime_tts.workers.client import EngineClient, EngineState
 from realtime_tts.workers.pool import WorkerPool
 from realtime_tts.workers.recovery import DeviceState

@@ -10,7 +10,7 @@ import pytest
 from client_harness import MakeClient, collect, speak, until
 from processes import worker_pids
 
-from realtime_tts.workers import frames
+from realtime_tts.contract import frames
 from realtime_tts.workers.client import EngineClient, RequestStream
 
 BEGIN, MORE, WHOLE = "one two three", "one two three four five", "one two three four five six."  # 13, 23, 28 characters

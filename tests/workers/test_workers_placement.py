@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from realtime_tts.workers.frames import Generate, prefix_keys
+from realtime_tts.contract.frames import Generate, prefix_keys
 from realtime_tts.workers.placement import WAIT_STEPS, Candidate, place
 
 IDLE = Candidate("worker-0", num_streams=100, fixed_s=0.007, stream_s=0.0002, position_s=0.00003)

@@ -21,8 +21,8 @@ from client_harness import QUICK, MakeClient, collect, speak, until
 from fake_worker import fake_worker_command
 from processes import supervisors, worker_pids
 
+from realtime_tts.contract import frames
 from realtime_tts.errors import ConfigError, EngineStartError
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient, EngineState
 from realtime_tts.workers.supervisor import WorkerSpec, worker_command
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.core.request import StepFlags, StepPlan
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.runtime.inputs import StepInputs
@@ -27,7 +28,6 @@ from realtime_tts.model.attention import AttentionBackend, SDPABackend, host_len
 from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes
 from realtime_tts.model.kernels.products import choosing
 from realtime_tts.model.voxcpm import VoxCPM
-from realtime_tts.workers.policy import TextHead
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _FINE, _BROKEN = StepFlags(), StepFlags(finite=False)

@@ -7,6 +7,7 @@ import contextlib
 import torch
 from torch import Tensor
 
+from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.runtime.inputs import StepInputs
 from realtime_tts.engine.runtime.noise import patch_noise
 from realtime_tts.engine.runtime.outputs import StepOutputs
@@ -17,7 +18,6 @@ from realtime_tts.model.attention import AttentionBackend, AttentionMetadata
 from realtime_tts.model.flow_matching import ALWAYS_GUIDED, FlowSchedule, GuidedTimes
 from realtime_tts.model.text_head import HeadProbe, SpokenText
 from realtime_tts.model.voxcpm import VoxCPM
-from realtime_tts.workers.policy import TextHead
 
 Lens = tuple[tuple[tuple[int, int], ...], int]
 _MAX_PRIMED = 16  # streams in one run; a step in which more begin runs it several times

@@ -12,11 +12,11 @@ import pytest
 from client_harness import Journal, MakeClient, collect, speak, until
 from processes import supervisors, worker_pids
 
+from realtime_tts.contract import frames
+from realtime_tts.engine.client_channels import ClientChannels
 from realtime_tts.errors import AdapterExists, AdapterNotFound
-from realtime_tts.workers import frames
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.pool import COUNTED
-from realtime_tts.workers.reception import Reception
 from realtime_tts.workers.recovery import DeviceReport
 
 MakeGuest = Callable[[EngineClient], Awaitable[EngineClient]]
@@ -173,8 +173,8 @@ async def test_each_client_knows_what_the_others_have_at_work(make_client: MakeC
 
 def test_what_the_engine_says_of_those_who_have_left_goes_nowhere() -> None:
     taken: list[frames.Message] = []
-    reception = Reception(frames.Ready("m", "cpu", "float32", "sdpa", 16000, 2560), taken.append)
-    reception.send([frames.Audio("1/r", 0), frames.Done("1/r", "stop"), frames.VoiceFailed("v", "voice_exists", "")])
+    channels = ClientChannels(frames.Ready("m", "cpu", "float32", "sdpa", 16000, 2560), taken.append)
+    channels.send([frames.Audio("1/r", 0), frames.Done("1/r", "stop"), frames.VoiceFailed("v", "voice_exists", "")])
     assert not taken
 
 

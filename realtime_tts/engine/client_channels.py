@@ -14,8 +14,8 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from realtime_tts.contract import frames
 from realtime_tts.errors import AdapterExists, AdapterNotFound, VoiceExists, WireError
-from realtime_tts.workers import frames
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class _Adapter:
     added: frames.AdapterAdded | None = None  # None: it is still being loaded
 
 
-class Reception:
+class ClientChannels:
     """Clients of one worker. Belongs to the event loop.
 
     Args:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import realtime_tts
+from realtime_tts.contract.policy import ServingPolicy, TextHead, VoicePolicy
 from realtime_tts.errors import CheckpointError
-from realtime_tts.workers.policy import ServingPolicy, TextHead, VoicePolicy
 
 STARTER = Path(realtime_tts.__file__).parent / "starter_voice"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from realtime_tts.workers.cores import usable_cores
+from realtime_tts.contract.cores import usable_cores
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from realtime_tts.workers import heap
+from realtime_tts.contract import heap
 
 on_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps it, and takes it back")
 
 # 64 MiB in pieces that are no mapping of their own, below one that stays: what a step leaves behind.
 FREES_SCRATCH = """
 import ctypes
-from realtime_tts.workers import heap
+from realtime_tts.contract import heap
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
 pieces = []

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from realtime_tts.workers.watch import watch
+from realtime_tts.contract.watch import watch
 
 
 async def test_a_failure_is_logged_once_with_its_stack_but_not_its_message(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from realtime_tts.workers.location import STARTER_VOICE, local_directory
+from realtime_tts.contract.location import STARTER_VOICE, local_directory
 
 
 def test_the_starter_voice_is_found_by_its_name_and_a_directory_by_its_path(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ class Ready(Message):
     patch_samples: int
     voices: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # id, description, language
     default_voice: str | None = None
-    policy: dict[str, Any] = dataclasses.field(default_factory=dict)  # workers.policy.ServingPolicy as a map
+    policy: dict[str, Any] = dataclasses.field(default_factory=dict)  # contract.policy.ServingPolicy as a map
     max_streams: int = 0
     text_timing: str = "estimated"  # "measured": Audio has text positions
     text_lag_ms: float = 0.0

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from realtime_tts.contract import frames
 from realtime_tts.errors import WireError
-from realtime_tts.workers import frames
 
 MESSAGES = [
     frames.Audio("r", 0, payload=bytes(range(256)) * 3),
