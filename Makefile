@@ -80,29 +80,31 @@ bench: $(VENV)/.dev ## measure this machine: first packet, RTF, barge-in, memory
 
 # Locks contain the hash of each file, for all systems. The exception is torch: the installed build depends on the index that
 # the machine uses, and a CUDA build has packages that a CPU build lacks. It has a separate lock without hashes.
-COMPILE := uv pip compile --universal --no-header --no-annotate --no-emit-index-url --upgrade
+COMPILE := uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --upgrade
 HASHED := --generate-hashes --no-emit-package torch -c requirements-torch.lock --config-file lock.toml
 
 lock: ## resolve all requirements*.lock again (needs uv)
-	$(COMPILE) --python-version 3.10 --no-deps --quiet pyproject.toml | grep ^torch== > requirements-torch.lock
-	$(COMPILE) --python-version 3.10 $(HASHED) --extra speaker pyproject.toml -o requirements.lock
-	$(COMPILE) --python-version 3.10 $(HASHED) --extra speaker --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
-	$(COMPILE) --python-version 3.11 --generate-hashes \
+	$(COMPILE) --no-deps --quiet pyproject.toml | grep ^torch== > requirements-torch.lock
+	$(COMPILE) $(HASHED) --extra speaker pyproject.toml -o requirements.lock
+	$(COMPILE) $(HASHED) --extra speaker --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	$(COMPILE) --generate-hashes \
 	  $(addprefix --no-emit-package ,realtime-tts-client livekit-plugins-realtime-tts pipecat-realtime-tts) \
 	  agents/requirements.in -o agents/requirements.lock
-	$(COMPILE) --python-version 3.11 $(HASHED) --extra ray -c requirements.lock pyproject.toml -o deploy/ray/requirements.lock
+	$(COMPILE) $(HASHED) --extra ray -c requirements.lock pyproject.toml -o deploy/ray/requirements.lock
 
 lock-clients: ## resolve the versions of other services' clients again (needs uv and npm)
-	$(COMPILE) --python-version 3.11 --generate-hashes $(VENDORS)/requirements.in -o $(VENDORS)/requirements.lock
-	$(COMPILE) --python-version 3.11 --generate-hashes $(VENDORS)/requirements-older.in -o $(VENDORS)/requirements-older.lock
+	$(COMPILE) --generate-hashes $(VENDORS)/requirements.in -o $(VENDORS)/requirements.lock
+	$(COMPILE) --generate-hashes $(VENDORS)/requirements-older.in -o $(VENDORS)/requirements-older.lock
 	cd $(VENDORS) && npm update --package-lock-only --omit-lockfile-registry-resolved
 
 clean: ## remove the environments and caches
 	rm -rf $(VENV) $(AGENTS_VENV) $(CLIENTS_VENV) $(OLDER_CLIENTS_VENV) $(RAY_VENV) $(VENDORS)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
+CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+  || { echo "Python 3.11 to 3.13 is needed; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' \
-	  || { echo "Python 3.10 to 3.13 is needed; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(CHECK_PYTHON)
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runtime: $(BIN)/python requirements.lock requirements-torch.lock pyproject.toml
@@ -116,16 +118,14 @@ $(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
 	@touch $@
 
 $(AGENTS_VENV)/.agents: agents/requirements.lock clients/python/pyproject.toml $(wildcard agents/*/pyproject.toml)
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
-	  || { echo "The agents need Python 3.11 to 3.13; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(CHECK_PYTHON)
 	$(PYTHON) -m venv $(AGENTS_VENV)
 	$(AGENTS_VENV)/bin/python -m pip install --require-hashes -r agents/requirements.lock
 	$(AGENTS_VENV)/bin/python -m pip install --no-deps -e clients/python $(addprefix -e ,$(dir $(wildcard agents/*/pyproject.toml)))
 	@touch $@
 
 $(CLIENTS_VENV)/.clients: $(VENDORS)/requirements.lock
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
-	  || { echo "The clients need Python 3.11 to 3.13; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(CHECK_PYTHON)
 	$(PYTHON) -m venv $(CLIENTS_VENV)
 	$(CLIENTS_VENV)/bin/python -m pip install --require-hashes -r $(VENDORS)/requirements.lock
 	@touch $@
@@ -136,8 +136,7 @@ $(OLDER_CLIENTS_VENV)/.clients: $(CLIENTS_VENV)/.clients $(VENDORS)/requirements
 	@touch $@
 
 $(RAY_VENV)/.ray: deploy/ray/requirements.lock requirements-torch.lock
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
-	  || { echo "Ray's lock needs Python 3.11 to 3.13; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(CHECK_PYTHON)
 	$(PYTHON) -m venv $(RAY_VENV)
 	$(RAY_VENV)/bin/python -m pip install --require-hashes -r deploy/ray/requirements.lock
 	$(RAY_VENV)/bin/python -m pip install -r requirements-torch.lock

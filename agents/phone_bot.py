@@ -82,7 +82,7 @@ class Call(Conversation):
             return await self._socket.receive()
         remaining_s = start_by - asyncio.get_running_loop().time()
         if remaining_s <= 0:
-            raise asyncio.TimeoutError
+            raise TimeoutError
         return await self._socket.receive(remaining_s)
 
     def _take(self, fields: dict[str, Any]) -> None:
@@ -232,7 +232,7 @@ class Bot:
                     self.calls.discard(call)
         except ConnectionResetError as error:
             logger.info("the line broke: %s", error)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             await socket.close(code=1008, message=b"the stream was not started")
         except ValueError as error:
             await socket.close(code=1003, message=str(error).encode("ascii", "replace")[:MAX_REASON_BYTES])

@@ -226,7 +226,7 @@ class Call(Conversation):
         silent_from = self._track.drop()
         self._cut_answered.clear()
         self._tell("cut", turn=turn.number, rtp=silent_from)
-        with contextlib.suppress(asyncio.TimeoutError):
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._cut_answered.wait(), CUT_ANSWER_S)
 
     def _end_if_heard(self, turn: Turn) -> None:

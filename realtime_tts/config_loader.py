@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from realtime_tts.config import ENV_PREFIX, SECTIONS, Setting, Settings, settings_table
 from realtime_tts.errors import ConfigError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 # Variables of the command line itself; they are not settings.
 OTHER_ENV_NAMES = frozenset({"CONFIG", "API_KEY", "URL"})

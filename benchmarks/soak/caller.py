@@ -73,7 +73,7 @@ class Caller:
             self._writing = asyncio.create_task(self._write())
             acting = asyncio.create_task(self._act())
             await asyncio.wait_for(self._listen(), LIMIT_S)
-        except (asyncio.TimeoutError, TimeoutError):
+        except TimeoutError:
             self._record.detail = f"no end within {LIMIT_S:.0f} s"
         except InvalidStatus as error:
             self._refused(error)
@@ -217,7 +217,7 @@ class Caller:
                 self._record.away_s = self._turn.away_s
                 await asyncio.sleep(self._turn.away_s)
         if self._record.is_over:
-            with contextlib.suppress(asyncio.TimeoutError, TimeoutError, ConnectionClosed):
+            with contextlib.suppress(TimeoutError, ConnectionClosed):
                 await asyncio.wait_for(self._aftermath(), AFTERMATH_S)
 
     async def _aftermath(self) -> None:

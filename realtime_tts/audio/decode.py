@@ -6,7 +6,6 @@ a cost of about 0.3 s.
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +60,7 @@ async def decode_recording(data: bytes, sample_rate: int, limits: DecodeLimits |
     _check_size(data, limits)
     try:
         outcome = await run_isolated(_WORKER, *_numbers(sample_rate, limits), data=data, wall_s=limits.wall_s)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         raise AudioDecodeError(_BROKEN, field="audio") from None
     return _result(*outcome, sample_rate)
 

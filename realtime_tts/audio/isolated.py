@@ -21,7 +21,7 @@ async def run_isolated(script: Path, *arguments: float, data: bytes, wall_s: flo
     process.
 
     Raises:
-        asyncio.TimeoutError: it took longer than `wall_s`, and was ended.
+        TimeoutError: it took longer than `wall_s`, and was ended.
     """
     process = await asyncio.create_subprocess_exec(
         *_command(script, arguments),

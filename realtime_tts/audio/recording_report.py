@@ -6,7 +6,6 @@ with a warning, when it is uploaded.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +70,7 @@ async def report_on(pcm: bytes) -> RecordingReport:
     """
     try:
         status, stdout, _ = await run_isolated(_WORKER, data=pcm, wall_s=_WALL_S)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         raise InternalError("the recording could not be checked in time") from None
     if status:
         raise InternalError("the recording could not be checked")

@@ -23,7 +23,7 @@ def document(bench: str, settings: dict[str, Any], subject: dict[str, Any], resu
     """Return `results` with what is needed to repeat them: versions, commit, machine, settings."""
     return {
         "bench": bench,
-        "taken_at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "taken_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "version": realtime_tts.__version__,
         "commit": commit(),
         "machine": machine(),

@@ -212,7 +212,7 @@ class Gateway:
         self._send_newcomers_away()
         for holder in self._holders():
             holder.drain()
-        with contextlib.suppress(asyncio.TimeoutError):
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._until_empty(), timeout_s)
         self._send_newcomers_away()
         for holder in self._holders():
@@ -265,7 +265,7 @@ class Gateway:
         """Apply changes that other processes make in the voices directory, and remove expired temporary voices."""
         is_readable = True
         while True:
-            with contextlib.suppress(asyncio.TimeoutError):
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._voices_changed.wait(), _FOLLOW_EVERY_S)
             self._voices_changed.clear()
             if self._catalogue is None:

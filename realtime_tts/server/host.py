@@ -240,7 +240,7 @@ class Host:
             if not self._is_stopping:
                 log_event(logger, logging.WARNING, "gateway_ended", gateway=gateway.index)
                 if clock() - started_s < _HEALTHY_AFTER_S:
-                    with contextlib.suppress(asyncio.TimeoutError):
+                    with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self._ended.wait(), _BACKOFF_S)
 
     async def _run_gateway(self, gateway: _Gateway) -> None:

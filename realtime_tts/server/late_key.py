@@ -36,7 +36,7 @@ async def with_late_key(
     await websocket.accept()
     try:
         first = await asyncio.wait_for(websocket.receive(), timeout_s)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         with contextlib.suppress(RuntimeError):  # the client disconnected at the same time
             await websocket.close(_POLICY_VIOLATION, "no key")
         return None

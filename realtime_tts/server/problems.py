@@ -65,7 +65,7 @@ async def hold_answer(error: RealtimeTTSError, receive: Receive) -> None:
             pass
 
     if error.hold_s:
-        with contextlib.suppress(asyncio.TimeoutError):
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(until_gone(), error.hold_s)
 
 

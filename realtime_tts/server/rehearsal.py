@@ -40,7 +40,7 @@ async def rehearse(make_session: Callable[[str], Session], services: Services) -
     """
     assert services.engine.ready is not None
     services = dataclasses.replace(services, engine=_SilentEngine(services.engine.ready))
-    with contextlib.suppress(asyncio.TimeoutError):
+    with contextlib.suppress(TimeoutError):
         for number in range(_TIMES):
             await asyncio.wait_for(_Call(make_session(f"rehearsal-{number}"), services).run(), _LONGEST_S)
 

@@ -174,7 +174,7 @@ class Connection:
             with self._gateway.newcomer(self):
                 timeout_s = self._gateway.idle_timeout_s(self._dialect.habits)
                 return await asyncio.wait_for(self._websocket.receive(), timeout_s)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             self._close_now(1000, "idle_timeout")
             return {"type": "websocket.disconnect", "code": 1000}
 

@@ -47,13 +47,13 @@ class TextSource:
         self._pending: asyncio.Future[str | None] | None = None
 
     async def next(self, wait_s: float | None) -> str | None:
-        """Raises asyncio.TimeoutError after `wait_s` seconds without a piece, TypeError for a piece that is no text,
+        """Raises TimeoutError after `wait_s` seconds without a piece, TypeError for a piece that is no text,
         and whatever the iterable raises."""
         if self._pending is None:
             self._pending = asyncio.ensure_future(self._advance())
         done, _ = await asyncio.wait([self._pending], timeout=wait_s)
         if not done:
-            raise asyncio.TimeoutError
+            raise TimeoutError
         piece, self._pending = self._pending.result(), None
         return piece
 
@@ -94,7 +94,7 @@ async def speak_text(source: TextSource, planner: PausePlanner, speaker: Speaker
             deadline_s = planner.next_deadline()
             try:
                 delta = await source.next(None if deadline_s is None else max(0.0, deadline_s - clock()))
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 segments = planner.tick(clock())
             else:
                 segments = planner.end(clock()) if delta is None else planner.push(delta, clock())

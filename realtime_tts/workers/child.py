@@ -36,6 +36,6 @@ async def end_child(process: Process, number: signal.Signals = signal.SIGKILL, p
     signal_child(process, number)
     try:
         return await asyncio.wait_for(process.wait(), patience_s)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         signal_child(process, signal.SIGKILL)
         return await process.wait()

@@ -16,7 +16,7 @@ FORGIVEN = 2  # tolerated losses within this window
 FIRST_S, LONGEST_S = 10.0, 300.0
 
 
-class DeviceState(str, enum.Enum):
+class DeviceState(enum.StrEnum):
     STARTING = "starting"  # its first worker
     SERVING = "serving"
     LEAVING = "leaving"  # its worker ends when its contexts are closed; another one follows

@@ -157,7 +157,7 @@ class Supervisor:
             if clock() - started_s > _HEALTHY_AFTER_S:
                 pause_s = self.config.backoff_s
             logger.warning("worker %s ended (%s); next in %.1f s", self.spec.name, reason, pause_s)
-            with contextlib.suppress(asyncio.TimeoutError):
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop_now.wait(), pause_s)
                 return
             pause_s = min(2 * pause_s, self.config.max_backoff_s)

@@ -45,7 +45,7 @@ class Writer:
         try:
             await asyncio.wait_for(self.heard.wait(), self._wait_s)
             self.events.append("heard")
-        except asyncio.TimeoutError:
+        except TimeoutError:
             self.events.append("not heard")
         for piece in REST:
             yield piece

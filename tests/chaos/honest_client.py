@@ -192,7 +192,7 @@ async def _turn(server: AttackedServer) -> Spoken:
 
     try:
         await asyncio.wait_for(speak_once(), TURN_TIMEOUT_S)
-    except (OSError, asyncio.TimeoutError, WebSocketException) as error:
+    except (OSError, WebSocketException) as error:
         spoken.error = code_of(error)
         await asyncio.sleep(0.2)  # a refused client does not come back at once
     return spoken

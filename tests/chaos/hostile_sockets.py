@@ -40,13 +40,13 @@ class HostileSocket:
         if self._num_frames > MAX_FRAMES:
             await asyncio.sleep(max(0.0, self.end - time.monotonic()))
         if time.monotonic() >= self.end:
-            raise asyncio.TimeoutError
+            raise TimeoutError
         self._writer.write(b"".join(frame.serialize(mask=True) for frame in frames))
         await asyncio.wait_for(self._writer.drain(), max(0.001, self.end - time.monotonic()))
 
     async def read_some(self, seconds: float) -> bytes:
         data = b""
-        with contextlib.suppress(asyncio.TimeoutError):
+        with contextlib.suppress(TimeoutError):
             end = time.monotonic() + seconds
             while (left := end - time.monotonic()) > 0 and (
                 more := await asyncio.wait_for(self.reader.read(4096), left)
@@ -178,7 +178,7 @@ async def attack_until(url: str, attack: Attack, end: float) -> int:
     """One hostile: it comes back whenever it is thrown out. Returns how often it connected."""
     num_connections = 0
     while time.monotonic() < end:
-        with contextlib.suppress(OSError, asyncio.TimeoutError):
+        with contextlib.suppress(OSError):
             async with hostile_socket(url, end) as hostile:
                 num_connections += 1
                 await attack(hostile)

@@ -44,7 +44,7 @@ async def asking(site: Site, end: float, method: str, path: str, body: str) -> i
     request = f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
     num_answers = 0
     while time.monotonic() < end:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.TimeoutError):
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             reader, writer = await asyncio.open_connection("127.0.0.1", port_of(site.url))
             try:
                 while time.monotonic() < end:
@@ -95,7 +95,7 @@ async def many_flow_steps(site: Site, end: float) -> int:
 async def _speak_slowly(site: Site, name: str, end: float) -> int:
     num_turns = 0
     while time.monotonic() < end:
-        with contextlib.suppress(OSError, WebSocketException, asyncio.TimeoutError):
+        with contextlib.suppress(OSError, WebSocketException):
             async with await open_stream(site.ws_url, api_key=site.key, params={"steps": MAX_STEPS}) as socket:
                 num_turns += 1
                 await asyncio.wait_for(speak(socket, name, SLOW_TEXT), max(0.0, end - time.monotonic()))

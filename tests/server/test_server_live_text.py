@@ -65,7 +65,7 @@ async def test_by_clauses_nothing_is_heard_of_half_a_sentence(gateway: GatewayHa
     async with open_stream(gateway.ws_url) as client:
         for piece in BEGIN:
             await client.send("text", context_id="c", text=piece, params={"mode": "clause"})
-        with pytest.raises(asyncio.TimeoutError):
+        with pytest.raises(TimeoutError):
             await client.until("audio", 0.3)
         await client.send("end", context_id="c")
         await hear(client)

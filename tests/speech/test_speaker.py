@@ -152,7 +152,7 @@ async def test_a_parked_context_makes_nothing_until_it_is_heard_again(engine: En
     speaker = speaker_of(engine, "[never]")
     await anext(speaker)
     speaker.park()
-    with pytest.raises(asyncio.TimeoutError):
+    with pytest.raises(TimeoutError):
         await asyncio.wait_for(collect(speaker), 0.5)  # what was on its way, and nothing after it
     speaker.playback(1e6, paused=False)
     await asyncio.wait_for(anext(speaker), 20)

@@ -21,7 +21,7 @@ async def test_a_time_out_of_the_text_loses_nothing() -> None:
     while True:
         try:
             piece = await source.next(0.05)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             num_timeouts += 1
             continue
         if piece is None:

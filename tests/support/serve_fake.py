@@ -43,7 +43,7 @@ def tell(what: str) -> None:
 
 def tell_firsts() -> None:
     sys.meta_path.insert(0, ImportTeller())
-    compiler = importlib.import_module("re._compiler" if sys.version_info >= (3, 11) else "sre_compile")
+    compiler = importlib.import_module("re._compiler")
     compile_pattern = compiler.compile
 
     def telling(pattern: object, flags: int = 0) -> object:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from realtime_tts.dialects.json_input import Fields
@@ -21,7 +21,7 @@ def read_items(fields: Fields) -> list[Entry] | None:
 
 def dictionary_entry(dictionary: StoredDictionary, tenant: str) -> dict[str, Any]:
     """Return a dictionary in Cartesia's format."""
-    created_at = datetime.fromtimestamp(dictionary.created_at, timezone.utc)
+    created_at = datetime.fromtimestamp(dictionary.created_at, UTC)
     return {
         "id": dictionary.dictionary_id,
         "name": dictionary.name,

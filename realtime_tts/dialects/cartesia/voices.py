@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from realtime_tts.dialects.voice_wish import YES, VoiceWish
@@ -15,7 +15,7 @@ CLONE_FIELDS = ("name", "description", "language", "consent", "consent_by", "con
 def voice_entry(about: Mapping[str, Any], loaded_at: float) -> dict[str, Any]:
     """Return a voice for `GET /voices`, from its native entry. `loaded_at`: Unix time for the model's voices, s."""
     is_own = about["kind"] != "model"
-    created_at = datetime.fromtimestamp(about.get("created_at", loaded_at), timezone.utc)
+    created_at = datetime.fromtimestamp(about.get("created_at", loaded_at), UTC)
     language = about["language"]
     return {
         "id": about["id"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import secrets
@@ -67,13 +66,7 @@ class Endpoint:
             )
         except InvalidStatus as error:
             raise refusal(error.response) from error
-        except (
-            OSError,
-            asyncio.TimeoutError,
-            WebSocketException,
-            EOFError,
-            ImportError,
-        ) as error:  # that: a SOCKS proxy
+        except (OSError, WebSocketException, EOFError, ImportError) as error:  # that: a SOCKS proxy
             raise ConnectionFailed(f"no connection to {self._shown}: {error or type(error).__name__}") from error
 
     @property

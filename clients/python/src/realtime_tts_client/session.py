@@ -250,7 +250,7 @@ class Session:
         self._tasks = [loop.create_task(self._run(websocket)), loop.create_task(self._report_regularly())]
         try:
             await asyncio.wait_for(asyncio.shield(self._ready), self._endpoint.open_timeout_s)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             self._ready.cancel()
             await self.close()
             raise ConnectionFailed("the server accepted the connection but did not answer") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -54,7 +53,7 @@ def to_api_error(error: RealtimeTTSError) -> APIError:
             body={"code": error.code, "field": error.field, "retry_after_s": error.retry_after_s},
             retryable=error.retryable if status >= _SERVER_FAULT else None,
         )
-    if isinstance(error, ConnectionFailed) and isinstance(error.__cause__, (asyncio.TimeoutError, TimeoutError)):
+    if isinstance(error, ConnectionFailed) and isinstance(error.__cause__, TimeoutError):
         return APITimeoutError(error.message)
     if isinstance(error, (ProtocolError, MissingDependency)):
         return APIError(error.message, body={"code": error.code}, retryable=False)
