@@ -60,7 +60,7 @@ class StreamClient:
     async def until(self, wanted: str | Callable[[dict[str, Any]], bool], timeout_s: float = 20.0) -> dict[str, Any]:
         """Read until a message of this type, or one that satisfies the condition."""
         matches = (lambda message: message["type"] == wanted) if isinstance(wanted, str) else wanted
-        async with asyncio.timeout(timeout_s) if hasattr(asyncio, "timeout") else contextlib.nullcontext():
+        async with asyncio.timeout(timeout_s):
             while True:
                 message = await self.receive(timeout_s)
                 if matches(message):
