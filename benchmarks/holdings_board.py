@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from realtime_tts.server.holdings import Board, Holdings
+from realtime_tts.server.admission.slot_counts import Board, Holdings
 
 TIMES, ROUNDS = 300, 5
 

@@ -59,6 +59,20 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": {"api"},
     "__main__": {"cli"},
 }
+# Likewise for the packages of `server/`. `gateway` owns the state that routes and sockets receive.
+SERVER: dict[str, set[str]] = {
+    "admission": set(),
+    "stream": {"admission", "gateway", "host", "http"},
+    "http": {"admission", "gateway", "stream"},
+    "voices": {"admission", "gateway", "http", "stream"},
+    "vendors": {"admission", "gateway", "http", "stream", "voices"},
+    "host": {"admission", "app", "run"},
+    "gateway": {"admission", "host", "http", "stream", "voices"},
+    "app": {"admission", "gateway", "host", "http", "stream", "vendors", "voices"},
+    "run": {"admission", "app", "gateway", "host", "stream"},
+    "logs": set(),
+    "metrics": set(),
+}
 EVERYBODY = {"errors", "__version__"}
 PURE = [
     *sorted((PACKAGE / "text").rglob("*.py")),
@@ -123,6 +137,19 @@ def test_no_part_is_granted_what_it_does_not_use(part: str) -> None:
     imported = imports_of(part)
     unused = {allowed for allowed in ALLOWED[part] if not any(is_in(name, allowed) for name in imported)}
     assert not unused
+
+
+def server_part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE / "server").parts[0].removesuffix(".py")
+
+
+def test_the_servers_packages_import_what_its_table_says() -> None:
+    found: dict[str, set[str]] = {}
+    for path in (PACKAGE / "server").rglob("*.py"):
+        if (part := server_part_of(path)) != "__init__":
+            ours = {name for name in imported_modules(path) if name.startswith("realtime_tts.server.")}
+            found.setdefault(part, set()).update(name.split(".")[2] for name in ours)
+    assert {part: names - {part, "logs", "metrics"} for part, names in found.items()} == SERVER
 
 
 def test_the_grants_have_no_cycle() -> None:

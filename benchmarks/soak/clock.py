@@ -28,7 +28,7 @@ from benchmarks.soak.figures import MAX_RATIO, Verdict, judge_ratio, p95_ratio
 from benchmarks.soak.process import ServerUnderTest
 from realtime_tts.bench.native_stream import open_stream, speak
 from realtime_tts.bench.texts import SENTENCES
-from realtime_tts.server.auth import create_key
+from realtime_tts.server.admission.auth import create_key
 
 NUM_HOSTILE = 4
 EVERY_S = 0.5

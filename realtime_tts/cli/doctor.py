@@ -151,7 +151,7 @@ def describe_model(model: str) -> dict[str, str]:
 
 
 def limits(settings: Settings) -> dict[str, str]:
-    from realtime_tts.server.gateway_count import gateway_count
+    from realtime_tts.server.host.gateway_count import gateway_count
 
     count = gateway_count(settings)
     rows = {
@@ -177,7 +177,7 @@ def packages() -> dict[str, str]:
 
     has_opus = "libopus" in av.codecs_available
     rows["opus encoder"] = f"libopus of PyAV {av.__version__}" if has_opus else "missing from this PyAV: reinstall av"
-    from realtime_tts.server.http import PLAYGROUND_DIRECTORIES
+    from realtime_tts.server.http.routes import PLAYGROUND_DIRECTORIES
 
     found = [str(path) for path in PLAYGROUND_DIRECTORIES if (path / "index.html").is_file()]
     rows["playground"] = found[0] if found else "not part of this installation"

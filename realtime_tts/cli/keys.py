@@ -24,7 +24,7 @@ def command() -> None:
 @click.option("--append", type=click.Path(dir_okay=False), help="Also append the hash to this file.")
 def create(name: str, append: str | None) -> None:
     """Create a key. It is shown only once."""
-    from realtime_tts.server.auth import create_key
+    from realtime_tts.server.admission.auth import create_key
 
     if "\n" in name or "\r" in name:
         raise click.BadParameter("must be one line", param_hint="--name")
@@ -41,6 +41,6 @@ def create(name: str, append: str | None) -> None:
 @click.argument("key", required=False)
 def hash_(key: str | None) -> None:
     """Print the hash of an existing KEY. Without KEY, prompt for it, so that it is not in the shell's history."""
-    from realtime_tts.server.auth import hash_key
+    from realtime_tts.server.admission.auth import hash_key
 
     click.echo(hash_key(key or click.prompt("key", hide_input=True)))

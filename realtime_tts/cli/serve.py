@@ -56,8 +56,8 @@ def command(config_path: Path | None, **flags: Any) -> None:
     settings = read_settings(flags, config_path)
     from realtime_tts.cli.checks import check_engine
     from realtime_tts.cli.engine import make_workers
-    from realtime_tts.server.gateway_count import gateway_count
-    from realtime_tts.server.host import Host
+    from realtime_tts.server.host.gateway_count import gateway_count
+    from realtime_tts.server.host.process import Host
     from realtime_tts.server.logs import configure_logging
     from realtime_tts.server.run import describe, serve
     from realtime_tts.workers.client import EngineClient

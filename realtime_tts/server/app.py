@@ -11,15 +11,16 @@ from fastapi.middleware.cors import CORSMiddleware
 from realtime_tts import __version__
 from realtime_tts.config import Settings
 from realtime_tts.dialects.native import NativeDialect
-from realtime_tts.server import adapters, http, voices
-from realtime_tts.server.auth import is_loopback
-from realtime_tts.server.docs_page import mount_docs
+from realtime_tts.server.admission.auth import is_loopback
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.neighbours import Neighbours
-from realtime_tts.server.problems import install_problem_handlers, not_found_response
-from realtime_tts.server.request_ids import RequestIds
+from realtime_tts.server.host.peers import Neighbours
+from realtime_tts.server.http import adapters, routes
+from realtime_tts.server.http.docs_page import mount_docs
+from realtime_tts.server.http.problems import install_problem_handlers, not_found_response
+from realtime_tts.server.http.request_ids import RequestIds
+from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import cartesia, deepgram, elevenlabs, openai
-from realtime_tts.server.websocket import serve_stream
+from realtime_tts.server.voices import routes as voice_routes
 from realtime_tts.workers.client import EngineClient
 
 _DIALECTS = {
@@ -74,27 +75,27 @@ def create_app(settings: Settings, engine: EngineClient, neighbours: Neighbours 
     async def stream(websocket: WebSocket) -> None:
         await serve_stream(websocket, gateway, NativeDialect)
 
-    app.include_router(http.health)
+    app.include_router(routes.health)
     # Load balancers send no key and receive counts and device states only; pages of other origins are refused.
-    app.include_router(http.readiness, dependencies=[Depends(http.check_origin)])
+    app.include_router(routes.readiness, dependencies=[Depends(routes.check_origin)])
     # Before the native routes: a dialect shares some of their paths and matches requests with its own kind of key.
     for name, router in _DIALECTS.items():
         if name in settings.server.dialects:
             app.include_router(router)
-    app.include_router(http.catalogue)
-    app.include_router(voices.voices)
+    app.include_router(routes.catalogue)
+    app.include_router(voice_routes.voices)
     app.include_router(adapters.adapters)
-    app.include_router(http.stream)
-    app.include_router(http.tokens)
+    app.include_router(routes.stream)
+    app.include_router(routes.tokens)
     if metrics_on_main_port(settings):
-        app.include_router(http.metrics, dependencies=http.NEEDS_KEY, responses=http.UNAUTHORIZED)
+        app.include_router(routes.metrics, dependencies=routes.NEEDS_KEY, responses=routes.UNAUTHORIZED)
 
     @app.websocket("/{path:path}")
     async def elsewhere(websocket: WebSocket) -> None:
         await websocket.send_denial_response(not_found_response())
 
     mount_docs(app)
-    http.mount_playground(app)
+    routes.mount_playground(app)
     return app
 
 
@@ -108,7 +109,7 @@ def create_metrics_app(gateway: Gateway) -> FastAPI:
     app = FastAPI(title="realtime-tts metrics", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.gateway = gateway
     install_problem_handlers(app)
-    app.include_router(http.health)
-    for router in (http.readiness, http.metrics):
-        app.include_router(router, dependencies=[Depends(http.check_metrics_host)])
+    app.include_router(routes.health)
+    for router in (routes.readiness, routes.metrics):
+        app.include_router(router, dependencies=[Depends(routes.check_metrics_host)])
     return app

@@ -37,28 +37,28 @@ from realtime_tts.errors import (
     SessionNotFound,
     Unauthorized,
 )
-from realtime_tts.server.ahead import load_ahead
-from realtime_tts.server.asked import Asked
-from realtime_tts.server.auth import Authenticator
-from realtime_tts.server.caller import Caller
-from realtime_tts.server.catalogue import Catalogue
-from realtime_tts.server.holdings import Holdings
-from realtime_tts.server.host_messages import Charge
-from realtime_tts.server.interpreter import keep_heap_small, settle_heap, unsettle_heap
-from realtime_tts.server.lateness import IDLE_PROBE_EVERY_S, PROBE_EVERY_S, Lateness, Pace
-from realtime_tts.server.live_session import LiveSession, Outlet, Services
+from realtime_tts.server.admission.auth import Authenticator
+from realtime_tts.server.admission.capacity import Load, refusal
+from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.lateness import IDLE_PROBE_EVERY_S, PROBE_EVERY_S, Lateness, Pace
+from realtime_tts.server.admission.quota import Quotas
+from realtime_tts.server.admission.refusal_delay import Refusals
+from realtime_tts.server.admission.request_rate import Asked
+from realtime_tts.server.admission.slot_counts import Holdings
+from realtime_tts.server.admission.slots import Holder, Place, Places
+from realtime_tts.server.host.heap import keep_heap_small, settle_heap, unsettle_heap
+from realtime_tts.server.host.messages import Charge
+from realtime_tts.server.host.pause import pause
+from realtime_tts.server.host.peers import Neighbours, session_name
+from realtime_tts.server.host.prefetch import load_ahead
+from realtime_tts.server.http.catalogue import Catalogue
 from realtime_tts.server.logs import Throttle, log_crash, log_event
 from realtime_tts.server.metrics import Metrics
-from realtime_tts.server.neighbours import Neighbours, session_name
-from realtime_tts.server.pause import pause
-from realtime_tts.server.places import Holder, Place, Places
-from realtime_tts.server.previews import Previews
-from realtime_tts.server.quota import Quotas
-from realtime_tts.server.refusals import Refusals
-from realtime_tts.server.rehearsal import rehearse
-from realtime_tts.server.room import Load, refusal
-from realtime_tts.server.shared_work import SharedWork
-from realtime_tts.server.voice_making import VoiceMaking
+from realtime_tts.server.stream.live_session import LiveSession, Outlet, Services
+from realtime_tts.server.stream.warm_up import rehearse
+from realtime_tts.server.voices.limits import VoiceMaking
+from realtime_tts.server.voices.previews import Previews
+from realtime_tts.server.voices.shared_job import SharedWork
 from realtime_tts.session import messages
 from realtime_tts.session.messages import Resume
 from realtime_tts.session.session import Session

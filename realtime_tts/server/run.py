@@ -18,12 +18,12 @@ from realtime_tts.config import ServerConfig, Settings
 from realtime_tts.contract.threads import switch_quickly
 from realtime_tts.contract.watch import watch
 from realtime_tts.errors import ConfigError, InternalError
-from realtime_tts.server.acceptor import Acceptor, Door, Doorman, max_connections
+from realtime_tts.server.admission.connection_limiter import Acceptor, Door, Doorman, max_connections
 from realtime_tts.server.app import create_app, create_metrics_app, metrics_on_main_port
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.interpreter import limit_arenas
-from realtime_tts.server.pause import pause
-from realtime_tts.server.socket_protocol import protocol_classes
+from realtime_tts.server.host.heap import limit_arenas
+from realtime_tts.server.host.pause import pause
+from realtime_tts.server.stream.socket_protocol import protocol_classes
 from realtime_tts.workers.client import EngineClient
 
 _CLOSE_CONNECTIONS_S = 3

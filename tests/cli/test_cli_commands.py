@@ -31,7 +31,7 @@ from realtime_tts.cli.serve import show
 from realtime_tts.cli.sinks import OggSink, WavSink, format_of
 from realtime_tts.config import EngineConfig
 from realtime_tts.errors import AdapterExists, AdapterNotFound, ConfigError, Unauthorized, VoiceNotFound
-from realtime_tts.server.auth import hash_key, load_hashes
+from realtime_tts.server.admission.auth import hash_key, load_hashes
 from realtime_tts.server.run import describe
 
 Program = Callable[..., tuple[int, list[str]]]

@@ -10,7 +10,7 @@ from gateway_harness import GatewayHarness
 from proxy_harness import COMMANDS, DEPLOY, Certificate, Proxy, make_certificate, running_proxy
 
 from realtime_tts.config_loader import load_settings
-from realtime_tts.server.auth import create_key
+from realtime_tts.server.admission.auth import create_key
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from proxy_harness import DEPLOY
 from stream_client import open_stream
 
 from realtime_tts.config_loader import load_settings
-from realtime_tts.server.auth import create_key
+from realtime_tts.server.admission.auth import create_key
 
 ROOT = DEPLOY.parent
 CONTAINERFILE = DEPLOY / "Containerfile"

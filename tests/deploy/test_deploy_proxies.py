@@ -22,7 +22,7 @@ from websockets.exceptions import InvalidStatus
 
 from realtime_tts.audio.decode import DecodeLimits
 from realtime_tts.config import ServerConfig
-from realtime_tts.server.voice_form import MAX_BODY_BYTES
+from realtime_tts.server.voices.forms import MAX_BODY_BYTES
 
 ORIGIN = f"https://{NAME}"
 
@@ -129,7 +129,7 @@ async def test_no_log_has_a_key(proxy: Proxy, key: tuple[str, str]) -> None:
 
 
 KEY = "rtts_a-key-that-no-log-may-have"
-# Each place where a client may put a key: `server/auth.py`.
+# Each place where a client may put a key: `server/admission/auth.py`.
 KEY_HEADERS = [
     {"Authorization": f"Bearer {KEY}"},
     {"Authorization": f"Token {KEY}"},

@@ -26,7 +26,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 
 from realtime_tts.bench.native_stream import Spoken, code_of, open_stream, speak
 from realtime_tts.bench.texts import turn
-from realtime_tts.server.auth import create_key
+from realtime_tts.server.admission.auth import create_key
 
 DRAIN_S = 60.0
 # What a client may be told to try again; `connection_lost` is a socket that broke.

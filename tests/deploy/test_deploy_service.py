@@ -15,7 +15,7 @@ from realtime_tts.cli.main import cli
 from realtime_tts.config import ServerConfig
 from realtime_tts.config_loader import load_settings
 from realtime_tts.errors import Unauthorized
-from realtime_tts.server.auth import Authenticator
+from realtime_tts.server.admission.auth import Authenticator
 
 PROGRAM = "/opt/realtime-tts/.venv/bin/realtime-tts"
 

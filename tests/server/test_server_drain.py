@@ -11,7 +11,7 @@ from gateway_harness import GatewayHarness
 from stream_client import StreamClient, open_stream
 from websockets.exceptions import InvalidStatus
 
-from realtime_tts.server.auth import create_key
+from realtime_tts.server.admission.auth import create_key
 from realtime_tts.server.gateway import GatewayState
 from realtime_tts.session.session import SessionState
 

@@ -19,8 +19,8 @@ from stream_client import SUBPROTOCOL, open_stream
 from websockets.client import ClientProtocol
 from websockets.uri import parse_uri
 
-from realtime_tts.server.handover import MAX_HANDED_BYTES
-from realtime_tts.server.socket_protocol import StreamProtocol
+from realtime_tts.server.host.handover import MAX_HANDED_BYTES
+from realtime_tts.server.stream.socket_protocol import StreamProtocol
 
 MakeGateway = Callable[..., GatewayHarness]
 MakeClient = Callable[..., "RawClient"]

@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
 from realtime_tts.contract import frames
-from realtime_tts.server.ledger import Ledger
 from realtime_tts.server.metrics import Metrics, PlaybackEstimate
+from realtime_tts.server.stream.account import Ledger
 from realtime_tts.session.messages import (
     AudioPackets,
     CancelAcknowledged,

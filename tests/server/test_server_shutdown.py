@@ -104,7 +104,7 @@ async def test_a_second_signal_ends_at_once(start_server: Callable[..., ServerPr
 async def test_logs_hold_no_text_audio_or_keys(
     start_server: Callable[..., ServerProcess], tmp_path: Path, log_format: str
 ) -> None:
-    from realtime_tts.server.auth import create_key
+    from realtime_tts.server.admission.auth import create_key
 
     key, key_hash = create_key()
     server = start_server(api_key_hashes=[key_hash], log_level="debug", log_format=log_format)

@@ -17,7 +17,7 @@ from stream_client import open_stream
 from realtime_tts.config import ServerConfig, Settings
 from realtime_tts.errors import InternalError
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.websocket import Connection
+from realtime_tts.server.stream.websocket import Connection
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import WorkerSpec
 

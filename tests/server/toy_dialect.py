@@ -16,7 +16,7 @@ from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.dialects.base import Habits
 from realtime_tts.errors import InvalidMessage, RealtimeTTSError
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.websocket import serve_stream
+from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.session.messages import (
     AudioPackets,
     Cancel,

@@ -19,7 +19,7 @@ from needed_programs import needed_program
 from proxy_harness import DEPLOY, free_port, replaced, wait_for_port
 from server_processes import ServerProcess
 
-from realtime_tts.server.auth import create_key
+from realtime_tts.server.admission.auth import create_key
 
 HOST_HEADER = "x-host"  # of answers: the address of the host that gave them
 ADDRESSES = ("127.0.0.2", "127.0.0.3")

@@ -11,7 +11,7 @@ import pytest
 from realtime_tts.audio.decode import Recording
 from realtime_tts.audio.recording_report import RecordingReport
 from realtime_tts.errors import AudioDecodeError
-from realtime_tts.server import cloning
+from realtime_tts.server.voices import cloning
 
 GOOD = RecordingReport(5, -3, 0, 0, 4, -20, -60, True)  # several speakers, by its pitches
 

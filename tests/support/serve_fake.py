@@ -20,7 +20,7 @@ from fake_worker import fake_worker_command
 
 from realtime_tts.config import Settings
 from realtime_tts.config_loader import load_settings
-from realtime_tts.server.host import Host
+from realtime_tts.server.host.process import Host
 from realtime_tts.server.logs import configure_logging
 from realtime_tts.server.run import serve
 from realtime_tts.workers.client import EngineClient

@@ -16,19 +16,19 @@ from realtime_tts.dialects.cartesia.stream import CartesiaDialect
 from realtime_tts.dialects.cartesia.voices import CLONE_FIELDS, metadata, parse_clone, voice_entry, voices_page
 from realtime_tts.dialects.json_input import load_object
 from realtime_tts.errors import RealtimeTTSError, VoiceNotFound
-from realtime_tts.server.browser_tokens import make_plain_token, read_ttl_s
-from realtime_tts.server.caller import Caller
-from realtime_tts.server.catalogue import added_voice
-from realtime_tts.server.cloning import make_voice
+from realtime_tts.server.admission.client import Caller
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http import NEEDS_KEY, Owner, authorize, get_gateway, read_bounded
-from realtime_tts.server.http_speech import Chunk, Total
-from realtime_tts.server.problems import problem_response, speaks_with_id
-from realtime_tts.server.request_ids import request_id
-from realtime_tts.server.speech_response import read_speech_body, speech_response
+from realtime_tts.server.http.browser_tokens import make_plain_token, read_ttl_s
+from realtime_tts.server.http.catalogue import added_voice
+from realtime_tts.server.http.problems import problem_response, speaks_with_id
+from realtime_tts.server.http.request_ids import request_id
+from realtime_tts.server.http.routes import NEEDS_KEY, Owner, authorize, get_gateway, read_bounded
+from realtime_tts.server.http.speech import Chunk, Total
+from realtime_tts.server.http.speech_response import read_speech_body, speech_response
+from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import cartesia_dictionaries
-from realtime_tts.server.voice_form import read_voice_form, upload_place
-from realtime_tts.server.websocket import serve_stream
+from realtime_tts.server.voices.cloning import make_voice
+from realtime_tts.server.voices.forms import read_voice_form, upload_place
 from realtime_tts.speech.voices import VoiceLabels
 
 _EVENT_STREAM = "text/event-stream"

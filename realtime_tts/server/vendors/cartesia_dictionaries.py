@@ -11,8 +11,8 @@ from realtime_tts.dialects.cartesia.dictionaries import dictionary_entry, read_i
 from realtime_tts.dialects.cartesia.errors import cartesia_problem
 from realtime_tts.dialects.cartesia.voices import page_of
 from realtime_tts.dialects.json_input import load_object
-from realtime_tts.server.http import NEEDS_KEY, Owner, get_gateway, read_bounded
-from realtime_tts.server.problems import speaks_with_id
+from realtime_tts.server.http.problems import speaks_with_id
+from realtime_tts.server.http.routes import NEEDS_KEY, Owner, get_gateway, read_bounded
 
 _MAX_BODY_BYTES = 128 * 1024  # fits the maximum number of entries of maximum length
 

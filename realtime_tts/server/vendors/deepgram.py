@@ -12,14 +12,14 @@ from realtime_tts.dialects.deepgram.errors import deepgram_problem
 from realtime_tts.dialects.deepgram.requests import parse_speech
 from realtime_tts.dialects.deepgram.stream import SUBPROTOCOLS, DeepgramDialect, model_uuid
 from realtime_tts.errors import RealtimeTTSError
-from realtime_tts.server.browser_tokens import make_plain_token, read_ttl_s
-from realtime_tts.server.caller import Caller
+from realtime_tts.server.admission.client import Caller
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway, read_bounded
-from realtime_tts.server.problems import problem_response, speaks_with_id
-from realtime_tts.server.request_ids import request_id
-from realtime_tts.server.speech_response import read_speech_body, speech_response
-from realtime_tts.server.websocket import serve_stream
+from realtime_tts.server.http.browser_tokens import make_plain_token, read_ttl_s
+from realtime_tts.server.http.problems import problem_response, speaks_with_id
+from realtime_tts.server.http.request_ids import request_id
+from realtime_tts.server.http.routes import NEEDS_KEY, authorize, get_gateway, read_bounded
+from realtime_tts.server.http.speech_response import read_speech_body, speech_response
+from realtime_tts.server.stream.websocket import serve_stream
 
 _DEFAULT_TTL_S = 30  # lifetime of a token, the same as Deepgram's
 _MAX_GRANT_BYTES = 16 * 1024

@@ -11,16 +11,16 @@ from realtime_tts.dialects.elevenlabs.speech import TimedLines, TimedObject, par
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect, read_key, refusal
 from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.errors import RealtimeTTSError
-from realtime_tts.server.caller import Caller
+from realtime_tts.server.admission.client import Caller
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
-from realtime_tts.server.http_speech import Chunk, Total
-from realtime_tts.server.late_key import with_late_key
-from realtime_tts.server.problems import problem_response, speaks
-from realtime_tts.server.request_ids import request_id
-from realtime_tts.server.speech_response import Rendering, read_speech_body, speech_response
+from realtime_tts.server.http.problems import problem_response, speaks
+from realtime_tts.server.http.request_ids import request_id
+from realtime_tts.server.http.routes import NEEDS_KEY, authorize, get_gateway
+from realtime_tts.server.http.speech import Chunk, Total
+from realtime_tts.server.http.speech_response import Rendering, read_speech_body, speech_response
+from realtime_tts.server.stream.first_message_key import with_late_key
+from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import elevenlabs_account, elevenlabs_dictionaries, elevenlabs_voices
-from realtime_tts.server.websocket import serve_stream
 
 KnownCaller = Annotated[Caller, Depends(authorize)]
 

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Depends, Request, Response
 from realtime_tts.dialects.elevenlabs.account import subscription, user
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.errors import InvalidRequest
-from realtime_tts.server.browser_tokens import make_plain_token
-from realtime_tts.server.caller import Caller
-from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
-from realtime_tts.server.problems import speaks
+from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.http.browser_tokens import make_plain_token
+from realtime_tts.server.http.problems import speaks
+from realtime_tts.server.http.routes import NEEDS_KEY, authorize, get_gateway
 
 _TOKEN_TTL_S = 900  # the lifetime of ElevenLabs' tokens
 

@@ -10,9 +10,9 @@ from realtime_tts.dialects.elevenlabs import dictionaries as dialect
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidMessage, InvalidRequest
-from realtime_tts.server.http import NEEDS_KEY, Owner, get_gateway, read_bounded
-from realtime_tts.server.problems import speaks
-from realtime_tts.server.voice_form import read_voice_form
+from realtime_tts.server.http.problems import speaks
+from realtime_tts.server.http.routes import NEEDS_KEY, Owner, get_gateway, read_bounded
+from realtime_tts.server.voices.forms import read_voice_form
 
 MAX_BODY_BYTES = 128 * 1024  # fits the maximum number of entries of maximum length
 _FIELDS = ("name", "description", "workspace_access")

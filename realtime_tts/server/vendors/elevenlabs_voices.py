@@ -14,11 +14,11 @@ from realtime_tts.dialects.elevenlabs.catalogue import model_entries, search_voi
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.json_input import load_object
 from realtime_tts.errors import InvalidRequest, RequestTooLarge, VoiceNotFound
-from realtime_tts.server.caller import Caller
-from realtime_tts.server.cloning import make_voice
-from realtime_tts.server.http import NEEDS_KEY, Owner, authorize, get_gateway, read_bounded
-from realtime_tts.server.problems import speaks
-from realtime_tts.server.voice_form import MAX_FIELD_CHARS, VoiceForm, read_voice_form, upload_place
+from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.http.problems import speaks
+from realtime_tts.server.http.routes import NEEDS_KEY, Owner, authorize, get_gateway, read_bounded
+from realtime_tts.server.voices.cloning import make_voice
+from realtime_tts.server.voices.forms import MAX_FIELD_CHARS, VoiceForm, read_voice_form, upload_place
 from realtime_tts.speech.voices import VoiceLabels
 
 _MAX_BODY_BYTES = 16 * 1024

@@ -14,20 +14,20 @@ from realtime_tts import __version__
 from realtime_tts.dialects import openai
 from realtime_tts.dialects.voice_wish import YES, VoiceWish
 from realtime_tts.errors import ModelNotFound, RealtimeTTSError
-from realtime_tts.server.caller import Caller
-from realtime_tts.server.cloning import make_voice
+from realtime_tts.server.admission.client import Caller
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http import NEEDS_KEY, authorize, get_gateway
-from realtime_tts.server.http_speech import Chunk, Total
-from realtime_tts.server.problems import error_code, problem_response, speaks
-from realtime_tts.server.speech_response import (
+from realtime_tts.server.http.problems import error_code, problem_response, speaks
+from realtime_tts.server.http.routes import NEEDS_KEY, authorize, get_gateway
+from realtime_tts.server.http.speech import Chunk, Total
+from realtime_tts.server.http.speech_response import (
     max_speech_body_bytes,
     read_recordings_body,
     read_speech_body,
     speech_response,
 )
 from realtime_tts.server.vendors import openai_voices
-from realtime_tts.server.voice_form import VoiceForm, is_form, read_voice_form, upload_place
+from realtime_tts.server.voices.cloning import make_voice
+from realtime_tts.server.voices.forms import VoiceForm, is_form, read_voice_form, upload_place
 
 _FORM_FILES = ("reference", "prompt")
 _FORM_FIELDS = (

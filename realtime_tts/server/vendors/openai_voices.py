@@ -11,13 +11,13 @@ from realtime_tts.dialects import openai
 from realtime_tts.dialects.json_input import load_object
 from realtime_tts.dialects.voice_wish import YES, VoiceWish
 from realtime_tts.errors import InvalidRequest
-from realtime_tts.server.caller import Caller
-from realtime_tts.server.catalogue import added_voice
-from realtime_tts.server.cloning import check_recording, make_voice
+from realtime_tts.server.admission.client import Caller
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http import NEEDS_KEY, Owner, authorize, get_gateway, read_bounded
-from realtime_tts.server.problems import speaks
-from realtime_tts.server.voice_form import VoiceForm, is_form, read_voice_form, upload_place
+from realtime_tts.server.http.catalogue import added_voice
+from realtime_tts.server.http.problems import speaks
+from realtime_tts.server.http.routes import NEEDS_KEY, Owner, authorize, get_gateway, read_bounded
+from realtime_tts.server.voices.cloning import check_recording, make_voice
+from realtime_tts.server.voices.forms import VoiceForm, is_form, read_voice_form, upload_place
 from realtime_tts.speech.voice_store import RecordedConsent
 
 _MAX_BODY_BYTES = 16 * 1024

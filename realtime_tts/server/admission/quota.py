@@ -1,0 +1,127 @@
+"""Limits of each API key and token: slots and characters. Pure; the time is passed in.
+
+Keys share fairly. While few slots are taken, any key may take more. Beyond the mark `fair_share_from`, a key that has
+its fair share of the slots gets no more. The rest is reserved for the other keys that are present, and for one more
+key if some have no slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from realtime_tts.errors import RateLimited
+from realtime_tts.server.admission.client import Caller
+
+_MIN_PURGE = 64
+
+
+class CharacterBudget:
+    """Token bucket of characters per minute, with a capacity of one minute.
+
+    A longer message passes when the bucket is full, and leaves a debt.
+    """
+
+    def __init__(self, per_minute: int, now: float) -> None:
+        self._capacity, self._per_s = float(per_minute), per_minute / 60
+        self._level, self._at = self._capacity, now
+
+    def wait_s(self, num_chars: int, now: float) -> float:
+        """Return the time in seconds until `num_chars` may pass; 0: now."""
+        self._advance(now)
+        return max(0.0, (min(num_chars, self._capacity) - self._level) / self._per_s)
+
+    def take(self, num_chars: int, now: float) -> None:
+        self._advance(now)
+        self._level -= num_chars
+
+    def is_full(self, now: float) -> bool:
+        """Return whether the budget is unused, like a new one."""
+        self._advance(now)
+        return self._level >= self._capacity
+
+    def _advance(self, now: float) -> None:
+        self._level = min(self._capacity, self._level + self._per_s * max(0.0, now - self._at))
+        self._at = max(self._at, now)
+
+
+def fair_share(num_places: int, num_sharers: int) -> int:
+    """Return the number of slots of each sharer, at least one."""
+    return max(1, num_places // max(1, num_sharers))
+
+
+class Quotas:
+    """Account of one gateway; it includes the characters that keys have used at its peers.
+
+    Args:
+        num_keys: number of active API keys; 0: no keys, and all clients count as one.
+        max_sessions_per_key, max_chars_per_minute: 0: no limit.
+        fair_share_from: fraction of the slots taken from which on a key is limited to its fair share.
+    """
+
+    def __init__(
+        self, num_keys: int, max_sessions_per_key: int, max_chars_per_minute: int, fair_share_from: float
+    ) -> None:
+        self._num_keys = num_keys
+        self._max_sessions_per_key, self._max_chars_per_minute = max_sessions_per_key, max_chars_per_minute
+        self._fair_share_from = fair_share_from
+        self._budgets: dict[tuple[str, str], CharacterBudget] = {}  # by key and token
+        self._purge_at = _MIN_PURGE
+
+    # ---- places --------------------------------------------------------------------------------------------------
+
+    def max_sessions(self, tenant: str, held: Mapping[str, int], num_places: int) -> int:
+        """Return the number of sessions that a key may have now. `held`: slots by key."""
+        limit = self._max_sessions_per_key or num_places
+        if sum(held.values()) >= self._fair_share_from * num_places:
+            limit = min(limit, self._share(tenant, held, num_places))
+        return limit
+
+    def _share(self, tenant: str, held: Mapping[str, int], num_places: int) -> int:
+        num_present = len({key for key, count in held.items() if count} | {tenant})
+        return fair_share(num_places, min(num_present + 1, self._num_keys))
+
+    # ---- characters ----------------------------------------------------------------------------------------------
+
+    def refusal(self, caller: Caller, now: float) -> RateLimited | None:
+        """Return the error that refuses this caller a session now, if any."""
+        wait_s = self._wait_s(caller, 1, now)
+        return _rate_limited(wait_s) if wait_s > 0 else None
+
+    def charge_text(self, caller: Caller, num_chars: int, now: float) -> RateLimited | None:
+        """Charge characters, or return the error that refuses them."""
+        if (wait_s := self._wait_s(caller, num_chars, now)) > 0:
+            return _rate_limited(wait_s)
+        self.charge_anyway(caller, num_chars, now)
+        return None
+
+    def charge_anyway(self, caller: Caller, num_chars: int, now: float) -> None:
+        """Charge characters that were accepted before, here or at a peer."""
+        for budget in self._budgets_of(caller, now):
+            budget.take(num_chars, now)
+
+    def is_limited(self, caller: Caller) -> bool:
+        """Return whether the characters of this caller are limited."""
+        return bool(self._max_chars_per_minute or caller.max_chars_per_minute)
+
+    def _wait_s(self, caller: Caller, num_chars: int, now: float) -> float:
+        return max((budget.wait_s(num_chars, now) for budget in self._budgets_of(caller, now)), default=0.0)
+
+    def _budgets_of(self, caller: Caller, now: float) -> list[CharacterBudget]:
+        limits = [("", self._max_chars_per_minute), (caller.token, caller.max_chars_per_minute)]
+        return [self._budget((caller.tenant, token), limit, now) for token, limit in limits if limit]
+
+    def _budget(self, owner: tuple[str, str], per_minute: int, now: float) -> CharacterBudget:
+        if owner not in self._budgets:
+            self._purge(now)
+            self._budgets[owner] = CharacterBudget(per_minute, now)
+        return self._budgets[owner]
+
+    def _purge(self, now: float) -> None:
+        """Drop the budgets that are full again: they equal new ones, and tokens are many and short-lived."""
+        if len(self._budgets) >= self._purge_at:
+            self._budgets = {owner: budget for owner, budget in self._budgets.items() if not budget.is_full(now)}
+            self._purge_at = max(_MIN_PURGE, 2 * len(self._budgets))
+
+
+def _rate_limited(wait_s: float) -> RateLimited:
+    return RateLimited("more characters than this key or token may have in a minute", retry_after_s=wait_s)

@@ -1,0 +1,82 @@
+"""Run one of several gateways of a host.
+
+Command: ``python -m realtime_tts.server.host.gateway_process --control FD --directory PATH``. The host process
+(`server/host/process.py`) starts it, and it ends at once when the host ends. It receives clients' connections from the
+host and from the other gateways, and connects to the workers directly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from typing import Any
+
+from realtime_tts.config import EngineConfig, ServerConfig, Settings
+from realtime_tts.contract.watch import watch
+from realtime_tts.server.app import create_app
+from realtime_tts.server.host.handover import Inbox
+from realtime_tts.server.host.link import HostLink, door_path
+from realtime_tts.server.host.messages import Report
+from realtime_tts.server.logs import configure_logging
+from realtime_tts.server.metrics import count_as
+from realtime_tts.server.run import Address, GatewayServer, describe, make_server, serve_at
+from realtime_tts.workers.client import EngineClient
+
+
+async def run(control: int, directory: str) -> None:
+    """Serve until the host ends this process, or its connection is lost.
+
+    Args:
+        control: descriptor of a socket to the host process.
+        directory: directory of the sockets of the host's gateways.
+    """
+    link = await HostLink.open(control, directory)
+    listening = asyncio.create_task(link.listen(), name="listen to host")
+    listening.add_done_callback(_host_is_gone)
+    begin = link.begin
+    settings = Settings(EngineConfig(**_tuples(begin.engine)), ServerConfig(**_tuples(begin.server)))
+    configure_logging(settings.server.log_level, settings.server.log_format)
+    count_as(link.index)
+    app = create_app(settings, EngineClient(link), link)
+    doors = [Inbox(door_path(directory, "gateway", link.index))]
+    if begin.metrics_port is not None:
+        doors.append(Inbox(door_path(directory, "metrics", link.index)))
+    server = make_server(app, doors[0], Address(begin.url, begin.metrics_port))
+    reporting = watch(_report(link, server), "report to host", server.stop)
+    try:
+        await serve_at(server, doors[1:], lambda server, _: link.serving(describe(server)))
+    finally:
+        reporting.cancel()
+        listening.remove_done_callback(_host_is_gone)
+        listening.cancel()
+        await asyncio.wait([reporting, listening])
+
+
+async def _report(link: HostLink, server: GatewayServer) -> None:
+    await server.takes_connections.wait()
+    gateway = server.gateway
+    await link.report(lambda: Report([], server.num_given, server.num_open), lambda: gateway.holdings, server.connected)
+
+
+def _host_is_gone(task: asyncio.Task[None]) -> None:
+    os._exit(1)  # the workers end with the host, so no speech could be finished
+
+
+def _tuples(value: Any) -> Any:
+    """Return settings with tuples again: msgpack decodes them as lists."""
+    if isinstance(value, dict):
+        return {name: _tuples(item) for name, item in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="One gateway of a host; started by the host process.")
+    parser.add_argument("--control", type=int, required=True, help="descriptor of a socket to the host process")
+    parser.add_argument("--directory", required=True, help="where the sockets of the host's gateways lie")
+    arguments = parser.parse_args()
+    asyncio.run(run(arguments.control, arguments.directory))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""A gateway's connection to its host process: sockets of the workers, and slots that its peers use."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from realtime_tts.errors import EngineLost, RealtimeTTSError
+from realtime_tts.server.admission.slot_counts import Board, Holdings
+from realtime_tts.server.host.handover import Outbox
+from realtime_tts.server.host.messages import (
+    AdapterChanged,
+    Begin,
+    Charge,
+    Decoder,
+    Message,
+    Others,
+    Report,
+    Serving,
+    VoicesChanged,
+    WorkerLost,
+    WorkerReady,
+    encode_or_log,
+)
+from realtime_tts.server.host.pause import pause
+from realtime_tts.server.host.peers import Neighbours, owner_of
+from realtime_tts.workers.pool import COUNTED
+from realtime_tts.workers.recovery import DeviceReport
+
+_READ_BYTES = 256 * 1024
+_LOOK_EVERY_S = 0.02  # interval of checks for changes to report
+SIGN_OF_LIFE_S = 0.5
+
+
+def door_path(directory: str, door: str, index: int) -> str:
+    """Return the path of the socket at which a gateway takes connections. `door`: ``gateway`` or ``metrics``."""
+    return os.path.join(directory, f"{door}-{index}.sock")
+
+
+def holdings_path(directory: str) -> str:
+    """Return the path of the directory of the board on which gateways share their counts of slots."""
+    return os.path.join(directory, "holdings")
+
+
+class HostLink(Neighbours):
+    """Implementation of `workers.pool.Workers` for `EngineClient` and of `Neighbours` for the gateway.
+
+    Args:
+        begin: the host's first message.
+        directory: directory of the host's sockets.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        decoder: Decoder,
+        begin: Begin,
+        directory: str,
+    ) -> None:
+        super().__init__()
+        self.begin = begin
+        self.index = begin.index
+        self.names = begin.worker_names
+        self.num_restarts = 0
+        self.totals: dict[str, float] = dict.fromkeys(COUNTED, 0)
+        self.devices: list[DeviceReport] = []
+        self.on_ready: Callable[[str, str], None] = lambda name, path: None
+        self.on_lost: Callable[[str, RealtimeTTSError | None], None] = lambda name, error: None
+        self.on_failed: Callable[[str], None] = lambda name: None
+        self._reader, self._writer, self._directory = reader, writer, directory
+        self._num_gateways = begin.num_gateways
+        self._decoder = decoder
+        self._board = Board(holdings_path(directory), begin.index, begin.num_gateways)
+        self._outbox = Outbox()
+        self._paths: dict[str, str] = {}  # socket paths of the ready workers, by name
+        self._is_started = False
+        self._charges: Counter[tuple[str, str, int]] = Counter()
+        self._untold_adapters: Counter[str] = Counter()  # own changes without an echo yet, by name
+        self._early: list[Message] = []  # messages that were read together with the first one
+
+    @classmethod
+    async def open(cls, control: int, directory: str) -> HostLink:
+        """Return the link over a connected socket, given by its descriptor.
+
+        Raises:
+            EngineLost: the host is gone.
+        """
+        reader, writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=control))
+        decoder, said = Decoder(), list[Message]()
+        while not said:
+            if not (data := await reader.read(_READ_BYTES)):
+                raise EngineLost("the host process is gone")
+            said += decoder.feed(data)
+        begin = said.pop(0)
+        assert isinstance(begin, Begin)
+        link = cls(reader, writer, decoder, begin, directory)
+        link._early = said
+        return link
+
+    # ---- Workers -------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self._is_started = True
+        for name, path in self._paths.items():
+            self.on_ready(name, path)
+
+    async def stop(self, drain_s: float) -> None:
+        """Do nothing: the host owns the workers."""
+
+    # ---- Neighbours ----------------------------------------------------------------------------------------------
+
+    @property
+    def others(self) -> Holdings:
+        return self._board.others
+
+    @contextlib.contextmanager
+    def taking(self, look: Callable[[], Holdings]) -> Iterator[Holdings]:
+        with self._board.taking(look) as others:
+            yield others
+
+    def charge(self, charge: Charge) -> None:
+        self._charges[charge.tenant, charge.token, charge.max_chars_per_minute] += charge.num_chars
+
+    def voices_changed(self) -> None:
+        self._send(VoicesChanged())
+
+    def adapter_changed(self, name: str, directory: str) -> None:
+        self._untold_adapters[name] += 1
+        self._send(AdapterChanged(name, directory, self.index))
+
+    def give(self, session_id: str, connection: int, received: bytes) -> bool:
+        owner = owner_of(session_id)
+        if owner is None or owner == self.index or owner >= self._num_gateways:
+            return False
+        try:
+            return self._outbox.give(door_path(self._directory, "gateway", owner), connection, received)
+        except (OSError, ValueError):
+            return False
+
+    # ---- the conversation ----------------------------------------------------------------------------------------
+
+    def serving(self, rows: dict[str, str]) -> None:
+        """Tell the host that this gateway is ready for clients. `rows`: the rows to print at the start."""
+        self._send(Serving(rows))
+
+    async def listen(self) -> None:
+        """Process the host's messages until the connection ends."""
+        for message in self._early:
+            self._take(message)
+        with contextlib.suppress(ConnectionError):
+            while data := await self._reader.read(_READ_BYTES):
+                for message in self._decoder.feed(data):
+                    self._take(message)
+
+    async def report(self, look: Callable[[], Report], hold: Callable[[], Holdings], connected: asyncio.Event) -> None:
+        """Report to the host, and publish this gateway's counts for its peers, until cancelled.
+
+        Args:
+            look: returns a report without charges, which are added here.
+            hold: returns the slots that this gateway uses.
+            connected: set when a connection arrives; this method clears it. A gateway without connections checks for
+                changes only then, and every `SIGN_OF_LIFE_S`.
+        """
+        clock = asyncio.get_running_loop().time
+        told, told_at = None, 0.0
+        while True:
+            held = hold()
+            self._board.write(held)
+            charges, self._charges = self._charges, Counter()
+            report = dataclasses.replace(
+                look(), charges=[Charge(*owner, num_chars) for owner, num_chars in charges.items()]
+            )
+            if report != told or clock() - told_at > SIGN_OF_LIFE_S:
+                told, told_at = dataclasses.replace(report, charges=[]), clock()
+                if not self._send(report):
+                    self._send(told)  # without the charges: the host kills a gateway that does not report
+            if report.num_open or report.charges or held != Holdings():
+                await asyncio.sleep(_LOOK_EVERY_S)
+                continue
+            await pause(SIGN_OF_LIFE_S, connected)
+
+    def _take(self, message: Message) -> None:
+        if isinstance(message, WorkerReady):
+            self._paths[message.name] = message.path
+            if self._is_started:
+                self.on_ready(message.name, message.path)
+        elif isinstance(message, WorkerLost):
+            if self._paths.pop(message.name, None) is not None and self._is_started:
+                self.on_lost(message.name, None)
+        elif isinstance(message, Others):
+            self.num_restarts, self.totals = message.num_restarts, dict(message.totals)
+            self.devices = message.devices
+            for charge in message.charges:
+                self.on_charge(charge)
+        elif isinstance(message, VoicesChanged):
+            self.on_voices_changed()
+        elif isinstance(message, AdapterChanged):
+            self._adapter_changed(message)
+
+    def _adapter_changed(self, message: AdapterChanged) -> None:
+        """Apply another gateway's change, unless a later one of this gateway is on its way.
+
+        All gateways receive all changes in the host's order. A change that arrives before the echo of this gateway's
+        own change is older than it, and is ignored.
+        """
+        if message.index == self.index:
+            self._untold_adapters[message.name] -= 1
+        elif not self._untold_adapters[message.name]:
+            self.on_adapter_changed(message.name, message.directory)
+
+    def _send(self, message: Message) -> bool:
+        """Send a message; return False if it cannot be encoded."""
+        data = encode_or_log(message)
+        if not self._writer.transport.is_closing():
+            self._writer.write(data)
+        return bool(data)

@@ -1,0 +1,453 @@
+"""The host process: it owns the workers and the port, and supervises the gateway processes that serve clients.
+
+Each new connection goes to the gateway with the fewest connections. A gateway that dies loses its own connections only.
+The host forwards the characters that each gateway has charged to all others, so that limits hold for the whole host.
+No text and no audio passes through the host process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from prometheus_client.multiprocess import mark_process_dead
+
+from realtime_tts.config import Settings
+from realtime_tts.contract.cores import usable_cores
+from realtime_tts.contract.watch import watch
+from realtime_tts.errors import EngineStartError, InternalError, RealtimeTTSError, WireError
+from realtime_tts.server.admission.auth import Authenticator
+from realtime_tts.server.admission.connection_limiter import Acceptor, Doorman, max_connections
+from realtime_tts.server.admission.slot_counts import clear
+from realtime_tts.server.host.handover import Outbox
+from realtime_tts.server.host.link import SIGN_OF_LIFE_S, door_path, holdings_path
+from realtime_tts.server.host.messages import (
+    AdapterChanged,
+    Begin,
+    Charge,
+    Decoder,
+    Message,
+    Others,
+    Report,
+    Serving,
+    VoicesChanged,
+    WorkerLost,
+    WorkerReady,
+    encode_or_log,
+)
+from realtime_tts.server.logs import log_event
+from realtime_tts.server.run import Address, bind
+from realtime_tts.speech.voice_store import open_store
+from realtime_tts.workers.child import end_child, signal_child, until_one_ends
+from realtime_tts.workers.pool import WorkerPool
+from realtime_tts.workers.socket_directory import SocketDirectory
+from realtime_tts.workers.watchdog import Watchdog
+
+logger = logging.getLogger(__name__)
+
+GATEWAY_COMMAND = (sys.executable, "-m", "realtime_tts.server.host.gateway_process")
+_READ_BYTES = 256 * 1024
+_TELL_AFTER_S = 0.005  # changes within this time are sent together
+_HANG_S = 5.0
+_START_S = 60.0  # time limit for a gateway's first report
+_SILENT_S = 4 * SIGN_OF_LIFE_S
+_BACKOFF_S, _HEALTHY_AFTER_S = 0.5, 10.0
+_DEAL_AGAIN_S = 0.005
+_END_S = 10.0  # after the drain timeout
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class _Gateway:
+    """One gateway process, and the processes that replace it after a failure.
+
+    Attributes:
+        heard_at: loop time of its last report; None while it takes no connections.
+        num_given, num_told: connections that were given to it; how many of them its last report includes.
+        num_open: open connections in its last report.
+        untold: characters that others have charged and that were not sent to it yet.
+        is_serving, has_served: this process is ready for clients; this or an earlier process was.
+    """
+
+    index: int
+    process: asyncio.subprocess.Process | None = None
+    writer: asyncio.StreamWriter | None = None
+    heard_at: float | None = None
+    num_given: int = 0
+    num_told: int = 0
+    num_open: int = 0
+    untold: Counter[tuple[str, str, int]] = dataclasses.field(default_factory=Counter)
+    is_serving: bool = False
+    has_served: bool = False
+
+    @property
+    def num_connections(self) -> int:
+        return self.num_open + self.num_given - self.num_told
+
+    def send(self, message: Message) -> None:
+        if self.writer is not None and not self.writer.transport.is_closing():
+            self.writer.write(encode_or_log(message))
+
+    def forget(self) -> None:
+        """Reset the state after the process has ended."""
+        self.process = self.writer = self.heard_at = None
+        self.untold = Counter()
+        self.num_given = self.num_told = self.num_open = 0
+        self.is_serving = False
+
+
+class Host:
+    """Gateways and workers of one machine.
+
+    Args:
+        settings: settings with `gateways` not 0. Without a token secret or a voices directory, the gateways share
+                temporary ones that are removed with the host.
+            on_ready: called once when all gateways serve, with the rows to print at the start.
+            command: command of a gateway process; ``--control FD --directory PATH`` are appended.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        workers: WorkerPool,
+        on_ready: Callable[[Host, dict[str, str]], None],
+        command: Sequence[str] = GATEWAY_COMMAND,
+    ) -> None:
+        Authenticator(settings.server)  # raises for invalid settings now
+        if (store := open_store(settings.server.voices_dir, settings.server.voice_consent)) is not None:
+            store.close()
+        self.workers, self._on_ready, self._command = workers, on_ready, tuple(command)
+        self._settings = settings
+        self._gateways = [_Gateway(index) for index in range(settings.server.gateways)]
+        self._worker_paths: dict[str, str] = {}
+        self._adapters = dict(settings.engine.adapters)  # directories of the loaded adapters, by name
+        self._directory: SocketDirectory
+        self._address: Address
+        self._outbox = Outbox()
+        self._doorman: Doorman
+        self._doors: list[Acceptor] = []
+        self._are_doors_open = False
+        self._is_stopping, self._ended = False, asyncio.Event()
+        self._error: RealtimeTTSError | None = None
+        self._telling: asyncio.TimerHandle | None = None
+        self._has_been_ready = False
+
+    @property
+    def url(self) -> str:
+        return self._address.url
+
+    @property
+    def gateway_pids(self) -> list[int]:
+        """Process ids of the running gateways, by index."""
+        return [gateway.process.pid for gateway in self._gateways if gateway.process is not None]
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT. The first signal lets running speech end, the second one does not.
+
+        Raises:
+            ConfigError: an address cannot be bound.
+            RealtimeTTSError: the engine did not start.
+            InternalError: a part of the host failed, so it shut down.
+        """
+        self._address, listeners = bind(self._settings)
+        self._doorman = Doorman(asyncio.Protocol, (), 0)
+        self._doors = [Acceptor(listener) for listener in listeners]
+        self._directory = SocketDirectory()
+        self._settings = self._shared(self._settings)
+        self.workers.on_ready, self.workers.on_lost = self._worker_ready, self._worker_lost
+        self.workers.on_failed = lambda name: self.fail()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        tasks = [watch(self._keep(gateway), f"keep gateway {gateway.index}", self.fail) for gateway in self._gateways]
+        telling = watch(self._tell_regularly(), "tell gateways", self.fail)
+        try:
+            await self.workers.start()
+            await self._ended.wait()
+            await asyncio.wait(tasks)
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+            for task in (*tasks, telling):
+                task.cancel()
+            await asyncio.wait([*tasks, telling])
+            if self._telling is not None:
+                self._telling.cancel()
+            for door in self._doors:
+                door.close()
+            self._doorman.close()
+            self._outbox.close()
+            await self.workers.stop(0.0)
+            self._directory.remove()
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """Drain, then end. The second call ends the gateways at once."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            asyncio.get_running_loop().call_later(self._settings.server.drain_timeout_s + _END_S, self._end_now)
+        for gateway in self._gateways:
+            _signal(gateway, signal.SIGTERM)  # the second one ends a gateway at once
+        self._ended.set()
+
+    def fail(self) -> None:
+        """Shut down with an error: a required task has ended, or a worker is no longer supervised."""
+        self._error = self._error or InternalError("a part of the server failed; its log says which")
+        if not self._is_stopping:
+            self.stop()
+
+    def _end_now(self) -> None:
+        for gateway in self._gateways:
+            _signal(gateway, signal.SIGKILL)
+
+    def _shared(self, settings: Settings) -> Settings:
+        """Return the settings for the gateways: shared files instead of per-process state, and limits divided."""
+        server, path = settings.server, self._directory.path
+        os.mkdir(os.path.join(path, "figures"))
+        os.mkdir(holdings_path(path))
+        if not server.token_secret_file:
+            secret = os.path.join(path, "token-secret")
+            with open(secret, "w", encoding="ascii") as file:
+                file.write(secrets.token_urlsafe(48))
+            server = dataclasses.replace(server, token_secret_file=secret)
+        if server.voices_dir == "none":
+            server = dataclasses.replace(server, voices_dir=os.path.join(path, "voices"))
+        threads = server.encoder_threads or max(1, min(8, usable_cores() // server.gateways))
+        server = dataclasses.replace(server, encoder_threads=threads)
+        share = -(-max_connections(server.max_connections) // server.gateways) if server.max_connections else 0
+        return dataclasses.replace(settings, server=dataclasses.replace(server, max_connections=share))
+
+    # ---- gateways ------------------------------------------------------------------------------------------------
+
+    async def _keep(self, gateway: _Gateway) -> None:
+        clock = asyncio.get_running_loop().time
+        while not self._is_stopping:
+            started_s = clock()
+            try:
+                await self._run_gateway(gateway)
+            except (OSError, WireError) as error:
+                log_event(logger, logging.ERROR, "gateway_failed", gateway=gateway.index, error=type(error).__name__)
+            if not self._is_stopping:
+                log_event(logger, logging.WARNING, "gateway_ended", gateway=gateway.index)
+                if clock() - started_s < _HEALTHY_AFTER_S:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._ended.wait(), _BACKOFF_S)
+
+    async def _run_gateway(self, gateway: _Gateway) -> None:
+        """Run one gateway process from its start to its end."""
+        for door in ("gateway", "metrics"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(door_path(self._directory.path, door, gateway.index))
+        ours, theirs = socket.socketpair()
+        try:
+            process = gateway.process = await self._spawn(theirs.fileno())
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        try:
+            if self._is_stopping:
+                _signal(gateway, signal.SIGTERM)
+            self._directory.note_worker(*self.gateway_pids)
+            reader, gateway.writer = await asyncio.open_unix_connection(sock=ours)
+            self._greet(gateway)
+            await self._converse(gateway, process, reader)
+        finally:
+            if gateway.writer is None:
+                ours.close()
+            else:
+                gateway.writer.transport.abort()
+            await end_child(process)
+            mark_process_dead(gateway.index, os.path.join(self._directory.path, "figures"))  # type: ignore[no-untyped-call]
+            clear(holdings_path(self._directory.path), gateway.index)
+            gateway.forget()
+
+    async def _spawn(self, control: int) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *self._command,
+            *("--control", str(control), "--directory", os.path.join(self._directory.path, "")),
+            pass_fds=[control],
+            stdin=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": os.path.join(self._directory.path, "figures")},
+            start_new_session=True,  # Ctrl-C signals the host only, which then drains
+        )
+
+    def _greet(self, gateway: _Gateway) -> None:
+        engine = self._settings.engine
+        if self._has_been_ready:  # a replacement must start even if an adapter can no longer be loaded
+            engine = dataclasses.replace(engine, adapters=())
+        gateway.send(
+            Begin(
+                engine=dataclasses.asdict(engine),
+                server=dataclasses.asdict(self._settings.server),
+                worker_names=self.workers.names,
+                index=gateway.index,
+                num_gateways=len(self._gateways),
+                url=self._address.url,
+                metrics_port=self._address.metrics_port,
+            )
+        )
+        for name, path in self._worker_paths.items():
+            gateway.send(WorkerReady(name, path))
+        for name in {**dict(engine.adapters), **self._adapters}:
+            gateway.send(AdapterChanged(name, self._adapters.get(name, ""), -1))
+        self._tell(gateway)
+
+    async def _converse(
+        self, gateway: _Gateway, process: asyncio.subprocess.Process, reader: asyncio.StreamReader
+    ) -> None:
+        """Exchange messages until the process ends, sends an invalid message, or is silent for too long."""
+        await until_one_ends(self._listen(gateway, reader), self._watch(gateway), process.wait())
+
+    async def _listen(self, gateway: _Gateway, reader: asyncio.StreamReader) -> None:
+        decoder = Decoder()
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(_READ_BYTES):
+                for message in decoder.feed(data):
+                    self._take(gateway, message)
+        if self._is_stopping:
+            await asyncio.Event().wait()  # the process is shutting down
+
+    async def _watch(self, gateway: _Gateway) -> None:
+        clock = asyncio.get_running_loop().time
+        watchdog, heard_at = Watchdog(_START_S, clock()), None
+        while True:
+            await asyncio.sleep(watchdog.tick_s)
+            if heard_at is None and gateway.heard_at is not None:
+                watchdog = Watchdog(_HANG_S, clock())
+            if gateway.heard_at != heard_at:
+                heard_at = gateway.heard_at
+                watchdog.sign_of_life()
+            if watchdog.tick(clock()) and not self._is_stopping:
+                log_event(logger, logging.ERROR, "gateway_silent", gateway=gateway.index)
+                return
+
+    def _take(self, gateway: _Gateway, message: Message) -> None:
+        if isinstance(message, Report):
+            gateway.heard_at = asyncio.get_running_loop().time()
+            gateway.num_told, gateway.num_open = message.num_given, message.num_open
+            if message.charges:
+                self._charge(gateway, message.charges)
+                self._tell_soon()
+            self._open_doors()
+        elif isinstance(message, VoicesChanged):
+            for other in self._gateways:
+                if other is not gateway:
+                    other.send(message)
+        elif isinstance(message, AdapterChanged):
+            self._adapter_changed(message)
+        elif isinstance(message, Serving):
+            gateway.is_serving = gateway.has_served = True
+            if not self._has_been_ready and all(one.has_served for one in self._gateways):
+                self._has_been_ready = True
+                self._on_ready(self, message.rows)
+
+    def _adapter_changed(self, message: AdapterChanged) -> None:
+        if message.directory:
+            self._adapters[message.name] = message.directory
+        else:
+            self._adapters.pop(message.name, None)
+        for gateway in self._gateways:
+            gateway.send(message)
+
+    # ---- what each holds -----------------------------------------------------------------------------------------
+
+    def _charge(self, gateway: _Gateway, charges: list[Charge]) -> None:
+        for other in self._gateways:
+            for charge in charges if other is not gateway else ():
+                other.untold[charge.tenant, charge.token, charge.max_chars_per_minute] += charge.num_chars
+
+    def _tell_soon(self) -> None:
+        if self._telling is None:
+            self._telling = asyncio.get_running_loop().call_later(_TELL_AFTER_S, self._tell_all)
+
+    def _tell_all(self) -> None:
+        self._telling = None
+        for gateway in self._gateways:
+            self._tell(gateway)
+
+    def _tell(self, gateway: _Gateway) -> None:
+        charges, gateway.untold = gateway.untold, Counter()
+        gateway.send(
+            Others(
+                [Charge(*owner, num_chars) for owner, num_chars in charges.items()],
+                self.workers.num_restarts,
+                self.workers.totals,
+                self.workers.devices,
+            )
+        )
+
+    async def _tell_regularly(self) -> None:
+        """Send the engine's counters regularly: they change without a message from a gateway."""
+        while True:
+            await asyncio.sleep(SIGN_OF_LIFE_S)
+            self._tell_all()
+
+    # ---- connections ---------------------------------------------------------------------------------------------
+
+    def _open_doors(self) -> None:
+        """Start accepting connections, when the first gateway can take them."""
+        if not self._are_doors_open:
+            self._are_doors_open = True
+            for door, name in zip(self._doors, ("gateway", "metrics"), strict=False):
+                door.start(functools.partial(self._deal, name))
+
+    def _deal(self, door: str, connection: socket.socket, received: bytes = b"") -> None:
+        """Give a connection to the gateway with the fewest connections."""
+        now = asyncio.get_running_loop().time()
+        are_busy = False
+        for gateway in sorted(self._gateways, key=functools.partial(_rank, now)):
+            if gateway.heard_at is None:
+                continue
+            try:
+                is_taken = self._outbox.give(
+                    door_path(self._directory.path, door, gateway.index), connection.fileno(), received
+                )
+            except OSError:  # the process has just ended
+                continue
+            if is_taken:
+                gateway.num_given += door == "gateway"
+                connection.close()
+                return
+            are_busy = True
+        if are_busy:
+            asyncio.get_running_loop().call_later(_DEAL_AGAIN_S, self._deal, door, connection)
+        else:
+            self._doorman.refuse(connection)
+
+    # ---- workers -------------------------------------------------------------------------------------------------
+
+    def _worker_ready(self, name: str, path: str) -> None:
+        self._worker_paths[name] = path
+        for gateway in self._gateways:
+            gateway.send(WorkerReady(name, path))
+
+    def _worker_lost(self, name: str, error: RealtimeTTSError | None) -> None:
+        self._worker_paths.pop(name, None)
+        for gateway in self._gateways:
+            gateway.send(WorkerLost(name))
+        if not self._has_been_ready and not self._is_stopping and self.workers.all_have_failed:
+            self._error = error or EngineStartError("no engine worker became ready; see its log")
+            self.stop()
+
+
+def _rank(now: float, gateway: _Gateway) -> tuple[bool, bool, int, int]:
+    """Return the sort key of a gateway for new connections; the smallest is preferred."""
+    is_silent = gateway.heard_at is None or now - gateway.heard_at > _SILENT_S
+    return is_silent, not gateway.is_serving, gateway.num_connections, gateway.num_given
+
+
+def _signal(gateway: _Gateway, number: signal.Signals) -> None:
+    if gateway.process is not None:
+        signal_child(gateway.process, number)

@@ -1,0 +1,79 @@
+"""LoRA adapters over HTTP: list, load from the server's directory, unload."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from realtime_tts.errors import Forbidden
+from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.http import schemas
+from realtime_tts.server.http.routes import NEEDS_KEY, authorize, get_gateway, problems, read_body
+from realtime_tts.server.logs import log_event
+from realtime_tts.speech.adapters import LoadedAdapter
+
+logger = logging.getLogger(__name__)
+
+
+def _key_holder(caller: Annotated[Caller, Depends(authorize)]) -> Caller:
+    if caller.token:
+        raise Forbidden("adapters are loaded and unloaded with an API key, not with a token")
+    return caller
+
+
+KeyHolder = Annotated[Caller, Depends(_key_holder)]
+
+adapters = APIRouter(prefix="/v1/adapters", tags=["adapters"], dependencies=NEEDS_KEY)
+
+_FORBIDDEN = "asked for with a token, or of a server without --adapters-dir"
+
+
+@adapters.get("", summary="The adapters that can be spoken with")
+async def list_adapters(request: Request) -> schemas.AdapterList:
+    return schemas.AdapterList(adapters=[_described(adapter) for adapter in get_gateway(request).adapters.loaded])
+
+
+@adapters.post(
+    "",
+    summary="Load an adapter",
+    description="By its name, which is that of its directory in the server's `adapters_dir`. Every worker has it then.",
+    status_code=HTTPStatus.CREATED,
+    openapi_extra={
+        "requestBody": {"content": {"application/json": {"schema": schemas.AdapterName.model_json_schema()}}}
+    },
+    responses=problems(
+        bad_request="a field that cannot be",
+        forbidden=_FORBIDDEN,
+        not_found="there is no such directory",
+        conflict="it is loaded already, or as many are as can be",
+        unprocessable_entity="files that are incomplete, damaged, of another model, or larger than may be",
+        service_unavailable="no worker is ready",
+    ),
+)
+async def load_adapter(request: Request, caller: KeyHolder) -> schemas.Adapter:
+    wanted = await read_body(request, schemas.AdapterName)
+    gateway = get_gateway(request)
+    gateway.check_ready()
+    loaded = await gateway.adapters.load_by_name(wanted.name)
+    log_event(logger, logging.INFO, "adapter_loaded", adapter=loaded.name, key=caller.tenant or None)
+    return _described(loaded)
+
+
+@adapters.delete(
+    "/{name}",
+    summary="Unload an adapter",
+    description="Speech that is running with it ends with `adapter_not_found`.",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(forbidden=_FORBIDDEN, not_found="it is not loaded"),
+)
+async def unload_adapter(request: Request, name: str, caller: KeyHolder) -> Response:
+    await get_gateway(request).adapters.unload_by_name(name)
+    log_event(logger, logging.INFO, "adapter_unloaded", adapter=name, key=caller.tenant or None)
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+def _described(adapter: LoadedAdapter) -> schemas.Adapter:
+    return schemas.Adapter(name=adapter.name, rank=adapter.rank, digest=adapter.digest)

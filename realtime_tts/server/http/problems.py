@@ -1,0 +1,166 @@
+"""HTTP error responses: ``{"code", "message", "retryable"}`` with the matching status, for every failure.
+
+A router of another service's dialect selects its own error shape with `speaks`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, TypeAlias
+
+from fastapi import Depends, FastAPI, Request, WebSocket
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
+from uvicorn.protocols.utils import ClientDisconnected
+
+from realtime_tts.dialects.json_input import MAX_NAME_CHARS
+from realtime_tts.errors import InternalError, InvalidRequest, RealtimeTTSError, Unauthorized
+from realtime_tts.server.http.field_problems import sentence
+from realtime_tts.server.http.request_ids import request_id
+from realtime_tts.server.logs import log_crash
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_S = 1
+
+
+# Returns status and JSON body of an error; a dialect's shape is pure.
+ProblemShape: TypeAlias = Callable[[RealtimeTTSError], tuple[int, Mapping[str, Any]]]
+_SHAPE = "realtime_tts.problem_shape"  # in a request's scope
+
+
+def native_problem(error: RealtimeTTSError) -> tuple[int, dict[str, Any]]:
+    """Return status and body of an error in the native interface."""
+    content = {"code": error.code, "message": error.message, "retryable": error.retryable}
+    return error.http_status, content if error.field is None else {**content, "field": error.field}
+
+
+def problem_response(error: RealtimeTTSError, shape: ProblemShape = native_problem) -> JSONResponse:
+    """Return an error as a response, with `retry-after` if it is retryable."""
+    headers: dict[str, str] = {}
+    if error.retryable or error.http_status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+        headers["retry-after"] = str(math.ceil(error.retry_after_s or RETRY_AFTER_S))
+    if isinstance(error, Unauthorized):
+        headers["www-authenticate"] = "Bearer"
+    if error.hold_s:
+        headers["connection"] = "close"
+    status, content = shape(error)
+    return JSONResponse(content, status, headers)
+
+
+async def hold_answer(error: RealtimeTTSError, receive: Receive) -> None:
+    """Wait for the delay of an error's answer, or until the client disconnects."""
+
+    async def until_gone() -> None:
+        while not (await receive())["type"].endswith(".disconnect"):
+            pass
+
+    if error.hold_s:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(until_gone(), error.hold_s)
+
+
+def speaks(shape: ProblemShape) -> Any:
+    """Return a router's first dependency, which selects this shape for all later errors of the request."""
+
+    def choose(request: Request) -> None:
+        request.scope[_SHAPE] = shape
+
+    return Depends(choose)
+
+
+def speaks_with_id(shape: Callable[[RealtimeTTSError, str], tuple[int, Mapping[str, Any]]]) -> Any:
+    """Return a dependency like `speaks`, for a shape that takes the request's id as well."""
+
+    def choose(request: Request) -> None:
+        request.scope[_SHAPE] = lambda error: shape(error, request_id(request.scope))
+
+    return Depends(choose)
+
+
+def shape_of(scope: Scope) -> ProblemShape:
+    shape: ProblemShape = scope.get(_SHAPE, native_problem)
+    return shape
+
+
+def error_code(status: int) -> str:
+    """Return the code of an HTTP status without an error class of its own, e.g. ``request_timeout`` for 408."""
+    return HTTPStatus(status).phrase.lower().replace(" ", "_")
+
+
+def invalid_body(error: Mapping[str, Any]) -> InvalidRequest:
+    """Return a pydantic error as `InvalidRequest`, without the value that was sent."""
+    field = ".".join(str(part)[:MAX_NAME_CHARS] for part in error["loc"])
+    return InvalidRequest(sentence(field, error), field=field or None)
+
+
+def not_found_response() -> JSONResponse:
+    """Return the response for an unknown path."""
+    return JSONResponse({"code": "not_found", "message": "Not Found", "retryable": False}, HTTPStatus.NOT_FOUND)
+
+
+class Containment:
+    """ASGI middleware: an unexpected exception is logged once, without its message, and answered with 500.
+
+    Starlette would raise it again for the server to log, with a message that may quote a user's input.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def watched_send(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched_send)
+        except (ClientDisconnect, ClientDisconnected, WebSocketDisconnect):
+            pass  # the peer has disconnected, which is no error
+        except Exception as error:
+            if scope["type"] == "lifespan":
+                raise
+            log_crash(logger, "request_crashed", error)
+            answer = problem_response(InternalError("the request failed on our side"), shape_of(scope))
+            if not begun and scope["type"] == "websocket":
+                await WebSocket(scope, receive, send).send_denial_response(answer)
+            elif not begun:
+                await answer(scope, receive, send)
+
+
+def install_problem_handlers(app: FastAPI) -> None:
+    """Install handlers that turn every failure of `app` into a typed error response."""
+
+    async def ours(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RealtimeTTSError)
+        await hold_answer(error, request.receive)
+        return problem_response(error, shape_of(request.scope))
+
+    async def http(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        named = RealtimeTTSError(str(error.detail))
+        named.code, named.http_status = error_code(error.status_code), error.status_code
+        status, content = shape_of(request.scope)(named)
+        return JSONResponse(content, status, error.headers)
+
+    async def invalid(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        return problem_response(invalid_body({**first, "loc": first["loc"][1:]}), shape_of(request.scope))
+
+    app.add_exception_handler(RealtimeTTSError, ours)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_middleware(Containment)

@@ -1,0 +1,289 @@
+"""Speech over plain HTTP: one text in, one stream of bytes out, produced as fast as the client reads.
+
+A request is a context without a session. It holds a slot, and counts and is limited as a session with one context. The
+engine stays a few seconds ahead of the socket, and stops within one step after the client disconnects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import enum
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from realtime_tts.audio.speech_stream import SpeechStream
+from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.errors import Draining, RealtimeTTSError, TextTooLong, VoiceNotFound
+from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.http.playback_estimate import ReadingClock
+from realtime_tts.server.logs import log_event
+from realtime_tts.server.metrics import PlaybackEstimate
+from realtime_tts.session.alignment import WordAligner
+from realtime_tts.session.messages import TimedWord
+from realtime_tts.session.planning import Segment, check_added
+from realtime_tts.session.settings import Choices, ContextSettings
+from realtime_tts.speech.speaker import Piece, Speaker
+from realtime_tts.speech.whole_text import check_whole, speak_whole
+from realtime_tts.text.pause_planner import PausePlanner
+from realtime_tts.text.skipped import describe_skipped
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Next part of the speech.
+
+    Attributes:
+        data: the stream's next bytes; empty while an encoder buffers them.
+        words: words that begin in it or shortly after, each once, in order; empty if they were not requested.
+        audio_ms: duration of the speech so far, this chunk included.
+    """
+
+    data: bytes
+    words: tuple[TimedWord, ...]
+    audio_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """Totals of a finished speech: characters of the text, duration in ms, and the model's patches."""
+
+    characters: int
+    audio_ms: float
+    patches: int
+
+
+class Outcome(enum.Enum):
+    """RUNNING → DONE, FAILED or LEFT, once."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    LEFT = "cancelled"  # the client has gone
+
+
+class HttpSpeech:
+    """Speech of one text for one client: a `Holder` of a slot; `chunks` may be iterated once.
+
+    The caller must call `close` at the end; it does not block.
+
+    Raises (at construction):
+        EngineLost: no worker has become ready yet.
+        TextTooLong, VoiceNotFound, ModelNotFound, InvalidRequest: the text or the parameters cannot be used.
+    """
+
+    lost_at = None
+
+    def __init__(self, gateway: Gateway, caller: Caller, request: SpeechRequest, wants_words: bool) -> None:
+        self.tenant, self.token, self.request, self._caller = caller.tenant, caller.token, request, caller
+        self._gateway, self._wants_words = gateway, wants_words
+        settings = _resolve(gateway, caller, request)
+        self.voice = settings.voice  # by its name
+        self._settings = dataclasses.replace(settings, voice=gateway.voices.engine_id(settings.voice, caller.tenant))
+        self.outcome = Outcome.RUNNING
+        self._begun_s = time.monotonic()
+        self._ttfa_ms: float | None = None
+        self._audio_ms = 0.0
+        self._clock, self._listener, self._is_behind = ReadingClock(), PlaybackEstimate(), False
+        self._aligner = WordAligner()
+        self._num_segments = 0
+        self._added_chars = 0  # by lexicons
+        self._error: RealtimeTTSError | None = None
+        self._planner: PausePlanner | None = None
+        self._speaker: Speaker | None = None
+        self._feeder: asyncio.Task[None] | None = None
+
+    # ---- Holder --------------------------------------------------------------------------------------------------
+
+    @property
+    def num_speaking(self) -> int:
+        is_running = self.outcome is Outcome.RUNNING
+        return max(1, self._speaker.num_streams) if is_running and self._speaker is not None else int(is_running)
+
+    @property
+    def voices(self) -> tuple[str]:
+        return (self._settings.voice,)
+
+    def drain(self) -> None:
+        """Do nothing: the text is complete, so the speech ends by itself."""
+
+    def voice_removed(self, voice_id: str) -> None:
+        if self._settings.voice == voice_id:
+            self._fail(VoiceNotFound("the voice was removed", field="voice"))
+
+    def close(self, code: int = 0, reason: str = "") -> None:
+        """Stop at once. With a reason, the client receives the error that the server is shutting down."""
+        if reason:
+            self._fail(Draining("the server is shutting down"))
+        else:
+            self._stop()
+
+    def _fail(self, error: RealtimeTTSError) -> None:
+        self._error = self._error or error
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._speaker is not None:
+            self._speaker.close()
+        if self._feeder is not None:
+            self._feeder.cancel()
+
+    # ---- the speech ----------------------------------------------------------------------------------------------
+
+    async def chunks(self) -> AsyncGenerator[Chunk, None]:
+        """Yield the speech as it is produced.
+
+        Raises:
+            RealtimeTTSError: the engine could not produce it.
+        """
+        gateway = self._gateway
+        await check_whole(self.request.text, self._settings.text_type)
+        context_id = "h_" + secrets.token_urlsafe(9)
+        speaker = self._speaker = Speaker(gateway.engine, context_id, self._settings, tenant=self.tenant)
+        planner = gateway.catalogue.defaults.make_planner(self._settings, self.tenant, fill_empty=True)
+        self._planner, is_begun = planner, asyncio.Event() if planner.may_skip(self.request.text) else None
+        speaking = speak_whole(self.request.text, planner, speaker, is_begun, self._charge_added)
+        self._feeder = asyncio.create_task(speaking, name="plan speech")
+        # The encoder is set up in a thread, while the engine makes the first patch.
+        rate_hz, audio = speaker.sample_rate_hz, self.request.audio
+        provenance = gateway.provenance(self._settings.voice)
+        making = gateway.encoders.run(lambda: SpeechStream(rate_hz, audio, provenance))
+        try:
+            async for piece in speaker:
+                if is_begun is not None:
+                    await is_begun.wait()
+                stream = await making
+                data = await self._encode(stream, piece.pcm) if piece.pcm else b""
+                self._audio_ms += 1000 * len(piece.pcm) / 2 / rate_hz
+                yield Chunk(data, self._place(piece), self._audio_ms)
+            if self._error is None and self.outcome is Outcome.RUNNING:
+                stream = await making
+                rest = stream.finish() if audio.is_plain else await gateway.encoders.run(stream.finish)
+                yield Chunk(rest, (), self._audio_ms)
+        finally:
+            making.cancel()
+        if self._error is not None:
+            raise self._error
+
+    def take_notice(self) -> str | None:
+        """Return a notice about text that is not spoken, in the part planned so far; None if there is none.
+
+        The beginning is planned when the first chunk arrives.
+        """
+        skipped = () if self._planner is None else self._planner.take_skipped()
+        if skipped == [(0, len(self.request.text))]:
+            return "nothing in the text can be spoken, the answer is silence"
+        return describe_skipped(skipped) if skipped else None
+
+    @property
+    def total(self) -> Total:
+        ready = self._gateway.catalogue.ready
+        made_ms = self._audio_ms * self._settings.speed
+        patches = round(made_ms / 1000 * ready.sample_rate / ready.patch_samples)
+        return Total(len(self.request.text), self._audio_ms, patches)
+
+    def _charge_added(self, segment: Segment) -> None:
+        """Charge the characters that lexicons have added to a segment.
+
+        Raises:
+            TextTooLong: they have added too many to this text.
+        """
+        self._added_chars += segment.added_chars
+        check_added(self._added_chars, self._gateway.settings.server.max_text_chars)
+        self._gateway.charge_added(self._caller, segment.added_chars)
+
+    async def _encode(self, stream: SpeechStream, pcm: bytes) -> bytes:
+        # Resampling costs less than a change to a thread and back.
+        return (
+            stream.push(pcm) if stream.format.is_plain else await self._gateway.encoders.run(lambda: stream.push(pcm))
+        )
+
+    def _place(self, piece: Piece) -> tuple[TimedWord, ...]:
+        if not self._wants_words:
+            return ()
+        if piece.segment.index == self._num_segments:
+            self._aligner.add_segment(piece.segment)
+            self._num_segments += 1
+        self._aligner.progress(piece.segment.index, piece.audio_ms, piece.done, piece.reached)
+        return tuple(self._aligner.commit_until(self._audio_ms))
+
+    # ---- the listener --------------------------------------------------------------------------------------------
+
+    def taken(self, duration_ms: float) -> None:
+        """Note that the socket has taken audio of `duration_ms` more."""
+        now = time.monotonic()
+        if self._ttfa_ms is None:
+            self._ttfa_ms = 1000 * (now - self._begun_s)
+        self._clock.take(self._audio_ms, now)
+        self._tell_playback(now)
+        is_late = self._listener.sent(duration_ms / 1000, now)
+        self._gateway.metrics.sent_packets(self.request.audio.codec, 1, duration_ms / 1000, is_late)
+
+    def listens(self, keeps_up: bool) -> None:
+        """Note whether the client reads fast enough."""
+        self._is_behind = not keeps_up
+        self._tell_playback(time.monotonic())
+
+    def left(self) -> None:
+        """Note that the client has disconnected, and stop."""
+        if self.outcome is Outcome.RUNNING:
+            self.ended(Outcome.LEFT)
+            self.close()
+
+    def ended(self, outcome: Outcome, error: RealtimeTTSError | None = None) -> None:
+        """Count and log the end of the speech; only the first call has an effect."""
+        if self.outcome is not Outcome.RUNNING:
+            return
+        self.outcome = outcome
+        metrics = self._gateway.metrics
+        if outcome is Outcome.DONE:
+            metrics.context_done(len(self.request.text), self._ttfa_ms)
+        elif outcome is Outcome.LEFT:
+            metrics.context_cancelled(by_client=True)
+        elif error is not None:
+            metrics.context_failed(error.code)
+        log_event(
+            logger,
+            logging.INFO,
+            "http_speech_ended",
+            outcome=outcome.value,
+            characters=len(self.request.text),
+            audio_ms=self._audio_ms,
+            ttfa_ms=self._ttfa_ms,
+            code=None if error is None else error.code,
+        )
+
+    def _tell_playback(self, now: float) -> None:
+        if self._speaker is not None and self._audio_ms:
+            self._speaker.playback(self._clock.heard_ms(now), self._is_behind)
+
+
+def _resolve(gateway: Gateway, caller: Caller, request: SpeechRequest) -> ContextSettings:
+    config = gateway.settings.server
+    if (num_chars := len(request.text)) > config.max_text_chars:
+        raise TextTooLong(f"a text has at most {config.max_text_chars} characters, got {num_chars}", field="text")
+    adapter = gateway.adapter_of(request.model)
+    params = dataclasses.replace(request.params, mode="clause")  # the text is whole
+    if params.adapter is None:
+        params = dataclasses.replace(params, adapter=adapter)
+    if ignores_instructions(gateway, request):
+        params = dataclasses.replace(params, instructions=None)
+    return gateway.catalogue.defaults.resolve(
+        Choices(),
+        Choices(request.voice, params=params),
+        tenant=caller.tenant,
+        permissive=not config.strict_ids,
+        only_voices=caller.voices,
+    )
+
+
+def ignores_instructions(gateway: Gateway, request: SpeechRequest) -> bool:
+    """Return whether the request's instructions are ignored: the model takes none, and `strict_ids` is off."""
+    takes_them = gateway.catalogue.ready.takes_instructions or gateway.settings.server.strict_ids
+    return request.params.instructions is not None and not takes_them

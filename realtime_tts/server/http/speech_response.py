@@ -1,0 +1,239 @@
+"""HTTP response with speech, as a dialect renders it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Iterator
+from typing import Protocol
+
+from fastapi import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.errors import InternalError, RealtimeTTSError, RequestTooLarge, TextTooLong
+from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.http.dictionaries import with_dictionaries
+from realtime_tts.server.http.routes import read_bounded
+from realtime_tts.server.http.speech import Chunk, HttpSpeech, Outcome, Total, ignores_instructions
+from realtime_tts.server.logs import log_crash
+from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, RequestProtocol
+
+logger = logging.getLogger(__name__)
+
+_UNREAD_S = 30.0  # a client that reads nothing for this long is disconnected; a player first plays its buffer
+_BODY_BYTES_PER_CHAR = 12  # of JSON with every character escaped
+_BODY_BYTES_BESIDE = 16 * 1024
+MAX_RECORDINGS_BODY_BYTES = 4 * 1024 * 1024  # a minute at 24 kHz; larger ones come as a form
+_MAX_NAME_CHARS = 64
+_NOTICE = "realtime-tts-notice"
+
+
+class Rendering(Protocol):
+    """Format of the speech in a dialect. One object for each answer; it may keep state.
+
+    The answer begins with the first bytes of output; an error before them is answered with its status.
+    """
+
+    @property
+    def content_type(self) -> str: ...
+
+    @property
+    def wants_words(self) -> bool: ...
+
+    def chunk(self, chunk: Chunk) -> bytes: ...
+
+    def end(self, total: Total) -> bytes: ...
+
+    def error(self, error: RealtimeTTSError) -> bytes:
+        """Return the last bytes before the connection is closed; b"" if the format has no error message."""
+        ...
+
+
+class PlainAudio:
+    """Rendering of the audio stream without a wrapper."""
+
+    wants_words = False
+
+    def __init__(self, request: SpeechRequest) -> None:
+        self.content_type = request.audio.content_type
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        return chunk.data
+
+    def end(self, total: Total) -> bytes:
+        return b""
+
+    def error(self, error: RealtimeTTSError) -> bytes:
+        return b""
+
+
+class SpeechResponse(StreamingResponse):
+    """Response to a request for speech. An error before the first bytes is raised, for the router's error shape.
+
+    Raises (at construction): the errors of `HttpSpeech`.
+    """
+
+    def __init__(
+        self, gateway: Gateway, caller: Caller, request: SpeechRequest, rendering: Rendering | None = None
+    ) -> None:
+        self._rendering: Rendering = rendering or PlainAudio(request)
+        self._gateway, self._caller = gateway, caller
+        self._speech = HttpSpeech(gateway, caller, request, self._rendering.wants_words)
+        super().__init__(
+            (), headers=_headers(gateway, caller, request, self._speech.voice), media_type=self._rendering.content_type
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        speech = self._speech
+        socket: RequestProtocol | None = scope.get("extensions", {}).get(SOCKET_EXTENSION)
+        with contextlib.ExitStack() as stack:
+            place = stack.enter_context(contextlib.ExitStack())
+            try:
+                place.enter_context(self._gateway.speech(self._caller, len(speech.request.text), speech))
+            except RealtimeTTSError as error:
+                self._gateway.note_refusal(error, self._caller)
+                raise
+            if socket is not None:
+                stack.enter_context(socket.streaming(speech.listens, _UNREAD_S))
+            leaving = asyncio.create_task(_until_gone(receive, speech), name="watch client")
+            try:
+                await self._answer(send, socket, place)
+            finally:
+                speech.left()  # no effect unless this task was cancelled
+                speech.close()
+                leaving.cancel()
+                await asyncio.gather(leaving, return_exceptions=True)
+
+    async def _answer(self, send: Send, socket: RequestProtocol | None, place: contextlib.ExitStack) -> None:
+        speech, has_begun = self._speech, False
+        told_ms = 0.0
+        try:
+            async with contextlib.aclosing(speech.chunks()) as chunks:
+                async for chunk in chunks:
+                    if socket is not None and socket.transport.is_closing():
+                        speech.left()  # not reported yet; asyncio would log every write
+                    elif body := self._rendering.chunk(chunk):
+                        await self._put(send, body, has_begun)
+                        has_begun = True
+                    if chunk.audio_ms > told_ms:
+                        speech.taken(chunk.audio_ms - told_ms)
+                        told_ms = chunk.audio_ms
+            if speech.outcome is not Outcome.LEFT:
+                speech.ended(Outcome.DONE)
+                speech.close()
+                place.close()  # before the client's next request, which needs the slot
+                if socket is not None:
+                    socket.flush()
+                await self._put(send, self._rendering.end(speech.total), has_begun, more=False)
+        except Exception as error:
+            failure = error if isinstance(error, RealtimeTTSError) else InternalError("speaking failed")
+            if failure is not error:
+                log_crash(logger, "speech_crashed", error)
+            speech.ended(Outcome.FAILED, failure)
+            if not has_begun:
+                raise failure from (None if failure is error else error)
+            if last := self._rendering.error(failure):
+                await self._put(send, last, has_begun)
+            if socket is not None:
+                socket.cut_off()
+
+    async def _put(self, send: Send, body: bytes, has_begun: bool, more: bool = True) -> None:
+        if not has_begun:
+            self._add_notice(self._speech.take_notice())
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": body, "more_body": more})
+
+    def _add_notice(self, notice: str | None) -> None:
+        if notice is not None:
+            others = self.headers.get(_NOTICE)
+            self.headers[_NOTICE] = notice if others is None else f"{others}; {notice}"
+
+
+async def speech_response(
+    gateway: Gateway, caller: Caller, request: SpeechRequest, rendering: Rendering | None = None
+) -> SpeechResponse:
+    """Return the response to a request. Raises the errors of `HttpSpeech`."""
+    await gateway.voices.look_up(request.voice, caller.tenant)
+    if request.dictionaries:
+        params, all_known = await with_dictionaries(gateway, caller, request.params, request.dictionaries)
+        unknown = () if all_known else ("a pronunciation dictionary is not known here, and is ignored",)
+        request = dataclasses.replace(request, params=params, notices=(*request.notices, *unknown))
+    return SpeechResponse(gateway, caller, request, rendering)
+
+
+async def read_speech_body(request: Request, gateway: Gateway, caller: Caller) -> bytes:
+    """Read a JSON body with a text. The limit allows the longest text with every character escaped.
+
+    Raises:
+        TextTooLong: the body is larger.
+        Draining, EngineLost, Overloaded, TooManySessions, RateLimited: refused before the body was read.
+    """
+    gateway.check_room(caller)
+    try:
+        return await read_bounded(request, max_speech_body_bytes(gateway))
+    except RequestTooLarge:
+        raise _text_too_long(gateway) from None
+
+
+async def read_recordings_body(request: Request, gateway: Gateway) -> bytes:
+    """Read a body like that of `read_speech_body`, with recordings in it as base64.
+
+    JSON is parsed in one call on the event loop. Base64 takes a few ms; the same number of bytes of brackets, commas
+    and escapes takes a hundred times as long, so their number is limited.
+
+    Raises:
+        TextTooLong: the body has no recordings.
+        RequestTooLarge: the body has more than a text and recordings.
+    """
+    body = await read_bounded(request, MAX_RECORDINGS_BODY_BYTES)
+    has_recordings = b'"reference"' in body or b'"prompt"' in body
+    if not has_recordings:
+        raise _text_too_long(gateway)
+    if sum(map(body.count, (b"\\", b",", b"[", b"{"))) > max_speech_body_bytes(gateway):
+        longest = gateway.settings.server.max_text_chars
+        raise RequestTooLarge(f"the body is more than recordings and a text, which may have up to {longest} characters")
+    return body
+
+
+def _text_too_long(gateway: Gateway) -> TextTooLong:
+    longest = gateway.settings.server.max_text_chars
+    return TextTooLong(f"the body is larger than a text of {longest} characters, the most that is taken", field="text")
+
+
+def max_speech_body_bytes(gateway: Gateway) -> int:
+    return _BODY_BYTES_PER_CHAR * gateway.settings.server.max_text_chars + _BODY_BYTES_BESIDE
+
+
+async def _until_gone(receive: Receive, speech: HttpSpeech) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    speech.left()
+
+
+def _headers(gateway: Gateway, caller: Caller, request: SpeechRequest, voice: str) -> dict[str, str]:
+    headers = {
+        "cache-control": "no-store",
+        "x-accel-buffering": "no",  # else nginx buffers the whole answer
+        "realtime-tts-voice": ascii(voice)[1:-1].strip(),  # h11 refuses header values with blanks at an end
+    }
+    if notices := [*_substitutions(gateway, caller, request, voice), *request.notices]:
+        headers[_NOTICE] = "; ".join(notices)
+    return headers
+
+
+def _substitutions(gateway: Gateway, caller: Caller, request: SpeechRequest, voice: str) -> Iterator[str]:
+    """Yield notices about unknown voices, models and instructions, with client values escaped for a header."""
+    config, model = gateway.settings.server, gateway.catalogue.ready.model
+    is_id = request.voice is not None and gateway.voices.name_of(request.voice, caller.tenant) == voice
+    if request.voice not in (None, voice, *dict(config.voice_aliases)) and not is_id:
+        yield f"voice {ascii(request.voice)[:_MAX_NAME_CHARS]} is not known here, {voice!a} speaks"
+    asked, _ = gateway.adapters.split(request.model)
+    if asked not in (None, model, *config.model_aliases):
+        yield f"model {ascii(asked)[:_MAX_NAME_CHARS]} is not known here, {model!a} speaks"
+    if ignores_instructions(gateway, request):
+        yield "instructions are ignored, this model takes none"

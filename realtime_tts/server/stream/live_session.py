@@ -1,0 +1,377 @@
+"""Driver of one `Session`: passes its events to the engine and the engine's audio to it, and runs its timer.
+
+It outlives the socket by the resume window. All of it runs on the event loop, and nothing blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from realtime_tts.audio.packets import Packets
+from realtime_tts.errors import InternalError, RealtimeTTSError, VoiceNotFound
+from realtime_tts.server.logs import log_crash, log_event
+from realtime_tts.server.metrics import Metrics
+from realtime_tts.server.stream.account import Ledger
+from realtime_tts.session import messages
+from realtime_tts.session.session import INTERNAL_ERROR, Session, SessionState
+from realtime_tts.speech.encoders import Encoders
+from realtime_tts.speech.encoding import ContextSpeech
+from realtime_tts.speech.speaker import Speaker
+from realtime_tts.speech.voices import VoiceRegistry
+from realtime_tts.workers.client import EngineClient
+
+logger = logging.getLogger(__name__)
+
+
+class Outlet(Protocol):
+    """The socket that a session is attached to."""
+
+    def wake(self) -> bool:
+        """Call `take_messages` soon: messages may be due, or the session is closed. Return False if impossible now."""
+
+    def supersede(self) -> None:
+        """Close: another socket has resumed the session."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Services:
+    """Services that all sessions share."""
+
+    engine: EngineClient
+    voices: VoiceRegistry
+    encoders: Encoders
+    metrics: Metrics
+
+
+class _Containment:
+    """Context manager: an unexpected exception ends this session only, not the task or timer that called it."""
+
+    def __init__(self, collapse: Callable[[Exception], None]) -> None:
+        self._collapse = collapse
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, RealtimeTTSError):
+            return False  # the caller answers a RealtimeTTSError
+        self._collapse(error)
+        return True
+
+
+class LiveSession:
+    """One session of one client.
+
+    Args:
+        tenant: id of the client's key; only this key may resume the session. token: id of its token, "" for a key.
+        charge: charges a client message to its key, or returns the error that refuses it.
+        charge_added: charges the characters that lexicons have added to the client's text.
+        on_closed: called once when the session is closed.
+        ledger: replacement of the default ledger.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        services: Services,
+        tenant: str,
+        charge: Callable[[messages.ClientMessage, float], RealtimeTTSError | None],
+        on_closed: Callable[[LiveSession], None],
+        ledger: Ledger | None = None,
+        charge_added: Callable[[int], None] = lambda num_chars: None,
+        token: str = "",
+    ) -> None:
+        self.session, self.tenant, self._charge, self._charge_added = session, tenant, charge, charge_added
+        self.token = token
+        self.closing: tuple[int, str] | None = None  # close code and reason, once the session is closed
+        self._services, self._on_closed = services, on_closed
+        self._outlet: Outlet | None = None
+        self._speeches: dict[str, ContextSpeech] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._ledger = ledger or Ledger(services.metrics, session.session_id)
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._over = False
+
+    @property
+    def num_unfinished(self) -> int:
+        """Number of contexts that were announced to the client and whose terminal message was not sent yet."""
+        return self._ledger.num_unfinished
+
+    @property
+    def lost_at(self) -> float | None:
+        """Monotonic time in seconds at which the connection was lost; None while the client is connected."""
+        return self.session.lost_at
+
+    @property
+    def num_speaking(self) -> int:
+        """Number of contexts that have work at the engine; a context at twice the speed counts twice."""
+        return sum(speech.speaker.num_streams for speech in self._speeches.values())
+
+    @property
+    def voices(self) -> set[str]:
+        """Engine ids of the voices of its contexts."""
+        return {speech.speaker.voice for speech in self._speeches.values()}
+
+    # ---- the socket's side ---------------------------------------------------------------------------------------
+
+    def attach(self, outlet: Outlet) -> None:
+        """Send to this socket from now on; a socket that was attached before is closed."""
+        if self._outlet is not None:
+            self._outlet.supersede()
+        self._outlet = outlet
+
+    def resume(self, message: messages.Resume, outlet: Outlet) -> None:
+        """Continue with a client that has reconnected on another socket.
+
+        Raises:
+            SessionNotFound: the session is closed.
+        """
+        with self._contained():
+            self.session.resume(message, time.monotonic())
+        self._services.metrics.resumed.inc()
+        self.attach(outlet)
+        self.advance()
+
+    def receive(self, message: messages.ClientMessage) -> None:
+        now = time.monotonic()
+        with self._contained():
+            if (refusal := self._charge(message, now)) is not None:
+                self.session.reject(refusal, now, message)
+            else:
+                self.session.receive(message, now)
+        self.advance()
+
+    def reject(self, error: RealtimeTTSError) -> None:
+        """Report a client frame that could not be parsed."""
+        with self._contained():
+            self.session.reject(error, time.monotonic())
+        self.advance()
+
+    def writable(self, writable: bool) -> None:
+        """Note that the socket's buffer has passed its low mark (True) or its high mark (False)."""
+        now = time.monotonic()
+        with self._contained():
+            self.session.resume_writing(now) if writable else self.session.pause_writing(now)
+        self.advance()
+
+    def detach(self, outlet: Outlet, clean: bool) -> None:
+        """Note that the socket is closed; ignored if another socket has taken over."""
+        if self._outlet is outlet:
+            self._outlet = None
+            with self._contained():
+                self.session.connection_lost(time.monotonic(), clean=clean)
+            self.advance()
+            for speech in self._speeches.values():
+                speech.speaker.park()
+            if self._over:
+                self._ledger.abandoned()
+
+    def drain(self) -> None:
+        with self._contained():
+            self.session.drain(time.monotonic())
+        self.advance()
+
+    def close(self, code: int, reason: str, error: RealtimeTTSError | None = None) -> None:
+        """End the session: its contexts fail with `error`, or are cancelled if it is None."""
+        with self._contained():
+            self.session.close(time.monotonic(), code, reason, error)
+        self.advance()
+
+    def take_messages(self, max_bytes: int) -> list[messages.ServerMessage]:
+        """Return the messages that may be sent now, up to `max_bytes`; they count as sent.
+
+        Messages beyond `max_bytes` are due at once if the listener's lead is too short.
+        """
+        now = time.monotonic()
+        taken: list[messages.ServerMessage] = []
+        with self._contained():
+            taken = self.session.messages_to_send(now, max_bytes)
+            for message in taken:
+                self._ledger.sent(message, now)
+            self._perform_events(now)  # sent messages may start a timer or end a context
+            self._arm()
+        return taken
+
+    @property
+    def is_due(self) -> bool:
+        """True if the timer is due: messages to take, or other work of the session."""
+        return self._timer is not None and self._timer.when() <= time.monotonic()
+
+    def unsendable(self, message: messages.ServerMessage, error: Exception) -> None:
+        """Fail the context of a message that cannot be written; the caller writes no later message of it."""
+        with self._contained():
+            self.session.unsendable(message, error, time.monotonic())
+        self.advance()
+
+    def voice_removed(self, voice_id: str) -> None:
+        """Fail the contexts that use a removed voice. `voice_id`: the engine's id."""
+        speaking = [name for name, speech in self._speeches.items() if speech.speaker.voice == voice_id]
+        for context_id in speaking:
+            self.speech_failed(context_id, VoiceNotFound("the voice was removed", field="voice"))
+
+    # ---- the engine's side (SpeechListener) ----------------------------------------------------------------------
+
+    def is_ahead(self, context_id: str) -> bool:
+        return self.session.is_ahead(context_id, time.monotonic())
+
+    def speech_packets(
+        self,
+        context_id: str,
+        packets: Packets | None,
+        segment_index: int,
+        audio_ms: float,
+        done: bool,
+        reached: tuple[float, float] | None,
+    ) -> None:
+        now = time.monotonic()
+        if packets:
+            self.session.audio(context_id, packets, now)
+        self.session.segment_progress(context_id, segment_index, audio_ms, done, now, reached)
+        with self._contained():
+            self._follow(now)
+
+    def speech_finished(self, context_id: str, packets: list[Packets]) -> None:
+        now = time.monotonic()
+        for rest in packets:
+            self.session.audio(context_id, rest, now)
+        self.session.audio_finished(context_id, now)
+        self.advance()
+
+    def speech_failed(self, context_id: str, error: RealtimeTTSError) -> None:
+        session_id = self.session.session_id
+        if error.__cause__ is not None:
+            log_crash(logger, "speech_crashed", error.__cause__, session=session_id)
+        log_event(logger, logging.WARNING, "context_failed", session=session_id, code=error.code)
+        with self._contained():
+            self.session.failed(context_id, error, time.monotonic())
+        self.advance()
+
+    # ---- between them --------------------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Process due work and the session's events, wake the socket if messages may be sent, and set the timer.
+
+        Must be called after every input.
+        """
+        if self._over:
+            return
+        with self._contained():
+            now = time.monotonic()
+            deadline = self.session.next_deadline()
+            if deadline is not None and deadline <= now:
+                self.session.tick(now)
+            self._follow(now)
+
+    def _follow(self, now: float) -> None:
+        """Do the work of `advance` without checking for due work: for inputs that cannot make any, but by the timer."""
+        if self._over:
+            return
+        self._perform_events(now)
+        is_over = self.session.state is SessionState.CLOSED
+        deadline = self.session.next_deadline()
+        is_wanted = is_over or (deadline is not None and deadline <= now)
+        is_taken = is_wanted and self._outlet is not None and self._outlet.wake()
+        if is_over:
+            self._end()
+        elif not is_taken:  # else the timer is set once the messages were taken
+            self._arm_at(deadline)
+
+    def _contained(self) -> _Containment:
+        return _Containment(self._collapse)
+
+    def _collapse(self, error: Exception) -> None:
+        log_crash(logger, "session_crashed", error, session=self.session.session_id)
+        self.closing = self.closing or (INTERNAL_ERROR, InternalError.code)
+        try:
+            self.session.close(time.monotonic(), *self.closing, InternalError("something went wrong in the server"))
+        except Exception as second:  # its contexts get no terminal messages, but the client gets its close
+            log_crash(logger, "session_crashed", second, session=self.session.session_id)
+        self._end()
+        if self._outlet is not None:
+            self._outlet.wake()
+
+    def _perform_events(self, now: float) -> None:
+        while pending := self.session.events():
+            for event in pending:
+                self._perform(event, now)
+
+    def _perform(self, event: messages.SessionEvent, now: float) -> None:
+        if isinstance(event, messages.StartSpeech | messages.ExtendSpeech):
+            self._charge_added(event.segment.added_chars)
+        if isinstance(event, messages.StartSpeech):
+            self._start(event, now)
+        elif isinstance(event, messages.CancelContext | messages.CloseContext):
+            self._stop(event.context_id)
+        elif isinstance(event, messages.CloseSession):
+            self.closing = (event.code, event.reason)
+        elif isinstance(event, messages.Crashed):
+            log_crash(logger, "context_crashed", event.error, session=self.session.session_id)
+        elif speech := self._speeches.get(event.context_id):
+            if isinstance(event, messages.EndOfSegments):
+                speech.speaker.end()
+            elif isinstance(event, messages.ExtendSpeech):
+                speech.speaker.extend(event.segment)
+            elif isinstance(event, messages.PlaybackChanged):
+                speech.speaker.playback(event.played_ms, event.paused)
+            elif isinstance(event, messages.ParkContext):
+                speech.speaker.park()
+            else:
+                speech.speaker.set_priority(event.priority)
+
+    def _start(self, event: messages.StartSpeech, now: float) -> None:
+        try:
+            speech = self._speeches.get(event.context_id) or self._open_speech(event)
+            speech.speaker.add(event.segment, event.priority)
+        except RealtimeTTSError as error:
+            self.session.failed(event.context_id, error, now)
+
+    def _open_speech(self, event: messages.StartSpeech) -> ContextSpeech:
+        """Open the speech of a context. Raises VoiceNotFound if the voice was removed since the context was opened."""
+        voice = self._services.voices.engine_id(event.settings.voice, self.tenant)
+        settings = dataclasses.replace(event.settings, voice=voice)
+        engine_context_id = f"{self.session.session_id}.{event.context_number}"
+        speaker = Speaker(self._services.engine, engine_context_id, settings, tenant=self.tenant)
+        speech = self._speeches[event.context_id] = ContextSpeech(
+            event.context_id, speaker, self._services.encoders, settings.audio, self
+        )
+        return speech
+
+    def _stop(self, context_id: str) -> None:
+        speech = self._speeches.pop(context_id, None)
+        if speech is not None and (task := speech.close()) is not None:
+            # The loop holds tasks weakly; a reference is kept until the cancellation is complete.
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    def _arm(self) -> None:
+        self._arm_at(None if self._over else self.session.next_deadline())
+
+    def _arm_at(self, deadline: float | None) -> None:
+        if self._timer is not None:
+            if self._timer.when() == deadline:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            self._timer = self._loop.call_at(deadline, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.advance()
+
+    def _end(self) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._arm()
+        for context_id in list(self._speeches):
+            self._stop(context_id)
+        if self._outlet is None:
+            self._ledger.abandoned()
+        self._on_closed(self)

@@ -1,0 +1,315 @@
+"""The owner of one client's WebSocket, for every dialect.
+
+The endpoint reads; a callback of the event loop writes directly to the transport. The session between them is
+synchronous, so messages that the reader or the engine causes are written in the next iteration of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from fastapi import Response, WebSocket
+from starlette.types import Message
+
+from realtime_tts.dialects.base import Dialect
+from realtime_tts.errors import (
+    Draining,
+    InternalError,
+    InvalidMessage,
+    InvalidRequest,
+    RealtimeTTSError,
+    SessionNotFound,
+)
+from realtime_tts.server.admission.slots import Place
+from realtime_tts.server.gateway import GOING_AWAY, Gateway
+from realtime_tts.server.http.dictionaries import with_dictionaries
+from realtime_tts.server.http.problems import hold_answer, problem_response
+from realtime_tts.server.logs import log_crash, log_event
+from realtime_tts.server.stream.live_session import LiveSession
+from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, StreamProtocol
+from realtime_tts.session import messages
+
+logger = logging.getLogger(__name__)
+
+# 1005: the peer's close frame had no code, which is how browsers close a socket by default.
+_CLEAN_CODES = frozenset({1000, 1001, 1005})
+_POLICY_VIOLATION = 1008
+_INTERNAL_ERROR = 1011
+_TRY_AGAIN_LATER = 1013
+_WRITE_BATCH_BYTES = 48 * 1024  # one write holds the batch of a lead in the largest format
+_READ_SLICE_S = 0.002  # time for which a flood of messages may occupy the loop
+
+
+async def serve_stream(
+    websocket: WebSocket,
+    gateway: Gateway,
+    make_dialect: Callable[[], Dialect],
+    *,
+    refuse: Callable[[RealtimeTTSError], Response] = problem_response,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """Serve one WebSocket, from its handshake to its end.
+
+    Args:
+        make_dialect: makes the dialect of this connection, once the caller is known. It raises a typed error for an
+                invalid request, for example because of its query.
+            refuse: makes the answer to a refused handshake.
+            headers: headers of the answer to an accepted handshake.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            caller = gateway.identify(websocket)
+        except RealtimeTTSError as error:
+            await _deny(websocket, error, refuse)
+            return
+        try:
+            dialect = make_dialect()
+            subprotocol = choose_subprotocol(websocket.scope.get("subprotocols", []), dialect.subprotocol)
+            place = stack.enter_context(gateway.admission(caller))
+        except RealtimeTTSError as error:
+            gateway.note_refusal(error, caller)
+            await _deny(websocket, error, refuse)
+            return
+        answered = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()]
+        await websocket.accept(subprotocol, answered)
+        await Connection(websocket, gateway, place, dialect).run()
+
+
+async def _deny(websocket: WebSocket, error: RealtimeTTSError, refuse: Callable[[RealtimeTTSError], Response]) -> None:
+    await hold_answer(error, websocket.receive)
+    await websocket.send_denial_response(refuse(error))
+
+
+def choose_subprotocol(offered: list[str], spoken: str | None) -> str | None:
+    """Return the dialect's subprotocol; None if none is offered or the dialect has none.
+
+    Raises:
+        InvalidRequest: the client offers other subprotocols only.
+    """
+    if not offered or spoken is None:
+        return None
+    if spoken not in offered:
+        raise InvalidRequest(f"the subprotocol of this address is {spoken}", field="sec-websocket-protocol")
+    return spoken
+
+
+class Connection:
+    """One accepted WebSocket. Its session is opened or resumed when the first frame arrives."""
+
+    def __init__(self, websocket: WebSocket, gateway: Gateway, place: Place, dialect: Dialect) -> None:
+        self._websocket, self._gateway, self._place, self._dialect = websocket, gateway, place, dialect
+        self._socket: StreamProtocol = websocket.scope["extensions"][SOCKET_EXTENSION]
+        self._live: LiveSession | None = None
+        self._is_woken = False  # `_write` will run
+        self._can_write = True
+        self._over = False
+
+    async def run(self) -> None:
+        self._socket.on_writable = self._on_writable
+        self._socket.on_failing = self._on_failing
+        self._socket.write_frames(self._dialect.welcome)
+        code = 1006
+        try:
+            code = await self._read()
+        except Exception as error:
+            log_crash(logger, "socket_crashed", error)
+            self._close_now(_INTERNAL_ERROR, InternalError.code)
+        finally:
+            self._over = True
+            if self._live is not None:
+                self._live.detach(self, clean=code in _CLEAN_CODES)
+
+    # ---- Outlet --------------------------------------------------------------------------------------------------
+
+    def wake(self) -> bool:
+        if self._over:
+            return False
+        if not self._can_write and self._live is not None and self._live.closing is not None:
+            # The socket may never take messages again.
+            self._log_close(*self._live.closing)
+            self._close_now(*self._live.closing)
+            return False
+        self._write_soon()
+        return self._takes_frames
+
+    def supersede(self) -> None:
+        self._live = None
+        self._close_now(_POLICY_VIOLATION, "resumed_elsewhere")
+
+    def go_away(self) -> None:
+        self._close_now(GOING_AWAY, "draining")
+
+    # ---- reading -------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> int:
+        """Pass every frame to the session; return the close code."""
+        slice_end = time.monotonic() + _READ_SLICE_S
+        while True:
+            if self._live is None:
+                frame = await self._receive_first()
+            else:
+                frame = await self._websocket.receive()
+            if frame["type"] == "websocket.disconnect":
+                return int(frame.get("code") or 1005)
+            if not self._over:
+                try:
+                    await self._take(frame["text"] if frame.get("text") is not None else frame["bytes"])
+                except Draining:  # the frame needed a new session
+                    self.go_away()
+                except RealtimeTTSError as error:  # the session was refused
+                    self._close_now(_TRY_AGAIN_LATER, error.code)
+            if time.monotonic() > slice_end:
+                await asyncio.sleep(0)
+                slice_end = time.monotonic() + _READ_SLICE_S
+
+    async def _receive_first(self) -> Message:
+        """Receive a frame with the idle timeout, which a session would apply otherwise."""
+        try:
+            with self._gateway.newcomer(self):
+                timeout_s = self._gateway.idle_timeout_s(self._dialect.habits)
+                return await asyncio.wait_for(self._websocket.receive(), timeout_s)
+        except TimeoutError:
+            self._close_now(1000, "idle_timeout")
+            return {"type": "websocket.disconnect", "code": 1000}
+
+    async def _take(self, frame: str | bytes) -> None:
+        try:
+            parsed = self._dialect.parse(frame, self._gateway.settings.server.max_message_bytes)
+        except RealtimeTTSError as error:
+            self._session().reject(error)
+            return
+        except Exception as error:
+            log_crash(logger, "parser_crashed", error)
+            self._session().reject(InternalError("the message cannot be read"))
+            return
+        for message in parsed:
+            if isinstance(message, messages.Resume) and self._live is None:
+                self._resume(message)
+            else:
+                if isinstance(message, messages.StartSession | messages.Text) and message.voice is not None:
+                    await self._gateway.voices.look_up(message.voice, self._place.caller.tenant)
+                if isinstance(message, messages.Text) and message.dictionaries:
+                    await self._receive_with_dictionaries(message)
+                else:
+                    self._session().receive(message)
+
+    async def _receive_with_dictionaries(self, message: messages.Text) -> None:
+        try:
+            params, _ = await with_dictionaries(self._gateway, self._place.caller, message.params, message.dictionaries)
+        except RealtimeTTSError as error:
+            error.context_id = message.context_id
+            self._session().reject(error)
+        else:
+            self._session().receive(dataclasses.replace(message, params=params, dictionaries=()))
+
+    def _session(self) -> LiveSession:
+        if self._live is None:
+            self._settle()
+            self._live = self._gateway.open_session(self._place, self._dialect.habits)
+            self._live.attach(self)
+        return self._live
+
+    def _resume(self, message: messages.Resume) -> None:
+        if self._is_anothers(message.session_id):
+            self._over = True
+            return
+        try:
+            self._live = self._gateway.resume_session(self._place, message, self)
+        except SessionNotFound as error:
+            # An error instead of a close: the client can start a new session on this socket.
+            self._session().reject(error)
+        else:
+            self._settle()
+            self.wake()
+
+    def _settle(self) -> None:
+        if self._socket is not None:
+            self._socket.settle()
+
+    def _is_anothers(self, session_id: str) -> bool:
+        """Return whether the session is another gateway's and the connection was handed to it."""
+        give = functools.partial(self._gateway.neighbours.give, session_id)
+        return self._socket is not None and self._socket.hand_over(give)
+
+    # ---- writing -------------------------------------------------------------------------------------------------
+
+    def _write_soon(self) -> None:
+        """Write in the next iteration of the loop, so that messages of this one are sent together."""
+        if not self._is_woken:
+            self._is_woken = True
+            asyncio.get_running_loop().call_soon(self._write)
+
+    def _write(self) -> None:
+        """Write the messages that may be sent now, and close the socket if the session is closed."""
+        self._is_woken = False
+        live = self._live
+        if self._over or live is None:
+            return
+        try:
+            while self._write_batch(live) and (live.is_due or live.closing is not None):
+                pass
+            if live.closing is not None and self._takes_frames:  # else once the peer has taken the data written before
+                self._over = True
+                self._log_close(*live.closing)
+                self._socket.close_politely(*live.closing)
+        except Exception as error:
+            log_crash(logger, "socket_crashed", error)
+            self._close_now(_INTERNAL_ERROR, InternalError.code)
+
+    def _write_batch(self, live: LiveSession) -> bool:
+        """Write a batch. Return False if there was nothing to write, or if nothing can be written."""
+        if not self._takes_frames or not (taken := live.take_messages(_WRITE_BATCH_BYTES)):
+            return False
+        self._socket.write_frames(list(self._render(live, taken)))
+        return True
+
+    @property
+    def _takes_frames(self) -> bool:
+        """True if frames can be written. False also after the socket's end, before it is reported."""
+        return self._can_write and not self._socket.transport.is_closing()
+
+    def _render(self, live: LiveSession, taken: list[messages.ServerMessage]) -> Iterator[str | bytes]:
+        crashed: set[str] = set()  # contexts without further messages in this batch
+        for message in taken:
+            if crashed and isinstance(message, messages.ContextMessage) and message.context_id in crashed:
+                continue
+            try:
+                yield from self._dialect.serialize(message)
+            except Exception as error:
+                live.unsendable(message, error)
+                if isinstance(message, messages.ContextMessage):
+                    crashed.add(message.context_id)
+
+    def _on_failing(self, code: int, reason: str) -> None:
+        """End the contexts, and tell the client while frames can still be written: the socket is about to close."""
+        self._over = True
+        log_event(logger, logging.INFO, "socket_closed", code=code)
+        if self._live is None:
+            return
+        # A shutdown is not the client's fault.
+        error = None if code == GOING_AWAY else InvalidMessage("the connection carried what is no message")
+        self._live.close(code, reason, error)
+        while self._write_batch(self._live):
+            pass
+
+    def _log_close(self, code: int, reason: str) -> None:
+        log_event(logger, logging.INFO, "socket_closed", code=code, reason=reason)
+        if reason == "slow_consumer":
+            self._gateway.metrics.slow_consumers.inc()
+
+    def _close_now(self, code: int, reason: str) -> None:
+        self._over = True
+        self._socket.close_now(code, reason)
+
+    def _on_writable(self, writable: bool) -> None:
+        self._can_write = writable
+        if self._live is not None:
+            self._live.writable(writable)
+        if writable:
+            self._write_soon()

@@ -1,0 +1,172 @@
+"""Creation of voices from recordings or a description, with the same checks for every dialect."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import logging
+import time
+from collections.abc import Sequence
+
+from realtime_tts.audio.decode import DecodeLimits, Recording, decode_recording
+from realtime_tts.audio.recording_report import check, report_on
+from realtime_tts.contract.policy import ZERO_SHOT_VOICE
+from realtime_tts.dialects.voice_wish import VoiceWish
+from realtime_tts.errors import AudioDecodeError, InvalidRequest
+from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.http.schemas import RecordingRemark
+from realtime_tts.server.logs import log_event
+from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
+from realtime_tts.speech.recordings import RATE_HZ, VoiceRecordings
+from realtime_tts.speech.sample import speak_sample
+from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord
+from realtime_tts.speech.voices import VoiceLabels
+
+logger = logging.getLogger(__name__)
+
+MIN_TTL_S, MAX_TTL_S = 10.0, 86_400.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MadeVoice:
+    """A new voice, and remarks about its recordings."""
+
+    record: VoiceRecord
+    remarks: Sequence[RecordingRemark] = ()
+
+
+async def make_voice(gateway: Gateway, caller: Caller, wish: VoiceWish) -> MadeVoice:
+    """Create a voice, after waiting for a slot: the number that are made at once is limited.
+
+    Raises:
+        Forbidden, TooManyVoices, VoiceExists, InvalidRequest: the request cannot be fulfilled.
+        AudioDecodeError, RecordingUnsuitable: a recording cannot be used for a voice.
+        Draining, EngineLost, Overloaded: no voice can be made now.
+    """
+    caller.check_owner()
+    gateway.check_ready()
+    labels = _labels(wish)
+    async with gateway.voice_making.turn(caller.tenant):
+        gateway.voices.check_room(caller.tenant, _limit(gateway), wish.ttl_s is not None)
+        if wish.has_recordings:
+            made = await _clone(gateway, caller, wish, labels)
+        else:
+            made = await _design(gateway, caller, wish, labels)
+    kind = "voice_added" if labels is not None else "voice_lent"
+    log_event(logger, logging.INFO, kind, voice=made.record.voice_id, key=caller.tenant or None)
+    return made
+
+
+def _labels(wish: VoiceWish) -> VoiceLabels | None:
+    if wish.ttl_s is None:
+        return VoiceLabels(wish.name, wish.description, wish.language)
+    if not MIN_TTL_S <= wish.ttl_s <= MAX_TTL_S:
+        raise InvalidRequest(f"a voice for a while lasts {MIN_TTL_S:g} to {MAX_TTL_S:g} s", field="ttl_s")
+    if wish.name or wish.description or wish.language:
+        raise InvalidRequest("a voice for a while has an id, and no name or other labels", field="name")
+    return None
+
+
+def _limit(gateway: Gateway) -> int:
+    return gateway.settings.server.max_voices_per_key
+
+
+async def _clone(gateway: Gateway, caller: Caller, wish: VoiceWish, labels: VoiceLabels | None) -> MadeVoice:
+    if wish.instructions:
+        raise InvalidRequest("a voice is made of recordings or of a description, not of both", field="instructions")
+    # In a thread: hashing runs at a few hundred MB/s, and 40 MB would block the event loop.
+    content, recordings_sha256 = await asyncio.to_thread(_hashes, caller.tenant, wish)
+    consent = _consent(gateway, caller, wish, recordings_sha256)
+    recordings: VoiceRecordings | Latents
+    if (found := _made_before(gateway, content)) is not None:
+        recordings, remarks = found
+    else:
+        recordings, remarks = await _check_recordings(wish)
+    record = await gateway.voices.add(
+        labels, recordings, caller.tenant, consent=consent, ttl_s=wish.ttl_s, limit=_limit(gateway)
+    )
+    gateway.voice_making.remember(content, record.voice_id, remarks)
+    return MadeVoice(record, remarks)
+
+
+def _hashes(tenant: str, wish: VoiceWish) -> tuple[str, str]:
+    """Return two hex digests: of all the voice's input together with its key's id, and of the recordings alone."""
+    recordings = hashlib.sha256(b"".join(wish.reference))
+    recordings.update(wish.prompt)
+    about = repr((tenant, [len(part) for part in wish.reference], wish.prompt_text)).encode()
+    return hashlib.sha256(about + recordings.digest()).hexdigest(), recordings.hexdigest()
+
+
+def _made_before(gateway: Gateway, content: str) -> tuple[Latents, Sequence[RecordingRemark]] | None:
+    if (made := gateway.voice_making.made_of(content)) is None:
+        return None
+    voice_id, remarks = made
+    record = gateway.voices.by_id(voice_id)
+    return None if record is None else (record.latents, remarks)
+
+
+async def _check_recordings(wish: VoiceWish) -> tuple[VoiceRecordings, list[RecordingRemark]]:
+    decoded: dict[str, Recording] = {}
+    remarks: list[RecordingRemark] = []
+    for name, files in (("reference", wish.reference), ("prompt", (wish.prompt,) if wish.prompt else ())):
+        if files:
+            decoded[name], found = await check_recording(files, name)
+            remarks += found
+    return VoiceRecordings(decoded.get("reference"), decoded.get("prompt"), wish.prompt_text), remarks
+
+
+async def check_recording(files: Sequence[bytes], field: str) -> tuple[Recording, list[RecordingRemark]]:
+    """Return the files joined into one recording, and remarks about it.
+
+    Raises:
+        AudioDecodeError: a file cannot be decoded, or together they are too long.
+        RecordingUnsuitable: the recording has no speech from which a voice can be made.
+    """
+    parts = [await decode_recording(data, RATE_HZ) for data in files]
+    recording = parts[0] if len(parts) == 1 else Recording(b"".join(part.pcm for part in parts), RATE_HZ)
+    if recording.duration_s > (max_s := DecodeLimits().max_s):
+        raise AudioDecodeError(f"together the recordings are longer than {max_s:g} s", field=field)
+    found = check(await report_on(recording.pcm), field)
+    return recording, [RecordingRemark(field=field, code=each.code, message=each.message) for each in found]
+
+
+def _consent(gateway: Gateway, caller: Caller, wish: VoiceWish, recording_sha256: str) -> Consent | None:
+    """Raises:
+    InvalidRequest: a statement of consent that the server's policy requires is missing.
+    """
+    policy = gateway.settings.server.voice_consent
+    given_by, scope = wish.consent_by.strip(), wish.consent_scope.strip()
+    if policy != "off" and not wish.consent:
+        raise InvalidRequest("a cloned voice needs its speaker's consent: say so with consent=true", field="consent")
+    for name, value in (("consent_by", given_by), ("consent_scope", scope)):
+        if policy == "required" and not value:
+            raise InvalidRequest(f"this server asks who consents, and to what: {name} is missing", field=name)
+    if not wish.consent:
+        return None
+    return Consent(given_by or caller.tenant or "the caller", scope, time.time(), recording_sha256)
+
+
+async def _design(gateway: Gateway, caller: Caller, wish: VoiceWish, labels: VoiceLabels | None) -> MadeVoice:
+    """Create a voice from a description: speak one sentence, and use it as the recording that fixes the voice."""
+    if wish.prompt_text is not None or not wish.instructions.strip():
+        raise InvalidRequest("a voice needs a recording, or a description: instructions", field="reference")
+    import numpy as np  # imported here: the gateway starts without it
+
+    defaults = gateway.catalogue.defaults
+    params = SpeechParams(seed=0, instructions=wish.instructions, mode="clause")
+    settings = defaults.resolve(Choices(), Choices(ZERO_SHOT_VOICE, params=params), tenant=caller.tenant)
+    pcm, rate_hz = await speak_sentence(gateway, settings, caller)
+    recordings = VoiceRecordings(reference=(np.frombuffer(pcm, "<i2"), rate_hz))
+    record = await gateway.voices.add(
+        labels, recordings, caller.tenant, instructions=wish.instructions, ttl_s=wish.ttl_s, limit=_limit(gateway)
+    )
+    return MadeVoice(record)
+
+
+async def speak_sentence(gateway: Gateway, settings: ContextSettings, caller: Caller) -> tuple[bytes, int]:
+    """Return a spoken sample of a voice as s16le mono PCM, and its rate in Hz. Raises the errors of speech."""
+    if (refusal := gateway.context_refusal(caller.tenant)) is not None:
+        raise refusal
+    return await speak_sample(gateway.engine, gateway.catalogue.defaults, settings, caller.tenant)

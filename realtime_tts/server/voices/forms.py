@@ -1,0 +1,147 @@
+"""Forms with recordings (multipart/form-data), read with limits."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+
+from fastapi import Request
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from realtime_tts.audio.decode import DecodeLimits
+from realtime_tts.errors import AudioDecodeError, InvalidRequest, RequestTooLarge
+from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION
+from realtime_tts.server.voices.limits import VoiceMaking
+
+MAX_BODY_BYTES = 2 * DecodeLimits().max_bytes + 64 * 1024  # two recordings, and the fields
+MAX_FIELD_CHARS = 4096
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VoiceForm:
+    """Content of a form: fields by name, and pairs of the field's name and the content of a non-empty file."""
+
+    fields: dict[str, str]
+    files: list[tuple[str, bytes]]
+
+    def field(self, name: str) -> str:
+        return self.fields.get(name, "")
+
+    def files_of(self, name: str) -> tuple[bytes, ...]:
+        return tuple(content for each, content in self.files if each == name)
+
+    def file(self, name: str) -> bytes:
+        """Return the single file of a name; b"" if there is none."""
+        return b"".join(self.files_of(name))
+
+
+@contextlib.asynccontextmanager
+async def upload_place(request: Request, making: VoiceMaking, tenant: str) -> AsyncIterator[None]:
+    """Hold an upload slot for a request's recordings. While it waits for one, its time limit does not run.
+
+    Raises:
+        Overloaded: too many requests wait already.
+    """
+    connection = request.scope.get("extensions", {}).get(SOCKET_EXTENSION)
+    async with contextlib.AsyncExitStack() as place:
+        with connection.holding() if connection is not None else contextlib.nullcontext():
+            await place.enter_async_context(making.upload(tenant))
+        yield
+
+
+def is_form(request: Request) -> bool:
+    return request.headers.get("content-type", "").startswith("multipart/form-data")
+
+
+async def read_voice_form(
+    request: Request,
+    fields: Collection[str],
+    files: Collection[str],
+    *,
+    max_field_chars: int = MAX_FIELD_CHARS,
+    max_files: int = 1,
+    max_body_bytes: int | None = None,
+    ignores_others: bool = False,
+) -> VoiceForm:
+    """Read a form with these fields, each at most once, and these files.
+
+    Args:
+        max_files: maximum number of files of one name.
+        max_body_bytes: limit of the body; None: `MAX_BODY_BYTES`.
+        ignores_others: ignore unknown fields and files, as clients of other services expect; else refuse them.
+
+    Raises:
+        RequestTooLarge, InvalidRequest, AudioDecodeError
+    """
+    if not is_form(request):
+        raise InvalidRequest("the body is a form: multipart/form-data", field="content-type")
+
+    max_bytes = MAX_BODY_BYTES if max_body_bytes is None else max_body_bytes
+
+    async def bounded() -> AsyncGenerator[bytes, None]:
+        num_bytes = 0
+        async for part in request.stream():
+            num_bytes += len(part)
+            if num_bytes > max_bytes:
+                raise RequestTooLarge(f"the body has more than {max_bytes} bytes")
+            yield part
+
+    others = 16 if ignores_others else 0
+    parser = MultiPartParser(
+        request.headers,
+        bounded(),
+        max_files=max_files * len(files) + others,
+        max_fields=len(fields) + others,
+        max_part_size=4 * max_field_chars,
+    )
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise InvalidRequest(f"the form cannot be read: {error.message}") from None
+    except KeyError:  # raised by python-multipart for a content type without a boundary
+        raise InvalidRequest("the form has no boundary", field="content-type") from None
+    try:
+        return await _checked(form, fields, files, max_field_chars, max_files, ignores_others)
+    finally:
+        await form.close()
+
+
+async def _checked(
+    form: FormData,
+    fields: Collection[str],
+    files: Collection[str],
+    max_field_chars: int,
+    max_files: int,
+    ignores_others: bool,
+) -> VoiceForm:
+    read = VoiceForm({}, [])
+    for name, value in form.multi_items():
+        is_file = isinstance(value, UploadFile)
+        is_known = name in (files if is_file else fields)
+        if not is_known and ignores_others:
+            continue
+        if not is_known:
+            raise InvalidRequest(_unknown(name, is_file, fields, files), field=name[:64])
+        if name in read.fields or (is_file and len(read.files_of(name)) == max_files):
+            most = f"at most {max_files} times" if is_file and max_files > 1 else "once"
+            raise InvalidRequest(f"{name} can be given {most}", field=name)
+        if isinstance(value, UploadFile):
+            if not (content := await value.read()):
+                raise AudioDecodeError("the file is empty", field="audio")
+            read.files.append((name, content))
+        elif len(value) > max_field_chars:
+            raise InvalidRequest(f"{name} has at most {max_field_chars} characters", field=name)
+        else:
+            read.fields[name] = value
+    return read
+
+
+def _unknown(name: str, is_file: bool, fields: Collection[str], files: Collection[str]) -> str:
+    if name in files:
+        return f"{name} must be a file"
+    if name in fields:
+        return f"{name} must be text, not a file"
+    kind, known = ("file", files) if is_file else ("field", fields)
+    return f"there is no {kind} {name[:64]!r} in this form; it has {', '.join(known) or 'none'}"

@@ -1,0 +1,231 @@
+"""Voices over HTTP: add, list, preview, rename, delete."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from realtime_tts.audio.containers import wav_header
+from realtime_tts.dialects.voice_wish import YES, VoiceWish
+from realtime_tts.errors import InvalidRequest, LimitExceeded, Overloaded, VoiceNotFound
+from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.http import schemas
+from realtime_tts.server.http.catalogue import added_voice
+from realtime_tts.server.http.routes import NEEDS_KEY, Owner, authorize, get_gateway, problems, read_body
+from realtime_tts.server.logs import log_event
+from realtime_tts.server.voices.cloning import make_voice
+from realtime_tts.server.voices.forms import VoiceForm, read_voice_form, upload_place
+from realtime_tts.server.voices.sample_speech import SampleSpeech
+from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
+from realtime_tts.speech.voices import VoiceLabels
+
+logger = logging.getLogger(__name__)
+
+_FILES = ("reference", "prompt")
+_FIELDS = (
+    "name",
+    "description",
+    "language",
+    "prompt_text",
+    "instructions",
+    "consent",
+    "consent_by",
+    "consent_scope",
+    "ttl_s",
+)
+
+
+Anybody = Annotated[Caller, Depends(authorize)]
+
+voices = APIRouter(prefix="/v1/voices", tags=["voices"], dependencies=NEEDS_KEY)
+
+_NOT_FOUND = "there is no such voice, or it is another key's"
+_FORM = {
+    "type": "object",
+    "properties": {
+        **{name: {"type": "string", "format": "binary"} for name in _FILES},
+        **{name: {"type": "string"} for name in _FIELDS},
+    },
+}
+
+
+@voices.post(
+    "",
+    summary="Make a voice of recordings, or of a description",
+    description="`reference`: speech to sound like. `prompt` with `prompt_text`: speech to continue from. Or "
+    "`instructions`: a description, for models that design voices. 2 to 60 s of one speaker, any usual file format. "
+    "With `ttl_s` instead of a `name`: a voice for a while, which is not listed and goes so long after its last use.",
+    status_code=HTTPStatus.CREATED,
+    response_model_exclude_unset=True,
+    openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}},
+    responses=problems(
+        bad_request="a field that cannot be, or a recording that cannot be decoded",
+        forbidden="asked for with a token",
+        conflict="the name is taken, or the key has as many voices as it may",
+        request_entity_too_large="recordings of more than 20 MiB",
+        unprocessable_entity="a recording that makes no voice: too short, silent, clipped, without speech",
+        service_unavailable="no worker is ready, or many voices are being made",
+    ),
+)
+async def create_voice(request: Request, caller: Owner) -> schemas.NewVoice:
+    gateway = get_gateway(request)
+    gateway.check_ready()
+    async with upload_place(request, gateway.voice_making, caller.tenant):
+        made = await make_voice(gateway, caller, _wish(await read_voice_form(request, _FIELDS, _FILES)))
+    return schemas.NewVoice(**added_voice(made.record), warnings=list(made.remarks))
+
+
+@voices.get(
+    "/{voice_id}",
+    summary="One voice",
+    response_model=schemas.Voice,
+    response_model_exclude_unset=True,
+    responses=problems(not_found=_NOT_FOUND),
+)
+async def get_voice(request: Request, voice_id: str, caller: Anybody) -> dict[str, Any]:
+    gateway = get_gateway(request)
+    listed = gateway.catalogue.voices(caller.voices, gateway.voices.added(caller.tenant))["voices"]
+    for voice in listed:
+        if voice_id in (voice["id"], voice["name"]):
+            return dict(voice)
+    record = await gateway.voices.find(voice_id, caller.tenant)
+    if caller.voices and record.name not in caller.voices:
+        raise VoiceNotFound("there is no such voice", field="voice")
+    return added_voice(record)
+
+
+@voices.patch(
+    "/{voice_id}",
+    summary="Call a voice something else",
+    response_model_exclude_unset=True,
+    openapi_extra={
+        "requestBody": {"content": {"application/json": {"schema": schemas.VoiceChange.model_json_schema()}}}
+    },
+    responses=problems(
+        bad_request="a label that cannot be",
+        forbidden="asked for with a token",
+        not_found=_NOT_FOUND,
+        conflict="the name is taken",
+    ),
+)
+async def change_voice(request: Request, voice_id: str, caller: Owner) -> schemas.Voice:
+    change = await read_body(request, schemas.VoiceChange)
+    registry = get_gateway(request).voices
+    old = await registry.find(voice_id, caller.tenant)
+    labels = VoiceLabels(
+        old.name if change.name is None else change.name,
+        old.description if change.description is None else change.description,
+        old.language if change.language is None else change.language,
+    )
+    return schemas.Voice(**added_voice(await registry.relabel(old.voice_id, labels, caller.tenant)))
+
+
+@voices.delete(
+    "/{voice_id}",
+    summary="Delete a voice and all that is kept of it",
+    description="Speech that is running with it ends with `voice_not_found`.",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(forbidden="asked for with a token", not_found=_NOT_FOUND),
+)
+async def delete_voice(request: Request, voice_id: str, caller: Owner) -> Response:
+    await get_gateway(request).voices.delete(voice_id, caller.tenant)
+    log_event(logger, logging.INFO, "voice_deleted", key=caller.tenant or None)
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+@voices.get(
+    "/{voice_id}/preview",
+    summary="A sentence in this voice",
+    response_class=Response,
+    responses={
+        200: {"content": {"audio/wav": {}}},
+        **problems(
+            not_found=_NOT_FOUND,
+            too_many_requests="this key or token has all that it may have",
+            service_unavailable="no worker is ready, or no stream is free",
+        ),
+    },
+)
+async def preview_voice(request: Request, voice_id: str, caller: Anybody) -> Response:
+    gateway = get_gateway(request)
+    gateway.check_ready()
+    await gateway.voices.look_up(voice_id, caller.tenant)
+    defaults = gateway.catalogue.defaults
+    choices = Choices(voice_id, params=SpeechParams(seed=0, mode="clause"))
+    settings = defaults.resolve(Choices(), choices, tenant=caller.tenant, only_voices=caller.voices)
+    engine_id = gateway.voices.engine_id(settings.voice, caller.tenant)
+    if (wav := gateway.previews.get(engine_id)) is None:
+        wav = await _load_or_speak(request, gateway, settings, engine_id, caller)
+    return Response(wav, media_type="audio/wav", headers={"cache-control": "private, max-age=300"})
+
+
+async def _load_or_speak(
+    request: Request, gateway: Gateway, settings: ContextSettings, engine_id: str, caller: Caller
+) -> bytes:
+    """Return the preview, made once for all requests that wait for it; the first one has the slot and is charged."""
+    try:
+        return await gateway.making_previews.result(
+            engine_id, lambda: _make_preview(gateway, settings, engine_id, caller), request.receive
+        )
+    except (Overloaded, LimitExceeded) as error:
+        gateway.note_refusal(error, caller)
+        raise
+
+
+async def _make_preview(gateway: Gateway, settings: ContextSettings, engine_id: str, caller: Caller) -> bytes:
+    is_kept = gateway.voices.by_id(engine_id) is not None  # else a voice of the model: not kept
+    wav = await asyncio.to_thread(gateway.previews.load, engine_id) if is_kept else None
+    if wav is None:
+        language = _language_of(gateway, settings, caller.tenant)
+        wav = await _sample(gateway, dataclasses.replace(settings, voice=engine_id, language=language), caller)
+        if is_kept:
+            await asyncio.to_thread(gateway.previews.keep, engine_id, wav)
+    if is_kept and gateway.voices.by_id(engine_id) is None:  # deleted meanwhile
+        gateway.previews.forget(engine_id)
+        raise VoiceNotFound("the voice was removed", field="voice")
+    gateway.previews.put(engine_id, wav)
+    return wav
+
+
+def _language_of(gateway: Gateway, settings: ContextSettings, tenant: str) -> str:
+    """Return the language of a voice's sample sentence."""
+    try:
+        wanted = gateway.voices.get(settings.voice, tenant).language
+        return gateway.catalogue.defaults.known_language(wanted) if wanted else settings.language
+    except InvalidRequest:  # one of the model's voices, or an unsupported language
+        return settings.language
+
+
+async def _sample(gateway: Gateway, settings: ContextSettings, caller: Caller) -> bytes:
+    """Return the sample sentence as a WAV file."""
+    pcm, rate_hz = await SampleSpeech(gateway, caller, settings).speak()
+    return wav_header(rate_hz, num_samples=len(pcm) // 2, provenance=gateway.provenance(settings.voice)) + pcm
+
+
+def _wish(form: VoiceForm) -> VoiceWish:
+    return VoiceWish(
+        name=form.field("name"),
+        description=form.field("description"),
+        language=form.field("language"),
+        reference=form.files_of("reference"),
+        prompt=form.file("prompt"),
+        prompt_text=form.field("prompt_text") or None,
+        instructions=form.field("instructions"),
+        consent=form.field("consent").lower() in YES,
+        consent_by=form.field("consent_by"),
+        consent_scope=form.field("consent_scope"),
+        ttl_s=_seconds(form.field("ttl_s")),
+    )
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        raise InvalidRequest("ttl_s must be a number of seconds", field="ttl_s") from None

@@ -1,0 +1,170 @@
+"""Keys share fairly: places at the handshake, characters a minute. All in a clock of our own."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from realtime_tts.errors import RateLimited, TooManySessions
+from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.quota import CharacterBudget, Quotas, fair_share
+from realtime_tts.server.admission.slot_counts import Holdings
+from realtime_tts.server.admission.slots import Places
+from realtime_tts.session.messages import Text
+
+A, B, C = (Caller(name) for name in "abc")
+
+
+def quotas(num_keys: int = 3, fair_from: float = 0.75, **limits: int) -> Quotas:
+    return Quotas(num_keys, limits.get("sessions", 0), limits.get("chars", 0), fair_from)
+
+
+def text(num_chars: int) -> Text:
+    return Text("c", "x" * num_chars)
+
+
+def may_enter(quota: Quotas, caller: Caller, held: Counter[str], num_places: int) -> bool:
+    return held.total() < num_places and held[caller.tenant] < quota.max_sessions(caller.tenant, held, num_places)
+
+
+# ---- places -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_keys", [0, 1])
+def test_a_key_that_is_the_only_one_takes_everything(num_keys: int) -> None:
+    held = Counter({"a": 99})
+    assert may_enter(quotas(num_keys), A, held, 100)
+
+
+def test_a_greedy_key_leaves_the_last_places_to_the_others() -> None:
+    quota, held = quotas(), Counter[str]()
+    while may_enter(quota, A, held, 100):
+        held["a"] += 1
+    assert held["a"] == 75
+    while may_enter(quota, B, held, 100):
+        held["b"] += 1
+    assert held["b"] == 25
+
+
+def test_with_1_nobody_is_held_to_a_share() -> None:
+    assert may_enter(quotas(fair_from=1.0), A, Counter({"a": 99}), 100)
+
+
+def test_limits_of_a_key_and_of_a_token() -> None:
+    quota, token = quotas(sessions=2), Caller("a", "t", max_sessions=1)
+    places = Places(quota.max_sessions)
+    place = places.take(token, [], 100, None)
+    with pytest.raises(TooManySessions, match="token"):
+        places.take(token, [], 100, None)
+    with pytest.raises(TooManySessions, match="token"):
+        places.take(token, [], 100, None, others=Holdings(tokens=Counter(t=1)))
+    places.take(Caller("a", "u", max_sessions=1), [], 100, None)
+    places.give_back(place)
+    with pytest.raises(TooManySessions, match="token"):
+        places.take(token, [], 100, None, others=Holdings(tokens=Counter(t=1)))
+    places.take(token, [], 100, None)
+    assert quota.max_sessions("a", {"a": 1}, 100) == 2
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    num_places=st.integers(1, 60),
+    num_keys=st.integers(1, 6),
+    fair_from=st.floats(0, 1),
+    greed=st.lists(st.integers(1, 20), min_size=6, max_size=6),
+    seed=st.integers(0, 2**32),
+)
+def test_a_key_below_its_share_is_let_in_if_there_is_a_place(
+    num_places: int, num_keys: int, fair_from: float, greed: list[int], seed: int
+) -> None:
+    """Sessions come and go; keys knock `greed` times as often as others."""
+    quota, held, rng = quotas(num_keys, fair_from), Counter[str](), random.Random(seed)
+    knocks = [Caller(str(key)) for key in range(num_keys) for _ in range(greed[key])]
+    share = fair_share(num_places, num_keys)
+    for _ in range(3 * num_places):
+        rng.shuffle(knocks)
+        for caller in knocks:
+            is_owed = held.total() < num_places and held[caller.tenant] < share
+            let_in = may_enter(quota, caller, held, num_places)
+            assert let_in or not is_owed
+            held[caller.tenant] += let_in
+        leaver = rng.choice(sorted(held.elements()))
+        held[leaver] -= 1
+
+
+@pytest.mark.parametrize("num_keys", [2, 3, 5])
+def test_keys_that_want_all_end_up_with_equal_shares(num_keys: int) -> None:
+    quota, held, rng = quotas(num_keys), Counter[str](), random.Random(0)
+    knocks = [Caller(str(key)) for key in range(num_keys) for _ in range(10 if key == 0 else 1)]
+    for _ in range(2000):
+        for caller in knocks:  # the first key knocks first and ten times as often
+            held[caller.tenant] += may_enter(quota, caller, held, 100)
+        leaver = rng.choice(sorted(held.elements()))
+        held[leaver] -= 1
+    share = 100 // num_keys
+    assert all(share - 1 <= held[str(key)] <= share for key in range(num_keys))
+
+
+def test_a_key_that_comes_late_gets_its_share_as_others_leave() -> None:
+    quota, held, rng = quotas(2), Counter({"a": 100}), random.Random(0)  # a had all, before b's key was there
+    for _ in range(400):
+        leaver = rng.choice(sorted(held.elements()))
+        held[leaver] -= 1
+        for caller in (A, A, A, B):  # a knocks first, and often
+            held[caller.tenant] += may_enter(quota, caller, held, 100)
+    assert 48 <= held["b"] <= 50
+
+
+# ---- characters ---------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(st.integers(1, 10_000), st.lists(st.tuples(st.floats(0, 30), st.integers(0, 20_000)), max_size=60))
+def test_no_minute_has_more_than_the_budget_of_two(per_minute: int, wanted: list[tuple[float, int]]) -> None:
+    """What was saved and what is new; a message larger than the budget counts as the budget, and is paid off."""
+    budget, now, passed = CharacterBudget(per_minute, 0.0), 0.0, list[tuple[float, int]]()
+    for wait_s, count in wanted:
+        now += wait_s
+        if budget.wait_s(count, now) == 0:
+            budget.take(count, now)
+            passed.append((now, min(count, per_minute)))
+    for start, _ in passed:
+        assert sum(count for at, count in passed if start <= at < start + 60) <= 2 * per_minute * (1 + 1e-9) + 1
+
+
+def test_who_waits_as_long_as_it_is_told_is_let_pass() -> None:
+    budget = CharacterBudget(600, 0.0)
+    budget.take(600, 0.0)
+    assert budget.wait_s(100, 0.0) == pytest.approx(10)
+    assert budget.wait_s(100, 10.0) == pytest.approx(0)
+    assert budget.wait_s(5000, 60.0) == 0, "a message larger than the budget passes when it is full"
+    budget.take(5000, 60.0)
+    assert budget.wait_s(1, 60.0) == pytest.approx(440.1)
+    assert budget.is_full(1000.0)
+
+
+def test_text_is_charged_to_the_key_and_to_the_token() -> None:
+    quota = quotas(chars=1000)
+    page, other = Caller("a", "t", max_chars_per_minute=100), Caller("a", "u", max_chars_per_minute=100)
+    assert quota.charge_text(page, 100, 0.0) is None
+    refusal = quota.charge_text(page, 60, 0.0)
+    assert isinstance(refusal, RateLimited)
+    assert (refusal.code, refusal.retryable, refusal.retry_after_s) == ("rate_limited", True, pytest.approx(36))
+    assert quota.charge_text(other, 100, 0.0) is None
+    assert quota.charge_text(A, 800, 0.0) is None
+    assert quota.charge_text(A, 1, 0.0) is not None, "the key's own"
+    assert quota.charge_text(B, 1000, 0.0) is None, "another key's"
+    assert quota.refusal(other, 0.0) is not None
+    assert quota.refusal(B, 60.0) is None
+
+
+def test_tokens_that_came_and_went_are_forgotten() -> None:
+    quota = quotas()
+    for number in range(10_000):
+        now = number * 0.1
+        assert quota.charge_text(Caller("a", f"t{number}", max_chars_per_minute=10), 10, now) is None
+    assert len(quota._budgets) <= 2 * 600 + 64
