@@ -5,6 +5,7 @@ AGENTS_VENV ?= .venv-agents
 CLIENTS_VENV ?= .venv-clients
 OLDER_CLIENTS_VENV ?= .venv-clients-older
 RAY_VENV ?= .venv-ray
+DOCS_VENV ?= .venv-docs
 BIN := $(VENV)/bin
 VENDORS := tests/clients/vendors
 ARGS ?=
@@ -13,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help environments serve test test-slow test-search test-agents test-livekit-suite test-clients test-ray lint lint-agents format \
-  bench lock lock-clients clean
+  bench docs lock lock-clients clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -69,11 +70,14 @@ lint: $(VENV)/.dev ## format check, lint, types
 lint-agents: $(AGENTS_VENV)/.agents ## check types of the plugins and agents
 	$(AGENTS_VENV)/bin/python -m mypy --config-file agents/mypy.ini
 
-environments: $(VENV)/.dev $(AGENTS_VENV)/.agents $(CLIENTS_READY) ## create all environments for the tests, in parallel with -j
+environments: $(VENV)/.dev $(AGENTS_VENV)/.agents $(CLIENTS_READY) $(DOCS_VENV)/.docs ## create all environments for the tests, in parallel with -j
 
 format: $(VENV)/.dev ## rewrite files in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(DOCS_VENV)/.docs ## build the documentation site in site/, which needs no network and opens from the file system
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict $(ARGS)
 
 bench: $(VENV)/.dev ## measure this machine: first packet, RTF, barge-in, memory; prints a table
 	$(BIN)/python -m benchmarks.local $(ARGS)
@@ -91,6 +95,7 @@ lock: ## resolve all requirements*.lock again (needs uv)
 	  $(addprefix --no-emit-package ,realtime-tts-client livekit-plugins-realtime-tts pipecat-realtime-tts) \
 	  agents/requirements.in -o agents/requirements.lock
 	$(COMPILE) $(HASHED) --extra ray -c requirements.lock pyproject.toml -o deploy/ray/requirements.lock
+	$(COMPILE) --generate-hashes --group docs -o requirements-docs.lock
 
 lock-clients: ## resolve the versions of other services' clients again (needs uv and npm)
 	$(COMPILE) --generate-hashes $(VENDORS)/requirements.in -o $(VENDORS)/requirements.lock
@@ -98,7 +103,7 @@ lock-clients: ## resolve the versions of other services' clients again (needs uv
 	cd $(VENDORS) && npm update --package-lock-only --omit-lockfile-registry-resolved
 
 clean: ## remove the environments and caches
-	rm -rf $(VENV) $(AGENTS_VENV) $(CLIENTS_VENV) $(OLDER_CLIENTS_VENV) $(RAY_VENV) $(VENDORS)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(AGENTS_VENV) $(CLIENTS_VENV) $(OLDER_CLIENTS_VENV) $(RAY_VENV) $(DOCS_VENV) site $(VENDORS)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
   || { echo "Python 3.11 to 3.13 is needed; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
@@ -140,6 +145,12 @@ $(RAY_VENV)/.ray: deploy/ray/requirements.lock requirements-torch.lock
 	$(PYTHON) -m venv $(RAY_VENV)
 	$(RAY_VENV)/bin/python -m pip install --require-hashes -r deploy/ray/requirements.lock
 	$(RAY_VENV)/bin/python -m pip install -r requirements-torch.lock
+	@touch $@
+
+$(DOCS_VENV)/.docs: requirements-docs.lock
+	@$(CHECK_PYTHON)
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --require-hashes -r requirements-docs.lock
 	@touch $@
 
 # If npm reaches no registry, the JavaScript clients are skipped; the tests' summary says so.

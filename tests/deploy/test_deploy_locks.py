@@ -28,6 +28,7 @@ def test_all_locks_are_here() -> None:
     assert set(HASHED) >= {
         "requirements.lock",
         "requirements-dev.lock",
+        "requirements-docs.lock",
         "agents/requirements.lock",
         "deploy/ray/requirements.lock",
         "tests/clients/vendors/requirements.lock",
