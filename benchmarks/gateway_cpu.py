@@ -1,16 +1,12 @@
 """Gateway processor time for each second of speech, with many listeners and a worker without a model.
 
     python -m benchmarks.gateway_cpu --streams 20 --seconds 30 --codec opus pcm_s16le
-    python -m benchmarks.gateway_cpu --streams 20 --codec opus --profile gateway.prof
-    python -m benchmarks.gateway_cpu --streams 0 --turns 200
 
 The gateway runs in a separate process with default settings except one: it refuses no speech when it is late, since the
 machine is busy. Its worker repeats 20 s of the bundled voice at 48 kHz, faster than playback; `--streams` listeners in
 another process receive a long text each over WebSockets, with normal pacing. Counted
 from when all are three seconds ahead: processor time of the whole gateway process, all its threads, by seconds of audio
 that have arrived (Linux).
-
-`--turns` measures on one more socket, one turn after the other: text → first packet, and cancel → its answer.
 """
 
 from __future__ import annotations
@@ -21,19 +17,14 @@ import json
 import math
 import multiprocessing
 import os
-import pstats
-import signal
-import statistics
 import sys
 import tempfile
-import time
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
 import numpy as np
 import soxr
-from tqdm import tqdm
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import connect
 
 from benchmarks.soak.process import ServerUnderTest
 from realtime_tts.api.tts import TTS
@@ -56,7 +47,6 @@ MATERIAL = (
     "Someone laughed behind the wall. A dog barked, a door closed, and then it was still again."
 )
 SENTENCE = "and so the story goes on for a while, until there is nothing left of it to be told. "
-TURN = "Hello there, how can I help you today? I have all the time in the world, and more of it tomorrow."
 
 
 def record_material(path: Path) -> None:
@@ -103,62 +93,28 @@ def cpu_s(pid: int) -> dict[str, float]:
     return {"ms_per_s": sum(process) * tick_s, "loop": sum(loop) * tick_s, "kernel": process[1] * tick_s}
 
 
-async def turn(socket: ClientConnection, name: str, codec: str) -> tuple[float, float]:
-    """Seconds from the text to its first packet, and from a cancel to its answer."""
-    begun = time.perf_counter()
-    audio = {"codec": codec, "sample_rate": RATE_HZ}
-    await socket.send(json.dumps({"type": "text", "context_id": name, "text": TURN, "audio": audio}))
-    while not isinstance(await socket.recv(), bytes):
-        pass
-    heard = time.perf_counter()
-    await asyncio.sleep(0.3)
-    cancelled = time.perf_counter()
-    await socket.send(json.dumps({"type": "cancel", "context_id": name}))
-    while isinstance(frame := await socket.recv(), bytes) or '"context.cancelled"' not in frame:
-        pass
-    return heard - begun, time.perf_counter() - cancelled
-
-
-async def take_turns(url: str, codec: str, num_turns: int) -> list[tuple[float, float]]:
-    async with connect(url, proxy=None, max_size=None, compression=None) as socket:
-        return [await turn(socket, f"t{index}", codec) for index in tqdm(range(num_turns), leave=False)]
-
-
 async def measure(server: ServerUnderTest, codec: str, given: argparse.Namespace) -> dict[str, float]:
-    """Return, for one codec, the milliseconds of processor time for each second of speech, and the times of turns."""
+    """Return, for one codec, the milliseconds of processor time for each second of speech."""
     await server.start()
     context = multiprocessing.get_context("spawn")
     num_packets = context.Value("q", 0, lock=False)
-    duration_s = 2 * (RAMP_S + SETTLE_S + given.seconds) + given.turns
+    duration_s = 2 * (RAMP_S + SETTLE_S + given.seconds)
     arguments = (server.stream_url, codec, given.streams, duration_s, num_packets)
     listeners = context.Process(target=listen, args=arguments, daemon=True)
-    found: dict[str, float] = {}
     try:
-        if given.streams:
-            listeners.start()
-            await asyncio.sleep(RAMP_S + SETTLE_S + 1.0)  # the process has to start, too
-            if given.profile is not None:
-                os.kill(server.pid, signal.SIGUSR2)
-            before = cpu_s(server.pid), num_packets.value
-            await asyncio.sleep(given.seconds)
-            after = cpu_s(server.pid), num_packets.value
-            if given.profile is not None:
-                os.kill(server.pid, signal.SIGUSR2)
-            if not listeners.is_alive():
-                raise RuntimeError("the listeners have ended")
-            audio_s = FRAME_S * (after[1] - before[1])
-            found = {"audio_s": audio_s}
-            found |= {name: 1000 * (after[0][name] - before[0][name]) / audio_s for name in before[0]}
-        if given.turns:
-            turns = (await take_turns(server.stream_url, codec, given.turns + 3))[3:]
-            for name, times in zip(("first_packet_ms", "cancel_ms"), zip(*turns, strict=True), strict=True):
-                found[name] = 1000 * statistics.median(times)
-                found[f"{name}_p95"] = 1000 * statistics.quantiles(times, n=20)[-1]
+        listeners.start()
+        await asyncio.sleep(RAMP_S + SETTLE_S + 1.0)  # the process has to start, too
+        before = cpu_s(server.pid), num_packets.value
+        await asyncio.sleep(given.seconds)
+        after = cpu_s(server.pid), num_packets.value
+        if not listeners.is_alive():
+            raise RuntimeError("the listeners have ended")
     finally:
         if listeners.is_alive():
             listeners.kill()
         await server.terminate()
-    return found
+    audio_s = FRAME_S * (after[1] - before[1])
+    return {"audio_s": audio_s} | {name: 1000 * (after[0][name] - before[0][name]) / audio_s for name in before[0]}
 
 
 def main() -> None:
@@ -166,8 +122,6 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--codec", nargs="+", default=["opus", "pcm_s16le"])
-    parser.add_argument("--turns", type=int, default=0)
-    parser.add_argument("--profile", type=Path, help="where cProfile's account of the event loop goes; it is not free")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of the gateway")
     given = parser.parse_args()
     settings = {"max_late_ms": 0} | dict(pair.split("=", 1) for pair in given.set)
@@ -178,22 +132,14 @@ def main() -> None:
         for codec in given.codec:
             place = Path(directory) / codec
             place.mkdir()
-            worker = {**WORKER, "--recording": material}
-            server = ServerUnderTest(
-                place,
-                fake=True,
-                settings=settings,
-                worker={k: str(v) for k, v in worker.items()},
-                profile=given.profile,
-            )
+            worker = {name: str(value) for name, value in {**WORKER, "--recording": material}.items()}
+            server = ServerUnderTest(place, fake=True, settings=settings, worker=worker)
             try:
                 results[codec] = asyncio.run(measure(server, codec, given))
             finally:
                 server.destroy()
             figures = ", ".join(f"{name} {value:.2f}" for name, value in results[codec].items())
             print(f"{codec}: {figures}", flush=True)
-            if given.profile is not None:
-                pstats.Stats(str(given.profile)).sort_stats("tottime").print_stats(45)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Time to first packet of a reply that an LLM is still writing, in live mode and in clause mode.
 
-    python -m benchmarks.live_text --rates 20 60 --json live_text.json --plot live_text.png
+    python -m benchmarks.live_text --rates 20 60 --json live_text.json
 
 Tokens are sent over a WebSocket at a steady rate. Measured are the time from the first token to the first packet, and
 the gaps that a player without a buffer would have heard after it. The text has caused a gap if less than 24 characters
@@ -192,7 +192,6 @@ def summary(turns: list[Turn]) -> list[dict[str, Any]]:
                 "longest_gap_ms": 1000 * max((gap_s for gaps in own for gap_s in gaps), default=0.0),
                 "text_wait_ms_p50": float(np.median(waits_ms)),
                 "text_wait_ms_max": max(waits_ms),
-                "first_packets_ms": [round(value, 1) for value in firsts_ms],
             }
         )
     return rows
@@ -212,29 +211,6 @@ def print_report(rows: list[dict[str, Any]]) -> None:
         )
 
 
-def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """Plot the distribution of times to first packet, with a panel for each rate."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    rates = sorted({row["rate"] for row in rows})
-    figure, panels = pyplot.subplots(len(rates), 1, figsize=(8, 1 + 1.6 * len(rates)), sharex=True, squeeze=False)
-    bins = np.geomspace(30, max(4000.0, *(row["first_packet_ms_max"] for row in rows)), 50)
-    for axes, rate in zip(panels[:, 0], rates, strict=True):
-        for row in rows:
-            if row["rate"] == rate:
-                label = f"{row['mode']}, p50 {row['first_packet_ms_p50']:.0f} ms"
-                axes.hist(row["first_packets_ms"], bins=bins, alpha=0.6, label=label)
-        axes.set(ylabel="replies", xscale="log", title=f"{rate:g} tokens a second")
-        axes.legend()
-        axes.grid(alpha=0.3)
-    panels[-1, 0].set_xlabel("first token → first packet, ms")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rates", nargs="+", type=float, default=list(RATES), help="tokens a second")
@@ -245,7 +221,6 @@ def main() -> None:
         "--serve", nargs=argparse.REMAINDER, default=[], help="flags for the server that is started; last"
     )
     parser.add_argument("--json", type=Path, help="write the raw figures here")
-    parser.add_argument("--plot", type=Path, help="draw how the first packets are distributed")
     arguments = parser.parse_args()
     if arguments.url:
         turns = asyncio.run(measure(arguments.url, arguments.rates, arguments.texts, arguments.streams))
@@ -256,8 +231,6 @@ def main() -> None:
     print_report(rows)
     if arguments.json:
         arguments.json.write_text(json.dumps(rows) + "\n", encoding="utf-8")
-    if arguments.plot:
-        plot(rows, arguments.plot)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,13 @@ import contextlib
 import os
 import re
 import socket
+import subprocess
 import sys
 import threading
+import time
 import types
-from collections.abc import Generator
+import urllib.request
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,7 +33,6 @@ import pytest
 from livekit import rtc
 from livekit.plugins import realtime_tts
 
-from benchmarks.agent_rooms import running_speech
 from benchmarks.recognition import Recogniser
 
 VOICE = "rms"  # of the starter's voices the one that pocketsphinx understands best
@@ -132,6 +134,24 @@ def stand_in_for_imports() -> None:
 def error_rate(heard: str, text: str) -> float:
     plain = [" ".join(re.findall(r"[a-z']+", one.lower())) for one in (text, heard)]
     return float(jiwer.wer(*plain))
+
+
+@contextlib.contextmanager
+def running_speech() -> Iterator[str]:
+    """Yield the address of a server with the starter voice, in the environment of SERVER_PYTHON."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    python = os.environ.get("SERVER_PYTHON", ".venv/bin/python")
+    with subprocess.Popen([python, "-m", "realtime_tts", "serve", f"--port={port}", "--log-level=error"]) as process:
+        try:
+            while process.poll() is None:
+                with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz"):
+                    break
+                time.sleep(0.1)
+            yield f"ws://127.0.0.1:{port}"
+        finally:
+            process.terminate()
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
-"""Accuracy of word starts from text positions, against a forced alignment of the same audio, and their cost.
+"""Accuracy of word starts from text positions, against a forced alignment of the same audio.
 
-    python -m benchmarks.word_times --plot word_times.png --json word_times.json --cost
+    python -m benchmarks.word_times --json word_times.json
 
 Every way to speak is measured through the engine: the checkpoint's own voices, a recording as isolated reference, as
 prompt, as both, and segments that continue one another.
@@ -12,7 +12,6 @@ import argparse
 import dataclasses
 import json
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from benchmarks.recognition import Aligner
 from realtime_tts.contract import frames
 from realtime_tts.contract.location import local_directory
 from realtime_tts.engine.engine import Engine
-from realtime_tts.engine.setup import EngineOptions, choose_config, warm_up
+from realtime_tts.engine.setup import EngineOptions, choose_config
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 
@@ -165,61 +164,13 @@ def measure(loaded: LoadedModel, texts: list[str], modes: list[str]) -> list[dic
     return rows
 
 
-def cost(loaded: LoadedModel, num_streams: int, rounds: int = 12) -> dict[str, float]:
-    """Milliseconds that a step computes with and without positions: step by step in turns, so that what else runs on
-    the machine meets both, and a low quantile of each, which it disturbs least."""
-    off = dataclasses.replace(loaded, policy=dataclasses.replace(loaded.policy, text_head=None))
-    engines = {"on": Speaker(loaded).engine, "off": Speaker(off).engine}
-    times_s: dict[str, list[float]] = {"on": [], "off": []}
-    for engine in engines.values():
-        warm_up(engine)
-    text = "this is a sentence of some length, which takes a while to speak, and then it goes on."
-    for number in tqdm(range(rounds), desc=f"cost, {num_streams} streams"):
-        for engine in engines.values():
-            for stream in range(num_streams):
-                engine.post(frames.Generate(f"s{stream}", f"c{number}-{stream}", text, "slt", seed=stream, paced=False))
-            engine.step()
-        for turn in range(24):
-            for name in sorted(engines, reverse=bool(turn % 2)):
-                started_s = time.thread_time()
-                engines[name].step()
-                times_s[name].append(time.thread_time() - started_s)
-        for engine in engines.values():
-            for stream in range(num_streams):
-                engine.post(frames.CloseContext(f"c{number}-{stream}"))
-            engine.step()
-    ms = {name: 1000 * float(np.percentile(values, 20)) for name, values in times_s.items()}
-    return {"streams": num_streams, **ms, "share": ms["on"] / ms["off"] - 1}
-
-
-def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 4.5))
-    for mode in dict.fromkeys(row["mode"] for row in rows):
-        away = np.sort(np.abs(np.concatenate([row["errors_ms"] for row in rows if row["mode"] == mode])))
-        axes.plot(away, 100 * (np.arange(len(away)) + 1) / len(away), label=f"{mode}, {len(away)} words")
-    for x, y in ((25, 50), (80, 95)):
-        axes.plot([0, x, x], [y, y, 0], color="grey", linestyle=":", linewidth=1)
-    axes.set(xlim=(0, 200), ylim=(0, 100), xlabel="word start, measured against aligned: ms off", ylabel="% of words")
-    axes.grid(alpha=0.3)
-    axes.legend(loc="lower right")
-    figure.savefig(path, dpi=120, bbox_inches="tight")
-
-
-def print_report(rows: list[dict[str, Any]], costs: list[dict[str, float]]) -> None:
+def print_report(rows: list[dict[str, Any]]) -> None:
     print(f"{'mode':<10} {'voice':<6} {'words':>6} {'p50 ms':>7} {'p95 ms':>7} {'median':>7} {'lost':>5}")
     for row in rows:
         print(
             f"{row['mode']:<10} {row['voice']:<6} {row['words']:6d} {row['p50_ms']:7.0f} {row['p95_ms']:7.0f} "
             f"{row['median_ms']:+7.0f} {row['not_aligned']:5d}"
         )
-    for row in costs:
-        times = f"{row['off']:.2f} ms, with positions {row['on']:.2f} ms, {row['share']:+.1%}"
-        print(f"step, {row['streams']} streams: {times}")
 
 
 def main() -> None:
@@ -228,21 +179,16 @@ def main() -> None:
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--sentences", type=int, default=100, help="of the evaluation's (default 100)")
     parser.add_argument("--skip", type=int, default=0, help="leave out the first of them")
-    parser.add_argument("--cost", action="store_true", help="also measure the step with and without positions")
     parser.add_argument("--json", type=Path, help="write the raw figures here")
-    parser.add_argument("--plot", type=Path, help="draw how the errors are distributed")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     loaded = load_model(str(local_directory(arguments.model) or arguments.model))
     lines = SENTENCES.read_text(encoding="utf-8").splitlines()
     texts = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     rows = measure(loaded, texts[arguments.skip :][: arguments.sentences], arguments.modes)
-    costs = [cost(loaded, num_streams) for num_streams in (1, 4, 8)] if arguments.cost else []
-    print_report(rows, costs)
+    print_report(rows)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"rows": rows, "cost": costs}) + "\n", encoding="utf-8")
-    if arguments.plot:
-        plot(rows, arguments.plot)
+        arguments.json.write_text(json.dumps({"rows": rows}) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from benchmarks.soak.campaign import Campaign, Options, Result
 from benchmarks.soak.figures import Verdict
-from benchmarks.soak.report import as_markdown, draw, make_report
+from benchmarks.soak.report import as_markdown, make_report
 
 
 def arguments() -> argparse.Namespace:
@@ -75,7 +75,6 @@ def main() -> None:
     report = make_report(result)
     given.out.with_suffix(".json").write_text(json.dumps(report, indent=2) + "\n")
     given.out.with_suffix(".md").write_text(as_markdown(report) + "\n")
-    draw(result, given.out.with_suffix(".png"))
     print(as_markdown(report))
     print("\n".join(report["problems"][:20] + report["leftovers"]))
     sys.exit(int(Verdict.FAIL.value in report["verdicts"].values()))

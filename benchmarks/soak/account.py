@@ -84,7 +84,6 @@ class Record:
     text_s: float | None = None  # the first text was sent
     accepted_s: float | None = None
     first_packet_s: float | None = None
-    refused_s: float | None = None
     ended_s: float = 0.0
     outcome: Outcome = Outcome.LOST
     code: str = ""  # of a failure or a refusal

@@ -134,8 +134,7 @@ class Caller:
             await asyncio.wait_for(self._socket.close(), 3)
 
     def _refused(self, error: InvalidStatus) -> None:
-        self._record.outcome, self._record.refused_s = Outcome.REFUSED, self._clock()
-        self._record.code = _code_of(error)
+        self._record.outcome, self._record.code = Outcome.REFUSED, _code_of(error)
 
     def _closed(self, error: ConnectionClosed) -> None:
         """The connection ended before the context did: find out why."""
@@ -148,7 +147,7 @@ class Caller:
         if self._history.was_killed(record.asked_s, now):
             record.outcome = Outcome.SERVER_KILLED
         elif (code, reason) in _REFUSALS and record.accepted_s is None:
-            record.outcome, record.code, record.refused_s = Outcome.REFUSED, reason, now
+            record.outcome, record.code = Outcome.REFUSED, reason
         elif self._kind is Kind.SLOW and record.away_s:
             record.outcome = Outcome.CLOSED_SLOW
         elif self._kind is Kind.BAD and reason == "too_many_errors" and record.accepted_s is None:
@@ -244,7 +243,7 @@ class Caller:
         record = self._record
         is_ours = message.get("context_id") == record.context_id
         if is_ours and record.accepted_s is None and not record.is_over:
-            record.outcome, record.code, record.refused_s = Outcome.REFUSED, message["code"], self._clock()
+            record.outcome, record.code = Outcome.REFUSED, message["code"]
         elif message["code"] != "context_closed" and self._kind is not Kind.BAD:
             record.broken.append(f"error {message['code']}")
 

@@ -64,7 +64,6 @@ class Result:
     records: list[Record] = field(default_factory=list)
     history: History = field(default_factory=History)
     samples: dict[str, list[Sample]] = field(default_factory=lambda: {"gateway": [], "worker": []})
-    in_flight: list[tuple[float, int]] = field(default_factory=list)
     lag_s: list[float] = field(default_factory=list)  # how late our own clock's ticks came
     chaos_s: float = 0.0
     problems: list[str] = field(default_factory=list)
@@ -203,7 +202,6 @@ class Campaign:
             for name, one in self._server.samples(self.clock()).items():
                 told = dataclasses.replace(one, kept_mib=kept_mib) if name == "worker" else one
                 result.samples[name].append(told)
-            result.in_flight.append((self.clock(), self._load_maker.num_in_flight))
             result.load_average.append(os.getloadavg()[0])
             await asyncio.sleep(max(0.0, due - self.clock()))
             result.lag_s.append(self.clock() - due)

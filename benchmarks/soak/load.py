@@ -27,7 +27,6 @@ class LoadMaker:
     """Starter of clients for turns, with their records.
 
     Attributes:
-        num_in_flight: clients that receive speech or wait for a retry.
         num_not_sent: turns left out since `MAX_IN_FLIGHT` were under way.
         capacity: seconds of audio a second, once it was measured.
     """
@@ -41,10 +40,6 @@ class LoadMaker:
 
     def clock(self) -> float:
         return time.monotonic() - self._start
-
-    @property
-    def num_in_flight(self) -> int:
-        return len(self._calls)
 
     async def close(self) -> None:
         for call in self._calls:

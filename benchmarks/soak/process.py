@@ -64,7 +64,6 @@ class ServerUnderTest:
     Args:
         directory: where everything lies; short, since unix sockets lie in it.
         worker: options of the fake worker.
-        profile: a file for the profile of the gateway's event loop.
     """
 
     def __init__(
@@ -74,7 +73,6 @@ class ServerUnderTest:
         fake: bool,
         settings: dict[str, Any],
         worker: dict[str, object] | None = None,
-        profile: Path | None = None,
     ) -> None:
         self.port = free_port()
         self._census = directory / "census.json"
@@ -85,7 +83,6 @@ class ServerUnderTest:
             "census": str(self._census),
             "fake": fake,
             "worker": worker or {},
-            "profile": None if profile is None else str(profile),
             "settings": {"port": self.port, "log_level": "warning", **settings},
         }
         self._command = [sys.executable, "-m", "benchmarks.soak.server", json.dumps(options)]

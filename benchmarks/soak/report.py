@@ -1,4 +1,4 @@
-"""A campaign's result for people and for programs: a table, JSON, and a plot over time."""
+"""A campaign's result: JSON for programs, a table for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import platform
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks.soak.account import Outcome, Record, counts_for_latency
@@ -109,12 +108,7 @@ def as_markdown(report: dict[str, Any]) -> str:
         load += f"; capacity {capacity:.1f} s of audio a second"
     rows = [
         ("load", load, "", ""),
-        (
-            "turns, attempts, contexts accepted",
-            f"{report['turns']}, {report['attempts']}, {report['accepted']}",
-            "",
-            "",
-        ),
+        ("turns, attempts, accepted", f"{report['turns']}, {report['attempts']}, {report['accepted']}", "", ""),
         ("faults", ", ".join(f"{count} × {kind}" for kind, count in faults.items()) or "none", "", ""),
         ("honest turns spoken in the end", f"{100 * report['served_in_the_end']:.1f} %", "", ""),
         _row("every context accounted for", f"{len(report['problems'])} problems", "0", verdicts),
@@ -135,45 +129,3 @@ def as_markdown(report: dict[str, Any]) -> str:
 
 def _row(name: str, measured: str, wanted: str, verdicts: dict[str, str]) -> tuple[str, str, str, str]:
     return name, measured, wanted, verdicts[name]
-
-
-def draw(result: Result, path: Path) -> None:
-    """Memory, first packets and what went on, over time."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (memory, latency, events) = plt.subplots(3, 1, figsize=(11, 9), sharex=True, layout="constrained")
-    for (name, samples), colour in zip(result.samples.items(), ("tab:blue", "tab:orange"), strict=True):
-        for pid in dict.fromkeys(sample.pid for sample in samples):
-            life = [sample for sample in samples if sample.pid == pid]
-            label = name if pid == samples[0].pid else None
-            memory.plot([s.at_s for s in life], [s.anonymous_mib for s in life], color=colour, label=label)
-    memory.set(ylabel="anonymous memory, MiB", ylim=(0, None))
-    memory.legend()
-    honest = [
-        record
-        for record in result.quiet_records + result.records
-        if record.kind is Kind.HONEST and record.text_s is not None and record.first_packet_s is not None
-    ]
-    for counts, colour, label in ((True, "tab:green", "counts"), (False, "silver", "in an outage, or asked again")):
-        chosen = [record for record in honest if counts_for_latency(record, result.history) is counts]
-        times = [record.text_s for record in chosen]
-        values = [1000 * (record.first_packet_s - record.text_s) for record in chosen]  # type: ignore[operator]
-        latency.scatter(times, values, s=6, color=colour, label=label)
-    latency.set(ylabel="first packet of the honest, ms", yscale="log")
-    latency.legend()
-    events.plot(*zip(*result.in_flight, strict=True), color="tab:gray", label="turns in flight")
-    bad = [record.ended_s for record in result.records if record.outcome not in (Outcome.DONE, Outcome.CANCELLED)]
-    events.hist(bad, bins=120, color="tab:red", alpha=0.6, label="ended otherwise than done or cancelled")
-    events.set(ylabel="number", xlabel="seconds")
-    events.legend(loc="upper right")
-    for axis in (memory, latency, events):
-        axis.axvline(result.chaos_s, color="black", linewidth=0.8, linestyle=":")
-        for outage in result.history.outages:
-            axis.axvspan(outage.start_s, outage.end_s or result.in_flight[-1][0], color="tab:red", alpha=0.15)
-    for outage in result.history.outages:
-        events.text(outage.start_s, events.get_ylim()[1], outage.kind.value, rotation=90, va="top", size=7)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)

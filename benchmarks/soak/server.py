@@ -3,23 +3,19 @@
     python -m benchmarks.soak.server '{"census": "/tmp/…/census.json", "fake": false, "settings": {"port": 8123}}'
 
 SIGUSR1 writes the census: tasks, sessions, requests and the engine's figures at that moment. `worker` are options of
-the fake worker, `profile` a file for what cProfile sees of the event loop's thread between one SIGUSR2 and the next, in
-processor time.
+the fake worker.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import cProfile
 import ctypes
 import gc
-import itertools
 import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -84,19 +80,12 @@ def main() -> None:
         unfinished.write_text(json.dumps(census(gateway)))
         os.replace(unfinished, path)
 
-    profile = cProfile.Profile(time.thread_time)
-    halves = itertools.cycle((profile.enable, profile.disable))
-
     def on_ready(server: GatewayServer, url: str) -> None:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGUSR1, write_census, server.gateway)
-        if options["profile"]:
-            loop.add_signal_handler(signal.SIGUSR2, lambda: next(halves)())
         kept.append(loop.create_task(give_back_for_ever()))
 
     asyncio.run(serve(settings, engine, on_ready))
-    if options["profile"]:
-        profile.dump_stats(options["profile"])
 
 
 if __name__ == "__main__":

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from realtime_tts_client import AudioFormat, Word, connect
-
-from benchmarks.agent_worker import AgentWorker
-from benchmarks.livekit_room import (
+from agent_worker import AgentWorker
+from livekit_room import (
     RATE_HZ,
     Caller,
     LiveKitServer,
@@ -22,7 +20,8 @@ from benchmarks.livekit_room import (
     livekit_server_path,
     running_livekit,
 )
-from benchmarks.sound_match import decimated, find, last_sounds
+from realtime_tts_client import AudioFormat, Word, connect
+from sound_match import decimated, find, last_sounds
 
 pytestmark = pytest.mark.skipif(
     livekit_server_path() is None,

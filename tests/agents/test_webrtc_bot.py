@@ -26,8 +26,7 @@ sys.path.insert(0, str(ROOT / "agents"))
 from conversation import History
 from speech_track import FRAME_SAMPLES, Playout, SpeechTrack
 from webrtc_bot import OPUS, Bot, Call
-
-from benchmarks.webrtc_caller import RATE_HZ, Caller, Received, calling, offered
+from webrtc_caller import RATE_HZ, Caller, Received, calling, offered
 
 LOUD = np.random.default_rng(3).normal(0, 4000, RATE_HZ).astype(np.int16)
 LONG = "I could go on about this for a very long time, and so I shall, as nobody has asked me to stop yet."

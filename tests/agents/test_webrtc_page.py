@@ -23,9 +23,8 @@ from server_environment import ROOT
 sys.path.insert(0, str(ROOT / "agents"))
 
 from conversation import History
+from livekit_room import free_port
 from webrtc_bot import Bot
-
-from benchmarks.livekit_room import free_port
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 

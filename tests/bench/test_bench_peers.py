@@ -12,9 +12,6 @@ import torch
 
 from benchmarks.peers.__main__ import lay_out, measure, missing, report
 from benchmarks.peers.measure import burst
-from benchmarks.peers.parity import Ours, distances, further
-from benchmarks.peers.parity import report as parity_report
-from benchmarks.peers.plot import draw, gather
 from realtime_tts.model.checkpoint import load_model
 
 
@@ -64,18 +61,6 @@ def test_ratios_are_to_ours_and_what_failed_says_why() -> None:
     assert failed == "another: no memory"
 
 
-def test_an_engine_is_drawn_as_it_did_last_and_ours_first(tmp_path: Path) -> None:
-    earlier = {"results": {"a peer": rows(12.0, 25.0), "another": rows(20.0, 30.0), "failed": {"failed": "no memory"}}}
-    engines = gather([earlier, {"results": {"a peer": rows(11.0, 24.0), "ours": rows(4.0, 10.0)}}])
-    assert [(name, found[0]["step_ms"]) for name, found in engines.items()] == [
-        ("ours", 4.0),
-        ("a peer", 11.0),
-        ("another", 20.0),
-    ]
-    draw(engines, [{"streams": 2, "step_ms": {"p50": 5.0}}], tmp_path / "peers.png")
-    assert (tmp_path / "peers.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_only_what_is_not_there_is_missing() -> None:
     assert missing("ours") == []
     assert set(missing("nano-vllm-voxcpm, tuned")) <= {"nanovllm_voxcpm", "flash_attn"}
@@ -106,40 +91,3 @@ def is_alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
-
-
-def test_who_is_further_from_the_truth_than_the_reference_is_named() -> None:
-    truth = [torch.ones(2, 1, 4), torch.full((2, 1, 4), 2.0)]
-
-    def away(first: float, second: float) -> dict[str, object]:
-        off = torch.tensor([1 + first, 1 + second])[:, None, None]
-        return {"patches": distances([patches * off for patches in truth], truth), "audio": 0.01}
-
-    results = {
-        "reference, bfloat16": away(0.02, 0.04),
-        "nearer": away(0.01, 0.03),
-        "further at first": away(0.021, 0.03),
-        "further later": away(0.01, 0.06),
-    }
-    assert torch.allclose(results["nearer"]["patches"], torch.tensor([[0.01, 0.03]] * 2), atol=1e-6)  # type: ignore[arg-type]
-    assert further(results) == ["further at first", "further later"]
-    assert "2.00%" in parity_report(results)
-
-
-def test_the_truth_takes_the_place_of_what_was_made(tiny_directory: Path) -> None:
-    """Ours makes each patch from the true ones before it, whoever is in the batch with it, and says what it made."""
-    ours = Ours(tiny_directory, "cpu", max_streams=4)
-    texts, generator = ["one two three four", "five six"], torch.Generator().manual_seed(0)
-    shape = ours.engine.runner.outputs.patches.shape[1:]
-    truth = [torch.randn(3, *shape, generator=generator) for _ in texts]
-    other = [patches.clone() for patches in truth]
-    other[0][1] += 1.0
-    alone, audio = ours.speak(texts, truth, 1)
-    together, _ = ours.speak(texts, truth, 4)
-    changed, changed_audio = ours.speak(texts, other, 1)
-    assert float(distances(together, alone).max()) < 0.01
-    assert torch.equal(changed[1], alone[1])
-    assert torch.equal(changed[0][:2], alone[0][:2])
-    assert not torch.equal(changed[0][2], alone[0][2])
-    assert [len(samples) for samples in audio] == [len(samples) for samples in changed_audio]
-    assert not torch.equal(changed_audio[0], audio[0])

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from offline_model import OfflineModel
 from silent_start import assert_sent_from_its_onset
 
-from benchmarks.offline import OfflineModel
 from benchmarks.recognition import Recogniser, word_error_rate
 from realtime_tts import TTS
 

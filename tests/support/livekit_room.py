@@ -157,7 +157,7 @@ class Caller:
         """Wait for the first sound after a time. Return when it arrived."""
 
         async def poll() -> float:
-            while not (found := self.hearing.audible(since)):  # noqa: ASYNC110 - frames come by themselves
+            while not (found := self.hearing.audible(since)):
                 await asyncio.sleep(0.005)
             return found[0]
 
