@@ -31,7 +31,7 @@ from realtime_tts.bench.search import CapacitySearch
 from realtime_tts.bench.server_load import ServerLoad, Target
 from realtime_tts.bench.server_process import RunningServer, running_server
 from realtime_tts.bench.streams import Bar
-from realtime_tts.workers.cores import usable_cores
+from realtime_tts.contract.cores import usable_cores
 
 BAR = Bar()
 STEP = 1.25  # from one load to the next, until one does not hold
