@@ -13,7 +13,7 @@ from realtime_tts.config import Settings
 from realtime_tts.dialects.native import NativeDialect
 from realtime_tts.server.admission.auth import is_loopback
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.host.peers import Neighbours
+from realtime_tts.server.host.peers import Peers
 from realtime_tts.server.http import adapters, routes
 from realtime_tts.server.http.docs_page import mount_docs
 from realtime_tts.server.http.problems import install_problem_handlers, not_found_response
@@ -35,13 +35,13 @@ _DESCRIPTION = (
 )
 
 
-def create_app(settings: Settings, engine: EngineClient, neighbours: Neighbours | None = None) -> FastAPI:
+def create_app(settings: Settings, engine: EngineClient, peers: Peers | None = None) -> FastAPI:
     """Return the application; its lifespan starts and closes the engine. `app.state.gateway` is the `Gateway`.
 
     Raises:
         ConfigError: settings that would allow access without a key beyond loopback, or malformed key hashes.
     """
-    gateway = Gateway(settings, engine, neighbours)
+    gateway = Gateway(settings, engine, peers)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

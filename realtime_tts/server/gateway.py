@@ -38,27 +38,27 @@ from realtime_tts.errors import (
     Unauthorized,
 )
 from realtime_tts.server.admission.auth import Authenticator
-from realtime_tts.server.admission.capacity import Load, refusal
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.capacity import SpeechLoad, refusal
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.lateness import IDLE_PROBE_EVERY_S, PROBE_EVERY_S, Lateness, Pace
 from realtime_tts.server.admission.quota import Quotas
-from realtime_tts.server.admission.refusal_delay import Refusals
-from realtime_tts.server.admission.request_rate import Asked
-from realtime_tts.server.admission.slot_counts import Holdings
-from realtime_tts.server.admission.slots import Holder, Place, Places
+from realtime_tts.server.admission.refusal_delay import RefusalDelay
+from realtime_tts.server.admission.request_rate import RequestRate
+from realtime_tts.server.admission.slot_counts import SlotCounts
+from realtime_tts.server.admission.slots import Slot, SlotOwner, Slots
 from realtime_tts.server.host.heap import keep_heap_small, settle_heap, unsettle_heap
 from realtime_tts.server.host.messages import Charge
 from realtime_tts.server.host.pause import pause
-from realtime_tts.server.host.peers import Neighbours, session_name
-from realtime_tts.server.host.prefetch import load_ahead
+from realtime_tts.server.host.peers import Peers, session_name
+from realtime_tts.server.host.prefetch import prefetch
 from realtime_tts.server.http.catalogue import Catalogue
 from realtime_tts.server.logs import Throttle, log_crash, log_event
 from realtime_tts.server.metrics import Metrics
-from realtime_tts.server.stream.live_session import LiveSession, Outlet, Services
-from realtime_tts.server.stream.warm_up import rehearse
+from realtime_tts.server.stream.live_session import LiveSession, MessageSink, Services
+from realtime_tts.server.stream.warm_up import warm_up_sessions
 from realtime_tts.server.voices.limits import VoiceMaking
 from realtime_tts.server.voices.previews import Previews
-from realtime_tts.server.voices.shared_job import SharedWork
+from realtime_tts.server.voices.shared_job import SharedJobs
 from realtime_tts.session import messages
 from realtime_tts.session.messages import Resume
 from realtime_tts.session.session import Session
@@ -80,7 +80,7 @@ SESSIONS_PER_STREAM = 4  # a voice agent's session is silent most of the time
 GOING_AWAY = 1001
 
 
-class Newcomer(Protocol):
+class PendingSocket(Protocol):
     """A socket that has no session yet."""
 
     def go_away(self) -> None:
@@ -102,26 +102,26 @@ class Gateway:
 
     Args:
         engine: engine client that is not started yet; `start` starts it and `close` closes it.
-        neighbours: the other gateways of the host.
+        peers: the other gateways of the host.
     """
 
-    def __init__(self, settings: Settings, engine: EngineClient, neighbours: Neighbours | None = None) -> None:
+    def __init__(self, settings: Settings, engine: EngineClient, peers: Peers | None = None) -> None:
         self.settings, self.engine = settings, engine
-        self.neighbours = neighbours or Neighbours()
-        self.neighbours.on_charge = self._charged_elsewhere
-        self.neighbours.on_voices_changed = self._refresh_voices
+        self.peers = peers or Peers()
+        self.peers.on_charge = self._charged_elsewhere
+        self.peers.on_voices_changed = self._refresh_voices
         self._adapter_news: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-        self.neighbours.on_adapter_changed = lambda *news: self._adapter_news.put_nowait(news)
+        self.peers.on_adapter_changed = lambda *news: self._adapter_news.put_nowait(news)
         self._store = open_store(settings.server.voices_dir, settings.server.voice_consent)
         self.voices = VoiceRegistry(engine, self._store)
         self.voices.on_removed = self._voice_removed
         self.adapters = AdapterRegistry(engine, _directory(settings.engine.adapters_dir))
-        self.adapters.on_changed = self.neighbours.adapter_changed
+        self.adapters.on_changed = self.peers.adapter_changed
         self.consents = Consents(self._store)
         self.dictionaries = Dictionaries(None if self._store is None else self._store.directory / "dictionaries")
-        self.voices.on_stored = self.neighbours.voices_changed
+        self.voices.on_stored = self.peers.voices_changed
         self.voice_making = VoiceMaking()
-        self.making_previews: SharedWork[bytes] = SharedWork()
+        self.making_previews: SharedJobs[bytes] = SharedJobs()
         self.previews = Previews(None if self._store is None else self._store.directory / "previews")
         self.authenticator = Authenticator(settings.server)
         self._lexicons = Lexicons(settings.server.lexicon, settings.server.key_lexicons)
@@ -141,11 +141,11 @@ class Gateway:
         self.on_failed: Callable[[], None] = lambda: None
         engine.on_failed = self.fail
         self.sessions: dict[str, LiveSession] = {}
-        self._speeches: set[Holder] = set()  # over plain HTTP
-        self._newcomers: set[Newcomer] = set()
+        self._speeches: set[SlotOwner] = set()  # over plain HTTP
+        self._pending_sockets: set[PendingSocket] = set()
         self._catalogue: Catalogue | None = None
-        self._places = Places(self._quotas.max_sessions)
-        self._asked, self._refusals = Asked(), Refusals()
+        self._slots = Slots(self._quotas.max_sessions)
+        self._request_rate, self._refusals = RequestRate(), RefusalDelay()
         self._num_connections = 0
         self._throttle = Throttle()
         self._changed = asyncio.Event()
@@ -175,7 +175,7 @@ class Gateway:
     async def _start(self) -> None:
         begun = time.monotonic()
         try:
-            await asyncio.gather(self.engine.start(), self.encoders.warm_up(), load_ahead())
+            await asyncio.gather(self.engine.start(), self.encoders.warm_up(), prefetch())
             assert self.engine.ready is not None
             await self.voices.refresh()
             if self._store is not None:
@@ -188,8 +188,8 @@ class Gateway:
                 await self.adapters.follow(*self._adapter_news.get_nowait())
             self._upkeep.append(watch(self._follow_adapters(), "follow adapters", self.fail))
             self._catalogue = self._make_catalogue(self.engine.ready)
-            await rehearse(
-                lambda name: self._make_session(name, Caller(""), NativeDialect.habits, lambda: None), self._services
+            await warm_up_sessions(
+                lambda name: self._make_session(name, Client(""), NativeDialect.habits, lambda: None), self._services
             )
         except RealtimeTTSError as error:
             self.start_error = error
@@ -209,18 +209,18 @@ class Gateway:
         """Admit no session, let running speech end, then close all sessions; after `timeout_s` speech is cut off."""
         self.state = GatewayState.DRAINING
         log_event(logger, logging.INFO, "draining", sessions=len(self.sessions))
-        self._send_newcomers_away()
+        self._close_pending_sockets()
         for holder in self._holders():
             holder.drain()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._until_empty(), timeout_s)
-        self._send_newcomers_away()
+        self._close_pending_sockets()
         for holder in self._holders():
             holder.close(GOING_AWAY, "draining")
 
-    def _send_newcomers_away(self) -> None:
-        for newcomer in list(self._newcomers):
-            newcomer.go_away()
+    def _close_pending_sockets(self) -> None:
+        for pending_socket in list(self._pending_sockets):
+            pending_socket.go_away()
 
     async def _until_empty(self) -> None:
         while self._holders():
@@ -351,27 +351,27 @@ class Gateway:
 
     # ---- sessions ------------------------------------------------------------------------------------------------
 
-    def _holders(self) -> list[Holder]:
+    def _holders(self) -> list[SlotOwner]:
         """Return all that holds a slot: sessions, and speech over plain HTTP."""
         return [*self.sessions.values(), *self._speeches]
 
     @property
-    def holdings(self) -> Holdings:
+    def holdings(self) -> SlotCounts:
         """Slots that this gateway uses."""
-        return self._places.holdings(self._holders())
+        return self._slots.holdings(self._holders())
 
     @property
     def num_sessions(self) -> int:
         """Number of sessions of the whole host."""
-        return len(self.sessions) + self.neighbours.others.sessions.total()
+        return len(self.sessions) + self.peers.others.sessions.total()
 
     @property
     def num_speeches(self) -> int:
         """Number of requests for speech over plain HTTP that are running."""
         return len(self._speeches)
 
-    def identify(self, connection: HTTPConnection) -> Caller:
-        """Return the caller of a request or a handshake.
+    def identify(self, connection: HTTPConnection) -> Client:
+        """Return the client of a request or a handshake.
 
         Raises:
             InvalidRequest, Unauthorized, Forbidden
@@ -379,14 +379,14 @@ class Gateway:
         address = connection.client.host if connection.client is not None else ""
         try:
             self.authenticator.check_origin(connection.headers)
-            caller = self.authenticator.authenticate(connection.headers, connection.query_params)
+            client = self.authenticator.authenticate(connection.headers, connection.query_params)
         except RealtimeTTSError as error:
-            self.note_refusal(error, Caller(address=address))
+            self.note_refusal(error, Client(address=address))
             raise
-        return dataclasses.replace(caller, address=address)
+        return dataclasses.replace(client, address=address)
 
     @contextlib.contextmanager
-    def admission(self, caller: Caller, may_resume: bool = True) -> Iterator[Place]:
+    def admission(self, client: Client, may_resume: bool = True) -> Iterator[Slot]:
         """Hold a slot for a new connection. `may_resume`: it may be lent the slot of a lost session.
 
         Raises:
@@ -394,18 +394,18 @@ class Gateway:
         """
         if self.state is not GatewayState.DRAINING or not self.sessions:  # a lost session may be resumed
             self.check_ready()
-        self._asked.note(caller.tenant, time.monotonic())
+        self._request_rate.note(client.tenant, time.monotonic())
         with contextlib.ExitStack() as held:
-            with self.neighbours.taking(lambda: self.holdings) as others:
-                refusal = self._refusal_now(caller)
-                place = self._places.take(caller, self._holders(), self._max_sessions, refusal, may_resume, others)
-                held.callback(self._places.give_back, place)
+            with self.peers.taking(lambda: self.holdings) as others:
+                refusal = self._refusal_now(client)
+                place = self._slots.take(client, self._holders(), self._max_sessions, refusal, may_resume, others)
+                held.callback(self._slots.give_back, place)
             self._num_connections += 1
             self._client_came.set()
             held.callback(self._connection_ended)
             yield place
 
-    def check_room(self, caller: Caller) -> None:
+    def check_room(self, client: Client) -> None:
         """Refuse a request for speech before its body is read, if it would be refused now. The slot is taken later.
 
         Raises:
@@ -413,36 +413,36 @@ class Gateway:
         """
         self.check_ready()
         try:
-            held = self._places.holdings(self._holders()) + self.neighbours.others
-            refusal = self._refusal_now(caller)
-            if (refusal := self._places.refusal(caller, held, self._max_sessions, refusal)) is not None:
+            held = self._slots.holdings(self._holders()) + self.peers.others
+            refusal = self._refusal_now(client)
+            if (refusal := self._slots.refusal(client, held, self._max_sessions, refusal)) is not None:
                 raise refusal
         except RealtimeTTSError as error:
-            self._asked.note(caller.tenant, time.monotonic())  # others are counted at their admission
-            self.note_refusal(error, caller)
+            self._request_rate.note(client.tenant, time.monotonic())  # others are counted at their admission
+            self.note_refusal(error, client)
             raise
 
-    def _refusal_now(self, caller: Caller) -> RealtimeTTSError | None:
-        """Return the error that refuses this caller a new session now, even if a slot is free."""
-        return self._refusal(caller.tenant) or self._quotas.refusal(caller, time.monotonic())
+    def _refusal_now(self, client: Client) -> RealtimeTTSError | None:
+        """Return the error that refuses this client a new session now, even if a slot is free."""
+        return self._refusal(client.tenant) or self._quotas.refusal(client, time.monotonic())
 
     def _connection_ended(self) -> None:
         self._num_connections -= 1
 
     @contextlib.contextmanager
-    def speech(self, caller: Caller, num_chars: int, holder: Holder) -> Iterator[None]:
+    def speech(self, client: Client, num_chars: int, holder: SlotOwner) -> Iterator[None]:
         """Hold a slot for speech over plain HTTP, which counts as a session with one context; charge its characters.
 
         Raises:
             Draining, EngineLost, Overloaded, TooManySessions, RateLimited
         """
-        with self.admission(caller, may_resume=False) as place:
-            if (too_many := self._charge(caller, num_chars)) is not None:
+        with self.admission(client, may_resume=False) as place:
+            if (too_many := self._charge(client, num_chars)) is not None:
                 raise too_many
             self.lateness.begin()
             self._speeches.add(holder)
             self.metrics.http_speeches.set(len(self._speeches))
-            self._places.give_back(place)
+            self._slots.give_back(place)
             try:
                 yield
             finally:
@@ -450,25 +450,25 @@ class Gateway:
                 self.metrics.http_speeches.set(len(self._speeches))
                 self._changed.set()
 
-    def _charge(self, caller: Caller, num_chars: int) -> RealtimeTTSError | None:
+    def _charge(self, client: Client, num_chars: int) -> RealtimeTTSError | None:
         """Charge characters here and at the other gateways, or return the error that refuses them."""
-        too_many = self._quotas.charge_text(caller, num_chars, time.monotonic())
-        if too_many is None and self._quotas.is_limited(caller):
-            self.neighbours.charge(Charge(caller.tenant, caller.token, caller.max_chars_per_minute, num_chars))
+        too_many = self._quotas.charge_text(client, num_chars, time.monotonic())
+        if too_many is None and self._quotas.is_limited(client):
+            self.peers.charge(Charge(client.tenant, client.token, client.max_chars_per_minute, num_chars))
         return too_many
 
-    def _charge_message(self, caller: Caller, message: messages.ClientMessage, now: float) -> RealtimeTTSError | None:
-        return self._charge(caller, len(message.text)) if isinstance(message, messages.Text) else None
+    def _charge_message(self, client: Client, message: messages.ClientMessage, now: float) -> RealtimeTTSError | None:
+        return self._charge(client, len(message.text)) if isinstance(message, messages.Text) else None
 
-    def charge_added(self, caller: Caller, num_chars: int) -> None:
+    def charge_added(self, client: Client, num_chars: int) -> None:
         """Charge the characters that lexicons have added to an accepted text."""
-        if num_chars and self._quotas.is_limited(caller):
-            self._quotas.charge_anyway(caller, num_chars, time.monotonic())
-            self.neighbours.charge(Charge(caller.tenant, caller.token, caller.max_chars_per_minute, num_chars))
+        if num_chars and self._quotas.is_limited(client):
+            self._quotas.charge_anyway(client, num_chars, time.monotonic())
+            self.peers.charge(Charge(client.tenant, client.token, client.max_chars_per_minute, num_chars))
 
     def _charged_elsewhere(self, charge: Charge) -> None:
-        caller = Caller(charge.tenant, charge.token, max_chars_per_minute=charge.max_chars_per_minute)
-        self._quotas.charge_anyway(caller, charge.num_chars, time.monotonic())
+        client = Client(charge.tenant, charge.token, max_chars_per_minute=charge.max_chars_per_minute)
+        self._quotas.charge_anyway(client, charge.num_chars, time.monotonic())
 
     @property
     def _max_sessions(self) -> int:
@@ -483,38 +483,38 @@ class Gateway:
 
     def context_refusal(self, tenant: str) -> RealtimeTTSError | None:
         """Return the error that refuses this key a new context now, if any; `max_queued` contexts may wait."""
-        self._asked.note(tenant, time.monotonic())
+        self._request_rate.note(tenant, time.monotonic())
         load = self._load()
         found = refusal(load, tenant, max_waiting=self.settings.server.max_queued or load.num_streams)
         if found is None:
             self.lateness.begin()
         return found
 
-    def _load(self) -> Load:
-        speaking = Counter(self.neighbours.others.speaking)
+    def _load(self) -> SpeechLoad:
+        speaking = Counter(self.peers.others.speaking)
         for holder in self._holders():
             speaking[holder.tenant] += holder.num_speaking
-        is_late, asked = not self.lateness.may_begin, self._asked.counts(time.monotonic())
-        return Load(speaking, self.engine.num_streams, is_late, asked)
+        is_late, asked = not self.lateness.may_begin, self._request_rate.counts(time.monotonic())
+        return SpeechLoad(speaking, self.engine.num_streams, is_late, asked)
 
-    def note_refusal(self, error: RealtimeTTSError, caller: Caller) -> None:
+    def note_refusal(self, error: RealtimeTTSError, client: Client) -> None:
         """Count a refused handshake or request, and set the delay of its answer."""
         if isinstance(error, Overloaded | LimitExceeded | Unauthorized | Forbidden):
-            error.hold_s = self._refusals.hold_s(caller.tenant, caller.address, time.monotonic())
+            error.hold_s = self._refusals.hold_s(client.tenant, client.address, time.monotonic())
         self.metrics.refused.labels(error.code).inc()
         if count := self._throttle.take(error.code, time.monotonic()):
             log_event(logger, logging.INFO, "handshake_refused", code=error.code, count=count)
 
     @contextlib.contextmanager
-    def newcomer(self, newcomer: Newcomer) -> Iterator[None]:
+    def pending_socket(self, pending_socket: PendingSocket) -> Iterator[None]:
         """Register a socket that has no session yet, so that it is closed if the server shuts down meanwhile."""
-        self._newcomers.add(newcomer)
+        self._pending_sockets.add(pending_socket)
         try:
             yield
         finally:
-            self._newcomers.discard(newcomer)
+            self._pending_sockets.discard(pending_socket)
 
-    def open_session(self, place: Place, habits: Habits) -> LiveSession:
+    def open_session(self, place: Slot, habits: Habits) -> LiveSession:
         """Return a new session that is not attached to a socket yet.
 
         Raises:
@@ -523,31 +523,31 @@ class Gateway:
             TooManySessions: the slot was lent for a lost session of this token at another gateway.
         """
         is_new = not place.is_lent and self.state is GatewayState.RUNNING
-        if not is_new and (refusal := self._refusal(place.caller.tenant)) is not None:
+        if not is_new and (refusal := self._refusal(place.client.tenant)) is not None:
             raise refusal
-        caller = place.caller
-        self._places.give_back(place)
-        lost = self._places.to_give_up(caller, self._holders(), self._max_sessions, self.neighbours.others)
+        client = place.client
+        self._slots.give_back(place)
+        lost = self._slots.to_give_up(client, self._holders(), self._max_sessions, self.peers.others)
         if lost is not None:
             lost.close(GOING_AWAY, "given_up")
         # The id must be unguessable: with it and the key a client can resume the session.
-        session_id = session_name(self.neighbours.index, secrets.token_urlsafe(16))
-        refuse = functools.partial(self.context_refusal, caller.tenant)
-        session, services = self._make_session(session_id, caller, habits, refuse), self._services
-        charge = functools.partial(self._charge_message, caller)
-        charge_added = functools.partial(self.charge_added, caller)
+        session_id = session_name(self.peers.index, secrets.token_urlsafe(16))
+        refuse = functools.partial(self.context_refusal, client.tenant)
+        session, services = self._make_session(session_id, client, habits, refuse), self._services
+        charge = functools.partial(self._charge_message, client)
+        charge_added = functools.partial(self.charge_added, client)
         live = LiveSession(
-            session, services, caller.tenant, charge, self._forget, charge_added=charge_added, token=caller.token
+            session, services, client.tenant, charge, self._forget, charge_added=charge_added, token=client.token
         )
         self.sessions[session.session_id] = live
         self.metrics.sessions_total.inc()
         self.metrics.sessions.set(len(self.sessions))
-        ids = {"session": session.session_id, "key": caller.tenant or None, "token": caller.token or None}
+        ids = {"session": session.session_id, "key": client.tenant or None, "token": client.token or None}
         log_event(logger, logging.INFO, "session_opened", **ids)
         return live
 
     def _make_session(
-        self, session_id: str, caller: Caller, habits: Habits, refuse: Callable[[], RealtimeTTSError | None]
+        self, session_id: str, client: Client, habits: Habits, refuse: Callable[[], RealtimeTTSError | None]
     ) -> Session:
         defaults = self.catalogue.defaults
         permissive = habits.accepts_any_voice and not self.settings.server.strict_ids
@@ -555,9 +555,9 @@ class Gateway:
             session_id,
             self._session_config(self.catalogue, habits),
             resolve=functools.partial(
-                defaults.resolve, tenant=caller.tenant, permissive=permissive, only_voices=caller.voices
+                defaults.resolve, tenant=client.tenant, permissive=permissive, only_voices=client.voices
             ),
-            make_planner=functools.partial(defaults.make_planner, tenant=caller.tenant, fill_empty=habits.needs_audio),
+            make_planner=functools.partial(defaults.make_planner, tenant=client.tenant, fill_empty=habits.needs_audio),
             refuse=refuse,
             now=time.monotonic(),
         )
@@ -570,17 +570,17 @@ class Gateway:
         """Return the time in seconds after which a socket without messages and without speech is closed."""
         return max(self.settings.server.idle_timeout_s, habits.min_idle_s)
 
-    def resume_session(self, place: Place, message: Resume, outlet: Outlet) -> LiveSession:
+    def resume_session(self, place: Slot, message: Resume, sink: MessageSink) -> LiveSession:
         """Attach a lost session to its client's new connection; the session keeps its own slot.
 
         Raises:
             SessionNotFound: the session is unknown or expired, or belongs to another key.
         """
         live = self.sessions.get(message.session_id)
-        if live is None or live.tenant != place.caller.tenant:
+        if live is None or live.tenant != place.client.tenant:
             raise SessionNotFound("there is no such session; it may have expired")
-        live.resume(message, outlet)
-        self._places.give_back(place)
+        live.resume(message, sink)
+        self._slots.give_back(place)
         return live
 
     def _forget(self, live: LiveSession) -> None:

@@ -18,7 +18,12 @@ from realtime_tts.config import ServerConfig, Settings
 from realtime_tts.contract.threads import switch_quickly
 from realtime_tts.contract.watch import watch
 from realtime_tts.errors import ConfigError, InternalError
-from realtime_tts.server.admission.connection_limiter import Acceptor, Door, Doorman, max_connections
+from realtime_tts.server.admission.connection_limiter import (
+    Acceptor,
+    ConnectionLimiter,
+    ConnectionSource,
+    max_connections,
+)
 from realtime_tts.server.app import create_app, create_metrics_app, metrics_on_main_port
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.host.heap import limit_arenas
@@ -39,18 +44,18 @@ class BoundedServer(uvicorn.Server):
         should_exit: uvicorn's attribute; setting it wakes `main_loop`.
     """
 
-    def __init__(self, config: uvicorn.Config, door: Door, max_connections: int) -> None:
+    def __init__(self, config: uvicorn.Config, source: ConnectionSource, max_connections: int) -> None:
         self._should_exit, self._woken = False, asyncio.Event()
         super().__init__(config)
         self.connected = asyncio.Event()
-        self._door, self._max_connections = door, max_connections
-        self._doorman: Doorman | None = None
+        self._source, self._max_connections = source, max_connections
+        self._limiter: ConnectionLimiter | None = None
         self.takes_connections = asyncio.Event()
         self.num_given = 0  # connections received from clients so far
 
     @property
     def num_open(self) -> int:
-        return self._doorman.num_taken if self._doorman is not None else 0
+        return self._limiter.num_taken if self._limiter is not None else 0
 
     @property
     def should_exit(self) -> bool:
@@ -68,21 +73,21 @@ class BoundedServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])  # uvicorn does not listen itself
-        self._doorman = Doorman(self._make_protocol, self.server_state.connections, self._max_connections)
-        self._door.start(self._admit)
+        self._limiter = ConnectionLimiter(self._make_protocol, self.server_state.connections, self._max_connections)
+        self._source.start(self._admit)
         self.takes_connections.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._door.close()
-        if self._doorman is not None:
-            self._doorman.close()
+        self._source.close()
+        if self._limiter is not None:
+            self._limiter.close()
         await super().shutdown(sockets=[])
 
     def _admit(self, connection: socket.socket, received: bytes) -> None:
-        assert self._doorman is not None
+        assert self._limiter is not None
         self.num_given += not received  # connections from another gateway were counted there
         self.connected.set()
-        self._doorman.admit(connection, received)
+        self._limiter.admit(connection, received)
 
     def _make_protocol(self) -> asyncio.Protocol:
         make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
@@ -92,8 +97,8 @@ class BoundedServer(uvicorn.Server):
 class GatewayServer(BoundedServer):
     """Server of a gateway. The first SIGTERM or SIGINT drains, the second one ends at once."""
 
-    def __init__(self, config: uvicorn.Config, door: Door, gateway: Gateway, address: Address) -> None:
-        super().__init__(config, door, max_connections(gateway.settings.server.max_connections))
+    def __init__(self, config: uvicorn.Config, source: ConnectionSource, gateway: Gateway, address: Address) -> None:
+        super().__init__(config, source, max_connections(gateway.settings.server.max_connections))
         self.gateway, self.address = gateway, address
         self._drain_task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -151,27 +156,27 @@ async def serve(settings: Settings, engine: EngineClient, on_ready: Callable[[Ga
     """
     app = create_app(settings, engine)
     address, listeners = bind(settings)
-    door, *side_doors = map(Acceptor, listeners)
-    await serve_at(make_server(app, door, address), side_doors, on_ready)
+    source, *side_sources = map(Acceptor, listeners)
+    await serve_at(make_server(app, source, address), side_sources, on_ready)
 
 
-def make_server(app: FastAPI, door: Door, address: Address) -> GatewayServer:
+def make_server(app: FastAPI, source: ConnectionSource, address: Address) -> GatewayServer:
     gateway: Gateway = app.state.gateway
-    return GatewayServer(server_config(app, gateway.settings.server), door, gateway, address)
+    return GatewayServer(server_config(app, gateway.settings.server), source, gateway, address)
 
 
 async def serve_at(
-    server: GatewayServer, side_doors: Sequence[Door], on_ready: Callable[[GatewayServer, str], None]
+    server: GatewayServer, side_sources: Sequence[ConnectionSource], on_ready: Callable[[GatewayServer, str], None]
 ) -> None:
-    """Serve the connections of the server's door, and metrics at a side door if there is one. See `serve`."""
+    """Serve the connections of the server's source, and metrics from a side source if there is one. See `serve`."""
     limit_arenas()
     switch_quickly()
     gateway = server.gateway
     gateway.on_failed = server.stop
     watcher = asyncio.create_task(_watch_start(gateway, server, on_ready), name="watch start")
     try:
-        if side_doors:
-            await _serve_both(server, gateway, side_doors[0])
+        if side_sources:
+            await _serve_both(server, gateway, side_sources[0])
         else:
             await server.serve()
     finally:
@@ -276,10 +281,10 @@ async def _watch_start(gateway: Gateway, server: GatewayServer, on_ready: Callab
         raise
 
 
-async def _serve_both(server: GatewayServer, gateway: Gateway, door: Door) -> None:
+async def _serve_both(server: GatewayServer, gateway: Gateway, source: ConnectionSource) -> None:
     side_config = server_config(create_metrics_app(gateway), gateway.settings.server)
     side_config.lifespan, side_config.ws = "off", "none"
-    side = _SideServer(side_config, door, _METRICS_CONNECTIONS)
+    side = _SideServer(side_config, source, _METRICS_CONNECTIONS)
     task = watch(side.serve(), "serve metrics", gateway.fail)
     try:
         await server.serve()

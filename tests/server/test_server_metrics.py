@@ -11,7 +11,7 @@ from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
 from realtime_tts.contract import frames
 from realtime_tts.server.metrics import Metrics, PlaybackEstimate
-from realtime_tts.server.stream.account import Ledger
+from realtime_tts.server.stream.account import SessionAccount
 from realtime_tts.session.messages import (
     AudioPackets,
     CancelAcknowledged,
@@ -30,8 +30,8 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def ledger(metrics: Metrics) -> Ledger:
-    return Ledger(metrics, "s")
+def account(metrics: Metrics) -> SessionAccount:
+    return SessionAccount(metrics, "s")
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float:
@@ -86,7 +86,7 @@ def test_names_follow_prometheus_conventions(metrics: Metrics) -> None:
     assert value_of("engine_step_cost_seconds") == 0.005
 
 
-def test_a_cancel_of_what_was_sent_but_not_heard_is_an_interruption(metrics: Metrics, ledger: Ledger) -> None:
+def test_a_cancel_of_what_was_sent_but_not_heard_is_an_interruption(metrics: Metrics, account: SessionAccount) -> None:
     for message in (
         started("a", 1),
         ContextDone("a", 1, 3000.0, 40, 20.0),
@@ -94,12 +94,12 @@ def test_a_cancel_of_what_was_sent_but_not_heard_is_an_interruption(metrics: Met
         CancelAcknowledged("a", "done", 1200.0, "One", 3),  # said again it is the same one
         CancelAcknowledged(None, "all"),
     ):
-        ledger.sent(message, 1.0)
+        account.sent(message, 1.0)
     assert value(metrics, "barge_ins_total") == 1
     assert value(metrics, "contexts_total", outcome="done") == 1
 
 
-def test_a_cancel_of_what_was_heard_is_none(metrics: Metrics, ledger: Ledger) -> None:
+def test_a_cancel_of_what_was_heard_is_none(metrics: Metrics, account: SessionAccount) -> None:
     for message in (
         started("a", 1),
         ContextDone("a", 1, 3000.0, 40, 20.0),
@@ -109,41 +109,41 @@ def test_a_cancel_of_what_was_heard_is_none(metrics: Metrics, ledger: Ledger) ->
         CancelAcknowledged("b", "cancelled", 100.0, "", 0),
         CancelAcknowledged("x", "unknown"),
     ):
-        ledger.sent(message, 1.0)
+        account.sent(message, 1.0)
     assert value(metrics, "barge_ins_total") == 1  # b's own cancel
 
 
-def test_what_the_server_itself_cancels_interrupts_nobody(metrics: Metrics, ledger: Ledger) -> None:
+def test_what_the_server_itself_cancels_interrupts_nobody(metrics: Metrics, account: SessionAccount) -> None:
     for message in (started("a", 1), ContextCancelled("a", 1, 100.0, "", 0, by_client=False)):
-        ledger.sent(message, 1.0)
+        account.sent(message, 1.0)
     assert value(metrics, "contexts_total", outcome="cancelled") == 1
     assert value(metrics, "barge_ins_total") == 0
 
 
-def test_only_the_contexts_done_lately_are_remembered(metrics: Metrics, ledger: Ledger) -> None:
+def test_only_the_contexts_done_lately_are_remembered(metrics: Metrics, account: SessionAccount) -> None:
     for number in range(100):
-        ledger.sent(started(f"c{number}", number + 1), 1.0)
-        ledger.sent(ContextDone(f"c{number}", 1, 3000.0, 40, 20.0), 1.0)
+        account.sent(started(f"c{number}", number + 1), 1.0)
+        account.sent(ContextDone(f"c{number}", 1, 3000.0, 40, 20.0), 1.0)
     for number in range(100):
-        ledger.sent(CancelAcknowledged(f"c{number}", "done", 0.0), 1.0)
+        account.sent(CancelAcknowledged(f"c{number}", "done", 0.0), 1.0)
     assert value(metrics, "barge_ins_total") == 16
 
 
-def test_messages_sent_again_after_a_resume_are_not_counted_again(metrics: Metrics, ledger: Ledger) -> None:
+def test_messages_sent_again_after_a_resume_are_not_counted_again(metrics: Metrics, account: SessionAccount) -> None:
     done = ContextDone("a", 1, 3000.0, 40, 20.0)
     for message in (started("a", 1), done, done, started("a", 1), done):
-        ledger.sent(message, 1.0)
-        ledger.sent(CancelAcknowledged("a", "done", 100.0), 1.0)
+        account.sent(message, 1.0)
+        account.sent(CancelAcknowledged("a", "done", 100.0), 1.0)
     assert value(metrics, "contexts_total", outcome="done") == 1
     assert value(metrics, "barge_ins_total") == 1
-    assert ledger.num_unfinished == 0
+    assert account.num_unfinished == 0
 
 
-def test_packets_that_leave_together_are_each_counted_and_late_once(metrics: Metrics, ledger: Ledger) -> None:
-    ledger.sent(started("a", 1), 1.0)
+def test_packets_that_leave_together_are_each_counted_and_late_once(metrics: Metrics, account: SessionAccount) -> None:
+    account.sent(started("a", 1), 1.0)
     for patch, now in ((0, 1.0), (1, 1.1), (2, 2.0)):
         packets = Packets((b"",) * 8, 960 * 8 * patch, 960)
-        ledger.sent(AudioPackets("a", 1 + 8 * patch, 1, packets), now)
+        account.sent(AudioPackets("a", 1 + 8 * patch, 1, packets), now)
     assert value(metrics, "packets_total", codec="opus") == 24
     assert value(metrics, "audio_seconds_total") == pytest.approx(0.48)
     assert value(metrics, "underruns_estimated_total") == 1

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from realtime_tts.config import ServerConfig
 from realtime_tts.errors import ConfigError, Forbidden, InvalidRequest, Unauthorized
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.tokens import Tokens, load_secret
 
 KEY_PREFIX = "rtts_"
@@ -116,14 +116,14 @@ class Authenticator:
     def num_keys(self) -> int:
         return len(self._key_ids)
 
-    def authenticate(self, headers: Mapping[str, str], query: Mapping[str, str]) -> Caller:
-        """Return the caller that a request's key or token identifies; an empty `Caller` if no keys are configured.
+    def authenticate(self, headers: Mapping[str, str], query: Mapping[str, str]) -> Client:
+        """Return the client that a request's key or token identifies; an empty `Client` if no keys are configured.
 
         Raises:
             Unauthorized: the key is missing or not active.
         """
         if not self._hashes:
-            return Caller()
+            return Client()
         presented = _presented_key(headers, query)
         if not presented:
             raise Unauthorized(
@@ -134,11 +134,11 @@ class Authenticator:
         # No early exit: the time taken must not reveal which hash matched.
         matches = [known for known in self._hashes if hmac.compare_digest(known, digest)]
         if matches:
-            return Caller(_key_id(digest))
+            return Client(_key_id(digest))
         if presented.count(".") == 2:
-            caller = self.tokens.read(presented)
-            if caller.tenant in self._key_ids:
-                return caller
+            client = self.tokens.read(presented)
+            if client.tenant in self._key_ids:
+                return client
         raise Unauthorized("this API key is not active")
 
     def lacks_key(self, headers: Mapping[str, str], query: Mapping[str, str]) -> bool:

@@ -18,7 +18,7 @@ _SPARED = 4  # a key may have its share of 1/_SPARED of the streams despite late
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class SpeechLoad:
     """Current load of the host.
 
     Attributes:
@@ -34,7 +34,7 @@ class Load:
     asked: Counter[str] = field(default_factory=Counter)
 
 
-def refusal(load: Load, tenant: str, max_waiting: int) -> Overloaded | None:
+def refusal(load: SpeechLoad, tenant: str, max_waiting: int) -> Overloaded | None:
     """Return the error that refuses this key a new context now; None if it is admitted.
 
     Args:
@@ -57,7 +57,7 @@ def refusal(load: Load, tenant: str, max_waiting: int) -> Overloaded | None:
     return Overloaded("the engine has as much to speak as it can")
 
 
-def _is_crowded_out(load: Load, tenant: str) -> bool:
+def _is_crowded_out(load: SpeechLoad, tenant: str) -> bool:
     """Return whether a key has little speech although streams are free, while another key sends far more requests."""
     num_keys = len(+load.speaking | Counter([tenant]))
     most = max((count for key, count in load.asked.items() if key != tenant), default=0)

@@ -8,7 +8,7 @@ from realtime_tts.errors import Forbidden
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Caller:
+class Client:
     """An API key, or a token that was issued with a key.
 
     Attributes:
@@ -28,7 +28,7 @@ class Caller:
 
     def check_owner(self) -> None:
         """Raises:
-        Forbidden: the caller has a token, which may use voices but not change them.
+        Forbidden: the client has a token, which may use voices but not change them.
         """
         if self.token:
             raise Forbidden("voices are added and changed with an API key, not with a token")

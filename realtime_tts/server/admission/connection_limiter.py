@@ -38,7 +38,7 @@ def max_connections(wanted: int) -> int:
     return min(wanted, possible) if wanted else possible
 
 
-class Door(Protocol):
+class ConnectionSource(Protocol):
     """Source of client connections."""
 
     def start(self, admit: Callable[[socket.socket, bytes], None]) -> None:
@@ -50,7 +50,7 @@ class Door(Protocol):
         ...
 
 
-class Doorman:
+class ConnectionLimiter:
     """Connection limiter: gives each accepted connection a protocol, up to a maximum number.
 
     Args:
@@ -115,7 +115,7 @@ class Doorman:
 
 
 class Acceptor:
-    """`Door` over a listening socket, which the acceptor owns and closes."""
+    """`ConnectionSource` over a listening socket, which the acceptor owns and closes."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from realtime_tts.errors import Overloaded
 
 
-class FairGate:
+class FairSemaphore:
     """Grants a free slot to the waiting key that holds the fewest slots, in order of arrival where these are equal.
 
     Args:
@@ -18,7 +18,7 @@ class FairGate:
         of_one: maximum number of slots of one key.
         max_waiting, max_waiting_of_one: maximum number of waiting callers, in all and of one key. If more than
             `max_waiting` wait, the last caller of the key with the most waiting callers is refused.
-        refusal: message of the error for a caller that may not wait.
+        refusal: message of the error for a request that may not wait.
     """
 
     def __init__(self, num_places: int, of_one: int, max_waiting: int, max_waiting_of_one: int, refusal: str) -> None:

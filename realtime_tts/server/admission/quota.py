@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from realtime_tts.errors import RateLimited
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 
 _MIN_PURGE = 64
 
@@ -82,33 +82,33 @@ class Quotas:
 
     # ---- characters ----------------------------------------------------------------------------------------------
 
-    def refusal(self, caller: Caller, now: float) -> RateLimited | None:
-        """Return the error that refuses this caller a session now, if any."""
-        wait_s = self._wait_s(caller, 1, now)
+    def refusal(self, client: Client, now: float) -> RateLimited | None:
+        """Return the error that refuses this client a session now, if any."""
+        wait_s = self._wait_s(client, 1, now)
         return _rate_limited(wait_s) if wait_s > 0 else None
 
-    def charge_text(self, caller: Caller, num_chars: int, now: float) -> RateLimited | None:
+    def charge_text(self, client: Client, num_chars: int, now: float) -> RateLimited | None:
         """Charge characters, or return the error that refuses them."""
-        if (wait_s := self._wait_s(caller, num_chars, now)) > 0:
+        if (wait_s := self._wait_s(client, num_chars, now)) > 0:
             return _rate_limited(wait_s)
-        self.charge_anyway(caller, num_chars, now)
+        self.charge_anyway(client, num_chars, now)
         return None
 
-    def charge_anyway(self, caller: Caller, num_chars: int, now: float) -> None:
+    def charge_anyway(self, client: Client, num_chars: int, now: float) -> None:
         """Charge characters that were accepted before, here or at a peer."""
-        for budget in self._budgets_of(caller, now):
+        for budget in self._budgets_of(client, now):
             budget.take(num_chars, now)
 
-    def is_limited(self, caller: Caller) -> bool:
-        """Return whether the characters of this caller are limited."""
-        return bool(self._max_chars_per_minute or caller.max_chars_per_minute)
+    def is_limited(self, client: Client) -> bool:
+        """Return whether the characters of this client are limited."""
+        return bool(self._max_chars_per_minute or client.max_chars_per_minute)
 
-    def _wait_s(self, caller: Caller, num_chars: int, now: float) -> float:
-        return max((budget.wait_s(num_chars, now) for budget in self._budgets_of(caller, now)), default=0.0)
+    def _wait_s(self, client: Client, num_chars: int, now: float) -> float:
+        return max((budget.wait_s(num_chars, now) for budget in self._budgets_of(client, now)), default=0.0)
 
-    def _budgets_of(self, caller: Caller, now: float) -> list[CharacterBudget]:
-        limits = [("", self._max_chars_per_minute), (caller.token, caller.max_chars_per_minute)]
-        return [self._budget((caller.tenant, token), limit, now) for token, limit in limits if limit]
+    def _budgets_of(self, client: Client, now: float) -> list[CharacterBudget]:
+        limits = [("", self._max_chars_per_minute), (client.token, client.max_chars_per_minute)]
+        return [self._budget((client.tenant, token), limit, now) for token, limit in limits if limit]
 
     def _budget(self, owner: tuple[str, str], per_minute: int, now: float) -> CharacterBudget:
         if owner not in self._budgets:

@@ -8,7 +8,7 @@ MAX_HOLD_S = 10.0
 _MIN_PURGE = 1024
 
 
-class Refusals:
+class RefusalDelay:
     """Spreads the refusals of one API key from one address over time.
 
     Answers beyond `BURST` are delayed until the rate is `PER_S` again. A client waits for an answer before its next

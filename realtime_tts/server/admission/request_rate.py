@@ -7,7 +7,7 @@ from collections import Counter
 WINDOW_S = 10.0
 
 
-class Asked:
+class RequestRate:
     """Counts the requests of the last 10 to 20 s, granted or refused.
 
     Counts are kept in two successive windows, so memory grows with the number of keys, not of requests.

@@ -24,7 +24,7 @@ _IMPATIENT_S, _IMPATIENT_TRIES = 1.0, 25
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Holdings:
+class SlotCounts:
     """Counts of one gateway or the sum of several; by the id of the key, the last three by the id of the token.
 
     Attributes:
@@ -45,11 +45,11 @@ class Holdings:
         by_key = self.sessions, self.waiting, self.lost, self.speaking
         return *by_key, self.tokens, self.waiting_tokens, self.lost_tokens
 
-    def __add__(self, other: Holdings) -> Holdings:
-        return Holdings.sum([self, other])
+    def __add__(self, other: SlotCounts) -> SlotCounts:
+        return SlotCounts.sum([self, other])
 
     @classmethod
-    def sum(cls, several: Iterable[Holdings]) -> Holdings:
+    def sum(cls, several: Iterable[SlotCounts]) -> SlotCounts:
         total = cls()
         for holdings in several:
             for count, more in zip(total._counts(), holdings._counts(), strict=True):
@@ -61,7 +61,7 @@ class Holdings:
         return packed
 
     @classmethod
-    def decode(cls, data: bytes) -> Holdings:
+    def decode(cls, data: bytes) -> SlotCounts:
         """Return empty holdings for empty input."""
         return cls(*map(Counter, msgpack.unpackb(data))) if data else cls()
 
@@ -80,8 +80,8 @@ class Board:
         self._own = files[index]
         self._others = files[:index] + files[index + 1 :]
         self._read: dict[int, bytes] = {}  # last content of each peer's file, by its descriptor
-        self._known: dict[int, Holdings] = {}  # the same, decoded
-        self._sum = Holdings()
+        self._known: dict[int, SlotCounts] = {}  # the same, decoded
+        self._sum = SlotCounts()
         self._written = b""
         self._depth = 0
         self._impatient_until_s = 0.0  # on the monotonic clock
@@ -92,7 +92,7 @@ class Board:
             os.close(file)
 
     @property
-    def others(self) -> Holdings:
+    def others(self) -> SlotCounts:
         """Sum of the counts of all peers. Read-only."""
         with self._locked():
             read = {file: os.pread(file, os.fstat(file).st_size, 0) for file in self._others}
@@ -100,11 +100,11 @@ class Board:
             for file in self._others:
                 if read[file] != self._read.get(file):
                     with contextlib.suppress(ValueError, TypeError):  # a torn read, without the lock
-                        self._known[file] = Holdings.decode(read[file])
-            self._read, self._sum = read, Holdings.sum(self._known.values())
+                        self._known[file] = SlotCounts.decode(read[file])
+            self._read, self._sum = read, SlotCounts.sum(self._known.values())
         return self._sum
 
-    def write(self, holdings: Holdings) -> None:
+    def write(self, holdings: SlotCounts) -> None:
         """Publish the counts of this gateway."""
         if (data := holdings.encode()) != self._written:
             with self._locked(), contextlib.suppress(OSError):  # e.g. a full disk: written next time
@@ -112,7 +112,7 @@ class Board:
                 self._written = data
 
     @contextlib.contextmanager
-    def taking(self, look: Callable[[], Holdings]) -> Iterator[Holdings]:
+    def taking(self, look: Callable[[], SlotCounts]) -> Iterator[SlotCounts]:
         """Hold the lock and yield the counts of the peers; on exit, publish the counts that `look` returns."""
         with self._locked():
             yield self.others

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from realtime_tts.errors import Overloaded, RealtimeTTSError, TooManySessions
-from realtime_tts.server.admission.client import Caller
-from realtime_tts.server.admission.slot_counts import Holdings
+from realtime_tts.server.admission.client import Client
+from realtime_tts.server.admission.slot_counts import SlotCounts
 
-NOBODY = Holdings()
+NOBODY = SlotCounts()
 
 
-class Holder(Protocol):
+class SlotOwner(Protocol):
     """Owner of a slot: a session, or speech over plain HTTP."""
 
     @property
@@ -57,18 +57,18 @@ class Holder(Protocol):
         ...
 
 
-class Place:
+class Slot:
     """Slot of a socket until it has a session.
 
     Attributes:
         is_lent: the socket was admitted for a lost session only.
     """
 
-    def __init__(self, caller: Caller, is_lent: bool) -> None:
-        self.caller, self.is_lent = caller, is_lent
+    def __init__(self, client: Client, is_lent: bool) -> None:
+        self.client, self.is_lent = client, is_lent
 
 
-class Places:
+class Slots:
     """Counts slots. `sessions`: all sessions of this gateway; `others`: the slots that its peers use.
 
     Args:
@@ -78,18 +78,18 @@ class Places:
     def __init__(self, max_of_key: Callable[[str, Mapping[str, int], int], int]) -> None:
         self._max_of_key = max_of_key
         self._waiting: Counter[str] = Counter()  # sockets without a session, by key
-        self._held: set[Place] = set()
+        self._held: set[Slot] = set()
 
     def take(
         self,
-        caller: Caller,
-        sessions: Iterable[Holder],
+        client: Client,
+        sessions: Iterable[SlotOwner],
         max_sessions: int,
         refusal: RealtimeTTSError | None,
         may_resume: bool = True,
-        others: Holdings = NOBODY,
-    ) -> Place:
-        """Take a slot for a new socket of this caller.
+        others: SlotCounts = NOBODY,
+    ) -> Slot:
+        """Take a slot for a new socket of this client.
 
         Args:
             refusal: error that refuses a new session even if a slot is free; None: none.
@@ -100,51 +100,51 @@ class Places:
             RealtimeTTSError: the given refusal.
         """
         all_held = self.holdings(sessions) + others
-        refusal = self.refusal(caller, all_held, max_sessions, refusal)
-        has_lost = all_held.waiting[caller.tenant] < all_held.lost[caller.tenant]
-        if _is_token_full(caller, all_held):
-            has_lost = has_lost and all_held.waiting_tokens[caller.token] < all_held.lost_tokens[caller.token]
+        refusal = self.refusal(client, all_held, max_sessions, refusal)
+        has_lost = all_held.waiting[client.tenant] < all_held.lost[client.tenant]
+        if _is_token_full(client, all_held):
+            has_lost = has_lost and all_held.waiting_tokens[client.token] < all_held.lost_tokens[client.token]
         if refusal is not None and not (may_resume and has_lost):
             raise refusal
-        place = Place(caller, is_lent=refusal is not None)
+        place = Slot(client, is_lent=refusal is not None)
         self._held.add(place)
-        self._waiting[caller.tenant] += 1
+        self._waiting[client.tenant] += 1
         return place
 
     def refusal(
-        self, caller: Caller, all_held: Holdings, max_sessions: int, refusal: RealtimeTTSError | None
+        self, client: Client, all_held: SlotCounts, max_sessions: int, refusal: RealtimeTTSError | None
     ) -> RealtimeTTSError | None:
-        """Return the error that refuses a caller a slot for a new session, if any.
+        """Return the error that refuses a client a slot for a new session, if any.
 
         A full token comes first, then the given refusal, then full slots of the host or of the key.
         """
-        if _is_token_full(caller, all_held):
+        if _is_token_full(client, all_held):
             return TooManySessions("all sessions of this token are taken")
-        held, tenant = _held_by_key(all_held), caller.tenant
+        held, tenant = _held_by_key(all_held), client.tenant
         if held.total() >= max_sessions:
             return refusal or Overloaded("all sessions of this server are taken")
         if held[tenant] >= self._max_of_key(tenant, held, max_sessions):
             return refusal or TooManySessions("this API key has as many sessions as it may have now")
         return refusal
 
-    def give_back(self, place: Place) -> None:
+    def give_back(self, place: Slot) -> None:
         """Release the slot of a socket: it has a session now, or is closed. Idempotent."""
         if place in self._held:
             self._held.remove(place)
-            self._waiting[place.caller.tenant] -= 1
+            self._waiting[place.client.tenant] -= 1
 
     def to_give_up(
-        self, caller: Caller, sessions: Iterable[Holder], max_sessions: int, others: Holdings = NOBODY
-    ) -> Holder | None:
-        """Return the lost session of this gateway to close for a new one of this caller; None if none has to close.
+        self, client: Client, sessions: Iterable[SlotOwner], max_sessions: int, others: SlotCounts = NOBODY
+    ) -> SlotOwner | None:
+        """Return the lost session of this gateway to close for a new one of this client; None if none has to close.
 
         Raises:
             TooManySessions: the sessions of its token are taken, and none of them is lost and at this gateway.
         """
-        sessions, tenant = list(sessions), caller.tenant
+        sessions, tenant = list(sessions), client.tenant
         all_held = self.holdings(sessions) + others
-        if _is_token_full(caller, all_held):
-            lost = [live for live in sessions if live.token == caller.token and live.lost_at is not None]
+        if _is_token_full(client, all_held):
+            lost = [live for live in sessions if live.token == client.token and live.lost_at is not None]
             if not lost:
                 raise TooManySessions("all sessions of this token are taken")
             return min(lost, key=lambda live: live.lost_at or 0.0)
@@ -153,9 +153,9 @@ class Places:
         lost = [live for live in sessions if live.tenant == tenant and live.lost_at is not None]
         return min(lost, key=lambda live: live.lost_at or 0.0, default=None) if is_full else None
 
-    def holdings(self, sessions: Iterable[Holder]) -> Holdings:
+    def holdings(self, sessions: Iterable[SlotOwner]) -> SlotCounts:
         """Return the slots that this gateway uses."""
-        held = Holdings(waiting=+self._waiting)
+        held = SlotCounts(waiting=+self._waiting)
         for live in sessions:
             held.sessions[live.tenant] += 1
             held.lost[live.tenant] += live.lost_at is not None
@@ -163,16 +163,16 @@ class Places:
             if live.token:
                 held.tokens[live.token] += 1
                 held.lost_tokens[live.token] += live.lost_at is not None
-        held.waiting_tokens.update(place.caller.token for place in self._held if place.caller.token)
+        held.waiting_tokens.update(place.client.token for place in self._held if place.client.token)
         return held
 
 
-def _is_token_full(caller: Caller, held: Holdings) -> bool:
-    """Return whether a caller's token has reached its limit of sessions, counted as for keys."""
-    more_waiting = max(0, held.waiting_tokens[caller.token] - held.lost_tokens[caller.token])
-    return 0 < caller.max_sessions <= held.tokens[caller.token] + more_waiting
+def _is_token_full(client: Client, held: SlotCounts) -> bool:
+    """Return whether a client's token has reached its limit of sessions, counted as for keys."""
+    more_waiting = max(0, held.waiting_tokens[client.token] - held.lost_tokens[client.token])
+    return 0 < client.max_sessions <= held.tokens[client.token] + more_waiting
 
 
-def _held_by_key(held: Holdings) -> Counter[str]:
+def _held_by_key(held: SlotCounts) -> Counter[str]:
     """Return the slots by key: sessions, and waiting sockets beyond the number of lost sessions."""
     return held.sessions + (held.waiting - held.lost)

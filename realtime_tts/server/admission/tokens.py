@@ -13,7 +13,7 @@ import jwt
 from pydantic import BaseModel, Field, ValidationError
 
 from realtime_tts.errors import ConfigError, Unauthorized
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 
 _ALGORITHM = "HS256"
 _NAME = "realtime-tts"  # issuer and audience: tokens for other uses of the same secret are refused
@@ -56,24 +56,24 @@ class Tokens:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
-    def issue(self, caller: Caller, ttl_s: int, now: float) -> tuple[str, int]:
-        """Return a token with the rights and the id of `caller`, and its expiry. Times are Unix times in seconds."""
+    def issue(self, client: Client, ttl_s: int, now: float) -> tuple[str, int]:
+        """Return a token with the rights and the id of `client`, and its expiry. Times are Unix times in seconds."""
         expires_at = int(now) + ttl_s
         claims = {
             "iss": _NAME,
             "aud": _NAME,
-            "sub": caller.tenant,
-            "jti": caller.token,
+            "sub": client.tenant,
+            "jti": client.token,
             "iat": int(now),
             "exp": expires_at,
-            "voices": list(caller.voices),
-            "max_sessions": caller.max_sessions,
-            "max_chars_per_minute": caller.max_chars_per_minute,
+            "voices": list(client.voices),
+            "max_sessions": client.max_sessions,
+            "max_chars_per_minute": client.max_chars_per_minute,
         }
         return jwt.encode(claims, self._secret, _ALGORITHM), expires_at
 
-    def read(self, token: str) -> Caller:
-        """Return the caller of a valid token.
+    def read(self, token: str) -> Client:
+        """Return the client of a valid token.
 
         Raises:
             Unauthorized: the token is invalid or expired; the message gives the reason only for an expired one.
@@ -94,4 +94,4 @@ class Tokens:
             raise Unauthorized("this token has ended; ask for a new one") from error
         except (jwt.PyJWTError, ValidationError, ValueError) as error:
             raise Unauthorized("this token is not valid") from error
-        return Caller(claims.sub, claims.jti, claims.voices, claims.max_sessions, claims.max_chars_per_minute)
+        return Client(claims.sub, claims.jti, claims.voices, claims.max_sessions, claims.max_chars_per_minute)

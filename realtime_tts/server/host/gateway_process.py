@@ -15,8 +15,8 @@ from typing import Any
 from realtime_tts.config import EngineConfig, ServerConfig, Settings
 from realtime_tts.contract.watch import watch
 from realtime_tts.server.app import create_app
-from realtime_tts.server.host.handover import Inbox
-from realtime_tts.server.host.link import HostLink, door_path
+from realtime_tts.server.host.handover import ConnectionReceiver
+from realtime_tts.server.host.link import HostLink, receiver_path
 from realtime_tts.server.host.messages import Report
 from realtime_tts.server.logs import configure_logging
 from realtime_tts.server.metrics import count_as
@@ -39,13 +39,13 @@ async def run(control: int, directory: str) -> None:
     configure_logging(settings.server.log_level, settings.server.log_format)
     count_as(link.index)
     app = create_app(settings, EngineClient(link), link)
-    doors = [Inbox(door_path(directory, "gateway", link.index))]
+    sources = [ConnectionReceiver(receiver_path(directory, "gateway", link.index))]
     if begin.metrics_port is not None:
-        doors.append(Inbox(door_path(directory, "metrics", link.index)))
-    server = make_server(app, doors[0], Address(begin.url, begin.metrics_port))
+        sources.append(ConnectionReceiver(receiver_path(directory, "metrics", link.index)))
+    server = make_server(app, sources[0], Address(begin.url, begin.metrics_port))
     reporting = watch(_report(link, server), "report to host", server.stop)
     try:
-        await serve_at(server, doors[1:], lambda server, _: link.serving(describe(server)))
+        await serve_at(server, sources[1:], lambda server, _: link.serving(describe(server)))
     finally:
         reporting.cancel()
         listening.remove_done_callback(_host_is_gone)

@@ -19,8 +19,8 @@ _DESCRIPTOR_BYTES = array.array("i").itemsize
 _BATCH = 4  # connections taken before the event loop continues, as in `acceptor`
 
 
-class Inbox:
-    """`Door` for connections that other processes of the host hand over.
+class ConnectionReceiver:
+    """`ConnectionSource` for connections that other processes of the host hand over.
 
     Raises (at construction):
         OSError: the socket cannot be created at this path.
@@ -62,7 +62,7 @@ def _receive(sock: socket.socket) -> tuple[bytes, socket.socket | None]:
     return b"", None  # this process had no free descriptor for it
 
 
-class Outbox:
+class ConnectionSender:
     """Hands connections to other processes."""
 
     def __init__(self) -> None:

@@ -11,15 +11,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from realtime_tts.errors import EngineLost, RealtimeTTSError
-from realtime_tts.server.admission.slot_counts import Board, Holdings
-from realtime_tts.server.host.handover import Outbox
+from realtime_tts.server.admission.slot_counts import Board, SlotCounts
+from realtime_tts.server.host.handover import ConnectionSender
 from realtime_tts.server.host.messages import (
     AdapterChanged,
     Begin,
     Charge,
-    Decoder,
     Message,
-    Others,
+    MessageDecoder,
+    PeerNews,
     Report,
     Serving,
     VoicesChanged,
@@ -28,7 +28,7 @@ from realtime_tts.server.host.messages import (
     encode_or_log,
 )
 from realtime_tts.server.host.pause import pause
-from realtime_tts.server.host.peers import Neighbours, owner_of
+from realtime_tts.server.host.peers import Peers, owner_of
 from realtime_tts.workers.pool import COUNTED
 from realtime_tts.workers.recovery import DeviceReport
 
@@ -37,9 +37,9 @@ _LOOK_EVERY_S = 0.02  # interval of checks for changes to report
 SIGN_OF_LIFE_S = 0.5
 
 
-def door_path(directory: str, door: str, index: int) -> str:
-    """Return the path of the socket at which a gateway takes connections. `door`: ``gateway`` or ``metrics``."""
-    return os.path.join(directory, f"{door}-{index}.sock")
+def receiver_path(directory: str, source: str, index: int) -> str:
+    """Return the path of the socket at which a gateway takes connections. `source`: ``gateway`` or ``metrics``."""
+    return os.path.join(directory, f"{source}-{index}.sock")
 
 
 def holdings_path(directory: str) -> str:
@@ -47,8 +47,8 @@ def holdings_path(directory: str) -> str:
     return os.path.join(directory, "holdings")
 
 
-class HostLink(Neighbours):
-    """Implementation of `workers.pool.Workers` for `EngineClient` and of `Neighbours` for the gateway.
+class HostLink(Peers):
+    """Implementation of `workers.pool.Workers` for `EngineClient` and of `Peers` for the gateway.
 
     Args:
         begin: the host's first message.
@@ -59,7 +59,7 @@ class HostLink(Neighbours):
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        decoder: Decoder,
+        decoder: MessageDecoder,
         begin: Begin,
         directory: str,
     ) -> None:
@@ -77,7 +77,7 @@ class HostLink(Neighbours):
         self._num_gateways = begin.num_gateways
         self._decoder = decoder
         self._board = Board(holdings_path(directory), begin.index, begin.num_gateways)
-        self._outbox = Outbox()
+        self._sender = ConnectionSender()
         self._paths: dict[str, str] = {}  # socket paths of the ready workers, by name
         self._is_started = False
         self._charges: Counter[tuple[str, str, int]] = Counter()
@@ -92,7 +92,7 @@ class HostLink(Neighbours):
             EngineLost: the host is gone.
         """
         reader, writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=control))
-        decoder, said = Decoder(), list[Message]()
+        decoder, said = MessageDecoder(), list[Message]()
         while not said:
             if not (data := await reader.read(_READ_BYTES)):
                 raise EngineLost("the host process is gone")
@@ -113,14 +113,14 @@ class HostLink(Neighbours):
     async def stop(self, drain_s: float) -> None:
         """Do nothing: the host owns the workers."""
 
-    # ---- Neighbours ----------------------------------------------------------------------------------------------
+    # ---- Peers ----------------------------------------------------------------------------------------
 
     @property
-    def others(self) -> Holdings:
+    def others(self) -> SlotCounts:
         return self._board.others
 
     @contextlib.contextmanager
-    def taking(self, look: Callable[[], Holdings]) -> Iterator[Holdings]:
+    def taking(self, look: Callable[[], SlotCounts]) -> Iterator[SlotCounts]:
         with self._board.taking(look) as others:
             yield others
 
@@ -139,7 +139,7 @@ class HostLink(Neighbours):
         if owner is None or owner == self.index or owner >= self._num_gateways:
             return False
         try:
-            return self._outbox.give(door_path(self._directory, "gateway", owner), connection, received)
+            return self._sender.give(receiver_path(self._directory, "gateway", owner), connection, received)
         except (OSError, ValueError):
             return False
 
@@ -158,7 +158,9 @@ class HostLink(Neighbours):
                 for message in self._decoder.feed(data):
                     self._take(message)
 
-    async def report(self, look: Callable[[], Report], hold: Callable[[], Holdings], connected: asyncio.Event) -> None:
+    async def report(
+        self, look: Callable[[], Report], hold: Callable[[], SlotCounts], connected: asyncio.Event
+    ) -> None:
         """Report to the host, and publish this gateway's counts for its peers, until cancelled.
 
         Args:
@@ -180,7 +182,7 @@ class HostLink(Neighbours):
                 told, told_at = dataclasses.replace(report, charges=[]), clock()
                 if not self._send(report):
                     self._send(told)  # without the charges: the host kills a gateway that does not report
-            if report.num_open or report.charges or held != Holdings():
+            if report.num_open or report.charges or held != SlotCounts():
                 await asyncio.sleep(_LOOK_EVERY_S)
                 continue
             await pause(SIGN_OF_LIFE_S, connected)
@@ -193,7 +195,7 @@ class HostLink(Neighbours):
         elif isinstance(message, WorkerLost):
             if self._paths.pop(message.name, None) is not None and self._is_started:
                 self.on_lost(message.name, None)
-        elif isinstance(message, Others):
+        elif isinstance(message, PeerNews):
             self.num_restarts, self.totals = message.num_restarts, dict(message.totals)
             self.devices = message.devices
             for charge in message.charges:

@@ -57,7 +57,7 @@ class WorkerLost:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Others:
+class PeerNews:
     """Characters that the other gateways have charged, the engine's counters, and the state of the devices."""
 
     charges: list[Charge]
@@ -112,10 +112,10 @@ class AdapterChanged:
     index: int
 
 
-Message = Begin | WorkerReady | WorkerLost | Others | Serving | Report | VoicesChanged | AdapterChanged
+Message = Begin | WorkerReady | WorkerLost | PeerNews | Serving | Report | VoicesChanged | AdapterChanged
 _TYPES: dict[str, type[Any]] = {
     cls.__name__: cls
-    for cls in (Begin, WorkerReady, WorkerLost, Others, Serving, Report, VoicesChanged, AdapterChanged)
+    for cls in (Begin, WorkerReady, WorkerLost, PeerNews, Serving, Report, VoicesChanged, AdapterChanged)
 }
 
 
@@ -141,7 +141,7 @@ def _fields(item: Any) -> dict[str, Any]:
     return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
 
 
-class Decoder:
+class MessageDecoder:
     """Incremental: `feed` any split of the byte stream, get whole messages.
 
     Raises:

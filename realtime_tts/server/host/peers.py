@@ -6,10 +6,10 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 
-from realtime_tts.server.admission.slot_counts import Holdings
+from realtime_tts.server.admission.slot_counts import SlotCounts
 from realtime_tts.server.host.messages import Charge
 
-_NOTHING = Holdings()
+_NOTHING = SlotCounts()
 _SESSION = re.compile(r"s(\d{1,4})_.+", re.DOTALL)
 
 
@@ -24,7 +24,7 @@ def owner_of(session_id: str) -> int | None:
     return int(found[1]) if found else None
 
 
-class Neighbours:
+class Peers:
     """Null object for a gateway without peers.
 
     Attributes:
@@ -43,12 +43,12 @@ class Neighbours:
         self.on_adapter_changed: Callable[[str, str], None] = lambda name, directory: None
 
     @property
-    def others(self) -> Holdings:
+    def others(self) -> SlotCounts:
         """Sum of the slots that all peers use."""
         return _NOTHING
 
     @contextlib.contextmanager
-    def taking(self, look: Callable[[], Holdings]) -> Iterator[Holdings]:
+    def taking(self, look: Callable[[], SlotCounts]) -> Iterator[SlotCounts]:
         """Yield the slots that the peers use, and keep them from taking slots until the context ends.
 
         On exit, publish the slots of this gateway, which `look` returns.

@@ -19,7 +19,7 @@ from realtime_tts.speech.ahead import load_reader
 _MODULES = ("realtime_tts.audio.tempo", "realtime_tts.audio.volume")  # for other speeds, other volumes
 
 
-async def load_ahead() -> None:
+async def prefetch() -> None:
     """Prefetch in a thread of Starlette's pool, which itself loads many modules when first used."""
     await run_in_threadpool(_load)
 
@@ -36,7 +36,7 @@ def _load() -> None:
 def _look_up_endpoints() -> None:
     """Fill the caches of `inspect`: on the first request of an endpoint, FastAPI looks up its source lines."""
     with contextlib.suppress(OSError):  # installed without its sources
-        inspect.getsourcelines(load_ahead)
+        inspect.getsourcelines(prefetch)
         for name, module in sys.modules.copy().items():  # a copy: another thread's import may change the dict
             if name.startswith("realtime_tts.server.") and {"router", "APIRouter", "FastAPI"} & vars(module).keys():
                 inspect.getsourcelines(module)

@@ -27,17 +27,17 @@ from realtime_tts.contract.cores import usable_cores
 from realtime_tts.contract.watch import watch
 from realtime_tts.errors import EngineStartError, InternalError, RealtimeTTSError, WireError
 from realtime_tts.server.admission.auth import Authenticator
-from realtime_tts.server.admission.connection_limiter import Acceptor, Doorman, max_connections
+from realtime_tts.server.admission.connection_limiter import Acceptor, ConnectionLimiter, max_connections
 from realtime_tts.server.admission.slot_counts import clear
-from realtime_tts.server.host.handover import Outbox
-from realtime_tts.server.host.link import SIGN_OF_LIFE_S, door_path, holdings_path
+from realtime_tts.server.host.handover import ConnectionSender
+from realtime_tts.server.host.link import SIGN_OF_LIFE_S, holdings_path, receiver_path
 from realtime_tts.server.host.messages import (
     AdapterChanged,
     Begin,
     Charge,
-    Decoder,
     Message,
-    Others,
+    MessageDecoder,
+    PeerNews,
     Report,
     Serving,
     VoicesChanged,
@@ -132,10 +132,10 @@ class Host:
         self._adapters = dict(settings.engine.adapters)  # directories of the loaded adapters, by name
         self._directory: SocketDirectory
         self._address: Address
-        self._outbox = Outbox()
-        self._doorman: Doorman
-        self._doors: list[Acceptor] = []
-        self._are_doors_open = False
+        self._sender = ConnectionSender()
+        self._limiter: ConnectionLimiter
+        self._acceptors: list[Acceptor] = []
+        self._is_accepting = False
         self._is_stopping, self._ended = False, asyncio.Event()
         self._error: RealtimeTTSError | None = None
         self._telling: asyncio.TimerHandle | None = None
@@ -159,8 +159,8 @@ class Host:
             InternalError: a part of the host failed, so it shut down.
         """
         self._address, listeners = bind(self._settings)
-        self._doorman = Doorman(asyncio.Protocol, (), 0)
-        self._doors = [Acceptor(listener) for listener in listeners]
+        self._limiter = ConnectionLimiter(asyncio.Protocol, (), 0)
+        self._acceptors = [Acceptor(listener) for listener in listeners]
         self._directory = SocketDirectory()
         self._settings = self._shared(self._settings)
         self.workers.on_ready, self.workers.on_lost = self._worker_ready, self._worker_lost
@@ -182,10 +182,10 @@ class Host:
             await asyncio.wait([*tasks, telling])
             if self._telling is not None:
                 self._telling.cancel()
-            for door in self._doors:
-                door.close()
-            self._doorman.close()
-            self._outbox.close()
+            for source in self._acceptors:
+                source.close()
+            self._limiter.close()
+            self._sender.close()
             await self.workers.stop(0.0)
             self._directory.remove()
         if self._error is not None:
@@ -245,9 +245,9 @@ class Host:
 
     async def _run_gateway(self, gateway: _Gateway) -> None:
         """Run one gateway process from its start to its end."""
-        for door in ("gateway", "metrics"):
+        for source in ("gateway", "metrics"):
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(door_path(self._directory.path, door, gateway.index))
+                os.unlink(receiver_path(self._directory.path, source, gateway.index))
         ours, theirs = socket.socketpair()
         try:
             process = gateway.process = await self._spawn(theirs.fileno())
@@ -311,7 +311,7 @@ class Host:
         await until_one_ends(self._listen(gateway, reader), self._watch(gateway), process.wait())
 
     async def _listen(self, gateway: _Gateway, reader: asyncio.StreamReader) -> None:
-        decoder = Decoder()
+        decoder = MessageDecoder()
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(_READ_BYTES):
                 for message in decoder.feed(data):
@@ -340,7 +340,7 @@ class Host:
             if message.charges:
                 self._charge(gateway, message.charges)
                 self._tell_soon()
-            self._open_doors()
+            self._start_accepting()
         elif isinstance(message, VoicesChanged):
             for other in self._gateways:
                 if other is not gateway:
@@ -380,7 +380,7 @@ class Host:
     def _tell(self, gateway: _Gateway) -> None:
         charges, gateway.untold = gateway.untold, Counter()
         gateway.send(
-            Others(
+            PeerNews(
                 [Charge(*owner, num_chars) for owner, num_chars in charges.items()],
                 self.workers.num_restarts,
                 self.workers.totals,
@@ -396,14 +396,14 @@ class Host:
 
     # ---- connections ---------------------------------------------------------------------------------------------
 
-    def _open_doors(self) -> None:
+    def _start_accepting(self) -> None:
         """Start accepting connections, when the first gateway can take them."""
-        if not self._are_doors_open:
-            self._are_doors_open = True
-            for door, name in zip(self._doors, ("gateway", "metrics"), strict=False):
-                door.start(functools.partial(self._deal, name))
+        if not self._is_accepting:
+            self._is_accepting = True
+            for source, name in zip(self._acceptors, ("gateway", "metrics"), strict=False):
+                source.start(functools.partial(self._deal, name))
 
-    def _deal(self, door: str, connection: socket.socket, received: bytes = b"") -> None:
+    def _deal(self, source: str, connection: socket.socket, received: bytes = b"") -> None:
         """Give a connection to the gateway with the fewest connections."""
         now = asyncio.get_running_loop().time()
         are_busy = False
@@ -411,20 +411,20 @@ class Host:
             if gateway.heard_at is None:
                 continue
             try:
-                is_taken = self._outbox.give(
-                    door_path(self._directory.path, door, gateway.index), connection.fileno(), received
+                is_taken = self._sender.give(
+                    receiver_path(self._directory.path, source, gateway.index), connection.fileno(), received
                 )
             except OSError:  # the process has just ended
                 continue
             if is_taken:
-                gateway.num_given += door == "gateway"
+                gateway.num_given += source == "gateway"
                 connection.close()
                 return
             are_busy = True
         if are_busy:
-            asyncio.get_running_loop().call_later(_DEAL_AGAIN_S, self._deal, door, connection)
+            asyncio.get_running_loop().call_later(_DEAL_AGAIN_S, self._deal, source, connection)
         else:
-            self._doorman.refuse(connection)
+            self._limiter.refuse(connection)
 
     # ---- workers -------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from realtime_tts.errors import Forbidden
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.http import schemas
 from realtime_tts.server.http.routes import NEEDS_KEY, authorize, get_gateway, problems, read_body
 from realtime_tts.server.logs import log_event
@@ -18,13 +18,13 @@ from realtime_tts.speech.adapters import LoadedAdapter
 logger = logging.getLogger(__name__)
 
 
-def _key_holder(caller: Annotated[Caller, Depends(authorize)]) -> Caller:
-    if caller.token:
+def _key_holder(client: Annotated[Client, Depends(authorize)]) -> Client:
+    if client.token:
         raise Forbidden("adapters are loaded and unloaded with an API key, not with a token")
-    return caller
+    return client
 
 
-KeyHolder = Annotated[Caller, Depends(_key_holder)]
+KeyHolder = Annotated[Client, Depends(_key_holder)]
 
 adapters = APIRouter(prefix="/v1/adapters", tags=["adapters"], dependencies=NEEDS_KEY)
 
@@ -53,12 +53,12 @@ async def list_adapters(request: Request) -> schemas.AdapterList:
         service_unavailable="no worker is ready",
     ),
 )
-async def load_adapter(request: Request, caller: KeyHolder) -> schemas.Adapter:
+async def load_adapter(request: Request, client: KeyHolder) -> schemas.Adapter:
     wanted = await read_body(request, schemas.AdapterName)
     gateway = get_gateway(request)
     gateway.check_ready()
     loaded = await gateway.adapters.load_by_name(wanted.name)
-    log_event(logger, logging.INFO, "adapter_loaded", adapter=loaded.name, key=caller.tenant or None)
+    log_event(logger, logging.INFO, "adapter_loaded", adapter=loaded.name, key=client.tenant or None)
     return _described(loaded)
 
 
@@ -69,9 +69,9 @@ async def load_adapter(request: Request, caller: KeyHolder) -> schemas.Adapter:
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(forbidden=_FORBIDDEN, not_found="it is not loaded"),
 )
-async def unload_adapter(request: Request, name: str, caller: KeyHolder) -> Response:
+async def unload_adapter(request: Request, name: str, client: KeyHolder) -> Response:
     await get_gateway(request).adapters.unload_by_name(name)
-    log_event(logger, logging.INFO, "adapter_unloaded", adapter=name, key=caller.tenant or None)
+    log_event(logger, logging.INFO, "adapter_unloaded", adapter=name, key=client.tenant or None)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 

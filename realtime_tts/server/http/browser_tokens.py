@@ -10,7 +10,7 @@ from fastapi import Response
 
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import Forbidden, InvalidRequest, VoiceNotFound
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import schemas
 from realtime_tts.server.logs import log_event
@@ -18,33 +18,33 @@ from realtime_tts.server.logs import log_event
 logger = logging.getLogger(__name__)
 
 
-def make_token(gateway: Gateway, caller: Caller, wanted: schemas.TokenRequest, response: Response) -> schemas.Token:
-    """Return a new token of the caller's key. Sets `cache-control: no-store` on `response`.
+def make_token(gateway: Gateway, client: Client, wanted: schemas.TokenRequest, response: Response) -> schemas.Token:
+    """Return a new token of the client's key. Sets `cache-control: no-store` on `response`.
 
     Raises:
-        Forbidden: the caller has a token itself.
+        Forbidden: the client has a token itself.
         InvalidRequest: the lifetime is too long. VoiceNotFound: a voice that the key does not have.
     """
-    if caller.token:
+    if client.token:
         raise Forbidden("tokens are made with an API key, not with a token")
     if wanted.ttl_s > (max_ttl_s := gateway.settings.server.max_token_ttl_s):
         raise InvalidRequest(f"a token lasts {max_ttl_s} s at most", field="ttl_s")
-    if unknown := set(wanted.voices) - set(gateway.voices.names(caller.tenant)):
+    if unknown := set(wanted.voices) - set(gateway.voices.names(client.tenant)):
         raise VoiceNotFound(f"there is no voice {min(unknown)[:64]!r}", field="voices")
-    holder = Caller(
-        caller.tenant,
+    holder = Client(
+        client.tenant,
         token=secrets.token_urlsafe(9),
         voices=tuple(wanted.voices),
         max_sessions=wanted.max_sessions,
         max_chars_per_minute=wanted.max_chars_per_minute,
     )
     token, expires_at = gateway.authenticator.tokens.issue(holder, wanted.ttl_s, time.time())
-    log_event(logger, logging.INFO, "token_issued", key=caller.tenant or None, token=holder.token, ttl_s=wanted.ttl_s)
+    log_event(logger, logging.INFO, "token_issued", key=client.tenant or None, token=holder.token, ttl_s=wanted.ttl_s)
     response.headers["cache-control"] = "no-store"
     return schemas.Token(token=token, expires_at=expires_at)
 
 
-def make_plain_token(gateway: Gateway, caller: Caller, ttl_s: int, response: Response) -> str:
+def make_plain_token(gateway: Gateway, client: Client, ttl_s: int, response: Response) -> str:
     """Return a token without limits of its own, as other services give them.
 
     A server without keys issues them too: clients of other services require a token, as they require a key.
@@ -52,7 +52,7 @@ def make_plain_token(gateway: Gateway, caller: Caller, ttl_s: int, response: Res
     Raises:
         Forbidden, InvalidRequest: see `make_token`.
     """
-    return make_token(gateway, caller, schemas.TokenRequest.model_validate({"ttl_s": ttl_s}), response).token
+    return make_token(gateway, client, schemas.TokenRequest.model_validate({"ttl_s": ttl_s}), response).token
 
 
 def read_ttl_s(body: bytes, name: str, default_s: int) -> int:

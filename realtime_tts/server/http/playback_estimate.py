@@ -7,7 +7,7 @@ from __future__ import annotations
 KEPT_MS = 1_500.0
 
 
-class ReadingClock:
+class ReaderPosition:
     """Playback position of a client that reports none.
 
     The client is assumed to play in real time from its first audio on. If it reads faster, to fill a file or a buffer,

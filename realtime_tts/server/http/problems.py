@@ -1,6 +1,6 @@
 """HTTP error responses: ``{"code", "message", "retryable"}`` with the matching status, for every failure.
 
-A router of another service's dialect selects its own error shape with `speaks`.
+A router of another service's dialect selects its own error shape with `answers_in`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def hold_answer(error: RealtimeTTSError, receive: Receive) -> None:
             await asyncio.wait_for(until_gone(), error.hold_s)
 
 
-def speaks(shape: ProblemShape) -> Any:
+def answers_in(shape: ProblemShape) -> Any:
     """Return a router's first dependency, which selects this shape for all later errors of the request."""
 
     def choose(request: Request) -> None:
@@ -78,8 +78,8 @@ def speaks(shape: ProblemShape) -> Any:
     return Depends(choose)
 
 
-def speaks_with_id(shape: Callable[[RealtimeTTSError, str], tuple[int, Mapping[str, Any]]]) -> Any:
-    """Return a dependency like `speaks`, for a shape that takes the request's id as well."""
+def answers_in_with_id(shape: Callable[[RealtimeTTSError, str], tuple[int, Mapping[str, Any]]]) -> Any:
+    """Return a dependency like `answers_in`, for a shape that takes the request's id as well."""
 
     def choose(request: Request) -> None:
         request.scope[_SHAPE] = lambda error: shape(error, request_id(request.scope))

@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from realtime_tts import __version__
 from realtime_tts.errors import Forbidden, RequestTooLarge
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.lateness import Pace
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import schemas
@@ -94,25 +94,25 @@ def get_gateway(request: Request) -> Gateway:
     return gateway
 
 
-def authorize(request: Request) -> Caller:
+def authorize(request: Request) -> Client:
     """Raises:
     InvalidRequest, Unauthorized, Forbidden
     """
     return get_gateway(request).identify(request)
 
 
-def authorize_owner(request: Request) -> Caller:
-    """Return the caller of a request, which may add and change voices.
+def authorize_owner(request: Request) -> Client:
+    """Return the client of a request, which may add and change voices.
 
     Raises:
         InvalidRequest, Unauthorized, Forbidden
     """
-    caller = authorize(request)
-    caller.check_owner()
-    return caller
+    client = authorize(request)
+    client.check_owner()
+    return client
 
 
-Owner = Annotated[Caller, Depends(authorize_owner)]
+Owner = Annotated[Client, Depends(authorize_owner)]
 
 
 def check_origin(request: Request) -> None:
@@ -188,9 +188,9 @@ async def models(request: Request) -> dict[str, Any]:
 
 
 @catalogue.get("/voices", summary="The voices it has", response_model=VoiceList, response_model_exclude_unset=True)
-async def voices(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> dict[str, Any]:
+async def voices(request: Request, client: Annotated[Client, Depends(authorize)]) -> dict[str, Any]:
     gateway = get_gateway(request)
-    return gateway.catalogue.voices(caller.voices, gateway.voices.added(caller.tenant))
+    return gateway.catalogue.voices(client.voices, gateway.voices.added(client.tenant))
 
 
 tokens = APIRouter(prefix="/v1", tags=["operation"], dependencies=NEEDS_KEY)
@@ -212,11 +212,11 @@ tokens = APIRouter(prefix="/v1", tags=["operation"], dependencies=NEEDS_KEY)
     ),
 )
 async def create_token(
-    request: Request, response: Response, caller: Annotated[Caller, Depends(authorize)]
+    request: Request, response: Response, client: Annotated[Client, Depends(authorize)]
 ) -> schemas.Token:
-    if caller.token or not caller.tenant:
+    if client.token or not client.tenant:
         raise Forbidden("tokens are made with an API key, not with a token, and not by a server without keys")
-    return make_token(get_gateway(request), caller, await read_body(request, schemas.TokenRequest), response)
+    return make_token(get_gateway(request), client, await read_body(request, schemas.TokenRequest), response)
 
 
 stream = APIRouter(prefix="/v1", tags=["speech"], dependencies=_CREDENTIALS)

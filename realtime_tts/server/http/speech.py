@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from realtime_tts.audio.speech_stream import SpeechStream
 from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.errors import Draining, RealtimeTTSError, TextTooLong, VoiceNotFound
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http.playback_estimate import ReadingClock
+from realtime_tts.server.http.playback_estimate import ReaderPosition
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.metrics import PlaybackEstimate
 from realtime_tts.session.alignment import WordAligner
@@ -69,7 +69,7 @@ class Outcome(enum.Enum):
 
 
 class HttpSpeech:
-    """Speech of one text for one client: a `Holder` of a slot; `chunks` may be iterated once.
+    """Speech of one text for one client: a `SlotOwner` of a slot; `chunks` may be iterated once.
 
     The caller must call `close` at the end; it does not block.
 
@@ -80,17 +80,17 @@ class HttpSpeech:
 
     lost_at = None
 
-    def __init__(self, gateway: Gateway, caller: Caller, request: SpeechRequest, wants_words: bool) -> None:
-        self.tenant, self.token, self.request, self._caller = caller.tenant, caller.token, request, caller
+    def __init__(self, gateway: Gateway, client: Client, request: SpeechRequest, wants_words: bool) -> None:
+        self.tenant, self.token, self.request, self._client = client.tenant, client.token, request, client
         self._gateway, self._wants_words = gateway, wants_words
-        settings = _resolve(gateway, caller, request)
+        settings = _resolve(gateway, client, request)
         self.voice = settings.voice  # by its name
-        self._settings = dataclasses.replace(settings, voice=gateway.voices.engine_id(settings.voice, caller.tenant))
+        self._settings = dataclasses.replace(settings, voice=gateway.voices.engine_id(settings.voice, client.tenant))
         self.outcome = Outcome.RUNNING
         self._begun_s = time.monotonic()
         self._ttfa_ms: float | None = None
         self._audio_ms = 0.0
-        self._clock, self._listener, self._is_behind = ReadingClock(), PlaybackEstimate(), False
+        self._clock, self._listener, self._is_behind = ReaderPosition(), PlaybackEstimate(), False
         self._aligner = WordAligner()
         self._num_segments = 0
         self._added_chars = 0  # by lexicons
@@ -196,7 +196,7 @@ class HttpSpeech:
         """
         self._added_chars += segment.added_chars
         check_added(self._added_chars, self._gateway.settings.server.max_text_chars)
-        self._gateway.charge_added(self._caller, segment.added_chars)
+        self._gateway.charge_added(self._client, segment.added_chars)
 
     async def _encode(self, stream: SpeechStream, pcm: bytes) -> bytes:
         # Resampling costs less than a change to a thread and back.
@@ -264,7 +264,7 @@ class HttpSpeech:
             self._speaker.playback(self._clock.heard_ms(now), self._is_behind)
 
 
-def _resolve(gateway: Gateway, caller: Caller, request: SpeechRequest) -> ContextSettings:
+def _resolve(gateway: Gateway, client: Client, request: SpeechRequest) -> ContextSettings:
     config = gateway.settings.server
     if (num_chars := len(request.text)) > config.max_text_chars:
         raise TextTooLong(f"a text has at most {config.max_text_chars} characters, got {num_chars}", field="text")
@@ -277,9 +277,9 @@ def _resolve(gateway: Gateway, caller: Caller, request: SpeechRequest) -> Contex
     return gateway.catalogue.defaults.resolve(
         Choices(),
         Choices(request.voice, params=params),
-        tenant=caller.tenant,
+        tenant=client.tenant,
         permissive=not config.strict_ids,
-        only_voices=caller.voices,
+        only_voices=client.voices,
     )
 
 

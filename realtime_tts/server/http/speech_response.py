@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.errors import InternalError, RealtimeTTSError, RequestTooLarge, TextTooLong
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.dictionaries import with_dictionaries
 from realtime_tts.server.http.routes import read_bounded
@@ -79,13 +79,13 @@ class SpeechResponse(StreamingResponse):
     """
 
     def __init__(
-        self, gateway: Gateway, caller: Caller, request: SpeechRequest, rendering: Rendering | None = None
+        self, gateway: Gateway, client: Client, request: SpeechRequest, rendering: Rendering | None = None
     ) -> None:
         self._rendering: Rendering = rendering or PlainAudio(request)
-        self._gateway, self._caller = gateway, caller
-        self._speech = HttpSpeech(gateway, caller, request, self._rendering.wants_words)
+        self._gateway, self._client = gateway, client
+        self._speech = HttpSpeech(gateway, client, request, self._rendering.wants_words)
         super().__init__(
-            (), headers=_headers(gateway, caller, request, self._speech.voice), media_type=self._rendering.content_type
+            (), headers=_headers(gateway, client, request, self._speech.voice), media_type=self._rendering.content_type
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,9 +94,9 @@ class SpeechResponse(StreamingResponse):
         with contextlib.ExitStack() as stack:
             place = stack.enter_context(contextlib.ExitStack())
             try:
-                place.enter_context(self._gateway.speech(self._caller, len(speech.request.text), speech))
+                place.enter_context(self._gateway.speech(self._client, len(speech.request.text), speech))
             except RealtimeTTSError as error:
-                self._gateway.note_refusal(error, self._caller)
+                self._gateway.note_refusal(error, self._client)
                 raise
             if socket is not None:
                 stack.enter_context(socket.streaming(speech.listens, _UNREAD_S))
@@ -155,25 +155,25 @@ class SpeechResponse(StreamingResponse):
 
 
 async def speech_response(
-    gateway: Gateway, caller: Caller, request: SpeechRequest, rendering: Rendering | None = None
+    gateway: Gateway, client: Client, request: SpeechRequest, rendering: Rendering | None = None
 ) -> SpeechResponse:
     """Return the response to a request. Raises the errors of `HttpSpeech`."""
-    await gateway.voices.look_up(request.voice, caller.tenant)
+    await gateway.voices.look_up(request.voice, client.tenant)
     if request.dictionaries:
-        params, all_known = await with_dictionaries(gateway, caller, request.params, request.dictionaries)
+        params, all_known = await with_dictionaries(gateway, client, request.params, request.dictionaries)
         unknown = () if all_known else ("a pronunciation dictionary is not known here, and is ignored",)
         request = dataclasses.replace(request, params=params, notices=(*request.notices, *unknown))
-    return SpeechResponse(gateway, caller, request, rendering)
+    return SpeechResponse(gateway, client, request, rendering)
 
 
-async def read_speech_body(request: Request, gateway: Gateway, caller: Caller) -> bytes:
+async def read_speech_body(request: Request, gateway: Gateway, client: Client) -> bytes:
     """Read a JSON body with a text. The limit allows the longest text with every character escaped.
 
     Raises:
         TextTooLong: the body is larger.
         Draining, EngineLost, Overloaded, TooManySessions, RateLimited: refused before the body was read.
     """
-    gateway.check_room(caller)
+    gateway.check_room(client)
     try:
         return await read_bounded(request, max_speech_body_bytes(gateway))
     except RequestTooLarge:
@@ -215,21 +215,21 @@ async def _until_gone(receive: Receive, speech: HttpSpeech) -> None:
     speech.left()
 
 
-def _headers(gateway: Gateway, caller: Caller, request: SpeechRequest, voice: str) -> dict[str, str]:
+def _headers(gateway: Gateway, client: Client, request: SpeechRequest, voice: str) -> dict[str, str]:
     headers = {
         "cache-control": "no-store",
         "x-accel-buffering": "no",  # else nginx buffers the whole answer
         "realtime-tts-voice": ascii(voice)[1:-1].strip(),  # h11 refuses header values with blanks at an end
     }
-    if notices := [*_substitutions(gateway, caller, request, voice), *request.notices]:
+    if notices := [*_substitutions(gateway, client, request, voice), *request.notices]:
         headers[_NOTICE] = "; ".join(notices)
     return headers
 
 
-def _substitutions(gateway: Gateway, caller: Caller, request: SpeechRequest, voice: str) -> Iterator[str]:
+def _substitutions(gateway: Gateway, client: Client, request: SpeechRequest, voice: str) -> Iterator[str]:
     """Yield notices about unknown voices, models and instructions, with client values escaped for a header."""
     config, model = gateway.settings.server, gateway.catalogue.ready.model
-    is_id = request.voice is not None and gateway.voices.name_of(request.voice, caller.tenant) == voice
+    is_id = request.voice is not None and gateway.voices.name_of(request.voice, client.tenant) == voice
     if request.voice not in (None, voice, *dict(config.voice_aliases)) and not is_id:
         yield f"voice {ascii(request.voice)[:_MAX_NAME_CHARS]} is not known here, {voice!a} speaks"
     asked, _ = gateway.adapters.split(request.model)

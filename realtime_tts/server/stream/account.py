@@ -19,7 +19,7 @@ _OUTCOMES = {
 }
 
 
-class Ledger:
+class SessionAccount:
     """Account of one session: counts its messages and logs the ends of its contexts."""
 
     def __init__(self, metrics: Metrics, session_id: str) -> None:

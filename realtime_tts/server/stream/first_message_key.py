@@ -17,7 +17,7 @@ from starlette.types import Message
 _POLICY_VIOLATION = 1008
 
 
-async def with_late_key(
+async def with_key_of_first_message(
     websocket: WebSocket,
     timeout_s: float,
     read_key: Callable[[str | bytes], str],

@@ -16,7 +16,7 @@ from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import InternalError, RealtimeTTSError, VoiceNotFound
 from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import Metrics
-from realtime_tts.server.stream.account import Ledger
+from realtime_tts.server.stream.account import SessionAccount
 from realtime_tts.session import messages
 from realtime_tts.session.session import INTERNAL_ERROR, Session, SessionState
 from realtime_tts.speech.encoders import Encoders
@@ -28,7 +28,7 @@ from realtime_tts.workers.client import EngineClient
 logger = logging.getLogger(__name__)
 
 
-class Outlet(Protocol):
+class MessageSink(Protocol):
     """The socket that a session is attached to."""
 
     def wake(self) -> bool:
@@ -72,7 +72,7 @@ class LiveSession:
         charge: charges a client message to its key, or returns the error that refuses it.
         charge_added: charges the characters that lexicons have added to the client's text.
         on_closed: called once when the session is closed.
-        ledger: replacement of the default ledger.
+        account: replacement of the default ledger.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class LiveSession:
         tenant: str,
         charge: Callable[[messages.ClientMessage, float], RealtimeTTSError | None],
         on_closed: Callable[[LiveSession], None],
-        ledger: Ledger | None = None,
+        account: SessionAccount | None = None,
         charge_added: Callable[[int], None] = lambda num_chars: None,
         token: str = "",
     ) -> None:
@@ -90,10 +90,10 @@ class LiveSession:
         self.token = token
         self.closing: tuple[int, str] | None = None  # close code and reason, once the session is closed
         self._services, self._on_closed = services, on_closed
-        self._outlet: Outlet | None = None
+        self._sink: MessageSink | None = None
         self._speeches: dict[str, ContextSpeech] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._ledger = ledger or Ledger(services.metrics, session.session_id)
+        self._account = account or SessionAccount(services.metrics, session.session_id)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
@@ -101,7 +101,7 @@ class LiveSession:
     @property
     def num_unfinished(self) -> int:
         """Number of contexts that were announced to the client and whose terminal message was not sent yet."""
-        return self._ledger.num_unfinished
+        return self._account.num_unfinished
 
     @property
     def lost_at(self) -> float | None:
@@ -120,13 +120,13 @@ class LiveSession:
 
     # ---- the socket's side ---------------------------------------------------------------------------------------
 
-    def attach(self, outlet: Outlet) -> None:
+    def attach(self, sink: MessageSink) -> None:
         """Send to this socket from now on; a socket that was attached before is closed."""
-        if self._outlet is not None:
-            self._outlet.supersede()
-        self._outlet = outlet
+        if self._sink is not None:
+            self._sink.supersede()
+        self._sink = sink
 
-    def resume(self, message: messages.Resume, outlet: Outlet) -> None:
+    def resume(self, message: messages.Resume, sink: MessageSink) -> None:
         """Continue with a client that has reconnected on another socket.
 
         Raises:
@@ -135,7 +135,7 @@ class LiveSession:
         with self._contained():
             self.session.resume(message, time.monotonic())
         self._services.metrics.resumed.inc()
-        self.attach(outlet)
+        self.attach(sink)
         self.advance()
 
     def receive(self, message: messages.ClientMessage) -> None:
@@ -160,17 +160,17 @@ class LiveSession:
             self.session.resume_writing(now) if writable else self.session.pause_writing(now)
         self.advance()
 
-    def detach(self, outlet: Outlet, clean: bool) -> None:
+    def detach(self, sink: MessageSink, clean: bool) -> None:
         """Note that the socket is closed; ignored if another socket has taken over."""
-        if self._outlet is outlet:
-            self._outlet = None
+        if self._sink is sink:
+            self._sink = None
             with self._contained():
                 self.session.connection_lost(time.monotonic(), clean=clean)
             self.advance()
             for speech in self._speeches.values():
                 speech.speaker.park()
             if self._over:
-                self._ledger.abandoned()
+                self._account.abandoned()
 
     def drain(self) -> None:
         with self._contained():
@@ -193,7 +193,7 @@ class LiveSession:
         with self._contained():
             taken = self.session.messages_to_send(now, max_bytes)
             for message in taken:
-                self._ledger.sent(message, now)
+                self._account.sent(message, now)
             self._perform_events(now)  # sent messages may start a timer or end a context
             self._arm()
         return taken
@@ -276,7 +276,7 @@ class LiveSession:
         is_over = self.session.state is SessionState.CLOSED
         deadline = self.session.next_deadline()
         is_wanted = is_over or (deadline is not None and deadline <= now)
-        is_taken = is_wanted and self._outlet is not None and self._outlet.wake()
+        is_taken = is_wanted and self._sink is not None and self._sink.wake()
         if is_over:
             self._end()
         elif not is_taken:  # else the timer is set once the messages were taken
@@ -293,8 +293,8 @@ class LiveSession:
         except Exception as second:  # its contexts get no terminal messages, but the client gets its close
             log_crash(logger, "session_crashed", second, session=self.session.session_id)
         self._end()
-        if self._outlet is not None:
-            self._outlet.wake()
+        if self._sink is not None:
+            self._sink.wake()
 
     def _perform_events(self, now: float) -> None:
         while pending := self.session.events():
@@ -372,6 +372,6 @@ class LiveSession:
         self._arm()
         for context_id in list(self._speeches):
             self._stop(context_id)
-        if self._outlet is None:
-            self._ledger.abandoned()
+        if self._sink is None:
+            self._account.abandoned()
         self._on_closed(self)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from realtime_tts.contract import frames
 from realtime_tts.dialects.native import NativeDialect
-from realtime_tts.server.stream.account import Ledger
+from realtime_tts.server.stream.account import SessionAccount
 from realtime_tts.server.stream.live_session import LiveSession, Services
 from realtime_tts.session import messages
 from realtime_tts.session.session import Session
@@ -30,7 +30,7 @@ _TIMES = 2
 _LONGEST_S = 5.0
 
 
-async def rehearse(make_session: Callable[[str], Session], services: Services) -> None:
+async def warm_up_sessions(make_session: Callable[[str], Session], services: Services) -> None:
     """Run warm-up sessions of the native protocol with an engine that returns silence.
 
     They send nothing to a worker, and are neither counted nor logged.
@@ -42,7 +42,7 @@ async def rehearse(make_session: Callable[[str], Session], services: Services) -
     services = dataclasses.replace(services, engine=_SilentEngine(services.engine.ready))
     with contextlib.suppress(TimeoutError):
         for number in range(_TIMES):
-            await asyncio.wait_for(_Call(make_session(f"rehearsal-{number}"), services).run(), _LONGEST_S)
+            await asyncio.wait_for(_Call(make_session(f"warm-up-{number}"), services).run(), _LONGEST_S)
 
 
 class _Call:
@@ -51,8 +51,8 @@ class _Call:
     def __init__(self, session: Session, services: Services) -> None:
         self._dialect = NativeDialect()
         self._over = asyncio.Event()
-        ledger = _Unkept(services.metrics, session.session_id)
-        self._live = LiveSession(session, services, "", lambda message, now: None, lambda live: None, ledger)
+        account = _NoAccount(services.metrics, session.session_id)
+        self._live = LiveSession(session, services, "", lambda message, now: None, lambda live: None, account)
 
     async def run(self) -> None:
         self._live.attach(self)
@@ -62,7 +62,7 @@ class _Call:
         try:
             await self._over.wait()
         finally:
-            self._live.close(1000, "rehearsed")
+            self._live.close(1000, "warmed_up")
 
     def wake(self) -> bool:
         asyncio.get_running_loop().call_soon(self._take)
@@ -99,8 +99,8 @@ class _SilentEngine(EngineClient):
         return stream
 
 
-class _Unkept(Ledger):
-    """Ledger that counts and logs nothing."""
+class _NoAccount(SessionAccount):
+    """Account that counts and logs nothing."""
 
     def sent(self, message: messages.ServerMessage, now: float) -> None:
         pass

@@ -26,7 +26,7 @@ from realtime_tts.errors import (
     RealtimeTTSError,
     SessionNotFound,
 )
-from realtime_tts.server.admission.slots import Place
+from realtime_tts.server.admission.slots import Slot
 from realtime_tts.server.gateway import GOING_AWAY, Gateway
 from realtime_tts.server.http.dictionaries import with_dictionaries
 from realtime_tts.server.http.problems import hold_answer, problem_response
@@ -57,23 +57,23 @@ async def serve_stream(
     """Serve one WebSocket, from its handshake to its end.
 
     Args:
-        make_dialect: makes the dialect of this connection, once the caller is known. It raises a typed error for an
+        make_dialect: makes the dialect of this connection, once the client is known. It raises a typed error for an
                 invalid request, for example because of its query.
             refuse: makes the answer to a refused handshake.
             headers: headers of the answer to an accepted handshake.
     """
     with contextlib.ExitStack() as stack:
         try:
-            caller = gateway.identify(websocket)
+            client = gateway.identify(websocket)
         except RealtimeTTSError as error:
             await _deny(websocket, error, refuse)
             return
         try:
             dialect = make_dialect()
             subprotocol = choose_subprotocol(websocket.scope.get("subprotocols", []), dialect.subprotocol)
-            place = stack.enter_context(gateway.admission(caller))
+            place = stack.enter_context(gateway.admission(client))
         except RealtimeTTSError as error:
-            gateway.note_refusal(error, caller)
+            gateway.note_refusal(error, client)
             await _deny(websocket, error, refuse)
             return
         answered = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()]
@@ -102,7 +102,7 @@ def choose_subprotocol(offered: list[str], spoken: str | None) -> str | None:
 class Connection:
     """One accepted WebSocket. Its session is opened or resumed when the first frame arrives."""
 
-    def __init__(self, websocket: WebSocket, gateway: Gateway, place: Place, dialect: Dialect) -> None:
+    def __init__(self, websocket: WebSocket, gateway: Gateway, place: Slot, dialect: Dialect) -> None:
         self._websocket, self._gateway, self._place, self._dialect = websocket, gateway, place, dialect
         self._socket: StreamProtocol = websocket.scope["extensions"][SOCKET_EXTENSION]
         self._live: LiveSession | None = None
@@ -125,7 +125,7 @@ class Connection:
             if self._live is not None:
                 self._live.detach(self, clean=code in _CLEAN_CODES)
 
-    # ---- Outlet --------------------------------------------------------------------------------------------------
+    # ---- MessageSink -----------------------------------------------------------------------------------------------
 
     def wake(self) -> bool:
         if self._over:
@@ -171,7 +171,7 @@ class Connection:
     async def _receive_first(self) -> Message:
         """Receive a frame with the idle timeout, which a session would apply otherwise."""
         try:
-            with self._gateway.newcomer(self):
+            with self._gateway.pending_socket(self):
                 timeout_s = self._gateway.idle_timeout_s(self._dialect.habits)
                 return await asyncio.wait_for(self._websocket.receive(), timeout_s)
         except TimeoutError:
@@ -193,7 +193,7 @@ class Connection:
                 self._resume(message)
             else:
                 if isinstance(message, messages.StartSession | messages.Text) and message.voice is not None:
-                    await self._gateway.voices.look_up(message.voice, self._place.caller.tenant)
+                    await self._gateway.voices.look_up(message.voice, self._place.client.tenant)
                 if isinstance(message, messages.Text) and message.dictionaries:
                     await self._receive_with_dictionaries(message)
                 else:
@@ -201,7 +201,7 @@ class Connection:
 
     async def _receive_with_dictionaries(self, message: messages.Text) -> None:
         try:
-            params, _ = await with_dictionaries(self._gateway, self._place.caller, message.params, message.dictionaries)
+            params, _ = await with_dictionaries(self._gateway, self._place.client, message.params, message.dictionaries)
         except RealtimeTTSError as error:
             error.context_id = message.context_id
             self._session().reject(error)
@@ -234,7 +234,7 @@ class Connection:
 
     def _is_anothers(self, session_id: str) -> bool:
         """Return whether the session is another gateway's and the connection was handed to it."""
-        give = functools.partial(self._gateway.neighbours.give, session_id)
+        give = functools.partial(self._gateway.peers.give, session_id)
         return self._socket is not None and self._socket.hand_over(give)
 
     # ---- writing -------------------------------------------------------------------------------------------------

@@ -16,11 +16,11 @@ from realtime_tts.dialects.cartesia.stream import CartesiaDialect
 from realtime_tts.dialects.cartesia.voices import CLONE_FIELDS, metadata, parse_clone, voice_entry, voices_page
 from realtime_tts.dialects.json_input import load_object
 from realtime_tts.errors import RealtimeTTSError, VoiceNotFound
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.browser_tokens import make_plain_token, read_ttl_s
 from realtime_tts.server.http.catalogue import added_voice
-from realtime_tts.server.http.problems import problem_response, speaks_with_id
+from realtime_tts.server.http.problems import answers_in_with_id, problem_response
 from realtime_tts.server.http.request_ids import request_id
 from realtime_tts.server.http.routes import NEEDS_KEY, Owner, authorize, get_gateway, read_bounded
 from realtime_tts.server.http.speech import Chunk, Total
@@ -51,7 +51,7 @@ class CartesiaError(BaseModel):
 router = APIRouter()
 _http = APIRouter(
     tags=["Cartesia"],
-    dependencies=[speaks_with_id(cartesia_problem), *NEEDS_KEY],
+    dependencies=[answers_in_with_id(cartesia_problem), *NEEDS_KEY],
     responses={401: {"model": CartesiaError, "description": "a key is needed, and this is none"}},
 )
 _BODY = {
@@ -132,10 +132,10 @@ async def socket(websocket: WebSocket) -> None:
     openapi_extra=_BODY,
     responses=_PROBLEMS,
 )
-async def speak_bytes(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> Response:
+async def speak_bytes(request: Request, client: Annotated[Client, Depends(authorize)]) -> Response:
     gateway = get_gateway(request)
-    wanted = parse_speech(await read_speech_body(request, gateway, caller), as_events=False)
-    return await speech_response(gateway, caller, wanted.speech)
+    wanted = parse_speech(await read_speech_body(request, gateway, client), as_events=False)
+    return await speech_response(gateway, client, wanted.speech)
 
 
 @_http.post(
@@ -145,17 +145,17 @@ async def speak_bytes(request: Request, caller: Annotated[Caller, Depends(author
     openapi_extra=_BODY,
     responses=_PROBLEMS,
 )
-async def speak_events(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> Response:
+async def speak_events(request: Request, client: Annotated[Client, Depends(authorize)]) -> Response:
     gateway = get_gateway(request)
-    wanted = parse_speech(await read_speech_body(request, gateway, caller), as_events=True)
-    return await speech_response(gateway, caller, wanted.speech, _Events(wanted, request_id(request.scope)))
+    wanted = parse_speech(await read_speech_body(request, gateway, client), as_events=True)
+    return await speech_response(gateway, client, wanted.speech, _Events(wanted, request_id(request.scope)))
 
 
 @_http.get("/voices/", include_in_schema=False)  # older clients
 @_http.get("/voices", summary="Voices, a page at a time; all in a list for versions before 2024-11-13")
 async def voices(
     request: Request,
-    caller: Annotated[Caller, Depends(authorize)],
+    client: Annotated[Client, Depends(authorize)],
     limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 10,
     starting_after: str | None = None,
     ending_before: str | None = None,
@@ -163,16 +163,16 @@ async def voices(
     is_owner: bool | None = None,
     cartesia_version: Annotated[str, Header()] = _PAGES_SINCE,
 ) -> dict[str, Any] | list[dict[str, Any]]:
-    entries = [entry for entry in _entries(request, caller) if is_owner in (None, entry["is_owner"])]
+    entries = [entry for entry in _entries(request, client) if is_owner in (None, entry["is_owner"])]
     if cartesia_version < _PAGES_SINCE:
         return entries
     return voices_page(entries, limit, starting_after, ending_before, q)
 
 
 @_http.get("/voices/{voice_id}", summary="A voice", responses={404: _PROBLEMS[404]})
-async def voice(request: Request, voice_id: str, caller: Annotated[Caller, Depends(authorize)]) -> dict[str, Any]:
+async def voice(request: Request, voice_id: str, client: Annotated[Client, Depends(authorize)]) -> dict[str, Any]:
     aliases = dict(get_gateway(request).settings.server.voice_aliases)
-    entries = {entry["id"]: entry for entry in _entries(request, caller)}
+    entries = {entry["id"]: entry for entry in _entries(request, client)}
     found = entries.get(voice_id) or entries.get(aliases.get(voice_id, ""))
     if found is None:
         raise VoiceNotFound(f"there is no such voice; the voices are {', '.join(entries)}", field="id")
@@ -180,48 +180,48 @@ async def voice(request: Request, voice_id: str, caller: Annotated[Caller, Depen
 
 
 @_http.post("/voices/clone", summary="Make a voice of a recording", responses=_PROBLEMS)
-async def clone(request: Request, caller: Owner) -> dict[str, Any]:
+async def clone(request: Request, client: Owner) -> dict[str, Any]:
     gateway = get_gateway(request)
     gateway.check_ready()
-    async with upload_place(request, gateway.voice_making, caller.tenant):
+    async with upload_place(request, gateway.voice_making, client.tenant):
         form = await read_voice_form(request, CLONE_FIELDS, ("clip",), ignores_others=True)
-        made = await make_voice(gateway, caller, parse_clone(form.fields, form.file("clip")))
+        made = await make_voice(gateway, client, parse_clone(form.fields, form.file("clip")))
     return metadata(added_voice(made.record))
 
 
 @_http.patch("/voices/{voice_id}", summary="Call a voice something else", responses={404: _PROBLEMS[404]})
-async def change_voice(request: Request, voice_id: str, caller: Owner) -> dict[str, Any]:
+async def change_voice(request: Request, voice_id: str, client: Owner) -> dict[str, Any]:
     body = await read_bounded(request, _MAX_CHANGE_BYTES)
     fields, gateway = load_object(body, len(body)), get_gateway(request)
-    old = await gateway.voices.find(voice_id, caller.tenant)
+    old = await gateway.voices.find(voice_id, client.tenant)
     name, description = fields.optional_text("name"), fields.optional_text("description")
     labels = VoiceLabels(
         old.name if name is None else name, old.description if description is None else description, old.language
     )
-    changed = await gateway.voices.relabel(old.voice_id, labels, caller.tenant)
+    changed = await gateway.voices.relabel(old.voice_id, labels, client.tenant)
     return voice_entry(added_voice(changed), gateway.catalogue.created)
 
 
 @_http.delete(
     "/voices/{voice_id}", summary="Delete a voice", status_code=HTTPStatus.NO_CONTENT, responses={404: _PROBLEMS[404]}
 )
-async def delete_voice(request: Request, voice_id: str, caller: Owner) -> None:
-    await get_gateway(request).voices.delete(voice_id, caller.tenant)
+async def delete_voice(request: Request, voice_id: str, client: Owner) -> None:
+    await get_gateway(request).voices.delete(voice_id, client.tenant)
 
 
 @_http.post("/access-token", summary="A short-lived token")
 async def access_token(
-    request: Request, response: Response, caller: Annotated[Caller, Depends(authorize)]
+    request: Request, response: Response, client: Annotated[Client, Depends(authorize)]
 ) -> dict[str, str]:
     """Return a token for speech, whatever grants are asked for."""
     ttl_s = read_ttl_s(await read_bounded(request, _MAX_CHANGE_BYTES), "expires_in", _DEFAULT_TTL_S)
-    return {"token": make_plain_token(get_gateway(request), caller, ttl_s, response)}
+    return {"token": make_plain_token(get_gateway(request), client, ttl_s, response)}
 
 
-def _entries(request: Request, caller: Caller) -> list[dict[str, Any]]:
+def _entries(request: Request, client: Client) -> list[dict[str, Any]]:
     gateway = get_gateway(request)
     catalogue = gateway.catalogue
-    known = catalogue.voices(caller.voices, gateway.voices.added(caller.tenant))["voices"]
+    known = catalogue.voices(client.voices, gateway.voices.added(client.tenant))["voices"]
     return [voice_entry(about, catalogue.created) for about in known]
 
 

@@ -12,10 +12,10 @@ from realtime_tts.dialects.deepgram.errors import deepgram_problem
 from realtime_tts.dialects.deepgram.requests import parse_speech
 from realtime_tts.dialects.deepgram.stream import SUBPROTOCOLS, DeepgramDialect, model_uuid
 from realtime_tts.errors import RealtimeTTSError
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.browser_tokens import make_plain_token, read_ttl_s
-from realtime_tts.server.http.problems import problem_response, speaks_with_id
+from realtime_tts.server.http.problems import answers_in_with_id, problem_response
 from realtime_tts.server.http.request_ids import request_id
 from realtime_tts.server.http.routes import NEEDS_KEY, authorize, get_gateway, read_bounded
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
@@ -36,7 +36,7 @@ class DeepgramError(BaseModel):
 router = APIRouter()
 _http = APIRouter(
     tags=["Deepgram"],
-    dependencies=[speaks_with_id(deepgram_problem), *NEEDS_KEY],
+    dependencies=[answers_in_with_id(deepgram_problem), *NEEDS_KEY],
     responses={
         status: {"model": DeepgramError, "description": description}
         for status, description in {
@@ -88,12 +88,12 @@ async def socket(websocket: WebSocket) -> None:
 @_http.post(
     "/v1/speak", summary="Speak a text; the answer is the audio", response_class=Response, openapi_extra=_REQUEST
 )
-async def speak(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> Response:
+async def speak(request: Request, client: Annotated[Client, Depends(authorize)]) -> Response:
     gateway = get_gateway(request)
     wanted = parse_speech(
-        request.query_params, await read_speech_body(request, gateway, caller), gateway.adapters.split
+        request.query_params, await read_speech_body(request, gateway, client), gateway.adapters.split
     )
-    answer = await speech_response(gateway, caller, wanted)
+    answer = await speech_response(gateway, client, wanted)
     answer.headers["dg-request-id"] = request_id(request.scope)
     answer.headers["dg-model-name"] = gateway.catalogue.ready.model.encode("ascii", "replace").decode()
     answer.headers["dg-model-uuid"] = model_uuid(gateway.catalogue.ready.model)
@@ -102,10 +102,10 @@ async def speak(request: Request, caller: Annotated[Caller, Depends(authorize)])
 
 
 @_http.post("/v1/auth/grant", summary="A short-lived token")
-async def grant(request: Request, response: Response, caller: Annotated[Caller, Depends(authorize)]) -> dict[str, Any]:
+async def grant(request: Request, response: Response, client: Annotated[Client, Depends(authorize)]) -> dict[str, Any]:
     """Return a token and its lifetime in seconds."""
     ttl_s = read_ttl_s(await read_bounded(request, _MAX_GRANT_BYTES), "ttl_seconds", _DEFAULT_TTL_S)
-    return {"access_token": make_plain_token(get_gateway(request), caller, ttl_s, response), "expires_in": ttl_s}
+    return {"access_token": make_plain_token(get_gateway(request), client, ttl_s, response), "expires_in": ttl_s}
 
 
 router.include_router(_http)

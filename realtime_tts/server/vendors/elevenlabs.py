@@ -11,23 +11,23 @@ from realtime_tts.dialects.elevenlabs.speech import TimedLines, TimedObject, par
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect, read_key, refusal
 from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.errors import RealtimeTTSError
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http.problems import problem_response, speaks
+from realtime_tts.server.http.problems import answers_in, problem_response
 from realtime_tts.server.http.request_ids import request_id
 from realtime_tts.server.http.routes import NEEDS_KEY, authorize, get_gateway
 from realtime_tts.server.http.speech import Chunk, Total
 from realtime_tts.server.http.speech_response import Rendering, read_speech_body, speech_response
-from realtime_tts.server.stream.first_message_key import with_late_key
+from realtime_tts.server.stream.first_message_key import with_key_of_first_message
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import elevenlabs_account, elevenlabs_dictionaries, elevenlabs_voices
 
-KnownCaller = Annotated[Caller, Depends(authorize)]
+KnownClient = Annotated[Client, Depends(authorize)]
 
 
-_IN_THEIR_WORDS = (speaks(elevenlabs_problem), *NEEDS_KEY)
+_DEPENDENCIES = (answers_in(elevenlabs_problem), *NEEDS_KEY)
 sockets = APIRouter(prefix="/v1/text-to-speech/{voice}")
-speech = APIRouter(prefix="/v1/text-to-speech/{voice}", tags=["ElevenLabs"], dependencies=_IN_THEIR_WORDS)
+speech = APIRouter(prefix="/v1/text-to-speech/{voice}", tags=["ElevenLabs"], dependencies=_DEPENDENCIES)
 
 
 # ---- WebSockets ------------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ async def _with_key(websocket: WebSocket, gateway: Gateway) -> WebSocket | None:
         return websocket
     timeout_s = gateway.settings.server.handshake_timeout_s
     max_bytes = gateway.settings.server.max_message_bytes
-    return await with_late_key(websocket, timeout_s, lambda frame: read_key(frame, max_bytes), refusal)
+    return await with_key_of_first_message(websocket, timeout_s, lambda frame: read_key(frame, max_bytes), refusal)
 
 
 # ---- speech over plain HTTP ------------------------------------------------------------------------------------------
@@ -99,30 +99,30 @@ class _Object(TimedObject):
 
 @speech.post("", summary="Speak a text", response_class=Response)
 @speech.post("/stream", summary="Speak a text", response_class=Response)
-async def speak(request: Request, voice: str, caller: KnownCaller) -> Response:
-    return await _answer(request, caller, await _wanted(request, voice, caller))
+async def speak(request: Request, voice: str, client: KnownClient) -> Response:
+    return await _answer(request, client, await _wanted(request, voice, client))
 
 
 @speech.post("/with-timestamps", summary="Speech with times of characters")
-async def speak_with_times(request: Request, voice: str, caller: KnownCaller) -> Response:
-    wanted = await _wanted(request, voice, caller)
-    return await _answer(request, caller, wanted, _Object(wanted.text))
+async def speak_with_times(request: Request, voice: str, client: KnownClient) -> Response:
+    wanted = await _wanted(request, voice, client)
+    return await _answer(request, client, wanted, _Object(wanted.text))
 
 
 @speech.post("/stream/with-timestamps", summary="Speech with times of characters, as it is made")
-async def stream_with_times(request: Request, voice: str, caller: KnownCaller) -> Response:
-    wanted = await _wanted(request, voice, caller)
-    return await _answer(request, caller, wanted, _Lines(wanted.text))
+async def stream_with_times(request: Request, voice: str, client: KnownClient) -> Response:
+    wanted = await _wanted(request, voice, client)
+    return await _answer(request, client, wanted, _Lines(wanted.text))
 
 
-async def _wanted(request: Request, voice: str, caller: Caller) -> SpeechRequest:
-    return parse_request(await read_speech_body(request, get_gateway(request), caller), voice, request.query_params)
+async def _wanted(request: Request, voice: str, client: Client) -> SpeechRequest:
+    return parse_request(await read_speech_body(request, get_gateway(request), client), voice, request.query_params)
 
 
 async def _answer(
-    request: Request, caller: Caller, wanted: SpeechRequest, rendering: Rendering | None = None
+    request: Request, client: Client, wanted: SpeechRequest, rendering: Rendering | None = None
 ) -> Response:
-    answer = await speech_response(get_gateway(request), caller, wanted, rendering)
+    answer = await speech_response(get_gateway(request), client, wanted, rendering)
     answer.headers["request-id"] = request_id(request.scope)
     return answer
 

@@ -14,8 +14,8 @@ from realtime_tts.dialects.elevenlabs.catalogue import model_entries, search_voi
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.json_input import load_object
 from realtime_tts.errors import InvalidRequest, RequestTooLarge, VoiceNotFound
-from realtime_tts.server.admission.client import Caller
-from realtime_tts.server.http.problems import speaks
+from realtime_tts.server.admission.client import Client
+from realtime_tts.server.http.problems import answers_in
 from realtime_tts.server.http.routes import NEEDS_KEY, Owner, authorize, get_gateway, read_bounded
 from realtime_tts.server.voices.cloning import make_voice
 from realtime_tts.server.voices.forms import MAX_FIELD_CHARS, VoiceForm, read_voice_form, upload_place
@@ -33,8 +33,8 @@ class _TheirsAlone(APIRoute):
         return found if any(name == b"xi-api-key" for name, _ in scope["headers"]) else (Match.NONE, {})
 
 
-KnownCaller = Annotated[Caller, Depends(authorize)]
-catalogue = APIRouter(dependencies=[speaks(elevenlabs_problem), *NEEDS_KEY], route_class=_TheirsAlone)
+KnownClient = Annotated[Client, Depends(authorize)]
+catalogue = APIRouter(dependencies=[answers_in(elevenlabs_problem), *NEEDS_KEY], route_class=_TheirsAlone)
 
 # ---- what there is ---------------------------------------------------------------------------------------------------
 
@@ -47,33 +47,33 @@ async def models(request: Request) -> list[dict[str, Any]]:
 
 
 @catalogue.get("/v1/voices", include_in_schema=False)
-async def voices(request: Request, caller: KnownCaller) -> dict[str, Any]:
-    return {"voices": _voices(request, caller)}
+async def voices(request: Request, client: KnownClient) -> dict[str, Any]:
+    return {"voices": _voices(request, client)}
 
 
 @catalogue.get("/v2/voices", include_in_schema=False)
-async def search(request: Request, caller: KnownCaller) -> dict[str, Any]:
-    return search_voices(_voices(request, caller), request.query_params)
+async def search(request: Request, client: KnownClient) -> dict[str, Any]:
+    return search_voices(_voices(request, client), request.query_params)
 
 
 @catalogue.get("/v1/voices/{voice}", include_in_schema=False)
-async def voice_by_id(request: Request, voice: str, caller: KnownCaller) -> dict[str, Any]:
-    return _find(request, voice, caller)
+async def voice_by_id(request: Request, voice: str, client: KnownClient) -> dict[str, Any]:
+    return _find(request, voice, client)
 
 
-def _find(request: Request, voice: str, caller: Caller) -> dict[str, Any]:
+def _find(request: Request, voice: str, client: Client) -> dict[str, Any]:
     """Raises:
     VoiceNotFound
     """
-    for found in _voices(request, caller):
+    for found in _voices(request, client):
         if found["voice_id"] == voice:
             return found
     raise VoiceNotFound("there is no such voice", field="voice_id")
 
 
-def _voices(request: Request, caller: Caller) -> list[dict[str, Any]]:
+def _voices(request: Request, client: Client) -> list[dict[str, Any]]:
     gateway = get_gateway(request)
-    listed = gateway.catalogue.voices(caller.voices, gateway.voices.added(caller.tenant))["voices"]
+    listed = gateway.catalogue.voices(client.voices, gateway.voices.added(client.tenant))["voices"]
     return [voice_entry(voice) for voice in listed]
 
 
@@ -81,28 +81,28 @@ def _voices(request: Request, caller: Caller) -> list[dict[str, Any]]:
 
 
 @catalogue.post("/v1/voices/add", include_in_schema=False)
-async def add_voice(request: Request, caller: Owner) -> dict[str, Any]:
+async def add_voice(request: Request, client: Owner) -> dict[str, Any]:
     gateway = get_gateway(request)
     gateway.check_ready()
-    async with upload_place(request, gateway.voice_making, caller.tenant):
+    async with upload_place(request, gateway.voice_making, client.tenant):
         form = await read_voice_form(
             request, dialect.FIELDS, dialect.FILES, max_files=dialect.MAX_FILES, ignores_others=True
         )
         wish = dialect.parse_wish(form.fields, [content for _, content in form.files])
         if not wish.has_recordings:
             raise InvalidRequest("files are missing", field="files")
-        made = await make_voice(gateway, caller, wish)
+        made = await make_voice(gateway, client, wish)
     return {"voice_id": made.record.voice_id, "requires_verification": False}
 
 
 @catalogue.post("/v1/voices/{voice}/edit", include_in_schema=False)
-async def edit_voice(request: Request, voice: str, caller: Owner) -> dict[str, Any]:
+async def edit_voice(request: Request, voice: str, client: Owner) -> dict[str, Any]:
     voices = get_gateway(request).voices
-    old = await voices.find(voice, caller.tenant)
+    old = await voices.find(voice, client.tenant)
     form = await _read_labels(request)
     language = dialect.parse_labels(form.field("labels")).get("language", old.language)
     labels = VoiceLabels(form.field("name") or old.name, form.fields.get("description", old.description), language)
-    await voices.relabel(old.voice_id, labels, caller.tenant)
+    await voices.relabel(old.voice_id, labels, client.tenant)
     return {"status": "ok"}
 
 
@@ -128,8 +128,8 @@ async def _read_labels(request: Request) -> VoiceForm:
 
 
 @catalogue.delete("/v1/voices/{voice}", include_in_schema=False)
-async def delete_voice(request: Request, voice: str, caller: Owner) -> dict[str, Any]:
-    await get_gateway(request).voices.delete(voice, caller.tenant)
+async def delete_voice(request: Request, voice: str, client: Owner) -> dict[str, Any]:
+    await get_gateway(request).voices.delete(voice, client.tenant)
     return {"status": "ok"}
 
 
@@ -139,14 +139,14 @@ async def default_settings() -> dict[str, Any]:
 
 
 @catalogue.get("/v1/voices/{voice}/settings", include_in_schema=False)
-async def settings(request: Request, voice: str, caller: KnownCaller) -> dict[str, Any]:
-    _find(request, voice, caller)
+async def settings(request: Request, voice: str, client: KnownClient) -> dict[str, Any]:
+    _find(request, voice, client)
     return dialect.settings()
 
 
 @catalogue.post("/v1/voices/{voice}/settings/edit", include_in_schema=False)
-async def edit_settings(request: Request, voice: str, caller: Owner) -> dict[str, Any]:
-    _find(request, voice, caller)
+async def edit_settings(request: Request, voice: str, client: Owner) -> dict[str, Any]:
+    _find(request, voice, client)
     body = await read_bounded(request, _MAX_BODY_BYTES)
     dialect.check_settings(load_object(body, len(body)))
     return {"status": "ok"}

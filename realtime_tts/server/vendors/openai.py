@@ -14,9 +14,9 @@ from realtime_tts import __version__
 from realtime_tts.dialects import openai
 from realtime_tts.dialects.voice_wish import YES, VoiceWish
 from realtime_tts.errors import ModelNotFound, RealtimeTTSError
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http.problems import error_code, problem_response, speaks
+from realtime_tts.server.http.problems import answers_in, error_code, problem_response
 from realtime_tts.server.http.routes import NEEDS_KEY, authorize, get_gateway
 from realtime_tts.server.http.speech import Chunk, Total
 from realtime_tts.server.http.speech_response import (
@@ -100,7 +100,10 @@ _AUDIO: dict[str, Any] = {
 }
 
 _own = APIRouter(
-    prefix="/v1", tags=["OpenAI"], dependencies=[speaks(openai.problem), *NEEDS_KEY], responses={401: _PROBLEMS[401]}
+    prefix="/v1",
+    tags=["OpenAI"],
+    dependencies=[answers_in(openai.problem), *NEEDS_KEY],
+    responses={401: _PROBLEMS[401]},
 )
 
 
@@ -127,14 +130,14 @@ class _Events:
     openapi_extra={"requestBody": {"content": {"application/json": {"schema": OpenAISpeechBody.model_json_schema()}}}},
     responses={200: _AUDIO, **_PROBLEMS},
 )
-async def create_speech(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> Response:
+async def create_speech(request: Request, client: Annotated[Client, Depends(authorize)]) -> Response:
     gateway = get_gateway(request)
     gateway.check_ready()
-    wanted = await read_request(request, gateway, caller)
-    return await speech_response(gateway, caller, wanted.speech, _Events() if wanted.as_events else None)
+    wanted = await read_request(request, gateway, client)
+    return await speech_response(gateway, client, wanted.speech, _Events() if wanted.as_events else None)
 
 
-async def read_request(request: Request, gateway: Gateway, caller: Caller) -> openai.OpenAIRequest:
+async def read_request(request: Request, gateway: Gateway, client: Client) -> openai.OpenAIRequest:
     """Read a request, and make the voice of recordings that it contains.
 
     Raises:
@@ -143,18 +146,18 @@ async def read_request(request: Request, gateway: Gateway, caller: Caller) -> op
     is_large = is_form(request) or int(request.headers.get("content-length", 0)) > max_speech_body_bytes(gateway)
     async with contextlib.AsyncExitStack() as upload:
         if is_large:  # with recordings, which need an upload slot
-            caller.check_owner()
-            gateway.check_room(caller)
-            await upload.enter_async_context(upload_place(request, gateway.voice_making, caller.tenant))
+            client.check_owner()
+            gateway.check_room(client)
+            await upload.enter_async_context(upload_place(request, gateway.voice_making, client.tenant))
         if is_form(request):
             wanted = _parse_form(await _read_form(request, gateway))
         elif is_large:
             wanted = openai.parse_request(await read_recordings_body(request, gateway))
         else:
-            wanted = openai.parse_request(await read_speech_body(request, gateway, caller))
+            wanted = openai.parse_request(await read_speech_body(request, gateway, client))
         if (own_voice := wanted.speech.own_voice) is None:
             return wanted
-        made = await make_voice(gateway, caller, own_voice)
+        made = await make_voice(gateway, client, own_voice)
         return dataclasses.replace(wanted, speech=dataclasses.replace(wanted.speech, voice=made.record.voice_id))
 
 

@@ -11,10 +11,10 @@ from realtime_tts.dialects import openai
 from realtime_tts.dialects.json_input import load_object
 from realtime_tts.dialects.voice_wish import YES, VoiceWish
 from realtime_tts.errors import InvalidRequest
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.catalogue import added_voice
-from realtime_tts.server.http.problems import speaks
+from realtime_tts.server.http.problems import answers_in
 from realtime_tts.server.http.routes import NEEDS_KEY, Owner, authorize, get_gateway, read_bounded
 from realtime_tts.server.voices.cloning import check_recording, make_voice
 from realtime_tts.server.voices.forms import VoiceForm, is_form, read_voice_form, upload_place
@@ -24,23 +24,23 @@ _MAX_BODY_BYTES = 16 * 1024
 _VOICE_FIELDS = ("name", "consent", "type", "prompt", "model", "script_hint", "consent_by", "consent_scope")
 
 
-router = APIRouter(prefix="/v1/audio", tags=["OpenAI"], dependencies=[speaks(openai.problem), *NEEDS_KEY])
+router = APIRouter(prefix="/v1/audio", tags=["OpenAI"], dependencies=[answers_in(openai.problem), *NEEDS_KEY])
 
 
 @router.post("/voices", summary="Make a voice of a recording, or of a description")
-async def create_voice(request: Request, caller: Owner) -> dict[str, Any]:
+async def create_voice(request: Request, client: Owner) -> dict[str, Any]:
     gateway = get_gateway(request)
     gateway.check_ready()
-    async with upload_place(request, gateway.voice_making, caller.tenant):
+    async with upload_place(request, gateway.voice_making, client.tenant):
         if is_form(request):
-            wish = await _wish(gateway, caller, await read_voice_form(request, _VOICE_FIELDS, ("audio_sample",)))
+            wish = await _wish(gateway, client, await read_voice_form(request, _VOICE_FIELDS, ("audio_sample",)))
         else:
             wish = openai.parse_prompt_voice(await read_bounded(request, _MAX_BODY_BYTES))
-        made = await make_voice(gateway, caller, wish)
+        made = await make_voice(gateway, client, wish)
     return openai.voice_entry(added_voice(made.record))
 
 
-async def _wish(gateway: Gateway, caller: Caller, form: VoiceForm) -> VoiceWish:
+async def _wish(gateway: Gateway, client: Client, form: VoiceForm) -> VoiceWish:
     """Return the voice to make. The field `consent` is the id of a recorded consent, or the statement `true`."""
     sample = form.file("audio_sample")
     if not sample:
@@ -50,7 +50,7 @@ async def _wish(gateway: Gateway, caller: Caller, form: VoiceForm) -> VoiceWish:
     given = form.field("consent")
     says_so, given_by, scope = given.lower() in YES, form.field("consent_by"), form.field("consent_scope")
     if given and not says_so:
-        consent = await gateway.consents.get(given, caller.tenant)
+        consent = await gateway.consents.get(given, client.tenant)
         says_so, given_by = True, consent.name
         scope = f"recorded ({consent.language}), SHA-256 {consent.recording_sha256}"
     return VoiceWish(
@@ -59,9 +59,9 @@ async def _wish(gateway: Gateway, caller: Caller, form: VoiceForm) -> VoiceWish:
 
 
 @router.get("/voices", summary="The voices, as some applications list them")
-async def list_voices(request: Request, caller: Annotated[Caller, Depends(authorize)]) -> dict[str, Any]:
+async def list_voices(request: Request, client: Annotated[Client, Depends(authorize)]) -> dict[str, Any]:
     gateway = get_gateway(request)
-    listed = gateway.catalogue.voices(caller.voices, gateway.voices.added(caller.tenant))["voices"]
+    listed = gateway.catalogue.voices(client.voices, gateway.voices.added(client.tenant))["voices"]
     return {"voices": [{"id": voice["id"], "name": voice["name"]} for voice in listed]}
 
 
@@ -72,50 +72,50 @@ async def list_models(request: Request) -> dict[str, Any]:
 
 
 @router.delete("/voices/{voice_id}", summary="Delete a voice")
-async def delete_voice(request: Request, voice_id: str, caller: Owner) -> dict[str, Any]:
-    await get_gateway(request).voices.delete(voice_id, caller.tenant)
+async def delete_voice(request: Request, voice_id: str, client: Owner) -> dict[str, Any]:
+    await get_gateway(request).voices.delete(voice_id, client.tenant)
     return openai.deleted_entry("audio.voice.deleted", voice_id)
 
 
 @router.post("/voice_consents", summary="That a speaker agrees, in a recording")
-async def create_consent(request: Request, caller: Owner) -> dict[str, Any]:
+async def create_consent(request: Request, client: Owner) -> dict[str, Any]:
     """Store a consent. The recording must contain speech; only its hash is kept."""
     gateway = get_gateway(request)
-    async with upload_place(request, gateway.voice_making, caller.tenant):
+    async with upload_place(request, gateway.voice_making, client.tenant):
         form = await read_voice_form(request, ("name", "language"), ("recording",))
         recording = form.file("recording")
         if not recording:
             raise InvalidRequest("recording is missing", field="recording")
-        async with gateway.voice_making.turn(caller.tenant):
+        async with gateway.voice_making.turn(client.tenant):
             await check_recording((recording,), "recording")
         digest = hashlib.sha256(recording).hexdigest()
-        made = await gateway.consents.add(form.field("name"), form.field("language"), digest, caller.tenant)
+        made = await gateway.consents.add(form.field("name"), form.field("language"), digest, client.tenant)
     return _entry(made)
 
 
 @router.get("/voice_consents", summary="The consents of this key")
 async def list_consents(
-    request: Request, caller: Owner, after: str | None = None, limit: Annotated[int, Query(ge=1, le=100)] = 20
+    request: Request, client: Owner, after: str | None = None, limit: Annotated[int, Query(ge=1, le=100)] = 20
 ) -> dict[str, Any]:
-    found = await get_gateway(request).consents.all_of(caller.tenant)
+    found = await get_gateway(request).consents.all_of(client.tenant)
     return openai.page_of([_entry(consent) for consent in found], after, limit)
 
 
 @router.get("/voice_consents/{consent_id}", summary="One of them")
-async def get_consent(request: Request, consent_id: str, caller: Owner) -> dict[str, Any]:
-    return _entry(await get_gateway(request).consents.get(consent_id, caller.tenant))
+async def get_consent(request: Request, consent_id: str, client: Owner) -> dict[str, Any]:
+    return _entry(await get_gateway(request).consents.get(consent_id, client.tenant))
 
 
 @router.post("/voice_consents/{consent_id}", summary="Call a consent something else")
-async def rename_consent(request: Request, consent_id: str, caller: Owner) -> dict[str, Any]:
+async def rename_consent(request: Request, consent_id: str, client: Owner) -> dict[str, Any]:
     body = await read_bounded(request, _MAX_BODY_BYTES)
     name = load_object(body, len(body)).text("name")
-    return _entry(await get_gateway(request).consents.rename(consent_id, name, caller.tenant))
+    return _entry(await get_gateway(request).consents.rename(consent_id, name, client.tenant))
 
 
 @router.delete("/voice_consents/{consent_id}", summary="Delete a consent; voices made by it stay")
-async def delete_consent(request: Request, consent_id: str, caller: Owner) -> dict[str, Any]:
-    await get_gateway(request).consents.remove(consent_id, caller.tenant)
+async def delete_consent(request: Request, consent_id: str, client: Owner) -> dict[str, Any]:
+    await get_gateway(request).consents.remove(consent_id, client.tenant)
     return openai.deleted_entry("audio.voice_consent", consent_id)
 
 

@@ -14,7 +14,7 @@ from realtime_tts.audio.recording_report import check, report_on
 from realtime_tts.contract.policy import ZERO_SHOT_VOICE
 from realtime_tts.dialects.voice_wish import VoiceWish
 from realtime_tts.errors import AudioDecodeError, InvalidRequest
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.schemas import RecordingRemark
 from realtime_tts.server.logs import log_event
@@ -37,7 +37,7 @@ class MadeVoice:
     remarks: Sequence[RecordingRemark] = ()
 
 
-async def make_voice(gateway: Gateway, caller: Caller, wish: VoiceWish) -> MadeVoice:
+async def make_voice(gateway: Gateway, client: Client, wish: VoiceWish) -> MadeVoice:
     """Create a voice, after waiting for a slot: the number that are made at once is limited.
 
     Raises:
@@ -45,17 +45,17 @@ async def make_voice(gateway: Gateway, caller: Caller, wish: VoiceWish) -> MadeV
         AudioDecodeError, RecordingUnsuitable: a recording cannot be used for a voice.
         Draining, EngineLost, Overloaded: no voice can be made now.
     """
-    caller.check_owner()
+    client.check_owner()
     gateway.check_ready()
     labels = _labels(wish)
-    async with gateway.voice_making.turn(caller.tenant):
-        gateway.voices.check_room(caller.tenant, _limit(gateway), wish.ttl_s is not None)
+    async with gateway.voice_making.turn(client.tenant):
+        gateway.voices.check_room(client.tenant, _limit(gateway), wish.ttl_s is not None)
         if wish.has_recordings:
-            made = await _clone(gateway, caller, wish, labels)
+            made = await _clone(gateway, client, wish, labels)
         else:
-            made = await _design(gateway, caller, wish, labels)
+            made = await _design(gateway, client, wish, labels)
     kind = "voice_added" if labels is not None else "voice_lent"
-    log_event(logger, logging.INFO, kind, voice=made.record.voice_id, key=caller.tenant or None)
+    log_event(logger, logging.INFO, kind, voice=made.record.voice_id, key=client.tenant or None)
     return made
 
 
@@ -73,19 +73,19 @@ def _limit(gateway: Gateway) -> int:
     return gateway.settings.server.max_voices_per_key
 
 
-async def _clone(gateway: Gateway, caller: Caller, wish: VoiceWish, labels: VoiceLabels | None) -> MadeVoice:
+async def _clone(gateway: Gateway, client: Client, wish: VoiceWish, labels: VoiceLabels | None) -> MadeVoice:
     if wish.instructions:
         raise InvalidRequest("a voice is made of recordings or of a description, not of both", field="instructions")
     # In a thread: hashing runs at a few hundred MB/s, and 40 MB would block the event loop.
-    content, recordings_sha256 = await asyncio.to_thread(_hashes, caller.tenant, wish)
-    consent = _consent(gateway, caller, wish, recordings_sha256)
+    content, recordings_sha256 = await asyncio.to_thread(_hashes, client.tenant, wish)
+    consent = _consent(gateway, client, wish, recordings_sha256)
     recordings: VoiceRecordings | Latents
     if (found := _made_before(gateway, content)) is not None:
         recordings, remarks = found
     else:
         recordings, remarks = await _check_recordings(wish)
     record = await gateway.voices.add(
-        labels, recordings, caller.tenant, consent=consent, ttl_s=wish.ttl_s, limit=_limit(gateway)
+        labels, recordings, client.tenant, consent=consent, ttl_s=wish.ttl_s, limit=_limit(gateway)
     )
     gateway.voice_making.remember(content, record.voice_id, remarks)
     return MadeVoice(record, remarks)
@@ -132,7 +132,7 @@ async def check_recording(files: Sequence[bytes], field: str) -> tuple[Recording
     return recording, [RecordingRemark(field=field, code=each.code, message=each.message) for each in found]
 
 
-def _consent(gateway: Gateway, caller: Caller, wish: VoiceWish, recording_sha256: str) -> Consent | None:
+def _consent(gateway: Gateway, client: Client, wish: VoiceWish, recording_sha256: str) -> Consent | None:
     """Raises:
     InvalidRequest: a statement of consent that the server's policy requires is missing.
     """
@@ -145,10 +145,10 @@ def _consent(gateway: Gateway, caller: Caller, wish: VoiceWish, recording_sha256
             raise InvalidRequest(f"this server asks who consents, and to what: {name} is missing", field=name)
     if not wish.consent:
         return None
-    return Consent(given_by or caller.tenant or "the caller", scope, time.time(), recording_sha256)
+    return Consent(given_by or client.tenant or "the caller", scope, time.time(), recording_sha256)
 
 
-async def _design(gateway: Gateway, caller: Caller, wish: VoiceWish, labels: VoiceLabels | None) -> MadeVoice:
+async def _design(gateway: Gateway, client: Client, wish: VoiceWish, labels: VoiceLabels | None) -> MadeVoice:
     """Create a voice from a description: speak one sentence, and use it as the recording that fixes the voice."""
     if wish.prompt_text is not None or not wish.instructions.strip():
         raise InvalidRequest("a voice needs a recording, or a description: instructions", field="reference")
@@ -156,17 +156,17 @@ async def _design(gateway: Gateway, caller: Caller, wish: VoiceWish, labels: Voi
 
     defaults = gateway.catalogue.defaults
     params = SpeechParams(seed=0, instructions=wish.instructions, mode="clause")
-    settings = defaults.resolve(Choices(), Choices(ZERO_SHOT_VOICE, params=params), tenant=caller.tenant)
-    pcm, rate_hz = await speak_sentence(gateway, settings, caller)
+    settings = defaults.resolve(Choices(), Choices(ZERO_SHOT_VOICE, params=params), tenant=client.tenant)
+    pcm, rate_hz = await speak_sentence(gateway, settings, client)
     recordings = VoiceRecordings(reference=(np.frombuffer(pcm, "<i2"), rate_hz))
     record = await gateway.voices.add(
-        labels, recordings, caller.tenant, instructions=wish.instructions, ttl_s=wish.ttl_s, limit=_limit(gateway)
+        labels, recordings, client.tenant, instructions=wish.instructions, ttl_s=wish.ttl_s, limit=_limit(gateway)
     )
     return MadeVoice(record)
 
 
-async def speak_sentence(gateway: Gateway, settings: ContextSettings, caller: Caller) -> tuple[bytes, int]:
+async def speak_sentence(gateway: Gateway, settings: ContextSettings, client: Client) -> tuple[bytes, int]:
     """Return a spoken sample of a voice as s16le mono PCM, and its rate in Hz. Raises the errors of speech."""
-    if (refusal := gateway.context_refusal(caller.tenant)) is not None:
+    if (refusal := gateway.context_refusal(client.tenant)) is not None:
         raise refusal
-    return await speak_sample(gateway.engine, gateway.catalogue.defaults, settings, caller.tenant)
+    return await speak_sample(gateway.engine, gateway.catalogue.defaults, settings, client.tenant)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
-from realtime_tts.server.admission.fair_semaphore import FairGate
+from realtime_tts.server.admission.fair_semaphore import FairSemaphore
 from realtime_tts.server.http.schemas import RecordingRemark
 
 _AT_ONCE = 2  # voices made at once; each takes seconds of two processes
@@ -25,8 +25,8 @@ class VoiceMaking:
     """
 
     def __init__(self) -> None:
-        self._uploads = FairGate(_UPLOADS, _UPLOADS_OF_ONE, _MAX_WAITING, _MAX_WAITING_OF_ONE, _REFUSAL)
-        self._turns = FairGate(_AT_ONCE, _AT_ONCE, _MAX_WAITING, _MAX_WAITING_OF_ONE, _REFUSAL)
+        self._uploads = FairSemaphore(_UPLOADS, _UPLOADS_OF_ONE, _MAX_WAITING, _MAX_WAITING_OF_ONE, _REFUSAL)
+        self._turns = FairSemaphore(_AT_ONCE, _AT_ONCE, _MAX_WAITING, _MAX_WAITING_OF_ONE, _REFUSAL)
         self._made: dict[str, tuple[str, Sequence[RecordingRemark]]] = {}  # by hash: voice id and remarks
 
     def upload(self, tenant: str) -> AbstractAsyncContextManager[None]:

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from realtime_tts.audio.containers import wav_header
 from realtime_tts.dialects.voice_wish import YES, VoiceWish
 from realtime_tts.errors import InvalidRequest, LimitExceeded, Overloaded, VoiceNotFound
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import schemas
 from realtime_tts.server.http.catalogue import added_voice
@@ -41,7 +41,7 @@ _FIELDS = (
 )
 
 
-Anybody = Annotated[Caller, Depends(authorize)]
+Anybody = Annotated[Client, Depends(authorize)]
 
 voices = APIRouter(prefix="/v1/voices", tags=["voices"], dependencies=NEEDS_KEY)
 
@@ -73,11 +73,11 @@ _FORM = {
         service_unavailable="no worker is ready, or many voices are being made",
     ),
 )
-async def create_voice(request: Request, caller: Owner) -> schemas.NewVoice:
+async def create_voice(request: Request, client: Owner) -> schemas.NewVoice:
     gateway = get_gateway(request)
     gateway.check_ready()
-    async with upload_place(request, gateway.voice_making, caller.tenant):
-        made = await make_voice(gateway, caller, _wish(await read_voice_form(request, _FIELDS, _FILES)))
+    async with upload_place(request, gateway.voice_making, client.tenant):
+        made = await make_voice(gateway, client, _wish(await read_voice_form(request, _FIELDS, _FILES)))
     return schemas.NewVoice(**added_voice(made.record), warnings=list(made.remarks))
 
 
@@ -88,14 +88,14 @@ async def create_voice(request: Request, caller: Owner) -> schemas.NewVoice:
     response_model_exclude_unset=True,
     responses=problems(not_found=_NOT_FOUND),
 )
-async def get_voice(request: Request, voice_id: str, caller: Anybody) -> dict[str, Any]:
+async def get_voice(request: Request, voice_id: str, client: Anybody) -> dict[str, Any]:
     gateway = get_gateway(request)
-    listed = gateway.catalogue.voices(caller.voices, gateway.voices.added(caller.tenant))["voices"]
+    listed = gateway.catalogue.voices(client.voices, gateway.voices.added(client.tenant))["voices"]
     for voice in listed:
         if voice_id in (voice["id"], voice["name"]):
             return dict(voice)
-    record = await gateway.voices.find(voice_id, caller.tenant)
-    if caller.voices and record.name not in caller.voices:
+    record = await gateway.voices.find(voice_id, client.tenant)
+    if client.voices and record.name not in client.voices:
         raise VoiceNotFound("there is no such voice", field="voice")
     return added_voice(record)
 
@@ -114,16 +114,16 @@ async def get_voice(request: Request, voice_id: str, caller: Anybody) -> dict[st
         conflict="the name is taken",
     ),
 )
-async def change_voice(request: Request, voice_id: str, caller: Owner) -> schemas.Voice:
+async def change_voice(request: Request, voice_id: str, client: Owner) -> schemas.Voice:
     change = await read_body(request, schemas.VoiceChange)
     registry = get_gateway(request).voices
-    old = await registry.find(voice_id, caller.tenant)
+    old = await registry.find(voice_id, client.tenant)
     labels = VoiceLabels(
         old.name if change.name is None else change.name,
         old.description if change.description is None else change.description,
         old.language if change.language is None else change.language,
     )
-    return schemas.Voice(**added_voice(await registry.relabel(old.voice_id, labels, caller.tenant)))
+    return schemas.Voice(**added_voice(await registry.relabel(old.voice_id, labels, client.tenant)))
 
 
 @voices.delete(
@@ -133,9 +133,9 @@ async def change_voice(request: Request, voice_id: str, caller: Owner) -> schema
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(forbidden="asked for with a token", not_found=_NOT_FOUND),
 )
-async def delete_voice(request: Request, voice_id: str, caller: Owner) -> Response:
-    await get_gateway(request).voices.delete(voice_id, caller.tenant)
-    log_event(logger, logging.INFO, "voice_deleted", key=caller.tenant or None)
+async def delete_voice(request: Request, voice_id: str, client: Owner) -> Response:
+    await get_gateway(request).voices.delete(voice_id, client.tenant)
+    log_event(logger, logging.INFO, "voice_deleted", key=client.tenant or None)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
@@ -152,38 +152,38 @@ async def delete_voice(request: Request, voice_id: str, caller: Owner) -> Respon
         ),
     },
 )
-async def preview_voice(request: Request, voice_id: str, caller: Anybody) -> Response:
+async def preview_voice(request: Request, voice_id: str, client: Anybody) -> Response:
     gateway = get_gateway(request)
     gateway.check_ready()
-    await gateway.voices.look_up(voice_id, caller.tenant)
+    await gateway.voices.look_up(voice_id, client.tenant)
     defaults = gateway.catalogue.defaults
     choices = Choices(voice_id, params=SpeechParams(seed=0, mode="clause"))
-    settings = defaults.resolve(Choices(), choices, tenant=caller.tenant, only_voices=caller.voices)
-    engine_id = gateway.voices.engine_id(settings.voice, caller.tenant)
+    settings = defaults.resolve(Choices(), choices, tenant=client.tenant, only_voices=client.voices)
+    engine_id = gateway.voices.engine_id(settings.voice, client.tenant)
     if (wav := gateway.previews.get(engine_id)) is None:
-        wav = await _load_or_speak(request, gateway, settings, engine_id, caller)
+        wav = await _load_or_speak(request, gateway, settings, engine_id, client)
     return Response(wav, media_type="audio/wav", headers={"cache-control": "private, max-age=300"})
 
 
 async def _load_or_speak(
-    request: Request, gateway: Gateway, settings: ContextSettings, engine_id: str, caller: Caller
+    request: Request, gateway: Gateway, settings: ContextSettings, engine_id: str, client: Client
 ) -> bytes:
     """Return the preview, made once for all requests that wait for it; the first one has the slot and is charged."""
     try:
         return await gateway.making_previews.result(
-            engine_id, lambda: _make_preview(gateway, settings, engine_id, caller), request.receive
+            engine_id, lambda: _make_preview(gateway, settings, engine_id, client), request.receive
         )
     except (Overloaded, LimitExceeded) as error:
-        gateway.note_refusal(error, caller)
+        gateway.note_refusal(error, client)
         raise
 
 
-async def _make_preview(gateway: Gateway, settings: ContextSettings, engine_id: str, caller: Caller) -> bytes:
+async def _make_preview(gateway: Gateway, settings: ContextSettings, engine_id: str, client: Client) -> bytes:
     is_kept = gateway.voices.by_id(engine_id) is not None  # else a voice of the model: not kept
     wav = await asyncio.to_thread(gateway.previews.load, engine_id) if is_kept else None
     if wav is None:
-        language = _language_of(gateway, settings, caller.tenant)
-        wav = await _sample(gateway, dataclasses.replace(settings, voice=engine_id, language=language), caller)
+        language = _language_of(gateway, settings, client.tenant)
+        wav = await _sample(gateway, dataclasses.replace(settings, voice=engine_id, language=language), client)
         if is_kept:
             await asyncio.to_thread(gateway.previews.keep, engine_id, wav)
     if is_kept and gateway.voices.by_id(engine_id) is None:  # deleted meanwhile
@@ -202,9 +202,9 @@ def _language_of(gateway: Gateway, settings: ContextSettings, tenant: str) -> st
         return settings.language
 
 
-async def _sample(gateway: Gateway, settings: ContextSettings, caller: Caller) -> bytes:
+async def _sample(gateway: Gateway, settings: ContextSettings, client: Client) -> bytes:
     """Return the sample sentence as a WAV file."""
-    pcm, rate_hz = await SampleSpeech(gateway, caller, settings).speak()
+    pcm, rate_hz = await SampleSpeech(gateway, client, settings).speak()
     return wav_header(rate_hz, num_samples=len(pcm) // 2, provenance=gateway.provenance(settings.voice)) + pcm
 
 

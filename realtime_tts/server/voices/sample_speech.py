@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from realtime_tts.errors import Draining, RealtimeTTSError, VoiceNotFound
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.sample import sentence_of, speak_sample
 
 
 class SampleSpeech:
-    """Speech of one sentence: a `Holder` of a slot, charged to its caller.
+    """Speech of one sentence: a `SlotOwner` of a slot, charged to its client.
 
     Args:
         settings: context settings, with the engine's id as the voice.
@@ -21,9 +21,9 @@ class SampleSpeech:
     lost_at = None
     num_speaking = 1
 
-    def __init__(self, gateway: Gateway, caller: Caller, settings: ContextSettings) -> None:
-        self.tenant, self.token, self.voices = caller.tenant, caller.token, (settings.voice,)
-        self._gateway, self._caller, self._settings = gateway, caller, settings
+    def __init__(self, gateway: Gateway, client: Client, settings: ContextSettings) -> None:
+        self.tenant, self.token, self.voices = client.tenant, client.token, (settings.voice,)
+        self._gateway, self._client, self._settings = gateway, client, settings
         self._speaking: asyncio.Task[tuple[bytes, int]] | None = None
         self._error: RealtimeTTSError | None = None
 
@@ -31,12 +31,12 @@ class SampleSpeech:
         """Return s16le mono PCM and its rate in Hz.
 
         Raises:
-            Draining, EngineLost, Overloaded, TooManySessions, RateLimited: no slot is free, or the caller has too few
+            Draining, EngineLost, Overloaded, TooManySessions, RateLimited: no slot is free, or the client has too few
                     characters left for the sentence.
             RealtimeTTSError: the speech failed.
         """
         gateway, settings = self._gateway, self._settings
-        with gateway.speech(self._caller, len(sentence_of(settings.language)), self):
+        with gateway.speech(self._client, len(sentence_of(settings.language)), self):
             sample = speak_sample(gateway.engine, gateway.catalogue.defaults, settings, self.tenant)
             self._speaking = asyncio.create_task(sample, name="speak sample")
             try:

@@ -19,7 +19,7 @@ class _Job(Generic[T]):
     num_clients: int = 0
 
 
-class SharedWork(Generic[T]):
+class SharedJobs(Generic[T]):
     """Jobs by name. A job is cancelled when its last client disconnects."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from stream_client import open_stream
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from realtime_tts.server.admission.capacity import Load, refusal
+from realtime_tts.server.admission.capacity import SpeechLoad, refusal
 from realtime_tts.server.admission.lateness import (
     CARE_S,
     NUM_PROBES,
@@ -134,7 +134,7 @@ def test_without_a_limit_nothing_is_late() -> None:
 def is_refused(
     speaking: dict[str, int], tenant: str, *, streams: int = 4, waiting: int = 0, late: bool = False
 ) -> bool:
-    error = refusal(Load(Counter(speaking), streams, late), tenant, waiting)
+    error = refusal(SpeechLoad(Counter(speaking), streams, late), tenant, waiting)
     if error is not None:
         assert (error.code, error.retryable, error.retry_after_s) == ("overloaded", True, 1.0)
     return error is not None
@@ -181,7 +181,7 @@ def test_while_the_gateway_is_late_only_who_has_less_than_his_share_comes_in() -
 
 def test_who_has_nothing_comes_in_while_streams_are_free_and_another_asks_far_more() -> None:
     def is_late_for(speaking: dict[str, int], asked: dict[str, int], streams: int = 16) -> bool:
-        return refusal(Load(Counter(speaking), streams, True, Counter(asked)), "honest", 0) is not None
+        return refusal(SpeechLoad(Counter(speaking), streams, True, Counter(asked)), "honest", 0) is not None
 
     assert is_late_for({"greedy": 1}, {})
     assert not is_late_for({"greedy": 1}, {"greedy": 500})

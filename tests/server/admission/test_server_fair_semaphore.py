@@ -9,13 +9,13 @@ import pytest
 import pytest_asyncio
 
 from realtime_tts.errors import Overloaded
-from realtime_tts.server.admission.fair_semaphore import FairGate
+from realtime_tts.server.admission.fair_semaphore import FairSemaphore
 
 
 class Visitors:
     """Tasks that enter a gate, stay until they are told to go, and note the order of their coming in."""
 
-    def __init__(self, gate: FairGate) -> None:
+    def __init__(self, gate: FairSemaphore) -> None:
         self._gate = gate
         self.inside: list[str] = []
         self.came_in: list[str] = []
@@ -70,7 +70,7 @@ async def visitors() -> AsyncIterator[Callable[..., Visitors]]:
     made: list[Visitors] = []
 
     def make(num_places: int = 2, of_one: int = 2, max_waiting: int = 4, max_waiting_of_one: int = 3) -> Visitors:
-        made.append(Visitors(FairGate(num_places, of_one, max_waiting, max_waiting_of_one, "later")))
+        made.append(Visitors(FairSemaphore(num_places, of_one, max_waiting, max_waiting_of_one, "later")))
         return made[-1]
 
     yield make

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.errors import RateLimited, TooManySessions
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.quota import CharacterBudget, Quotas, fair_share
-from realtime_tts.server.admission.slot_counts import Holdings
-from realtime_tts.server.admission.slots import Places
+from realtime_tts.server.admission.slot_counts import SlotCounts
+from realtime_tts.server.admission.slots import Slots
 from realtime_tts.session.messages import Text
 
-A, B, C = (Caller(name) for name in "abc")
+A, B, C = (Client(name) for name in "abc")
 
 
 def quotas(num_keys: int = 3, fair_from: float = 0.75, **limits: int) -> Quotas:
@@ -27,8 +27,8 @@ def text(num_chars: int) -> Text:
     return Text("c", "x" * num_chars)
 
 
-def may_enter(quota: Quotas, caller: Caller, held: Counter[str], num_places: int) -> bool:
-    return held.total() < num_places and held[caller.tenant] < quota.max_sessions(caller.tenant, held, num_places)
+def may_enter(quota: Quotas, client: Client, held: Counter[str], num_places: int) -> bool:
+    return held.total() < num_places and held[client.tenant] < quota.max_sessions(client.tenant, held, num_places)
 
 
 # ---- places -------------------------------------------------------------------------------------------------------
@@ -55,17 +55,17 @@ def test_with_1_nobody_is_held_to_a_share() -> None:
 
 
 def test_limits_of_a_key_and_of_a_token() -> None:
-    quota, token = quotas(sessions=2), Caller("a", "t", max_sessions=1)
-    places = Places(quota.max_sessions)
+    quota, token = quotas(sessions=2), Client("a", "t", max_sessions=1)
+    places = Slots(quota.max_sessions)
     place = places.take(token, [], 100, None)
     with pytest.raises(TooManySessions, match="token"):
         places.take(token, [], 100, None)
     with pytest.raises(TooManySessions, match="token"):
-        places.take(token, [], 100, None, others=Holdings(tokens=Counter(t=1)))
-    places.take(Caller("a", "u", max_sessions=1), [], 100, None)
+        places.take(token, [], 100, None, others=SlotCounts(tokens=Counter(t=1)))
+    places.take(Client("a", "u", max_sessions=1), [], 100, None)
     places.give_back(place)
     with pytest.raises(TooManySessions, match="token"):
-        places.take(token, [], 100, None, others=Holdings(tokens=Counter(t=1)))
+        places.take(token, [], 100, None, others=SlotCounts(tokens=Counter(t=1)))
     places.take(token, [], 100, None)
     assert quota.max_sessions("a", {"a": 1}, 100) == 2
 
@@ -83,15 +83,15 @@ def test_a_key_below_its_share_is_let_in_if_there_is_a_place(
 ) -> None:
     """Sessions come and go; keys knock `greed` times as often as others."""
     quota, held, rng = quotas(num_keys, fair_from), Counter[str](), random.Random(seed)
-    knocks = [Caller(str(key)) for key in range(num_keys) for _ in range(greed[key])]
+    knocks = [Client(str(key)) for key in range(num_keys) for _ in range(greed[key])]
     share = fair_share(num_places, num_keys)
     for _ in range(3 * num_places):
         rng.shuffle(knocks)
-        for caller in knocks:
-            is_owed = held.total() < num_places and held[caller.tenant] < share
-            let_in = may_enter(quota, caller, held, num_places)
+        for client in knocks:
+            is_owed = held.total() < num_places and held[client.tenant] < share
+            let_in = may_enter(quota, client, held, num_places)
             assert let_in or not is_owed
-            held[caller.tenant] += let_in
+            held[client.tenant] += let_in
         leaver = rng.choice(sorted(held.elements()))
         held[leaver] -= 1
 
@@ -99,10 +99,10 @@ def test_a_key_below_its_share_is_let_in_if_there_is_a_place(
 @pytest.mark.parametrize("num_keys", [2, 3, 5])
 def test_keys_that_want_all_end_up_with_equal_shares(num_keys: int) -> None:
     quota, held, rng = quotas(num_keys), Counter[str](), random.Random(0)
-    knocks = [Caller(str(key)) for key in range(num_keys) for _ in range(10 if key == 0 else 1)]
+    knocks = [Client(str(key)) for key in range(num_keys) for _ in range(10 if key == 0 else 1)]
     for _ in range(2000):
-        for caller in knocks:  # the first key knocks first and ten times as often
-            held[caller.tenant] += may_enter(quota, caller, held, 100)
+        for client in knocks:  # the first key knocks first and ten times as often
+            held[client.tenant] += may_enter(quota, client, held, 100)
         leaver = rng.choice(sorted(held.elements()))
         held[leaver] -= 1
     share = 100 // num_keys
@@ -114,8 +114,8 @@ def test_a_key_that_comes_late_gets_its_share_as_others_leave() -> None:
     for _ in range(400):
         leaver = rng.choice(sorted(held.elements()))
         held[leaver] -= 1
-        for caller in (A, A, A, B):  # a knocks first, and often
-            held[caller.tenant] += may_enter(quota, caller, held, 100)
+        for client in (A, A, A, B):  # a knocks first, and often
+            held[client.tenant] += may_enter(quota, client, held, 100)
     assert 48 <= held["b"] <= 50
 
 
@@ -149,7 +149,7 @@ def test_who_waits_as_long_as_it_is_told_is_let_pass() -> None:
 
 def test_text_is_charged_to_the_key_and_to_the_token() -> None:
     quota = quotas(chars=1000)
-    page, other = Caller("a", "t", max_chars_per_minute=100), Caller("a", "u", max_chars_per_minute=100)
+    page, other = Client("a", "t", max_chars_per_minute=100), Client("a", "u", max_chars_per_minute=100)
     assert quota.charge_text(page, 100, 0.0) is None
     refusal = quota.charge_text(page, 60, 0.0)
     assert isinstance(refusal, RateLimited)
@@ -166,5 +166,5 @@ def test_tokens_that_came_and_went_are_forgotten() -> None:
     quota = quotas()
     for number in range(10_000):
         now = number * 0.1
-        assert quota.charge_text(Caller("a", f"t{number}", max_chars_per_minute=10), 10, now) is None
+        assert quota.charge_text(Client("a", f"t{number}", max_chars_per_minute=10), 10, now) is None
     assert len(quota._budgets) <= 2 * 600 + 64

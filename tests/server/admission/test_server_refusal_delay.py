@@ -15,8 +15,8 @@ from websockets.exceptions import InvalidStatus
 
 from realtime_tts.server.admission import refusal_delay as refusals_module
 from realtime_tts.server.admission.auth import create_key
-from realtime_tts.server.admission.refusal_delay import BURST, MAX_HOLD_S, PER_S, Refusals
-from realtime_tts.server.admission.request_rate import WINDOW_S, Asked
+from realtime_tts.server.admission.refusal_delay import BURST, MAX_HOLD_S, PER_S, RefusalDelay
+from realtime_tts.server.admission.request_rate import WINDOW_S, RequestRate
 
 MakeGateway = Callable[..., GatewayHarness]
 SPEECH_DOORS = (
@@ -33,7 +33,7 @@ SPEECH_DOORS = (
 
 
 def test_requests_count_for_one_window_to_two() -> None:
-    asked = Asked()
+    asked = RequestRate()
     for now in (0.0, WINDOW_S - 1, WINDOW_S + 1):
         asked.note("a", now)
     asked.note("b", WINDOW_S + 1)
@@ -43,7 +43,7 @@ def test_requests_count_for_one_window_to_two() -> None:
 
 
 def test_some_refusals_are_answered_at_once_and_the_rest_at_a_rate() -> None:
-    refusals = Refusals()
+    refusals = RefusalDelay()
     assert [refusals.hold_s("a", "1.2.3.4", 5.0) for _ in range(BURST)] == [0.0] * BURST
     assert refusals.hold_s("a", "1.2.3.4", 5.0) == pytest.approx(1 / PER_S)
     assert refusals.hold_s("a", "1.2.3.4", 5.0) == pytest.approx(2 / PER_S)
@@ -53,14 +53,14 @@ def test_some_refusals_are_answered_at_once_and_the_rest_at_a_rate() -> None:
 
 
 def test_a_hold_has_an_end_and_is_over_soon_after_the_last_refusal() -> None:
-    refusals = Refusals()
+    refusals = RefusalDelay()
     longest_s = max(refusals.hold_s("a", "", 0.0) for _ in range(100_000))
     assert longest_s == MAX_HOLD_S
     assert refusals.hold_s("a", "", MAX_HOLD_S + BURST / PER_S) == 0
 
 
 def test_clients_that_wait_for_their_answers_are_refused_at_the_bounded_rate() -> None:
-    refusals, seconds = Refusals(), 60.0
+    refusals, seconds = RefusalDelay(), 60.0
     due_s = [0.0] * 128  # when each of so many connections asks next
     num_refused = 0
     while (now := min(due_s)) < seconds:
@@ -70,7 +70,7 @@ def test_clients_that_wait_for_their_answers_are_refused_at_the_bounded_rate() -
 
 
 def test_accounts_that_delay_nothing_are_dropped() -> None:
-    refusals = Refusals()
+    refusals = RefusalDelay()
     for number in range(20_000):
         refusals.hold_s("", str(number), float(number))
     assert len(refusals._paid_until_s) < 2000

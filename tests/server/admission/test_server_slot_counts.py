@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from realtime_tts.server.admission import slot_counts as subject
-from realtime_tts.server.admission.slot_counts import Board, Holdings, clear
+from realtime_tts.server.admission.slot_counts import Board, SlotCounts, clear
 
 MakeBoard = Callable[[int], Board]
 NUM_GATEWAYS = 4
@@ -34,13 +34,13 @@ def board_of(tmp_path: Path) -> Iterator[MakeBoard]:
         board.close()
 
 
-def sessions(**number: int) -> Holdings:
-    return Holdings(sessions=Counter(number))
+def sessions(**number: int) -> SlotCounts:
+    return SlotCounts(sessions=Counter(number))
 
 
 def test_each_sees_the_sum_of_the_others(board_of: MakeBoard) -> None:
     first, second, third = map(board_of, range(3))
-    whole = Holdings(Counter(a=3, b=1), Counter(a=1), Counter(b=1), Counter({"": 2}), Counter(t=4))
+    whole = SlotCounts(Counter(a=3, b=1), Counter(a=1), Counter(b=1), Counter({"": 2}), Counter(t=4))
     second.write(whole)
     third.write(sessions(a=2, c=7))
     assert first.others == whole + sessions(a=2, c=7)
@@ -53,10 +53,10 @@ def test_what_a_gateway_held_is_gone_with_it(board_of: MakeBoard, tmp_path: Path
     first, second = board_of(0), board_of(1)
     second.write(sessions(a=3))
     clear(str(tmp_path), 1)
-    assert first.others == Holdings()
+    assert first.others == SlotCounts()
     second.write(sessions(b=1))
     board_of(1)  # its successor, before the host has cleared
-    assert first.others == Holdings()
+    assert first.others == SlotCounts()
 
 
 def test_places_that_are_taken_at_one_moment_are_as_many_as_there_are(board_of: MakeBoard) -> None:
@@ -84,9 +84,9 @@ def test_a_refusal_takes_nothing_and_lets_others_go_on(board_of: MakeBoard) -> N
     first, second = board_of(0), board_of(1)
     with pytest.raises(LookupError), first.taking(lambda: sessions(a=1)):
         raise LookupError("there is no place")
-    assert second.others == Holdings()
+    assert second.others == SlotCounts()
     with second.taking(lambda: sessions(b=1)) as others:
-        assert others == second.others == Holdings(), "with the lock, too"
+        assert others == second.others == SlotCounts(), "with the lock, too"
     assert first.others == sessions(b=1)
 
 

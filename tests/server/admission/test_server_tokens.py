@@ -24,7 +24,7 @@ from websockets.exceptions import InvalidStatus
 from realtime_tts.config import ServerConfig
 from realtime_tts.errors import ConfigError, Unauthorized
 from realtime_tts.server.admission.auth import Authenticator, create_key
-from realtime_tts.server.admission.client import Caller
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.tokens import Tokens, load_secret
 
 MakeGateway = Callable[..., GatewayHarness]
@@ -81,7 +81,7 @@ async def issue(gateway: GatewayHarness, status: int = 201, credential: str = KE
 
 
 def test_a_token_says_whose_it_is_and_what_it_may() -> None:
-    holder = Caller("key", "t1", ("slt", "rms"), 2, 300)
+    holder = Client("key", "t1", ("slt", "rms"), 2, 300)
     token, expires_at = Tokens(SECRET).issue(holder, 60, time.time())
     assert Tokens(SECRET).read(token) == holder
     assert abs(expires_at - time.time() - 60) < 10
@@ -126,7 +126,7 @@ def ago(seconds: float) -> Callable[[], int]:
 )
 def test_claims_that_are_refused(secret_file: str, changes: dict[str, Any]) -> None:
     authenticator = Authenticator(ServerConfig(api_key_hashes=(KEY_HASH,), token_secret_file=secret_file))
-    assert authenticator.authenticate(bearer(jwt.encode(claims(), SECRET, "HS256")), {}) == Caller(KEY_ID, "t")
+    assert authenticator.authenticate(bearer(jwt.encode(claims(), SECRET, "HS256")), {}) == Client(KEY_ID, "t")
     changed = {name: value() if callable(value) else value for name, value in changes.items()}
     with pytest.raises(Unauthorized):
         authenticator.authenticate(bearer(jwt.encode(claims(**changed), SECRET, "HS256")), {})

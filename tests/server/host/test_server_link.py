@@ -14,9 +14,18 @@ from unittest.mock import Mock
 
 import pytest
 
-from realtime_tts.server.admission.slot_counts import Holdings
+from realtime_tts.server.admission.slot_counts import SlotCounts
 from realtime_tts.server.host.link import HostLink, holdings_path
-from realtime_tts.server.host.messages import AdapterChanged, Begin, Charge, Decoder, Message, Others, Report, encode
+from realtime_tts.server.host.messages import (
+    AdapterChanged,
+    Begin,
+    Charge,
+    Message,
+    MessageDecoder,
+    PeerNews,
+    Report,
+    encode,
+)
 from realtime_tts.server.host.process import _Gateway
 
 pytestmark = pytest.mark.logs_errors
@@ -28,7 +37,7 @@ class FakeHost:
     """The host's end of a gateway's connection."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader, self._decoder = reader, Decoder()
+        self._reader, self._decoder = reader, MessageDecoder()
         self._heard: list[Message] = []
 
     async def hear(self, kind: type[Any]) -> Any:
@@ -50,7 +59,7 @@ async def linked(directory: Path) -> AsyncIterator[tuple[HostLink, FakeHost]]:
         yield link, FakeHost(reader)
     finally:
         link._board.close()
-        link._outbox.close()
+        link._sender.close()
         for end in (link._writer, writer):
             end.close()
             await end.wait_closed()
@@ -61,7 +70,7 @@ async def test_a_report_that_cannot_be_encoded_loses_its_charges_only(
 ) -> None:
     async with linked(tmp_path) as (link, host):
         link.charge(TOO_LARGE)
-        reporting = asyncio.create_task(link.report(lambda: Report([], 3, 2), Holdings, asyncio.Event()))
+        reporting = asyncio.create_task(link.report(lambda: Report([], 3, 2), SlotCounts, asyncio.Event()))
         assert await host.hear(Report) == Report([], 3, 2), "the sign of life comes all the same"
         link.charge(GOOD)
         assert (await host.hear(Report)).charges == [GOOD]
@@ -81,7 +90,7 @@ async def test_a_gateway_without_clients_looks_for_news_when_one_comes(
         return Report([], len(looks), num_open)
 
     async with linked(tmp_path) as (link, host):
-        reporting = asyncio.create_task(link.report(look, Holdings, connected))
+        reporting = asyncio.create_task(link.report(look, SlotCounts, connected))
         assert await host.hear(Report) == Report([], 1, 0)
         await asyncio.sleep(0.1)
         assert looks == [0]
@@ -102,8 +111,8 @@ async def test_any_other_message_that_cannot_be_encoded_is_not_sent(tmp_path: Pa
 def test_the_host_sends_no_message_that_cannot_be_encoded(caplog: pytest.LogCaptureFixture) -> None:
     gateway = _Gateway(0, writer=Mock())
     gateway.writer.transport.is_closing.return_value = False  # type: ignore[union-attr]
-    gateway.send(Others([TOO_LARGE], 0, {}, []))
-    gateway.send(good := Others([GOOD], 0, {}, []))
+    gateway.send(PeerNews([TOO_LARGE], 0, {}, []))
+    gateway.send(good := PeerNews([GOOD], 0, {}, []))
     written = [call.args[0] for call in gateway.writer.write.call_args_list]  # type: ignore[union-attr]
     assert b"".join(written) == encode(good)
     assert "message_not_sent" in caplog.text

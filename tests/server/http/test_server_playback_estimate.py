@@ -6,22 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realtime_tts.server.http.playback_estimate import KEPT_MS, ReadingClock
+from realtime_tts.server.http.playback_estimate import KEPT_MS, ReaderPosition
 
 
 def test_nothing_is_heard_before_anything_is_taken() -> None:
-    assert ReadingClock().heard_ms(100.0) == 0.0
+    assert ReaderPosition().heard_ms(100.0) == 0.0
 
 
 def test_a_listener_in_real_time_hears_as_time_passes() -> None:
-    clock = ReadingClock()
+    clock = ReaderPosition()
     clock.take(160.0, 10.0)
     assert clock.heard_ms(10.1) == pytest.approx(100.0)
     assert clock.heard_ms(11.0) == 160.0, "no more than was taken"
 
 
 def test_who_reads_fast_keeps_a_little_in_front_of_it() -> None:
-    clock = ReadingClock()
+    clock = ReaderPosition()
     clock.take(160.0, 10.0)
     clock.take(60_000.0, 10.5)
     assert clock.heard_ms(10.5) == 60_000.0 - KEPT_MS
@@ -29,7 +29,7 @@ def test_who_reads_fast_keeps_a_little_in_front_of_it() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 2_000), st.floats(0, 3)), max_size=20))
 def test_what_was_heard_never_goes_back_nor_beyond_what_was_taken(steps: list[tuple[float, float]]) -> None:
-    clock, taken_ms, heard_ms, now = ReadingClock(), 0.0, 0.0, 5.0
+    clock, taken_ms, heard_ms, now = ReaderPosition(), 0.0, 0.0, 5.0
     for more_ms, wait_s in steps:
         taken_ms, now = taken_ms + more_ms, now + wait_s
         clock.take(taken_ms, now)

@@ -39,19 +39,19 @@ async def test_the_socket_is_woken_for_packets_that_may_leave_and_not_for_those_
     services = Services(cast("Any", None), cast("Any", None), cast("Any", None), Metrics())
     live = LiveSession(session, services, "t", lambda message, at: None, lambda ended: None)
     monkeypatch.setattr(live, "_start", lambda event, at: None)  # nobody speaks but we
-    outlet = CountingOutlet()
-    live.attach(outlet)
+    sink = CountingOutlet()
+    live.attach(sink)
     live.receive(Text("c", "A long story."))
     live.take_messages(10**9)
 
     def take(first: int, num_packets: int) -> tuple[int, int]:
         """How often the socket is woken, and how many packets may leave."""
-        outlet.num_woken = 0
+        sink.num_woken = 0
         live.speech_packets("c", numbered_packets(first, num_packets), 0, 20.0 * (first + num_packets), False, None)
-        if not outlet.num_woken:
+        if not sink.num_woken:
             return 0, 0
         taken = live.take_messages(10**9)
-        return outlet.num_woken, sum(len(message.packets) for message in taken if isinstance(message, AudioPackets))
+        return sink.num_woken, sum(len(message.packets) for message in taken if isinstance(message, AudioPackets))
 
     assert take(0, 100) == (1, 100)
     assert take(100, 8) == (0, 0)

@@ -19,7 +19,7 @@ from gateway_harness import GatewayHarness
 from raw_http import RawConnection, port_of
 from stream_client import open_stream
 
-from realtime_tts.server.admission.connection_limiter import Acceptor, Doorman, max_connections
+from realtime_tts.server.admission.connection_limiter import Acceptor, ConnectionLimiter, max_connections
 from realtime_tts.server.logs import Throttle
 
 MakeGateway = Callable[..., GatewayHarness]
@@ -146,7 +146,7 @@ async def test_without_descriptors_it_waits_and_says_so_once(
     with PoorListener() as listener, caplog.at_level(logging.WARNING):
         listener.bind(("127.0.0.1", 0))
         acceptor = Acceptor(listener)
-        acceptor.start(Doorman(Greeter, (), 10).admit)
+        acceptor.start(ConnectionLimiter(Greeter, (), 10).admit)
         with socket.create_connection(listener.getsockname()):
             await asyncio.wait_for(greeted, 20)
         assert listener.failures == 0

@@ -22,7 +22,7 @@ async def test_a_gateway_has_rehearsed_and_nothing_is_left_of_it(
     tmp_path: Path,
 ) -> None:
     heard: list[messages.ServerMessage] = []
-    monkeypatch.setattr(warm_up._Unkept, "sent", lambda ledger, message, now: heard.append(message))
+    monkeypatch.setattr(warm_up._NoAccount, "sent", lambda session_account, message, now: heard.append(message))
     caplog.set_level(logging.INFO)
     journal = tmp_path / "journal"
     gateway = make_gateway(worker={"journal": journal})

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from stream_client import open_stream
 
 from realtime_tts.server.admission.auth import create_key
-from realtime_tts.server.voices.shared_job import SharedWork
+from realtime_tts.server.voices.shared_job import SharedJobs
 from realtime_tts.speech.sample import SENTENCES
 
 MakeGateway = Callable[..., GatewayHarness]
@@ -57,7 +57,7 @@ async def settled() -> None:
 
 
 async def test_work_is_done_once_for_all_that_ask_meanwhile() -> None:
-    shared, work = SharedWork[int](), Work()
+    shared, work = SharedJobs[int](), Work()
     asking = [asyncio.create_task(shared.result("a", work, Client().receive)) for _ in range(3)]
     await settled()
     work.may_end.set()
@@ -66,7 +66,7 @@ async def test_work_is_done_once_for_all_that_ask_meanwhile() -> None:
 
 
 async def test_work_ends_with_its_last_client() -> None:
-    shared, work, clients = SharedWork[int](), Work(), [Client(), Client()]
+    shared, work, clients = SharedJobs[int](), Work(), [Client(), Client()]
     asking = [asyncio.create_task(shared.result("a", work, client.receive)) for client in clients]
     await settled()
     clients[0].go()
@@ -85,7 +85,7 @@ async def test_what_the_work_raises_is_raised_for_all() -> None:
         await asyncio.sleep(0)
         raise ValueError
 
-    shared = SharedWork[int]()
+    shared = SharedJobs[int]()
     asking = [asyncio.create_task(shared.result("a", fail, Client().receive)) for _ in range(2)]
     assert [type(error) for error in await asyncio.gather(*asking, return_exceptions=True)] == [ValueError] * 2
 
