@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import struct
-import wave
 from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from realtime_tts.audio.av_threads import one_processor
 from realtime_tts.audio.provenance import Provenance
 from realtime_tts.audio.samples import as_f32le
 
@@ -41,15 +37,6 @@ def wav_header(
     padding = data_bytes % 2  # chunks begin at even offsets
     riff_bytes = _UNKNOWN_LENGTH if num_samples is None else 4 + len(chunks) + 8 + data_bytes + padding
     return b"RIFF" + struct.pack("<I", riff_bytes) + b"WAVE" + chunks + b"data" + struct.pack("<I", data_bytes)
-
-
-def write_wav(path: str | Path, pcm_s16le: bytes, sample_rate: int) -> None:
-    """Write a mono 16-bit WAV file."""
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(sample_rate)
-        file.writeframes(pcm_s16le)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +82,7 @@ class EncodedStream:
         self, codec: str, sample_rate: int, bitrate: int = 32_000, provenance: Provenance | None = None
     ) -> None:
         import av
+        from av.audio.codeccontext import AudioCodecContext
 
         kind = self._kind = _KINDS[codec]
         self._sink = _Sink()
@@ -107,6 +95,9 @@ class EncodedStream:
             self._container.metadata.update(provenance.tags)
             self._stream.metadata.update(provenance.tags)
         context = self._stream.codec_context
+        if not isinstance(context, AudioCodecContext):
+            raise AssertionError(f"{kind.encoder} is an audio codec")
+        self._context = context
         context.layout, context.format, context.options = "mono", kind.sample_format, dict(kind.encoder_options)
         context.thread_count = 1
         if codec != "flac":
@@ -136,7 +127,7 @@ class EncodedStream:
         self._finished = True
         if len(self._buffer) >= 2:
             self._encode(len(self._buffer) & ~1)
-        self._container.mux(self._stream.encode(None))
+        self._mux(None)
         self._container.close()
         return self._sink.take()
 
@@ -148,9 +139,14 @@ class EncodedStream:
         frame: av.AudioFrame = av.AudioFrame(format=self._kind.sample_format, layout="mono", samples=num_bytes // 2)
         frame.planes[0].update(as_f32le(pcm) if self._kind.sample_format == "fltp" else pcm)
         frame.sample_rate, frame.time_base, frame.pts = self._sample_rate, self._time_base, self._pts_samples
-        with contextlib.nullcontext() if self._pts_samples else one_processor():
-            self._container.mux(self._stream.encode(frame))
+        self._mux(frame)
         self._pts_samples += num_bytes // 2
+
+    def _mux(self, frame: av.AudioFrame | None) -> None:
+        """Encode one frame, or the end for None. Why not by PyAV's public call: see `OpusEncoder`."""
+        for packet in self._context._send_frame_and_recv(frame):  # type: ignore[attr-defined]
+            packet.stream, packet.time_base = self._stream, self._time_base
+            self._container.mux(packet)
 
 
 class _Sink(io.RawIOBase):

@@ -6,11 +6,10 @@ a cost of about 0.3 s.
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from realtime_tts.audio.isolated import run_isolated, run_isolated_blocking
+from realtime_tts.audio.isolated import run_isolated
 from realtime_tts.errors import AudioDecodeError
 
 _WORKER = Path(__file__).with_name("decode_worker.py")
@@ -57,41 +56,16 @@ async def decode_recording(data: bytes, sample_rate: int, limits: DecodeLimits |
         AudioDecodeError: too large, too long, damaged, empty, of an unknown kind, or too costly to decode.
     """
     limits = limits or DecodeLimits()
-    _check_size(data, limits)
-    try:
-        outcome = await run_isolated(_WORKER, *_numbers(sample_rate, limits), data=data, wall_s=limits.wall_s)
-    except TimeoutError:
-        raise AudioDecodeError(_BROKEN, field="audio") from None
-    return _result(*outcome, sample_rate)
-
-
-def decode_recording_blocking(data: bytes, sample_rate: int, limits: DecodeLimits | None = None) -> Recording:
-    """`decode_recording` for callers without an event loop."""
-    limits = limits or DecodeLimits()
-    _check_size(data, limits)
-    try:
-        outcome = run_isolated_blocking(_WORKER, *_numbers(sample_rate, limits), data=data, wall_s=limits.wall_s)
-    except subprocess.TimeoutExpired:
-        raise AudioDecodeError(_BROKEN, field="audio") from None
-    return _result(*outcome, sample_rate)
-
-
-def _numbers(sample_rate: int, limits: DecodeLimits) -> tuple[float, ...]:
-    """Return the numeric arguments of the worker, in the order of its usage line."""
-    return sample_rate, limits.max_s, limits.memory_bytes, limits.cpu_s
-
-
-def _check_size(data: bytes, limits: DecodeLimits) -> None:
     if len(data) > limits.max_bytes:
         raise AudioDecodeError(f"the file is larger than {limits.max_bytes} bytes", field="audio")
     if not data:
         raise AudioDecodeError("the file is empty", field="audio")
-
-
-def _result(returncode: int, stdout: bytes, stderr: bytes, sample_rate: int) -> Recording:
-    if returncode == 0:
+    numbers = (sample_rate, limits.max_s, limits.memory_bytes, limits.cpu_s)  # in the order of the worker's usage line
+    try:
+        status, stdout, stderr = await run_isolated(_WORKER, *numbers, data=data, wall_s=limits.wall_s)
+    except TimeoutError:
+        raise AudioDecodeError(_BROKEN, field="audio") from None
+    if status == 0:
         return Recording(stdout, sample_rate)
     lines = stderr.decode("utf-8", "replace").splitlines()
-    if returncode == _EXIT_REFUSED and lines:
-        raise AudioDecodeError(lines[-1], field="audio")
-    raise AudioDecodeError(_BROKEN, field="audio")
+    raise AudioDecodeError(lines[-1] if status == _EXIT_REFUSED and lines else _BROKEN, field="audio")

@@ -1,56 +1,53 @@
-"""G.711 companding of s16le samples, through tables built from the recommendation's segments. Pure.
+"""G.711 companding of s16le samples, exactly as the recommendation's decision values say.
 
-Both laws cut the magnitude into 8 segments of 16 steps, each segment's steps twice as wide as the last one's (A-law's
-first two are alike). The tables map all 65,536 samples, so encoding is one look-up per sample.
+FFmpeg's encoders (in PyAV) round 1.3 % of the samples to the code beside and take twice the time.
 """
 
 from __future__ import annotations
 
 import functools
-import sys
-from array import array
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MULAW_BIAS = 132
 
 
-@functools.cache
-def mulaw_table() -> bytes:
-    """Byte of every sample, indexed by the sample as an unsigned 16-bit number."""
-    starts = [max(0, ((16 + code % 16) << (code // 16 + 3)) - MULAW_BIAS) for code in range(128)]
-    codes = _codes_of_magnitudes(starts, 32_769)
-    positive = bytes(0xFF - code for code in codes[:32_768])
-    negative = bytes(0x7F - code for code in codes[1:])  # magnitudes 1…32768
-    return positive + negative[::-1]
-
-
-@functools.cache
-def alaw_table() -> bytes:
-    """Byte of every sample, indexed by the sample as an unsigned 16-bit number."""
-    starts = [(code % 16 + (16 if code >= 16 else 0)) << (max(code // 16, 1) + 3) for code in range(128)]
-    codes = _codes_of_magnitudes(starts, 32_768)
-    positive = bytes((0x80 | code) ^ 0x55 for code in codes)
-    negative = bytes(code ^ 0x55 for code in codes)  # A-law has no zero: -1 mirrors 0
-    return positive + negative[::-1]
-
-
 def encode_mulaw(pcm: bytes) -> bytes:
-    """s16le samples → one byte each, standard G.711 polarity and inversion."""
-    return _look_up(pcm, mulaw_table())
+    """Convert s16le samples to one byte each, standard G.711 polarity and inversion."""
+    return _encode(pcm, is_alaw=False)
 
 
 def encode_alaw(pcm: bytes) -> bytes:
-    """s16le samples → one byte each, even bits inverted as G.711 demands."""
-    return _look_up(pcm, alaw_table())
+    """Convert s16le samples to one byte each, even bits inverted as G.711 demands."""
+    return _encode(pcm, is_alaw=True)
 
 
-def _codes_of_magnitudes(starts: list[int], num_magnitudes: int) -> bytes:
-    """Code of each magnitude below `num_magnitudes`; code c begins at `starts[c]`."""
-    ends = [*starts[1:], num_magnitudes]
-    return b"".join(bytes([code]) * (ends[code] - starts[code]) for code in range(128))
+def _encode(pcm: bytes, is_alaw: bool) -> bytes:
+    import numpy as np  # imported here, since importing the gateway must not load it
+
+    return bytes(_table(is_alaw)[np.frombuffer(pcm, "<u2")])
 
 
-def _look_up(pcm: bytes, table: bytes) -> bytes:
-    samples = array("H", pcm)
-    if sys.byteorder == "big":
-        samples.byteswap()
-    return bytes(map(table.__getitem__, samples))
+@functools.cache
+def _table(is_alaw: bool) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Return the byte of every sample, indexed by the sample as an unsigned 16-bit number.
+
+    Both laws cut the magnitude into 8 segments of 16 steps, each segment's steps twice as wide as the last one's
+    (A-law's first two are alike).
+    """
+    import numpy as np
+
+    samples = np.arange(65_536).astype(np.int16).astype(np.int32)
+    segment, step = np.divmod(np.arange(128), 16)
+    if is_alaw:
+        starts = (step + 16 * (segment > 0)) << (np.maximum(segment, 1) + 3)
+        magnitudes = np.where(samples < 0, ~samples, samples)  # A-law has no zero: -1 mirrors 0
+        signs = np.where(samples < 0, 0x55, 0xD5)
+    else:
+        starts = ((16 + step) << (segment + 3)) - MULAW_BIAS
+        magnitudes = abs(samples)
+        signs = np.where(samples < 0, 0x7F, 0xFF)
+    codes = np.searchsorted(starts, magnitudes, side="right") - 1
+    return np.asarray(codes ^ signs, np.uint8)

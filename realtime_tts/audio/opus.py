@@ -1,4 +1,4 @@
-"""Opus encoding and decoding through PyAV's libopus: frames of PCM in, one packet for each out.
+"""Opus encoding through PyAV's libopus: frames of PCM in, one packet for each out.
 
 Time. An encoder looks ahead: what a decoder puts out is the signal delayed by `delay_samples` (6.5 ms; the "pre-skip"
 of an Ogg file). We leave the delay in: packet k always decodes to samples k·frame … (k+1)·frame of what is heard, so
@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import av
-import numpy as np
 from av.audio.codeccontext import AudioCodecContext
 from av.codec import CodecContext
 
@@ -64,7 +63,7 @@ class OpusEncoder:
 
     def _encode(self, frame: bytes) -> bytes:
         """Encode one frame by PyAV's internal call. The public `encode` would cut frames with a filter graph for each
-        encoder, and these are cut already."""
+        encoder, with a thread for each processor, and these are cut already."""
         self._samples.update(frame)
         self._frame.pts = self._pts_samples
         self._pts_samples += self._format.frame_samples
@@ -92,36 +91,3 @@ def _open_encoder(audio_format: AudioFormat, complexity: int) -> AudioCodecConte
     }
     context.open()
     return context
-
-
-class OpusDecoder:
-    """Decoder of packets to float32 samples at 48 kHz, whatever rate they were encoded from."""
-
-    rate_hz = DECODER_RATE_HZ
-
-    def __init__(self) -> None:
-        context = CodecContext.create("libopus", "r")
-        if not isinstance(context, AudioCodecContext):
-            raise AssertionError("libopus is an audio codec")
-        context.sample_rate = DECODER_RATE_HZ
-        context.layout = "mono"
-        context.open()
-        self._context = context
-
-    def decode(self, packet: bytes) -> np.ndarray:
-        """Decode one packet to [num_samples] float32 in -1…1.
-
-        Raises:
-            ValueError: the bytes are not an Opus packet.
-        """
-        try:
-            frames = self._context.decode(av.Packet(packet))
-        except av.FFmpegError as error:
-            raise ValueError("not an Opus packet") from error
-        chunks = [_mono_float32(frame) for frame in frames]
-        return np.concatenate(chunks) if chunks else np.zeros(0, np.float32)
-
-
-def _mono_float32(frame: av.AudioFrame) -> np.ndarray:
-    samples = frame.to_ndarray().reshape(-1)
-    return samples.astype(np.float32) / 32_768 if samples.dtype == np.int16 else samples.astype(np.float32)

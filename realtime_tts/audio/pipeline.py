@@ -6,16 +6,13 @@ PyAV is imported when the first pipeline that needs it is made; call `warm_up` b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from realtime_tts.audio import containers, g711
+from realtime_tts.audio import containers
 from realtime_tts.audio.codecs import OPUS_COMPLEXITY, AudioFormat
+from realtime_tts.audio.filters import StreamResampler
 from realtime_tts.audio.packetizer import Packetizer
 from realtime_tts.audio.packets import Packets
-from realtime_tts.audio.samples import PLAIN_ENCODERS, as_f32le
-
-if TYPE_CHECKING:
-    from realtime_tts.audio.resample import StreamResampler
+from realtime_tts.audio.samples import PLAIN_ENCODERS
 
 FramesEncoder = Callable[[Sequence[bytes]], Sequence[bytes]]
 _STREAMED = {"mp3": "mp3", "ogg_opus": "opus"}
@@ -39,7 +36,7 @@ class AudioPipeline:
         self.format = fmt
         self._stream = _stream(fmt)
         self._encode, delay_samples = _frames_encoder(fmt, self._stream, opus_complexity)
-        self._resampler = _resampler(input_rate_hz, fmt.sample_rate)
+        self._resampler = StreamResampler(input_rate_hz, fmt.sample_rate)
         self._packetizer = Packetizer(fmt.sample_rate, fmt.frame_samples, lookahead_samples=delay_samples)
         self._delay_samples = delay_samples
 
@@ -50,16 +47,12 @@ class AudioPipeline:
 
     def push(self, pcm_s16le: bytes) -> Packets:
         """Add samples at the input rate and return the packets that became full."""
-        return self._encoded(self._packetizer.push(self._resampler.push(pcm_s16le) if self._resampler else pcm_s16le))
+        return self._encoded(self._packetizer.push(self._resampler.push(pcm_s16le)))
 
     def finish(self) -> list[Packets]:
         """Return the rest, the last packet padded with silence. For a stream codec, a packet without samples follows
         that holds the encoder's last bytes. Nothing can be pushed after it."""
-        if self._resampler:
-            frames = self._packetizer.push(self._resampler.finish()) + self._packetizer.finish()
-        else:
-            frames = self._packetizer.finish()
-        rest = self._encoded(frames)
+        rest = self._encoded(self._packetizer.push(self._resampler.finish()) + self._packetizer.finish())
         finished = [rest] if rest else []
         if self._stream is not None and rest.end_samples:
             finished.append(Packets((self._stream.finish(),), rest.end_samples, 0))
@@ -76,17 +69,8 @@ def warm_up() -> None:
     pipeline = AudioPipeline(16_000, AudioFormat())
     pipeline.push(bytes(2 * 1600))
     pipeline.finish()
-    g711.mulaw_table()
-    g711.alaw_table()
-    as_f32le(bytes(2))
-
-
-def _resampler(input_rate_hz: int, output_rate_hz: int) -> StreamResampler | None:
-    if input_rate_hz == output_rate_hz:
-        return None
-    from realtime_tts.audio.resample import StreamResampler
-
-    return StreamResampler(input_rate_hz, output_rate_hz)
+    for encode in PLAIN_ENCODERS.values():
+        encode(bytes(2))
 
 
 def _stream(fmt: AudioFormat) -> containers.EncodedStream | None:

@@ -5,16 +5,14 @@ PyAV is imported when the first stream that needs it is made.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from realtime_tts.audio.codecs import OPUS_RATES_HZ
 from realtime_tts.audio.containers import EncodedStream, wav_header
+from realtime_tts.audio.filters import StreamResampler
 from realtime_tts.audio.provenance import Provenance
 from realtime_tts.audio.samples import PLAIN_ENCODERS
 from realtime_tts.audio.stream_format import CODECS_OF, StreamFormat
-
-if TYPE_CHECKING:
-    from realtime_tts.audio.resample import StreamResampler
 
 _OPUS_RATE_HZ = 48_000
 
@@ -40,7 +38,7 @@ class SpeechStream:
         if fmt.codec == "opus" and rate_hz not in OPUS_RATES_HZ:
             rate_hz = _OPUS_RATE_HZ
         self.format = fmt
-        self._resampler = _resampler(input_rate_hz, rate_hz)
+        self._resampler = StreamResampler(input_rate_hz, rate_hz)
         self._encoder: _Encoder = (
             _PlainStream(fmt, provenance)
             if fmt.is_plain
@@ -52,15 +50,14 @@ class SpeechStream:
         """Add samples (a chunk may end within one) and return the stream's next bytes; the first include the header."""
         if self._finished:
             raise ValueError("push after finish")
-        return self._encoder.push(self._resampler.push(pcm) if self._resampler else pcm)
+        return self._encoder.push(self._resampler.push(pcm))
 
     def finish(self) -> bytes:
         """Return the rest of the stream; without samples, its header. Nothing can be pushed after it."""
         if self._finished:
             return b""
         self._finished = True
-        rest = self._encoder.push(self._resampler.finish()) if self._resampler else b""
-        return rest + self._encoder.finish()
+        return self._encoder.push(self._resampler.finish()) + self._encoder.finish()
 
 
 def warm_up() -> None:
@@ -69,14 +66,6 @@ def warm_up() -> None:
         stream = SpeechStream(16_000, StreamFormat(container, codecs[0], 48_000))
         stream.push(bytes(2 * 1600))
         stream.finish()
-
-
-def _resampler(input_rate_hz: int, output_rate_hz: int) -> StreamResampler | None:
-    if input_rate_hz == output_rate_hz:
-        return None
-    from realtime_tts.audio.resample import StreamResampler
-
-    return StreamResampler(input_rate_hz, output_rate_hz)
 
 
 class _PlainStream:

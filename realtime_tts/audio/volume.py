@@ -7,8 +7,6 @@ limiter with look-ahead would keep the shape of the loudest parts better, at the
 
 from __future__ import annotations
 
-import numpy as np
-
 KNEE = 0.75  # −2.5 dB of full scale: values below it are only multiplied
 _FORMATS = {"s16le": ("<i2", 32_768.0), "f32le": ("<f4", 1.0)}
 
@@ -22,6 +20,8 @@ def at_volume(pcm: bytes, volume: float, encoding: str = "s16le") -> bytes:
     """
     if volume == 1.0:
         return pcm
+    import numpy as np  # imported here, since importing the gateway must not load it
+
     dtype, scale = _FORMATS[encoding]
     samples = np.frombuffer(pcm, dtype).astype(np.float32) * np.float32(volume / scale)
     if volume > 1.0:

@@ -11,8 +11,9 @@ import collections
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
+from realtime_tts.audio.filters import StreamTempo
+from realtime_tts.audio.volume import at_volume
 from realtime_tts.contract import frames
 from realtime_tts.contract.policy import MAX_SPEED, MIN_SPEED, ZERO_SHOT_VOICE, ServingPolicy
 from realtime_tts.errors import error_from_code
@@ -20,9 +21,6 @@ from realtime_tts.session.planning import Segment
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.silence import Silence, SilencePace
 from realtime_tts.workers.client import EngineClient, RequestStream
-
-if TYPE_CHECKING:
-    from realtime_tts.audio.tempo import StreamTempo
 
 # The engine holds the segment that it speaks and the next one, which is enough to join them without a gap. A long
 # text handed over whole would stand in its queue and look like load.
@@ -234,8 +232,6 @@ class Speaker:
         Each segment for itself: its last word is whole before the next one has been written.
         """
         if self._tempo is None:
-            from realtime_tts.audio.tempo import StreamTempo  # PyAV is loaded where it is needed
-
             self._tempo = StreamTempo(self.sample_rate_hz, speed, self._encoding)
         # A millisecond of work, at high rates: not on the event loop.
         return await asyncio.to_thread(self._tempo.finish if self._segment_is_over else partial(self._tempo.push, pcm))
@@ -245,8 +241,6 @@ class Speaker:
         volume = self._settings.volume * segment.volume
         if volume == 1.0 or not pcm or segment.silence_ms:
             return pcm
-        from realtime_tts.audio.volume import at_volume  # numpy is loaded where it is needed
-
         return at_volume(pcm, volume, self._encoding)
 
     async def _next(self) -> RequestStream | Silence | None:

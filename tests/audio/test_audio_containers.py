@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from realtime_tts.audio import g711
-from realtime_tts.audio.containers import EncodedStream, wav_header, write_wav
+from realtime_tts.audio.containers import EncodedStream, wav_header
 
 RAMP = np.arange(-8_000, 8_001).astype("<i2")
 
@@ -54,13 +54,6 @@ def test_a_header_of_known_length_is_what_the_standard_library_writes() -> None:
         writer.setframerate(22_050)
         writer.writeframes(RAMP.tobytes())
     assert wav_header(22_050, num_samples=len(RAMP)) + RAMP.tobytes() == file.getvalue()
-
-
-def test_write_wav(tmp_path) -> None:
-    write_wav(tmp_path / "a.wav", RAMP.tobytes(), 44_100)
-    with wave.open(str(tmp_path / "a.wav")) as reader:
-        assert (reader.getframerate(), reader.getnchannels()) == (44_100, 1)
-        assert reader.readframes(len(RAMP) + 1) == RAMP.tobytes()
 
 
 @pytest.mark.parametrize("rate", [16_000, 48_000])

@@ -5,6 +5,7 @@ Most are decoded in this process, with the function that the decoding process ru
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import resource
@@ -21,7 +22,7 @@ from compressed_silence import silent_flac
 
 from realtime_tts.audio import decode_worker
 from realtime_tts.audio.containers import wav_header
-from realtime_tts.audio.decode import DecodeLimits, decode_recording, decode_recording_blocking
+from realtime_tts.audio.decode import DecodeLimits, decode_recording
 from realtime_tts.errors import AudioDecodeError
 
 RATE_HZ = 48_000
@@ -332,7 +333,7 @@ def test_ten_hours_of_silence_are_stopped_in_the_first_minute() -> None:
     data = silent_flac(36_000)
     before = cpu_of_children()
     with pytest.raises(AudioDecodeError, match="longer than 60 s"):
-        decode_recording_blocking(data, RATE_HZ)
+        asyncio.run(decode_recording(data, RATE_HZ))
     assert cpu_of_children() - before < 5.0
 
 
@@ -341,10 +342,10 @@ def test_ten_hours_of_silence_are_stopped_in_the_first_minute() -> None:
 def test_the_process_does_as_its_function(name: str) -> None:
     data = (CONTAINERS | REFUSED)[name]()
     if name in CONTAINERS:
-        assert decode_recording_blocking(data, RATE_HZ).pcm == here(data).tobytes()
+        assert asyncio.run(decode_recording(data, RATE_HZ)).pcm == here(data).tobytes()
     else:
         with pytest.raises(decode_worker.Refused) as wanted:
             here(data)
         with pytest.raises(AudioDecodeError) as refused:
-            decode_recording_blocking(data, RATE_HZ)
+            asyncio.run(decode_recording(data, RATE_HZ))
         assert refused.value.message == str(wanted.value)

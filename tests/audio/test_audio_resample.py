@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from realtime_tts.audio.resample import StreamResampler
+from realtime_tts.audio.filters import StreamResampler
 
 RATES = [(16_000, 48_000), (24_000, 48_000), (44_100, 48_000), (48_000, 8_000), (16_000, 8_000), (48_000, 22_050)]
 

@@ -8,7 +8,7 @@ import av
 import numpy as np
 import pytest
 
-from realtime_tts.audio.resample import StreamResampler
+from realtime_tts.audio.filters import StreamResampler
 from realtime_tts.audio.samples import PLAIN_ENCODERS
 from realtime_tts.audio.speech_stream import SpeechStream
 from realtime_tts.audio.stream_format import CODECS_OF, StreamFormat

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from realtime_tts.audio.tempo import StreamTempo
+from realtime_tts.audio.filters import StreamTempo
 
 SPEEDS = [0.25, 0.5, 0.7, 0.9, 1.1, 1.4, 2.0, 3.0, 4.0]
 RATES_HZ = [16_000, 24_000, 48_000]

@@ -6,7 +6,6 @@ Loaded on first use, they would block the event loop, and with it all streams, f
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import mimetypes
 import sys
@@ -16,8 +15,6 @@ from starlette.concurrency import run_in_threadpool
 
 from realtime_tts.speech.ahead import load_reader
 
-_MODULES = ("realtime_tts.audio.tempo", "realtime_tts.audio.volume")  # for other speeds, other volumes
-
 
 async def prefetch() -> None:
     """Prefetch in a thread of Starlette's pool, which itself loads many modules when first used."""
@@ -26,8 +23,6 @@ async def prefetch() -> None:
 
 def _load() -> None:
     load_reader()
-    for name in _MODULES:
-        importlib.import_module(name)
     assert callable(anyio.open_file)  # for the page's files; anyio loads a module on this access
     mimetypes.guess_type("page.html")  # for them too; reads the system's tables
     _look_up_endpoints()

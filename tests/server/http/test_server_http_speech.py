@@ -18,7 +18,7 @@ from gateway_harness import GatewayHarness
 from starlette.routing import Route
 from stream_client import open_stream
 
-from realtime_tts.audio.resample import StreamResampler
+from realtime_tts.audio.filters import StreamResampler
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.errors import RealtimeTTSError
