@@ -1,9 +1,10 @@
 """Weights of an unfinished voice in eight bits, small enough to be kept and carried to the next machine.
 
-    python -m training.carry pack --vae build/vae/decoder/vae.pt --tts build/tts/tts.pt --folder training/weights
+    python -m training.carry pack --build build --folder training/weights
     python -m training.carry unpack --folder training/weights --build build
 
-`unpack` writes vae/init.pt and tts_init.pt, where the stages go on with `--init`. Each row of a matrix is rounded to
+`unpack` writes vae/init.pt, vae/init_critics.pt and tts_init.pt, where the stages go on with `--init` and
+`--init-critics`. Each row of a matrix is rounded to
 integers from -127 to 127 with a separate scale: a relative error of about 0.5 %, which further training soon removes.
 """
 
@@ -17,6 +18,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 _SCALE = ".scale"
+# name → (where training leaves it, where the next training begins)
+_PARTS = {
+    "vae": ("vae/decoder/vae.pt", "vae/init.pt"),
+    "critics": ("vae/decoder/critics.pt", "vae/init_critics.pt"),
+    "tts": ("tts/tts.pt", "tts_init.pt"),
+}
 
 
 def packed(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -51,18 +58,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=("pack", "unpack"))
     parser.add_argument("--folder", type=Path, default=Path("training/weights"))
-    parser.add_argument("--vae", type=Path, default=Path("build/vae/decoder/vae.pt"))
-    parser.add_argument("--tts", type=Path, default=Path("build/tts/tts.pt"))
     parser.add_argument("--build", type=Path, default=Path("build"))
     args = parser.parse_args()
-    if args.action == "pack":
-        args.folder.mkdir(parents=True, exist_ok=True)
-        for name, path in (("vae", args.vae), ("tts", args.tts)):
-            save_file(packed(torch.load(path, weights_only=True)), args.folder / f"{name}.safetensors")
-        return
+    args.folder.mkdir(parents=True, exist_ok=True)
     (args.build / "vae").mkdir(parents=True, exist_ok=True)
-    for name, path in (("vae", args.build / "vae" / "init.pt"), ("tts", args.build / "tts_init.pt")):
-        torch.save(unpacked(load_file(args.folder / f"{name}.safetensors")), path)
+    for name, (trained, continued) in _PARTS.items():
+        kept = args.folder / f"{name}.safetensors"
+        if args.action == "pack":
+            save_file(packed(torch.load(args.build / trained, weights_only=True)), kept)
+        else:
+            torch.save(unpacked(load_file(kept)), args.build / continued)
 
 
 if __name__ == "__main__":

@@ -42,8 +42,9 @@ class VaeSettings:
         1.0  # per latent, that the KL term does not count: at a weight of 0.002 without, 22 of 48 collapsed
     )
     latent_noise: float = 0.15  # decoder stage: what the TTS model's own error may be
-    adversarial_weight: float = 0.1
-    matching_weight: float = 0.3
+    # At 1 the discriminators' gradient at the audio is about twice the spectral loss's.
+    critics_weight: float = 1.0
+    matching_weight: float = 4.0  # beside 1 of the adversarial loss
     critics_after: float = 0.6  # of the decoder stage: discriminators join then; 1 is never
     decoder_batch: int = 8
     discriminator_rate: float = 3e-4
@@ -146,20 +147,30 @@ class VaeTrainer:
         losses = {"total": spectral, "mel": mel}
         if not use_critics:
             return losses
-        with self._autocast():
-            self.critics.requires_grad_(True)
-            losses["critics"] = discriminator_loss(self.critics(pcm), self.critics(decoded.detach()))
-        self.critic_optimizer.zero_grad(set_to_none=True)
-        losses["critics"].backward()
-        self.critic_optimizer.step()
-        with self._autocast():
-            self.critics.requires_grad_(False)
-            with torch.no_grad():
-                real = self.critics(pcm)
-            losses["adversarial"], losses["matching"] = generator_loss(real, self.critics(decoded))
-        weights = (self.settings.adversarial_weight, self.settings.matching_weight)
-        losses["total"] = spectral + weights[0] * losses["adversarial"] + weights[1] * losses["matching"]
+        losses |= self._update_critics(decoded)
+        wanted = losses["adversarial"] + self.settings.matching_weight * losses["matching"]
+        wanted = self.settings.critics_weight * wanted
+        (gradient,) = torch.autograd.grad(wanted, decoded, retain_graph=True)
+        self.critic_optimizer.step()  # after the last use of their graph
+        through = (decoded * gradient.detach()).sum()  # has `wanted`'s gradient, with the graph of the decoder alone
+        losses["total"] = spectral + wanted.detach() + through - through.detach()
         return losses
+
+    def _update_critics(self, decoded: Tensor) -> dict[str, Tensor]:
+        """Give the discriminators their gradients. Return their losses, and the decoder's with its graph.
+
+        One pass over each signal serves both.
+        """
+        with self._autocast():
+            real, made = self.critics(self._pcm), self.critics(decoded)
+            loss = discriminator_loss(real, made)
+            adversarial, matching = generator_loss(real, made)
+        parameters = list(self.critics.parameters())
+        for parameter, gradient in zip(
+            parameters, torch.autograd.grad(loss, parameters, retain_graph=True), strict=True
+        ):
+            parameter.grad = gradient
+        return {"critics": loss, "adversarial": adversarial, "matching": matching}
 
 
 def train(trainer: VaeTrainer, run: Run, *, adversarial: bool, log_every: int = 50) -> None:
@@ -188,19 +199,25 @@ def train(trainer: VaeTrainer, run: Run, *, adversarial: bool, log_every: int = 
                 trainer.pool.refresh()
             if replicas.is_first and run.save_due():
                 run.save(**trainer.state())
-                export(trainer, run.folder / "vae.pt")
+                export(trainer, run.folder)
     if replicas.is_first:
         run.save(**trainer.state())
-        export(trainer, run.folder / "vae.pt")
+        export(trainer, run.folder)
 
 
-def export(trainer: VaeTrainer, path: Path) -> None:
-    """Return the averaged VAE's state dict."""
+def export(trainer: VaeTrainer, folder: Path) -> None:
+    """Write the averaged VAE as vae.pt, and the discriminators, if there are any, as critics.pt."""
     trainer.ema.swap()
+    _write(trainer.vae, folder / "vae.pt")
+    trainer.ema.swap()
+    if trainer.critics is not None:
+        _write(trainer.critics, folder / "critics.pt")
+
+
+def _write(module: nn.Module, path: Path) -> None:
     partial = path.with_suffix(".partial")
-    torch.save({name: tensor.cpu() for name, tensor in trainer.vae.state_dict().items()}, partial)
+    torch.save({name: tensor.cpu() for name, tensor in module.state_dict().items()}, partial)
     partial.rename(path)
-    trainer.ema.swap()
 
 
 def load_vae(path: Path, device: torch.device | str, *, toy: bool = False) -> AudioVAE:
@@ -224,6 +241,8 @@ def main() -> None:
     parser.add_argument("--run", type=Path, default=Path("build/vae"))
     parser.add_argument("--stage", choices=("joint", "decoder"), required=True)
     parser.add_argument("--init", type=Path, help="joint stage: begin from this VAE (another run's joint/vae.pt)")
+    parser.add_argument("--init-critics", type=Path, help="decoder stage: begin with these discriminators")
+    parser.add_argument("--critics-weight", type=float, default=1.0, help="factor of the discriminators' loss")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--session-seconds", type=float, help="stop here, to be resumed")
@@ -260,10 +279,17 @@ def main() -> None:
     trainer = VaeTrainer(
         vae,
         pool,
-        VaeSettings(batch=args.batch, peak_rate=args.peak_rate, critics_after=args.critics_after),
+        VaeSettings(
+            batch=args.batch,
+            peak_rate=args.peak_rate,
+            critics_after=args.critics_after,
+            critics_weight=args.critics_weight,
+        ),
         adversarial=adversarial,
         replicas=replicas,
     )
+    if args.init_critics and trainer.critics is not None:
+        trainer.critics.load_state_dict(torch.load(args.init_critics, weights_only=True))
     folder = args.run / args.stage
     run = Run(folder, num_steps=args.steps, seconds=args.seconds, session_seconds=args.session_seconds)
     train(trainer, run, adversarial=adversarial)
