@@ -26,7 +26,8 @@ from tqdm import tqdm
 from realtime_tts.bench.figures import percentile
 from realtime_tts.bench.report import document, table, write_json
 from realtime_tts.contract import frames
-from realtime_tts.engine.setup import EngineOptions, make_engine
+from realtime_tts.contract.engine_options import EngineOptions
+from realtime_tts.engine.setup import make_engine
 from realtime_tts.engine.worker import load_checkpoint
 from realtime_tts.text.normalizer import Normalizer
 
@@ -159,9 +160,9 @@ def main() -> None:
     speaker.add_argument("--out", type=Path, required=True, help="a directory for it")
     speaker.add_argument("--model", default="starter-voice")
     speaker.add_argument("--device", default="auto")
-    speaker.add_argument("--dtype", help="as the worker's")
+    speaker.add_argument("--dtype", default="auto", help="as the worker's")
     speaker.add_argument("--fp8", default="off", help="as the worker's; so are the next two")
-    speaker.add_argument("--steps", type=int)
+    speaker.add_argument("--steps", type=int, default=0)
     speaker.add_argument("--guidance-to", type=float, default=0.0)
     speaker.add_argument("--sentences", type=int, default=80, help="of the held-out ones (default 80)")
     speaker.set_defaults(run=speak)

@@ -21,9 +21,10 @@ from tqdm import tqdm
 
 from benchmarks.recognition import Aligner
 from realtime_tts.contract import frames
+from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.location import local_directory
 from realtime_tts.engine.engine import Engine
-from realtime_tts.engine.setup import EngineOptions, choose_config
+from realtime_tts.engine.setup import choose_config
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 

@@ -10,70 +10,24 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any
+
+from realtime_tts.contract.engine_options import EngineOptions
+from realtime_tts.contract.setting import setting
 
 ENV_PREFIX = "REALTIME_TTS_"
-
-T = TypeVar("T")
 
 # Supported wire formats of other services.
 DIALECTS = ("openai", "cartesia", "elevenlabs", "deepgram")
 
 
-def setting(
-    default: T,
-    help: str,  # noqa: A002 - the name in every option parser
-    *,
-    minimum: float | None = None,
-    maximum: float | None = None,
-    choices: tuple[str, ...] = (),
-) -> T:
-    """Return a dataclass field with its help, bounds and choices as metadata."""
-    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "choices": choices}
-    return dataclasses.field(default=default, metadata=metadata)
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
-class EngineConfig:
-    """Settings of the workers: model, devices, memory and adapters."""
+class EngineConfig(EngineOptions):
+    """Settings of the workers: the options of each engine, devices and adapters."""
 
-    model: str = setting("starter-voice", "Model: a directory, a Hugging Face id, or 'starter-voice' (in the package).")
     devices: tuple[str, ...] = setting(
         ("auto",),
         "Devices, comma separated, one worker each, e.g. cuda:0,cuda:1. 'auto': the first CUDA device, else the CPU.",
-    )
-    dtype: str = setting(
-        "auto",
-        "Number format of the weights; auto: bfloat16 on CUDA, float32 on CPU.",
-        choices=("auto", "float32", "bfloat16", "float16"),
-    )
-    attention: str = setting(
-        "auto",
-        "Kernels: sdpa is plain torch, triton fused kernels on CUDA; auto: triton where it can be.",
-        choices=("auto", "sdpa", "triton"),
-    )
-    fp8: str = setting(
-        "off",
-        "Products in eight bits, on Hopper GPUs from 46 streams on. flow: those of the flow, most of a step's work.",
-        choices=("off", "flow"),
-    )
-    steps: int = setting(
-        0, "Flow steps of whoever does not ask for a number; 0: as many as the model wants.", minimum=0, maximum=64
-    )
-    guidance_from: float = setting(
-        1.0, "Time of the flow, from 1 (noise) to 0 (speech), at which guidance begins.", minimum=0, maximum=1
-    )
-    guidance_to: float = setting(
-        0.0, "Time of the flow at which guidance ends: a step without it is half the work.", minimum=0, maximum=1
-    )
-    eager: bool = setting(False, "Replay no CUDA graphs: slower, but errors show where they are made.")
-    max_streams: int = setting(0, "Streams one worker advances at once; 0: chosen from the device.", minimum=0)
-    num_blocks: int = setting(
-        0, "KV cache of one worker, blocks of 16 positions; 0: chosen from the device.", minimum=0
-    )
-    threads: int = setting(0, "CPU threads of a worker; 0: chosen from the machine.", minimum=0, maximum=1024)
-    max_load: float = setting(
-        0.0, "Share of real time beyond which a worker takes no new context; 0: it takes all.", minimum=0, maximum=1
     )
     adapters: tuple[tuple[str, str], ...] = setting(
         (),
@@ -82,24 +36,16 @@ class EngineConfig:
     adapters_dir: str = setting(
         "", "Directory with more adapters, each in a directory of its name: these can be loaded while the server runs."
     )
-    max_adapters: int = setting(
-        0,
-        "Adapters loaded at a time, whose memory is held from the start; 0: those of --adapters, and 4 with "
-        "--adapters-dir.",
-        minimum=0,
-        maximum=64,
-    )
-    max_adapter_rank: int = setting(32, "The largest rank of an adapter.", minimum=1, maximum=256)
-    adapter_mlp: bool = setting(False, "Adapters may change the MLPs too, which takes three times their memory.")
     worker_start_timeout_s: float = setting(600.0, "A worker that is not ready after this is started anew.", minimum=1)
     worker_hang_timeout_s: float = setting(
         5.0, "A worker that stands still for this long with work to do is ended.", minimum=0.5
     )
 
-    @property
-    def adapter_room(self) -> int:
-        """Number of adapters for which a worker reserves memory."""
-        return self.max_adapters or max(len(self.adapters), 4 if self.adapters_dir else 0)
+    def options(self, device: str) -> EngineOptions:
+        """Return the options of the worker for one device, with memory for the adapters."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(EngineOptions)}
+        own["max_adapters"] = self.max_adapters or max(len(self.adapters), 4 if self.adapters_dir else 0)
+        return EngineOptions(**(own | {"device": device}))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -281,4 +227,5 @@ def settings_table(*sections: str) -> Iterator[Setting]:
         cls = SECTIONS[section]
         hints = typing.get_type_hints(cls)
         for field in dataclasses.fields(cls):
-            yield Setting(section, field.name, hints[field.name], field.default, **field.metadata)
+            if field.metadata:
+                yield Setting(section, field.name, hints[field.name], field.default, **field.metadata)

@@ -34,10 +34,11 @@ class Ours:
     at_once = 1 << 20
 
     async def start(self, model: Path, max_streams: int) -> None:
+        from realtime_tts.contract.engine_options import EngineOptions
         from realtime_tts.workers.client import EngineClient
-        from realtime_tts.workers.supervisor import WorkerSpec, worker_command
+        from realtime_tts.workers.supervisor import WorkerSpec
 
-        self._client = EngineClient([WorkerSpec(worker_command(str(model), "auto", max_streams=max_streams))])
+        self._client = EngineClient([WorkerSpec(EngineOptions(str(model), max_streams=max_streams))])
         await self._client.start()
         self._number = 0
 

@@ -68,7 +68,7 @@ def main() -> None:
     configure_logging(settings.server.log_level, settings.server.log_format)
     if options["fake"]:
         flags = [str(part) for option in options["worker"].items() for part in option]
-        engine = EngineClient([WorkerSpec((sys.executable, str(_FAKE_WORKER), *flags))], SupervisorConfig())
+        engine = EngineClient([WorkerSpec(command=(sys.executable, str(_FAKE_WORKER), *flags))], SupervisorConfig())
     else:
         engine = EngineClient(make_workers(settings.engine))
     path = Path(options["census"])

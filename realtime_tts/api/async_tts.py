@@ -14,10 +14,12 @@ import math
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from realtime_tts.api.request import SpeechRequest, speech_request, taking
 from realtime_tts.api.timed import Chunk, TimedChunk, samples_of, with_words
 from realtime_tts.contract import frames
+from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.policy import ServingPolicy
 from realtime_tts.errors import Draining, EngineClosed, EngineLost, EngineStartError, InvalidRequest
 from realtime_tts.session.settings import Choices, ContextSettings
@@ -32,7 +34,7 @@ from realtime_tts.speech.voices import VoiceLabels, VoiceRegistry
 from realtime_tts.speech.whole_text import check_whole
 from realtime_tts.text.pause_planner import PausePlanner
 from realtime_tts.workers.client import EngineClient
-from realtime_tts.workers.supervisor import WorkerSpec, worker_command
+from realtime_tts.workers.supervisor import WorkerSpec
 
 _SEGMENTS_AHEAD = 8  # segments at the engine: it serves only this process, and a reader may be slow
 _STALL_FLUSH_S = 1.0
@@ -44,12 +46,11 @@ class AsyncTTS:
     Args:
         model: a checkpoint directory, a hub id such as ``openbmb/VoxCPM2``, or ``starter-voice``, which is included.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` …, or several of them, each with a worker of its own.
-        dtype, threads, max_streams, num_blocks: None lets the worker choose.
         language: in which numbers, dates and the like are read.
         lexicon: for all speech: words with their respellings, or a file of them, JSON or the W3C's PLS.
         adapters: directories of LoRA adapters, by the names that `generate` takes. docs/guides/adapters.md has more.
-        max_adapter_rank, adapter_mlp: how large an adapter may be, and whether it may change the MLPs.
         workers: start these instead (tests, other machines' launchers).
+        options: other fields of `contract.engine_options.EngineOptions`: ``dtype``, ``threads``, ``max_streams``, …
     """
 
     def __init__(
@@ -57,31 +58,16 @@ class AsyncTTS:
         model: str = "starter-voice",
         device: str | Sequence[str] = "auto",
         *,
-        dtype: str | None = None,
-        threads: int | None = None,
-        max_streams: int | None = None,
-        num_blocks: int | None = None,
         language: str = "en",
         lexicon: Mapping[str, str] | str | Path | None = None,
         adapters: Mapping[str, str | Path] | None = None,
-        max_adapter_rank: int = 32,
-        adapter_mlp: bool = False,
         workers: Sequence[WorkerSpec] | None = None,
+        **options: Any,
     ) -> None:
         if workers is None:
-            command = functools.partial(
-                worker_command,
-                str(model),
-                dtype=dtype,
-                threads=threads,
-                max_streams=max_streams,
-                num_blocks=num_blocks,
-                max_adapters=len(adapters or ()),
-                max_adapter_rank=max_adapter_rank,
-                adapter_mlp=adapter_mlp,
-            )
+            engine = EngineOptions(**{"model": str(model), "max_adapters": len(adapters or ()), **options})
             devices = [device] if isinstance(device, str) else device
-            workers = [WorkerSpec(command(name), name) for name in devices]
+            workers = [WorkerSpec(dataclasses.replace(engine, device=name), name) for name in devices]
         self._client = EngineClient(workers)
         self._voices = VoiceRegistry(self._client)
         self._adapters, self._adapters_wanted = AdapterRegistry(self._client), dict(adapters or {})

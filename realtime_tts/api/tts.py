@@ -8,14 +8,12 @@ import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from realtime_tts.api.async_tts import AsyncTTS
 from realtime_tts.errors import EngineClosed
 from realtime_tts.speech.recordings import RecordingLike
-from realtime_tts.workers.supervisor import WorkerSpec
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,36 +40,8 @@ class TTS:
     """Blocking variant of `AsyncTTS` with the same arguments; loads the model when constructed. May be shared between
     threads."""
 
-    def __init__(
-        self,
-        model: str = "starter-voice",
-        device: str | Sequence[str] = "auto",
-        *,
-        dtype: str | None = None,
-        threads: int | None = None,
-        max_streams: int | None = None,
-        num_blocks: int | None = None,
-        language: str = "en",
-        lexicon: Mapping[str, str] | str | Path | None = None,
-        adapters: Mapping[str, str | Path] | None = None,
-        max_adapter_rank: int = 32,
-        adapter_mlp: bool = False,
-        workers: Sequence[WorkerSpec] | None = None,
-    ) -> None:
-        self._tts = AsyncTTS(
-            model,
-            device,
-            dtype=dtype,
-            threads=threads,
-            max_streams=max_streams,
-            num_blocks=num_blocks,
-            language=language,
-            lexicon=lexicon,
-            adapters=adapters,
-            max_adapter_rank=max_adapter_rank,
-            adapter_mlp=adapter_mlp,
-            workers=workers,
-        )
+    def __init__(self, model: str = "starter-voice", device: str | Sequence[str] = "auto", **options: Any) -> None:
+        self._tts = AsyncTTS(model, device, **options)
         self._closed = False
         self._lock = threading.Lock()  # no call is given to the loop once it is being closed
         self._iterated: set[AsyncGenerator[Any, None]] = set()

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from realtime_tts.contract import frames
+from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.heap import resident_bytes
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.stages import StageClock
-from realtime_tts.engine.setup import EngineOptions, make_engine
+from realtime_tts.engine.setup import make_engine
 from realtime_tts.engine.worker import load_checkpoint
 from realtime_tts.model.checkpoint import LoadedModel
 

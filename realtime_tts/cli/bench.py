@@ -419,11 +419,13 @@ def _capacity_plan(options: dict[str, Any], is_cpu: bool) -> CapacityPlan:
 def _load(options: dict[str, Any], batches: tuple[int, ...] | None) -> Subject:
     from realtime_tts.bench.engine_steps import default_batches
     from realtime_tts.bench.subject import Subject
-    from realtime_tts.engine.setup import EngineOptions, choose_device
+    from realtime_tts.contract.engine_options import EngineOptions
+    from realtime_tts.engine.setup import choose_device
 
     click.echo(f"Loading {options['model']} …", err=True)
     wanted = max(batches or default_batches(choose_device(options["device"])))
-    subject = Subject.load(EngineOptions(**options, max_streams=wanted))
+    given = {name: value for name, value in options.items() if value is not None}
+    subject = Subject.load(EngineOptions(max_streams=wanted, **given))
     gc.collect()
     gc.freeze()  # the same as in a worker
     click.get_current_context().call_on_close(gc.unfreeze)

@@ -33,6 +33,15 @@ class Message:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Start(Message):
+    """First message of the supervisor. The worker loads its engine and answers with `Ready` or `Failed`."""
+
+    type: ClassVar[str] = "start"
+    options: dict[str, Any]  # fields of contract.engine_options.EngineOptions
+    clients_path: str  # unix socket at which the worker accepts clients
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Generate(Message):
     """Speak one segment. Requests of one `context_id` run in order and keep one voice and prosody."""
 

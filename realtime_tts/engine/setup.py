@@ -14,8 +14,7 @@ from tqdm import tqdm
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.cores import usable_cores
-from realtime_tts.contract.location import STARTER_VOICE
-from realtime_tts.contract.policy import MAX_STEPS, MIN_STEPS, ServingPolicy
+from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.engine.core.block_pool import BLOCK_SIZE
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
@@ -39,51 +38,6 @@ _WARM_UP_TEXT = "Hello there."
 _REHEARSED = "Good morning, how can I help you today, and what may I do for you?"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """Options of the command line; None: chosen by this module."""
-
-    model: str = STARTER_VOICE
-    device: str = "auto"
-    dtype: str | None = None
-    threads: int | None = None
-    max_streams: int | None = None
-    num_blocks: int | None = None
-    max_load: float | None = None
-    attention: str = "auto"
-    eager: bool = False
-    fp8: str = "off"
-    steps: int | None = None
-    guidance_from: float = 1.0
-    guidance_to: float = 0.0
-    max_adapters: int = 0
-    max_adapter_rank: int = 32
-    adapter_mlp: bool = False
-
-    def policy(self, own: ServingPolicy) -> ServingPolicy:
-        """Return a checkpoint's policy with these options in place of its defaults.
-
-        Raises:
-            ConfigError: a number of steps out of bounds.
-        """
-        if self.steps is None:
-            return own
-        if not MIN_STEPS <= self.steps <= MAX_STEPS:
-            raise ConfigError(f"steps must be {MIN_STEPS} to {MAX_STEPS}", field="steps")
-        return dataclasses.replace(own, default_steps=self.steps)
-
-    @property
-    def guided_times(self) -> GuidedTimes:
-        """Times of the flow between which guidance is applied. Raises ConfigError: the range is empty or invalid."""
-        if not 0.0 <= self.guidance_to < self.guidance_from <= 1.0:
-            raise ConfigError("guidance must go from a time to a lower one, both 0 to 1", field="guidance_from")
-        return GuidedTimes(self.guidance_from, self.guidance_to)
-
-    @property
-    def adapter_limits(self) -> AdapterLimits:
-        return AdapterLimits(self.max_adapters, self.max_adapter_rank, self.adapter_mlp)
-
-
 def choose_device(name: str) -> torch.device:
     """Return a device that works. Raises ConfigError: it does not exist here or cannot be used."""
     if name == "auto":
@@ -96,8 +50,8 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def choose_threads(threads: int | None) -> int:
-    """Return the number of torch threads: one core is left to the gateway, and more than eight bring no gain."""
+def choose_threads(threads: int) -> int:
+    """Return the number of torch threads. For 0: one core is left to the gateway, and more than eight bring no gain."""
     return threads if threads else max(1, min(8, usable_cores() - 1))
 
 
@@ -138,7 +92,7 @@ def choose_config(
         patch_s=config.patch_samples / config.sample_rate,
         block_size=block_size,
         min_patches=config.min_patches,
-        max_load=options.max_load,
+        max_load=options.max_load or None,
         **({} if is_cpu else {"full_streams": CUDA_FULL_STREAMS}),
     )
 
@@ -157,10 +111,14 @@ def make_engine(
         emit, stages: as in `Engine`.
         limits: fields of `SchedulerConfig` that override the chosen values.
     """
-    bank = AdapterBank.install(loaded.model, options.adapter_limits) if options.max_adapters else None
+    bank = None
+    if options.max_adapters:
+        limits_of_adapters = AdapterLimits(options.max_adapters, options.max_adapter_rank, options.adapter_mlp)
+        bank = AdapterBank.install(loaded.model, limits_of_adapters)
     backend = choose_backend(options.attention, loaded.model, fp8=options.fp8)
     config = dataclasses.replace(choose_config(loaded, device, options, choose_block_size(backend)), **limits)
-    engine = Engine(loaded, config, emit, stages=stages, backend=backend, guided_times=options.guided_times, bank=bank)
+    times = GuidedTimes(options.guidance_from, options.guidance_to)
+    engine = Engine(loaded, config, emit, stages=stages, backend=backend, guided_times=times, bank=bank)
     if not options.eager:
         capture(engine)
     warm_up(engine)

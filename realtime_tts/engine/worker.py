@@ -1,7 +1,8 @@
-"""The worker process of one device: ``python -m realtime_tts.engine.worker --model … --device … --socket PATH``.
+"""The worker process of one device: ``python -m realtime_tts.engine.worker --socket PATH``.
 
 The main thread does socket I/O in asyncio. One thread loads the engine and runs it; another encodes voices and reads
-adapters. The supervisor listens at PATH and receives the worker's state; clients connect to a socket beside it. On
+adapters. The supervisor listens at PATH, sends the options and receives the worker's state; clients connect to another
+socket, whose path the supervisor chooses. On
 SIGTERM the worker tells all clients that it takes no new contexts, and exits when the existing ones are closed. On a
 second SIGTERM it exits when the running requests have ended. Exit status: 0 after that or when the supervisor goes
 away, 1 if the engine failed, 3 if it could not start (the reason was sent before).
@@ -14,7 +15,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import dataclasses
-import functools
 import gc
 import logging
 import os
@@ -28,6 +28,7 @@ from typing import Any
 import torch
 
 from realtime_tts.contract import frames
+from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.heap import GIVE_BACK_EVERY_S, HeapKeeper, resident_bytes
 from realtime_tts.contract.location import local_directory
 from realtime_tts.contract.threads import switch_quickly
@@ -36,18 +37,11 @@ from realtime_tts.engine.calibrate import with_text_head
 from realtime_tts.engine.client_channels import ClientChannels
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.job_thread import JobThread
-from realtime_tts.engine.setup import (
-    EngineOptions,
-    choose_device,
-    choose_threads,
-    make_engine,
-    ready_message,
-)
+from realtime_tts.engine.setup import choose_device, choose_threads, make_engine, ready_message
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.errors import EngineError, EngineStartError, RealtimeTTSError
 from realtime_tts.model.adapter_file import Adapter, read_adapter
 from realtime_tts.model.checkpoint import LoadedModel, load_model
-from realtime_tts.workers.socket_directory import clients_path
 
 logger = logging.getLogger("realtime_tts.engine.worker")
 
@@ -254,8 +248,10 @@ def load_checkpoint(options: EngineOptions) -> tuple[LoadedModel, torch.device]:
     """Configure torch and return the model on its device."""
     torch.set_num_threads(choose_threads(options.threads))
     device = choose_device(options.device)
-    loaded = load_model(str(local_directory(options.model) or options.model), device, options.dtype)
-    loaded = dataclasses.replace(loaded, policy=options.policy(loaded.policy))
+    dtype = None if options.dtype == "auto" else options.dtype
+    loaded = load_model(str(local_directory(options.model) or options.model), device, dtype)
+    if options.steps:
+        loaded = dataclasses.replace(loaded, policy=dataclasses.replace(loaded.policy, default_steps=options.steps))
     return with_text_head(loaded), device
 
 
@@ -280,18 +276,33 @@ async def _load_while_wanted(
     gone.add_done_callback(lambda task: None if task.cancelled() else os._exit(0))
     try:
         loaded: tuple[Engine, frames.Ready]
-        loaded = await asyncio.wrap_future(thread.submit(functools.partial(load, options)))
+        loaded = await asyncio.wrap_future(thread.submit(lambda: load(options)))
         return loaded
     finally:
         gone.cancel()
         await asyncio.wait([gone])
 
 
-async def serve(options: EngineOptions, socket_path: str) -> int:
-    """Connect, load and serve. Return the exit status."""
+async def _receive_start(reader: asyncio.StreamReader) -> frames.Start | None:
+    """Return the supervisor's first message; None if it disconnects before."""
+    decoder = frames.Decoder()
+    while data := await reader.read(1 << 16):
+        for message in decoder.feed(data):
+            assert isinstance(message, frames.Start), "the supervisor sends Start first"
+            return message
+    return None
+
+
+async def serve(socket_path: str) -> int:
+    """Connect, receive the options, load and serve. Return the exit status."""
     reader, writer = await asyncio.open_unix_connection(socket_path)
+    start = await _receive_start(reader)
+    if start is None:
+        return 0
     thread = JobThread("engine")
     try:
+        options = EngineOptions(**start.options)
+        logging.getLogger().setLevel(options.log_level.upper())
         engine, ready = await _load_while_wanted(options, reader, thread)
     except Exception as error:
         code, text = EngineStartError.code, f"{type(error).__name__}: {error}"
@@ -305,7 +316,7 @@ async def serve(options: EngineOptions, socket_path: str) -> int:
     worker = Worker(engine, writer, ready, thread)
     engine.emit = worker.emit
     try:
-        await worker.run(reader, clients_path(socket_path))
+        await worker.run(reader, start.clients_path)
     except EngineError:
         return 1
     with contextlib.suppress(ConnectionError):
@@ -317,31 +328,10 @@ async def serve(options: EngineOptions, socket_path: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="One engine worker; started by its supervisor.")
-    parser.add_argument("--model", required=True, help="checkpoint directory, hub id, or starter-voice")
     parser.add_argument("--socket", required=True, help="unix socket on which the supervisor listens")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-    parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: float32 on the CPU, bfloat16 on CUDA)")
-    parser.add_argument("--threads", type=int, help="torch threads on the CPU")
-    parser.add_argument("--max-streams", type=int, help="streams at once")
-    parser.add_argument("--num-blocks", type=int, help="KV cache blocks of 16 positions")
-    parser.add_argument("--max-load", type=float, help="refuse new contexts above this share of real time")
-    parser.add_argument("--attention", default="auto", help="auto, sdpa (plain torch) or triton (fused kernels, CUDA)")
-    parser.add_argument("--eager", action="store_true", help="replay no CUDA graphs")
-    parser.add_argument(
-        "--fp8", default="off", help="off, or flow: its products in eight bits for many streams (Hopper)"
-    )
-    parser.add_argument("--steps", type=int, help="flow steps of who does not ask for a number (default: the model's)")
-    parser.add_argument("--guidance-from", type=float, default=1.0, help="time of the flow at which guidance begins")
-    parser.add_argument("--guidance-to", type=float, default=0.0, help="time of the flow at which it ends")
-    parser.add_argument("--max-adapters", type=int, default=0, help="LoRA adapters loaded at a time")
-    parser.add_argument("--max-adapter-rank", type=int, default=32, help="the largest rank of one")
-    parser.add_argument("--adapter-mlp", action="store_true", help="they may change the MLPs too")
-    parser.add_argument("--log-level", default="info", help="least severe log records to print")
-    arguments = vars(parser.parse_args())
-    socket_path, log_level = arguments.pop("socket"), arguments.pop("log_level")
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s")
     switch_quickly()
-    status = asyncio.run(serve(EngineOptions(**arguments), socket_path))
+    status = asyncio.run(serve(parser.parse_args().socket))
     sys.stdout.flush()
     os._exit(status)  # do not wait for a thread that hangs in the device driver
 

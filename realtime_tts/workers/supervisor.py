@@ -13,15 +13,15 @@ import contextlib
 import dataclasses
 import logging
 import os
-import re
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeAlias
 
 from realtime_tts.contract import frames
+from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.watch import stack_of, watch
-from realtime_tts.errors import ConfigError, EngineStartError, RealtimeTTSError, error_from_code
+from realtime_tts.errors import EngineStartError, RealtimeTTSError, error_from_code
 from realtime_tts.workers.child import end_child, until_one_ends
 from realtime_tts.workers.socket_directory import SocketDirectory, clients_path
 from realtime_tts.workers.watchdog import Watchdog
@@ -31,17 +31,16 @@ logger = logging.getLogger(__name__)
 _Connected: TypeAlias = "asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]"
 
 _READ_BYTES = 256 * 1024
-_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _HEALTHY_AFTER_S = 60.0  # a worker that ran this long resets the pause before the next respawn
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """Command for a worker: `command` with ``--socket PATH`` appended, in this environment extended by `env`."""
+    """A worker to start: `command` with ``--socket PATH`` appended, which then receives `options`."""
 
-    command: tuple[str, ...]
+    options: EngineOptions = dataclasses.field(default_factory=EngineOptions)
     name: str = "worker-0"
-    env: Mapping[str, str] | None = None
+    command: tuple[str, ...] = (sys.executable, "-m", "realtime_tts.engine.worker")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,36 +52,6 @@ class SupervisorConfig:
     backoff_s: float = 0.5
     max_backoff_s: float = 30.0
     stop_s: float = 5.0
-
-
-def worker_command(
-    model: str,
-    device: str = "auto",
-    *,
-    dtype: str | None = None,
-    threads: int | None = None,
-    max_streams: int | None = None,
-    num_blocks: int | None = None,
-    max_adapters: int | None = None,
-    max_adapter_rank: int | None = None,
-    adapter_mlp: bool = False,
-) -> tuple[str, ...]:
-    """Return the command line of a real worker; what is None, 0 or "auto" is left to the worker.
-
-    Raises:
-        ConfigError: `device` cannot be the name of a device.
-    """
-    if not _DEVICE.fullmatch(device):
-        raise ConfigError(f"device {device!r} is unknown: give auto, cpu, cuda or cuda:N", field="devices")
-    command = [sys.executable, "-m", "realtime_tts.engine.worker", "--model", model, "--device", device]
-    options = {"--dtype": dtype, "--threads": threads, "--max-streams": max_streams, "--num-blocks": num_blocks}
-    if max_adapters:
-        options |= {"--max-adapters": max_adapters, "--max-adapter-rank": max_adapter_rank}
-        command += ["--adapter-mlp"] if adapter_mlp else []
-    for flag, value in options.items():
-        if value and value != "auto":
-            command += [flag, str(value)]
-    return tuple(command)
 
 
 class Supervisor:
@@ -206,7 +175,6 @@ class Supervisor:
             "--socket",
             path,
             stdin=asyncio.subprocess.DEVNULL,
-            env={**os.environ, **(self.spec.env or {})},
             start_new_session=True,  # Ctrl-C is for the gateway, which then drains
         )
         self.pid = process.pid
@@ -219,6 +187,7 @@ class Supervisor:
 
     async def _receive(self, connected: _Connected) -> None:
         reader, self._writer = await connected
+        self._writer.write(frames.encode(frames.Start(dataclasses.asdict(self.spec.options), self.clients_path)))
         decoder = frames.Decoder()
         while data := await reader.read(_READ_BYTES):
             for message in decoder.feed(data):

@@ -70,7 +70,7 @@ class Caller:
 
 
 def workers(asked: Path) -> list[WorkerSpec]:
-    return [WorkerSpec(fake_worker_command(patch_delay_s=0.0, takes_instructions=True, asked=asked))]
+    return [WorkerSpec(command=fake_worker_command(patch_delay_s=0.0, takes_instructions=True, asked=asked))]
 
 
 @pytest.fixture(scope="module", params=["blocking", "asynchronous"])

@@ -34,7 +34,7 @@ from realtime_tts.workers.supervisor import WorkerSpec
 
 
 def fake(**options: object) -> list[WorkerSpec]:
-    return [WorkerSpec(fake_worker_command(**options))]
+    return [WorkerSpec(command=fake_worker_command(**options))]
 
 
 @pytest_asyncio.fixture

@@ -25,7 +25,7 @@ LONG = " ".join([TEXT] * 9)  # more segments than the engine takes at one time
 async def tts() -> AsyncIterator[AsyncTTS]:
     """Of a model that tells which word it speaks."""
     command = fake_worker_command(patch_delay_s=0.002, text_lag_ms=100)
-    async with AsyncTTS(workers=[WorkerSpec(command)]) as tts:
+    async with AsyncTTS(workers=[WorkerSpec(command=command)]) as tts:
         yield tts
         assert tts._client.num_requests == 0, "a request outlived its iteration"
 

@@ -16,8 +16,8 @@ from realtime_tts.bench.stage_clock import HostClock
 from realtime_tts.bench.subject import Subject
 from realtime_tts.cli.main import cli
 from realtime_tts.contract import frames
+from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.engine.runtime.stages import STAGES
-from realtime_tts.engine.setup import EngineOptions
 from realtime_tts.errors import EngineError
 
 

@@ -14,7 +14,7 @@ from realtime_tts.bench.in_process import InProcess
 from realtime_tts.bench.streams import GAVE_UP, Bar, Heard
 from realtime_tts.bench.subject import Subject
 from realtime_tts.cli.main import cli
-from realtime_tts.engine.setup import EngineOptions
+from realtime_tts.contract.engine_options import EngineOptions
 
 NUM_PATCHES = 4
 

@@ -412,7 +412,7 @@ def say_with_a_fake_worker(
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import sys; from realtime_tts.cli import engine, main\n"
         "from realtime_tts.workers.supervisor import WorkerSpec\n"
-        f"engine.worker_specs = lambda *_, **__: [WorkerSpec({command!r})]\n"
+        f"engine.worker_specs = lambda *_, **__: [WorkerSpec(command={command!r})]\n"
         f"sys.argv = ['realtime-tts', 'say', *{arguments!r}]; main.main()"
     )
     command_line = [sys.executable, "-c", code]

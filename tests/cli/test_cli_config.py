@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from realtime_tts.audio.codecs import OPUS_COMPLEXITY
-from realtime_tts.config import EngineConfig, ServerConfig, Settings, settings_table
+from realtime_tts.config import ServerConfig, Settings, settings_table
 from realtime_tts.config_loader import load_settings
 from realtime_tts.errors import ConfigError
 
@@ -115,7 +113,7 @@ def test_a_wrong_setting_is_named(flags: dict[str, object], env: dict[str, str],
 
 
 def test_names_are_unique_so_that_one_environment_variable_means_one_thing() -> None:
-    names = [field.name for cls in (EngineConfig, ServerConfig) for field in dataclasses.fields(cls)]
+    names = [row.name for row in settings_table()]
     assert len(names) == len(set(names))
 
 

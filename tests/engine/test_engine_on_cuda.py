@@ -11,9 +11,10 @@ from random_adapters import adapter_tensors, write_adapter
 
 import realtime_tts
 from realtime_tts.contract import frames
+from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.program import Program
-from realtime_tts.engine.setup import EngineOptions, make_engine
+from realtime_tts.engine.setup import make_engine
 from realtime_tts.model.adapted import AdapterLimits
 from realtime_tts.model.adapter_file import read_adapter
 from realtime_tts.model.checkpoint import LoadedModel, load_model

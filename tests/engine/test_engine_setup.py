@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from realtime_tts.contract import frames
+from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.backends import describe_kernels, what_is_missing
 from realtime_tts.engine.runtime.program import Program
 from realtime_tts.engine.runtime.runner import ModelRunner
 from realtime_tts.engine.setup import (
-    EngineOptions,
     choose_block_size,
     choose_config,
     choose_device,
@@ -52,8 +52,7 @@ def test_devices_and_threads_by_name() -> None:
         with pytest.raises(ConfigError):
             choose_device(name)
     assert choose_threads(3) == 3
-    assert 1 <= choose_threads(None) <= 8
-    assert choose_threads(0) == choose_threads(None)
+    assert 1 <= choose_threads(0) <= 8
 
 
 def test_warming_up_leaves_no_trace_but_knowledge_of_the_cost(tiny: LoadedModel) -> None:
@@ -100,16 +99,6 @@ def test_modes_are_told_and_wrong_ones_refused(tiny: LoadedModel) -> None:
         with pytest.raises(ConfigError, match=problem) as caught:
             make_engine(tiny, CPU, EngineOptions(**wrong))
         assert caught.value.field == field
-
-
-def test_another_number_of_steps_becomes_the_policys(tiny: LoadedModel) -> None:
-    assert EngineOptions().policy(tiny.policy) is tiny.policy
-    chosen = EngineOptions(steps=5).policy(tiny.policy)
-    assert chosen == dataclasses.replace(tiny.policy, default_steps=5)
-    for steps in (1, 65):
-        with pytest.raises(ConfigError, match="2 to 64") as caught:
-            EngineOptions(steps=steps).policy(tiny.policy)
-        assert caught.value.field == "steps"
 
 
 def test_the_attention_is_chosen_by_what_there_is(tiny: LoadedModel) -> None:

@@ -15,9 +15,10 @@ from engine_harness import EngineHarness
 from torch import Tensor
 
 from realtime_tts.contract import frames
+from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.policy import TextHead, VoicePolicy
 from realtime_tts.engine.runtime.runner import TextReading
-from realtime_tts.engine.setup import EngineOptions, ready_message
+from realtime_tts.engine.setup import ready_message
 from realtime_tts.engine.utterance import Utterance
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.errors import CheckpointError

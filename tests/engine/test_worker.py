@@ -24,22 +24,22 @@ from random_adapters import adapter_tensors, write_adapter
 from realtime_tts.cli.engine import worker_specs
 from realtime_tts.config import EngineConfig
 from realtime_tts.contract import frames, heap
+from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.location import local_directory
 from realtime_tts.engine.job_thread import JobThread
-from realtime_tts.engine.setup import EngineOptions
 from realtime_tts.engine.worker import Worker, serve
 from realtime_tts.errors import AdapterError, AudioDecodeError, CheckpointError, ConfigError, EngineError, EngineLost
 from realtime_tts.model.checkpoint import load_model
 from realtime_tts.workers.client import EngineClient, EngineState, RequestStream
-from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec, worker_command
+from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 
 LONG = "this is a sentence of some length, which takes a while to speak."
+START = frames.encode(frames.Start({}, "clients.sock"))
 CONFIG = SupervisorConfig(ready_timeout_s=90, hang_s=10.0, backoff_s=0.05, stop_s=5)
 
 
 def make(model: str = "starter-voice", device: str = "cpu", **options: int) -> EngineClient:
-    command = worker_command(model, device, threads=1, max_streams=16, **options)
-    return EngineClient([WorkerSpec(command)], CONFIG)
+    return EngineClient([WorkerSpec(EngineOptions(model, device, threads=1, max_streams=16, **options))], CONFIG)
 
 
 @pytest_asyncio.fixture
@@ -451,8 +451,9 @@ async def test_the_engine_runs_in_the_thread_that_has_loaded_it(
     monkeypatch.setattr(asyncio.get_running_loop(), "add_signal_handler", lambda number, handler: None)
     accepted: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
     server = await asyncio.start_unix_server(lambda _, writer: accepted.put_nowait(writer), tmp_path / "s")
-    serving = asyncio.create_task(serve(EngineOptions(), str(tmp_path / "s")))
+    serving = asyncio.create_task(serve(str(tmp_path / "s")))
     supervisor = await accepted.get()
+    supervisor.write(START)
     await until(lambda: len(threads) > 1)
     supervisor.close()
     assert await serving == 0
@@ -515,12 +516,13 @@ async def test_a_worker_whose_gateway_goes_away_while_it_loads_exits(tmp_path: P
     connected = asyncio.Event()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(START)
         writer.close()
         connected.set()
 
     server = await asyncio.start_unix_server(accept, tmp_path / "s")
     code = LOADING_FOR_EVER + "worker.main()"
-    command = [sys.executable, "-c", code, "--model", "m", "--socket", str(tmp_path / "s")]
+    command = [sys.executable, "-c", code, "--socket", str(tmp_path / "s")]
     process = await asyncio.create_subprocess_exec(*command)
     await connected.wait()
     try:

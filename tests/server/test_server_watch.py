@@ -96,7 +96,7 @@ async def test_voices_that_cannot_be_read_are_told_of_once_and_so_is_their_retur
 ) -> None:
     caplog.set_level("INFO")
     settings = Settings(server=ServerConfig(voices_dir="none"))
-    gateway = Gateway(settings, EngineClient([WorkerSpec(fake_worker_command())]))
+    gateway = Gateway(settings, EngineClient([WorkerSpec(command=fake_worker_command())]))
     answers = iter([None, InternalError(CANARY), InternalError(CANARY), None, None, InternalError(CANARY)])
 
     async def refresh() -> None:

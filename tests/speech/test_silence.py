@@ -27,7 +27,7 @@ SETTINGS = ContextSettings("slt", AudioFormat(), seed=3, cfg=2.0, steps=6, langu
 
 @pytest_asyncio.fixture
 async def engine() -> AsyncIterator[EngineClient]:
-    client = EngineClient([WorkerSpec(fake_worker_command())])
+    client = EngineClient([WorkerSpec(command=fake_worker_command())])
     await client.start()
     yield client
     await client.close()

@@ -28,7 +28,7 @@ SETTINGS = ContextSettings("slt", AudioFormat(), seed=3, cfg=2.0, steps=6, langu
 
 @pytest_asyncio.fixture
 async def engine() -> AsyncIterator[EngineClient]:
-    client = EngineClient([WorkerSpec(fake_worker_command(patch_delay_s=0.002))])
+    client = EngineClient([WorkerSpec(command=fake_worker_command(patch_delay_s=0.002))])
     await client.start()
     yield client
     assert client.num_requests == 0, "a request outlived its speaker"
@@ -133,7 +133,7 @@ async def test_a_failure_is_typed_and_comes_after_the_audio_before_it(engine: En
 
 
 async def test_a_lost_engine_is_told_by_add_or_by_the_iteration() -> None:
-    engine = EngineClient([WorkerSpec(fake_worker_command())])
+    engine = EngineClient([WorkerSpec(command=fake_worker_command())])
     await engine.start()
     speaker = speaker_of(engine, "[crash]" + 400 * "x", "four", "four")
     with pytest.raises(EngineLost):

@@ -58,7 +58,7 @@ async def make_client(
         """`each`: options of one worker; the client is returned when the first is ready, otherwise when all are."""
         max_buffered_bytes = options.pop("max_buffered_bytes", 8 << 20)
         commands = [fake_worker_command(**options, **own) for own in each or [{}] * num_workers]
-        specs = [WorkerSpec(command, name=f"fake-{index}") for index, command in enumerate(commands)]
+        specs = [WorkerSpec(command=command, name=f"fake-{index}") for index, command in enumerate(commands)]
         client = EngineClient(specs, QUICK, max_buffered_bytes=max_buffered_bytes)  # type: ignore[arg-type]
         clients.append(client)
         await client.start()

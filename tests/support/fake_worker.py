@@ -54,7 +54,7 @@ POLICY = {
 
 
 def fake_worker_command(**options: object) -> tuple[str, ...]:
-    """The command line for a `WorkerSpec`; options as the flags of this script with underscores."""
+    """The command line of a `WorkerSpec`; options as the flags of this script with underscores."""
     command = [sys.executable, os.path.abspath(__file__)]
     for name, value in options.items():
         if value is True:
@@ -448,9 +448,11 @@ async def serve(options: argparse.Namespace) -> None:
 
 
 async def obey(reader: asyncio.StreamReader, worker: FakeWorker) -> None:
-    """Whatever the supervisor says is to drain."""
-    while await reader.read(65536):
-        worker.draining.set()
+    """Drain when the supervisor asks for it."""
+    decoder = frames.Decoder()
+    while data := await reader.read(65536):
+        if any(isinstance(message, frames.Drain) for message in decoder.feed(data)):
+            worker.draining.set()
 
 
 def begin_to_leave(worker: FakeWorker) -> None:

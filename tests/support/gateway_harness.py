@@ -137,7 +137,7 @@ class GatewayHarness:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         command = fake_worker_command(**self._worker_options)
-        specs = [WorkerSpec(command, f"worker-{index}") for index in range(self._num_workers)]
+        specs = [WorkerSpec(command=command, name=f"worker-{index}") for index in range(self._num_workers)]
         engine = EngineClient(specs, SupervisorConfig(backoff_s=0.1, hang_s=self._hang_s))
         await serve(self.settings, engine, self._on_ready)
 

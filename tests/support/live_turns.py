@@ -15,9 +15,10 @@ import torch
 
 from realtime_tts.bench.texts import tokens
 from realtime_tts.contract import frames
+from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.engine.core.request import StepPlan
 from realtime_tts.engine.engine import Engine
-from realtime_tts.engine.setup import EngineOptions, choose_config
+from realtime_tts.engine.setup import choose_config
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.text.pause_planner import PlannerFactory
 from realtime_tts.text.planner import SpeechSegment

@@ -31,7 +31,7 @@ async def speak(client: EngineClient, text: str) -> str:
 
 async def main() -> None:
     config = SupervisorConfig(hang_s=float(sys.argv[1]))
-    client = EngineClient([WorkerSpec(fake_worker_command(**json.loads(sys.argv[2])))], config)
+    client = EngineClient([WorkerSpec(command=fake_worker_command(**json.loads(sys.argv[2])))], config)
     await client.start()
     say(worker=worker_pids(client)[0])
     while text := (await asyncio.to_thread(sys.stdin.readline)).strip():

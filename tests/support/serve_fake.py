@@ -10,6 +10,7 @@ stderr; short patterns take a tenth of a millisecond and are left out.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import importlib
 import json
 import os
@@ -20,12 +21,13 @@ from fake_worker import fake_worker_command
 
 from realtime_tts.config import Settings
 from realtime_tts.config_loader import load_settings
+from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.server.host.process import Host
 from realtime_tts.server.logs import configure_logging
 from realtime_tts.server.run import serve
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.pool import WorkerPool
-from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec, worker_command
+from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 
 MAX_SHORT_PATTERN = 40  # characters
 
@@ -77,8 +79,9 @@ def main() -> None:
     worker_options = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
     num_workers = worker_options.pop("num_workers", 1)
     model, device = worker_options.pop("model", ""), worker_options.pop("device", "auto")
-    command = worker_command(model, device) if model else fake_worker_command(**worker_options)
-    specs = [WorkerSpec(command, f"worker-{index}") for index in range(num_workers)]
+    fake = fake_worker_command(**worker_options)
+    spec = WorkerSpec(EngineOptions(model, device)) if model else WorkerSpec(command=fake)
+    specs = [dataclasses.replace(spec, name=f"worker-{index}") for index in range(num_workers)]
     asyncio.run(run(settings, WorkerPool(specs, SupervisorConfig(backoff_s=0.1))))
 
 

@@ -362,10 +362,10 @@ async def test_a_worker_that_cannot_start_is_a_typed_error(make_client: MakeClie
 
 async def test_a_command_that_does_not_exist_or_never_connects_is_an_error() -> None:
     with pytest.raises(EngineStartError):
-        await EngineClient([WorkerSpec(("/nonexistent/worker",))], QUICK).start()
+        await EngineClient([WorkerSpec(command=("/nonexistent/worker",))], QUICK).start()
     slow = SupervisorConfig(ready_timeout_s=0.2, backoff_s=0.05, stop_s=1)
     with pytest.raises(EngineStartError):
-        await EngineClient([WorkerSpec((sys.executable, "-c", "import time; time.sleep(60)"))], slow).start()
+        await EngineClient([WorkerSpec(command=(sys.executable, "-c", "import time; time.sleep(60)"))], slow).start()
 
 
 async def test_a_gateway_that_vanishes_takes_its_worker_with_it(make_client: MakeClient) -> None:
