@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import regex
+
 from realtime_tts.text.boundaries import word_opens_sentence
 from realtime_tts.text.characters import is_hangul, is_unspaced
 from realtime_tts.text.lexicon import Lexicons, Respelt
@@ -196,11 +198,12 @@ class RuleList:
         self._any = re.compile("|".join(f"(?P<rule{number}>{_scoped(rule)})" for number, rule in enumerate(rules)))
 
     def read(self, scan: Scan, index: int) -> Token | None:
-        """The token at `index` by the first rule that claims it."""
-        first = _rule_number(self._any.match(scan.text, index), len(self._rules))
-        number, token = self._claim(scan, index, first)
-        if scan.is_open and _rule_number(self._to_end.match(scan.text, index), len(self._rules)) <= number:
-            scan.saw_end = True
+        """Return the token at `index` by the first rule that claims it."""
+        number, token = len(self._rules), None
+        if (first := self._any.match(scan.text, index)) is not None and first.lastgroup is not None:
+            number, token = self._claim(scan, index, int(first.lastgroup.removeprefix("rule")))
+        if scan.is_open and not scan.saw_end:
+            scan.saw_end = self._reaches_end(scan.text, index, number)
         return token
 
     def compile(self) -> None:
@@ -214,22 +217,21 @@ class RuleList:
             spoken = rule.speak(match, scan) if match else None
             if match and spoken is not None:
                 return number, Token(spoken, max(match.end(), index + 1), dropped=not spoken)
-        return len(self._rules) - 1, None
+        return len(self._rules), None
+
+    def _reaches_end(self, text: str, index: int, number: int) -> bool:
+        """Return True if text to come could make a rule match, or match otherwise, up to the rule of this number."""
+        found = self._to_end.match(text, index, partial=True)
+        if found is None:
+            return False
+        begun = (name for name, begins in found.groupdict().items() if begins is not None)
+        return int(next(begun, "rule0").removeprefix("rule")) <= number
 
     @cached_property
-    def _to_end(self) -> re.Pattern[str]:
-        """Finds the first rule that text to come could make match, or match otherwise."""
-        to_end = (f"(?P<rule{number}>{reaching(_scoped(rule))})" for number, rule in enumerate(self._rules))
-        return re.compile("|".join(to_end))
-
-
-def _rule_number(match: re.Match[str] | None, default: int) -> int:
-    if match is None:
-        return default
-    assert match.lastgroup is not None
-    return int(match.lastgroup.removeprefix("rule"))
+    def _to_end(self) -> regex.Pattern[str]:
+        return reaching("|".join(f"(?P<rule{number}>){_scoped(rule)}" for number, rule in enumerate(self._rules)))
 
 
 def _scoped(rule: Rule) -> str:
-    """The rule's pattern with its own flags, as part of a larger one."""
-    return f"(?i:{rule.pattern.pattern})" if rule.pattern.flags & re.IGNORECASE else rule.pattern.pattern
+    """Return the rule's pattern with its own flags, as part of a larger one."""
+    return f"(?{'i' * bool(rule.pattern.flags & re.IGNORECASE)}:{rule.pattern.pattern})"

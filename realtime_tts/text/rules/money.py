@@ -120,6 +120,6 @@ LETTER_RULES = (
     ),
 )
 DIGIT_RULES = (
-    Rule(re.compile(rf"(\d{{1,9}},\d\d(?!\d)|{NUMBER}){_MAGNITUDE} ?(?:([€£₹₩₽])|{_CODE}\b)"), _before_currency),
+    Rule(re.compile(rf"(\d{{1,9}},\d\d(?!\d)|{NUMBER}){_MAGNITUDE} ?(?:([€£₹₩₽])|{_CODE}(?!\w))"), _before_currency),
     Rule(re.compile(rf"({NUMBER}) ?¢"), _cents),
 )

@@ -194,7 +194,7 @@ DIGIT_RULES = (
     Rule(re.compile(r"(?:(\d{1,3}) )?(\d{1,3})/(?!0)(\d{1,4})(?![\w/])"), _fraction),
     Rule(re.compile(r"(\d{1,6})? ?([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])"), _vulgar),
     Rule(re.compile(r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:st|nd|rd|th|ST|ND|RD|TH)" + END), _ordinal),
-    Rule(re.compile(r"(\d{1,4})(?![\d,.]\d) ?\b(BCE?|CE|AD|B\.C\.|A\.D\.)" + END), _year),
+    Rule(re.compile(r"(\d{1,4})(?![\d,.]\d) ?(?<!\w)(BCE?|CE|AD|B\.C\.|A\.D\.)" + END), _year),
     Rule(re.compile(r"(\d{4})()(?![\d%]|,\d{3}|\.\d|[^\W_])"), _year),
     Rule(re.compile(NUMBER), _number),
 )

@@ -25,7 +25,7 @@ _NAMES = {
     "²": "squared", "³": "cubed", "\\": "backslash", "€": "euros", "£": "pounds", "$": "dollars", "¥": "yen",
 }  # fmt: skip
 _DASH = "[-–—]"
-_EMOTICON = r"(?:[:;=8][-o]?(?:[)(\]\[DPp/\\|3]{1,3}|\*(?!\*))|<3|</3|\^_\^|:'\(|xD|XD)(?=[\s.,!?]|$)"
+_EMOTICON = r"(?:[:;=8][-o]?(?:[)(\]\[DPp/\\|3]{1,3}|\*(?!\*))|<3|</3|\^_\^|:'\(|xD|XD)(?![^\s.,!?])"
 
 _CODE = re.compile(r"[A-Za-z-]\d{1,20}\Z")
 _TAGS = "b|i|u|p|a|s|br|hr|em|strong|div|span|h[1-6]|ul|ol|li|code|pre|sup|sub|table|tr|td|th|img"
@@ -102,7 +102,7 @@ def _name(match: re.Match[str], scan: Scan) -> str | None:
 
 DIGIT_RULES: tuple[Rule, ...] = ()
 LETTER_RULES = (
-    Rule(re.compile(r"xD(?=[\s.,!?]|$)|XD(?=[\s.,!?]|$)"), _silent),
+    Rule(re.compile(r"xD(?![^\s.,!?])|XD(?![^\s.,!?])"), _silent),
     Rule(re.compile(r"C\+\+"), _language),
     Rule(re.compile(r"([A-G])#(?!\w)"), _sharp),
     Rule(re.compile(r"([A-Z]{1,2})&([A-Z]{1,2})" + END), _joined_and),

@@ -7,7 +7,7 @@ import re
 from realtime_tts.text.rules.base import Rule, Scan
 from realtime_tts.text.rules.verbalize import cardinal, number
 
-_HALF = r"(?: ?(?:([aApP])\.?[mM]\b|([ap])\.m)(?:\.(?= ?[a-z,;:!?)–—-]))?)"
+_HALF = r"(?: ?(?:([aApP])\.?[mM](?!\w)|([ap])\.m)(?:\.(?= ?[a-z,;:!?)–—-]))?)"
 
 
 def _clock(match: re.Match[str], scan: Scan) -> str | None:
@@ -48,7 +48,7 @@ def _iso_joint(match: re.Match[str], scan: Scan) -> str | None:
 
 
 DIGIT_RULES = (
-    Rule(re.compile(r"(\d{1,2}):(\d\d)(?::([0-5]\d))?(?:\.\d{1,9}(?=Z))?(?!\d|[:.]\d)" + _HALF + "?(?:Z\\b)?"), _clock),
+    Rule(re.compile(r"(\d{1,2}):(\d\d)(?::([0-5]\d))?(?:\.\d{1,9}(?=Z))?(?!\d|[:.]\d)" + _HALF + "?(?:Z(?!\\w))?"), _clock),
     Rule(re.compile(r"(\d{1,2})" + _HALF), _full_hour),
     Rule(re.compile(r"(\d{1,4}(?:\.\d{1,4})?):(\d{1,4}(?:\.\d{1,4})?)(?![\w:])"), _ratio),
 )

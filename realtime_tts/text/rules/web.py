@@ -160,5 +160,5 @@ SYMBOL_RULES = (
     Rule(re.compile(r"(?<!\w)@([A-Za-z_]\w{1,40})"), _handle),
     Rule(re.compile(r"(?<![\w&])#([A-Za-z_]\w{1,40}|\d{1,4}(?!st|nd|rd|th)[A-Za-z][a-z]\w{0,38})"), _hashtag),
     Rule(re.compile(r"(?<![\w-])--([a-z][a-z0-9-]{1,40})"), _flag),
-    Rule(re.compile(r"(?<!\w)__?([A-Za-z][A-Za-z0-9]{0,40}(?:_[A-Za-z0-9]{1,40}){0,8})__?(?=\W|$)"), _snake),
+    Rule(re.compile(r"(?<!\w)__?([A-Za-z][A-Za-z0-9]{0,40}(?:_[A-Za-z0-9]{1,40}){0,8})__?(?!\w)"), _snake),
 )
