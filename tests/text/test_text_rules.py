@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from realtime_tts.text.rules import table
 from realtime_tts.text.rules.base import REACHING, Rule, RuleList, Scan, Token
 
 
-def says(pattern: str, spoken: str | None, flags: int = 0) -> Rule:
-    return Rule(re.compile(pattern, flags), lambda match, scan: spoken and spoken.format(*match.groups()))
+def says(pattern: str, spoken: str | None, *, any_case: bool = False) -> Rule:
+    return Rule(pattern, lambda match, scan: spoken and spoken.format(*match.groups()), any_case=any_case)
 
 
 RULES = RuleList(
     [
         says("(a)(b)?c", "{0}, {1}"),
         says("(d)e", None),
-        says("(x)Y", "any case {0}", re.IGNORECASE),
+        says("(x)Y", "any case {0}", any_case=True),
         says("([de])d?(e)", "later {1}"),
         says("(d)(ee)", "too late"),
         says("(?=q)", "empty"),
+        Rule(" *[fg] *", {"f": "of a table", "g": ""}),
+        Rule("h", "the same"),
     ]
 )
 
@@ -42,6 +42,9 @@ def scan_of(text: str) -> Scan:
         ("Xy", Token("any case X", 2)),
         ("ABC", None),
         ("q", Token("empty", 1)),
+        (" f", Token("of a table", 2)),
+        ("g", Token("", 1, dropped=True)),
+        ("h", Token("the same", 1)),
         ("z", None),
         ("de", Token("later e", 2)),
     ],

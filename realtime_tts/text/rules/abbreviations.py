@@ -134,10 +134,6 @@ def _sentence_stop(scan: Scan, match: re.Match[str], name: str) -> str:
     return "." if scan.ends_sentence(match.end()) else ""
 
 
-def _plain(match: re.Match[str], scan: Scan) -> str | None:
-    return _PLAIN[match.group(1)]
-
-
 def _saint(match: re.Match[str], scan: Scan) -> str | None:
     """ "St Paul" against "Baker St London"."""
     previous = scan.previous_word(match.start())
@@ -156,19 +152,13 @@ def _with(match: re.Match[str], scan: Scan) -> str | None:
     return "without" if match.group(1) else "with"
 
 
-def _number_sign(match: re.Match[str], scan: Scan) -> str | None:
-    return "number"
-
-
 LETTER_RULES = (
-    Rule(re.compile(r"w/(o)?(?=[ \d]|[a-z]{3})" + r"(?<!\w\w/)"), _with),
-    Rule(
-        re.compile(r"((?:e\.g|i\.e|a\.k\.a|[Pp]\.[Ss]|Ph\.D|M\.D|B\.A|M\.A|a\.m|p\.m|et al))\.", re.IGNORECASE), _dotted
-    ),
-    Rule(re.compile(r"([A-Za-z]{1,6})\.(?![^\W_])"), _dotted),
-    Rule(re.compile(r"(?:[A-Z]\.){2,6}(?![^\W_])|[A-Z]\.(?= [A-Z])"), _initials),
-    Rule(re.compile(r"[Nn]o\.(?=\d)"), _number_sign),
-    Rule(re.compile(r"St(?= [A-Z][a-z])"), _saint),
-    Rule(re.compile(r"(vs|aka|approx|tsp|tbsp|Dr|Mr|Mrs|Ms|Prof|PhD|Jr|Sr)" + END), _plain),
+    Rule(r"w/(o)?(?=[ \d]|[a-z]{3})" + r"(?<!\w\w/)", _with),
+    Rule(r"((?:e\.g|i\.e|a\.k\.a|[Pp]\.[Ss]|Ph\.D|M\.D|B\.A|M\.A|a\.m|p\.m|et al))\.", _dotted, any_case=True),
+    Rule(r"([A-Za-z]{1,6})\.(?![^\W_])", _dotted),
+    Rule(r"(?:[A-Z]\.){2,6}(?![^\W_])|[A-Z]\.(?= [A-Z])", _initials),
+    Rule(r"[Nn]o\.(?=\d)", "number"),
+    Rule(r"St(?= [A-Z][a-z])", _saint),
+    Rule(f"(?:{'|'.join(_PLAIN)}){END}", _PLAIN),
 )
-SYMBOL_RULES = (Rule(re.compile(r"№ ?(?=\d)"), _number_sign),)
+SYMBOL_RULES = (Rule(r"№ ?(?=\d)", "number"),)

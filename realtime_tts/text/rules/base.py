@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -171,19 +170,31 @@ class Scan:
         return is_latin is not False
 
 
-Speak = Callable[["re.Match[str]", Scan], "str | None"]
+Speak = Callable[[re.Match[str], Scan], str | None]
 
 
-@dataclass(frozen=True, slots=True)
 class Rule:
-    """`speak` returns the spoken form of the match, an empty string to drop it, or None to let other rules try.
+    """Pattern of a token, and how the token is spoken.
 
     Patterns are tried at many positions: their repeats are bounded, so that a scan stays linear. What they look at on
-    the right is derived from them (`reaching`); `speak` asks `Scan` for what is beyond the match.
+    the right is derived from them (`reaching`); a function of `spoken` asks `Scan` for what is beyond the match.
+
+    Args:
+        spoken: the spoken form, or a table of spoken forms by the matched text, or a function of the match. An empty
+            string drops the token. A function may return None: then later rules are tried.
+        any_case: the pattern matches capitals and small letters alike.
     """
 
-    pattern: re.Pattern[str]
-    speak: Speak
+    def __init__(self, pattern: str, spoken: str | Mapping[str, str] | Speak, *, any_case: bool = False) -> None:
+        self.pattern = re.compile(pattern, re.IGNORECASE if any_case else 0)
+        self.source = f"(?{'i' * any_case}:{pattern})"  # with its flags, as part of a larger pattern
+        self._spoken = spoken
+
+    def speak(self, match: re.Match[str], scan: Scan) -> str | None:
+        """Return the spoken form of a match; None to let later rules try."""
+        if isinstance(self._spoken, str):
+            return self._spoken
+        return self._spoken[match.group().strip()] if isinstance(self._spoken, Mapping) else self._spoken(match, scan)
 
 
 class RuleList:
@@ -195,7 +206,7 @@ class RuleList:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = rules
-        self._any = re.compile("|".join(f"(?P<rule{number}>{_scoped(rule)})" for number, rule in enumerate(rules)))
+        self._any = re.compile("|".join(f"(?P<rule{number}>{rule.source})" for number, rule in enumerate(rules)))
 
     def read(self, scan: Scan, index: int) -> Token | None:
         """Return the token at `index` by the first rule that claims it."""
@@ -229,9 +240,4 @@ class RuleList:
 
     @cached_property
     def _to_end(self) -> regex.Pattern[str]:
-        return reaching("|".join(f"(?P<rule{number}>){_scoped(rule)}" for number, rule in enumerate(self._rules)))
-
-
-def _scoped(rule: Rule) -> str:
-    """Return the rule's pattern with its own flags, as part of a larger one."""
-    return f"(?{'i' * bool(rule.pattern.flags & re.IGNORECASE)}:{rule.pattern.pattern})"
+        return reaching("|".join(f"(?P<rule{number}>){rule.source}" for number, rule in enumerate(self._rules)))

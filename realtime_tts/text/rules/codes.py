@@ -60,13 +60,10 @@ def _numbered(match: re.Match[str], scan: Scan) -> str | None:
 
 
 DIGIT_RULES = (
-    Rule(re.compile(r"([1-9]\d\d)-([1-9]00)(?![\w%]|[-.,]\d)"), _aircraft),
-    Rule(re.compile(r"\d{4,12}-?([A-Z]{1,3})(?:\d[A-Z0-9]{0,12})?(?:-[A-Z0-9]{1,12}){0,3}" + END), _digits_first),
+    Rule(r"([1-9]\d\d)-([1-9]00)(?![\w%]|[-.,]\d)", _aircraft),
+    Rule(r"\d{4,12}-?([A-Z]{1,3})(?:\d[A-Z0-9]{0,12})?(?:-[A-Z0-9]{1,12}){0,3}" + END, _digits_first),
 )
 LETTER_RULES = (
-    Rule(
-        re.compile(r"[A-Z]{1,5}-?\d{1,12}(?!\d)(?:[A-Z][A-Z0-9]{0,12})?(?:-[A-Z0-9]{1,12}){0,3}(?![\w@]|\.\w)"),
-        _letters_first,
-    ),
+    Rule(r"[A-Z]{1,5}-?\d{1,12}(?!\d)(?:[A-Z][A-Z0-9]{0,12})?(?:-[A-Z0-9]{1,12}){0,3}(?![\w@]|\.\w)", _letters_first),
 )
-SYMBOL_RULES = (Rule(re.compile(r"(?<![\w#&])#([A-Z0-9]{1,12}(?:-[A-Z0-9]{1,12}){0,4})(?![\w-]|[.,]\d)"), _numbered),)
+SYMBOL_RULES = (Rule(r"(?<![\w#&])#([A-Z0-9]{1,12}(?:-[A-Z0-9]{1,12}){0,4})(?![\w-]|[.,]\d)", _numbered),)

@@ -102,35 +102,29 @@ def _full_name(text: str) -> str:
     return _DAYS_OF_WEEK.get(text[:3].lower()) or month_name(text[:3].capitalize())
 
 
-def _to(match: re.Match[str], scan: Scan) -> str | None:
-    return "to"
-
-
 def _weekday(match: re.Match[str], scan: Scan) -> str | None:
     return _DAYS_OF_WEEK[match.group(1).lower()] + (match.group(2) or "")
 
 
 DIGIT_RULES = (
-    Rule(re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:(?=T\d)|(?![\w-]))"), _iso),
-    Rule(re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})(?![\w/])"), _slashed),
-    Rule(re.compile(r"(\d{1,2})\.(\d{1,2})\.([12]\d{3})(?![\w]|\.\d)"), _dotted),
-    Rule(re.compile(r"(\d{1,2})(?:st|nd|rd|th)? (?:of )?" + _MONTH + END + _YEAR + "?"), _day_month),
+    Rule(r"(\d{4})-(\d\d)-(\d\d)(?:(?=T\d)|(?![\w-]))", _iso),
+    Rule(r"(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})(?![\w/])", _slashed),
+    Rule(r"(\d{1,2})\.(\d{1,2})\.([12]\d{3})(?![\w]|\.\d)", _dotted),
+    Rule(r"(\d{1,2})(?:st|nd|rd|th)? (?:of )?" + _MONTH + END + _YEAR + "?", _day_month),
 )
 LETTER_RULES = (
-    *(Rule(re.compile(_between(name)), _range) for name in (_DAY_NAME, _MONTH_NAME)),
+    *(Rule(_between(name), _range) for name in (_DAY_NAME, _MONTH_NAME)),
     Rule(
-        re.compile(
-            _MONTH
-            + rf" (\d{{1,2}})(?:{_TH})?(?![\w:%]|[.,]\d)(?:[-–](\d{{1,2}})(?:{_TH})?(?![\w:%/-]|[.,]\d))?"
-            + _YEAR
-            + "?"
-        ),
+        _MONTH
+        + rf" (\d{{1,2}})(?:{_TH})?(?![\w:%]|[.,]\d)(?:[-–](\d{{1,2}})(?:{_TH})?(?![\w:%/-]|[.,]\d))?"
+        + _YEAR
+        + "?",
         _month_day,
     ),
-    Rule(re.compile(r"(Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.?(?= \d)"), _abbreviated_month),
-    Rule(re.compile(r"(Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)(?:\.,?|(,))(?= (?:\d|" + _MONTH + "))"), _weekday),
+    Rule(r"(Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.?(?= \d)", _abbreviated_month),
+    Rule(r"(Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)(?:\.,?|(,))(?= (?:\d|" + _MONTH + "))", _weekday),
 )
 SYMBOL_RULES = (
     # "Jan 5–Mar 3", "3 March – 5 April"
-    Rule(re.compile(rf"[-–](?<=[\dth][-–])(?={_MONTH_NAME}{END})|[-–](?<=[\dth] [-–])(?= {_MONTH_NAME}{END})"), _to),
+    Rule(rf"[-–](?<=[\dth][-–])(?={_MONTH_NAME}{END})|[-–](?<=[\dth] [-–])(?= {_MONTH_NAME}{END})", "to"),
 )

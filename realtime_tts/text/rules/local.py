@@ -92,15 +92,15 @@ class _Reader:
     def _dates(self) -> tuple[Rule, ...]:
         day, month, year = r"(0?[1-9]|[12]\d|3[01])", r"(0?[1-9]|1[0-2])", r"(\d{4})"
         rules = [
-            Rule(re.compile(rf"{year}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])(?![\d-])"), self._iso_date),
-            Rule(re.compile(rf"{day}[./-]{month}[./-]{year}(?![\d/-]|\.\d)"), self._date),
+            Rule(rf"{year}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])(?![\d-])", self._iso_date),
+            Rule(rf"{day}[./-]{month}[./-]{year}(?![\d/-]|\.\d)", self._date),
         ]
         if self._language in ("es", "it", "pt"):  # a degree sign for the letter: "il 1° maggio"
-            rules.append(Rule(re.compile(r"1°(?= [^\W\d_])"), lambda match, scan: foreign_ordinal("1", self._language)))
+            rules.append(Rule(r"1°(?= [^\W\d_])", lambda match, scan: foreign_ordinal("1", self._language)))
         if self._language == "de":
             names = "|".join(self._locale.months)
-            rules.append(Rule(re.compile(rf"{day}\. ?{month}\.(?:(\d\d)(?!\d))?(?!\d)"), self._short_date))
-            rules.append(Rule(re.compile(rf"{day}\. (?={names})"), self._german_day))
+            rules.append(Rule(rf"{day}\. ?{month}\.(?:(\d\d)(?!\d))?(?!\d)", self._short_date))
+            rules.append(Rule(rf"{day}\. (?={names})", self._german_day))
         return tuple(rules)
 
     def _iso_date(self, match: re.Match[str], scan: Scan) -> str | None:
@@ -138,9 +138,9 @@ class _Reader:
 
     def _times(self) -> tuple[Rule, ...]:
         word = self._locale.hour_words
-        rules = [Rule(re.compile(rf"([01]?\d|2[0-4]):([0-5]\d)(?![:\d])(?: ?{word}{_END})?"), self._time)]
+        rules = [Rule(rf"([01]?\d|2[0-4]):([0-5]\d)(?![:\d])(?: ?{word}{_END})?", self._time)]
         if self._language in ("fr", "pt", "es"):
-            rules.append(Rule(re.compile(rf"([01]?\d|2[0-4]) ?h ?([0-5]\d){_END}"), self._time))
+            rules.append(Rule(rf"([01]?\d|2[0-4]) ?h ?([0-5]\d){_END}", self._time))
         return tuple(rules)
 
     def _time(self, match: re.Match[str], scan: Scan) -> str | None:
@@ -170,9 +170,9 @@ class _Reader:
         name = "|".join(sorted(map(re.escape, self._currencies), key=len, reverse=True))
         number = self._number
         return (
-            Rule(re.compile(rf"({number})(?: ?[-–] ?({number}))? ?({name}){_END}"), self._amount_before),
-            Rule(re.compile(rf"({name}) ?({number})(?: ?[-–] ?({number}))?"), self._amount_after),
-            Rule(re.compile(r"([€£¥]|\$(?!\w))"), self._currency),
+            Rule(rf"({number})(?: ?[-–] ?({number}))? ?({name}){_END}", self._amount_before),
+            Rule(rf"({name}) ?({number})(?: ?[-–] ?({number}))?", self._amount_after),
+            Rule(r"[€£¥]|\$(?!\w)", {name: each.unit.many for name, each in self._currencies.items()}),
         )
 
     def _amount_before(self, match: re.Match[str], scan: Scan) -> str | None:
@@ -180,9 +180,6 @@ class _Reader:
 
     def _amount_after(self, match: re.Match[str], scan: Scan) -> str | None:
         return self._amount(match.group(2), match.group(3), self._currencies[match.group(1)], scan)
-
-    def _currency(self, match: re.Match[str], scan: Scan) -> str | None:
-        return self._currencies[match.group()].unit.many
 
     def _amount(self, low: str, high: str | None, currency: Currency, scan: Scan) -> str:
         if high:
@@ -201,10 +198,10 @@ class _Reader:
         name = "|".join(sorted(map(re.escape, self._locale.units), key=len, reverse=True))
         number = self._number
         return (
-            Rule(re.compile(rf"({number})(?: ?[-–] ?({number}))? ?({name})(?![^\W_]|[²³])"), self._quantity),
-            Rule(re.compile(rf"(?<![\d.]){number}"), self._plain),
-            Rule(re.compile(r"-(?=\d)(?<![^\s(]-)"), self._minus),
-            Rule(re.compile(r"[§&](?= )|§(?=\d)"), self._sign),
+            Rule(rf"({number})(?: ?[-–] ?({number}))? ?({name})(?![^\W_]|[²³])", self._quantity),
+            Rule(rf"(?<![\d.]){number}", self._plain),
+            Rule(r"-(?=\d)(?<![^\s(]-)", self._locale.minus),
+            Rule(r"[§&](?= )|§(?=\d)", self._sign),
         )
 
     def _quantity(self, match: re.Match[str], scan: Scan) -> str | None:
@@ -223,9 +220,6 @@ class _Reader:
             return None
         return self._words(number) if scan.spell else "".join(parts)
 
-    def _minus(self, match: re.Match[str], scan: Scan) -> str | None:
-        return self._locale.minus
-
     def _sign(self, match: re.Match[str], scan: Scan) -> str | None:
         if self._language == "es" and re.match("h?i", scan.next_word(match.end()), re.IGNORECASE):
             return "e"  # "Pérez e Hijos"
@@ -235,7 +229,7 @@ class _Reader:
         if not self._locale.ordinals:
             return ()
         endings = "|".join(sorted(map(re.escape, self._locale.ordinals), key=len, reverse=True))
-        return (Rule(re.compile(rf"(\d{{1,4}})({endings}){_END}"), self._ordinal),)
+        return (Rule(rf"(\d{{1,4}})({endings}){_END}", self._ordinal),)
 
     def _ordinal(self, match: re.Match[str], scan: Scan) -> str | None:
         number, letters = match.groups()
@@ -250,9 +244,9 @@ class _Reader:
     def _abbreviations(self) -> tuple[Rule, ...]:
         before_number = self._locale.before_number
         return (
-            Rule(re.compile(rf"({_written(self._locale.abbreviations)})(?![^\W_])"), self._abbreviation),
-            Rule(re.compile(rf"({_written(before_number)}) ?(?=\d)"), _replacement(before_number)),
-            *self._french_mister(),
+            Rule(rf"({_written(self._locale.abbreviations)})(?![^\W_])", self._abbreviation),
+            Rule(rf"({_written(before_number)}) ?(?=\d)", _replacement(before_number)),
+            *([Rule(r"M\.(?= [A-ZÀ-Þ][^\W\d_])", "Monsieur")] if self._language == "fr" else []),
         )
 
     def _abbreviation(self, match: re.Match[str], scan: Scan) -> str | None:
@@ -263,11 +257,6 @@ class _Reader:
         following = scan.next_word(match.end())
         is_over = not scan.ahead(match.end(), 3).strip()
         return spoken + "." * (is_over or (written in self._locale.finals and following[:1].isupper()))
-
-    def _french_mister(self) -> tuple[Rule, ...]:
-        if self._language != "fr":
-            return ()
-        return (Rule(re.compile(r"M\.(?= [A-ZÀ-Þ][^\W\d_])"), lambda match, scan: "Monsieur"),)
 
 
 def _written(names: dict[str, str]) -> str:

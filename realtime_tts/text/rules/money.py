@@ -112,14 +112,9 @@ def _cents(match: re.Match[str], scan: Scan) -> str | None:
     return f"{number(match.group(1))} {'cent' if match.group(1) == '1' else 'cents'}"
 
 
-SYMBOL_RULES = (Rule(re.compile(rf"{_SIGN} ?({_SIGNED}){_TO_HIGHER}" + _MAGNITUDE), _with_symbol),)
-LETTER_RULES = (
-    Rule(
-        re.compile(rf"(US\$|CA?\$|AU?\$|{_CODE[1:-1]}) ?({_SIGNED}){_TO_HIGHER}" + _MAGNITUDE),
-        _with_prefix,
-    ),
-)
+SYMBOL_RULES = (Rule(rf"{_SIGN} ?({_SIGNED}){_TO_HIGHER}" + _MAGNITUDE, _with_symbol),)
+LETTER_RULES = (Rule(rf"(US\$|CA?\$|AU?\$|{_CODE[1:-1]}) ?({_SIGNED}){_TO_HIGHER}" + _MAGNITUDE, _with_prefix),)
 DIGIT_RULES = (
-    Rule(re.compile(rf"(\d{{1,9}},\d\d(?!\d)|{NUMBER}){_MAGNITUDE} ?(?:([€£₹₩₽])|{_CODE}(?!\w))"), _before_currency),
-    Rule(re.compile(rf"({NUMBER}) ?¢"), _cents),
+    Rule(rf"(\d{{1,9}},\d\d(?!\d)|{NUMBER}){_MAGNITUDE} ?(?:([€£₹₩₽])|{_CODE}(?!\w))", _before_currency),
+    Rule(rf"({NUMBER}) ?¢", _cents),
 )

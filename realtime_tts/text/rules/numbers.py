@@ -184,26 +184,26 @@ def _scientific(match: re.Match[str], scan: Scan) -> str | None:
 
 
 EARLY_DIGIT_RULES = (
-    Rule(re.compile(rf"({NUMBER})(k|K|m|M|bn|B)" + END), _magnitude),
-    Rule(re.compile(r"(\d(?:\.\d{1,12})?)[eE]([-+]?)(\d{1,3})" + END), _scientific),
-    Rule(re.compile(r"([12]\d\d0|[2-9]0)'?s" + END), _decade),
+    Rule(rf"({NUMBER})(k|K|m|M|bn|B)" + END, _magnitude),
+    Rule(r"(\d(?:\.\d{1,12})?)[eE]([-+]?)(\d{1,3})" + END, _scientific),
+    Rule(r"([12]\d\d0|[2-9]0)'?s" + END, _decade),
 )
 DIGIT_RULES = (
-    Rule(re.compile(r"()(\d{1,5}(?:\.\d{1,5}){2,5})(?!\.?\d)"), _version),
-    Rule(re.compile(r"\d{1,6}(?:-\d{1,6}){2,8}" + END), _serial),
-    Rule(re.compile(r"(?:(\d{1,3}) )?(\d{1,3})/(?!0)(\d{1,4})(?![\w/])"), _fraction),
-    Rule(re.compile(r"(\d{1,6})? ?([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])"), _vulgar),
-    Rule(re.compile(r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:st|nd|rd|th|ST|ND|RD|TH)" + END), _ordinal),
-    Rule(re.compile(r"(\d{1,4})(?![\d,.]\d) ?(?<!\w)(BCE?|CE|AD|B\.C\.|A\.D\.)" + END), _year),
-    Rule(re.compile(r"(\d{4})()(?![\d%]|,\d{3}|\.\d|[^\W_])"), _year),
-    Rule(re.compile(NUMBER), _number),
+    Rule(r"()(\d{1,5}(?:\.\d{1,5}){2,5})(?!\.?\d)", _version),
+    Rule(r"\d{1,6}(?:-\d{1,6}){2,8}" + END, _serial),
+    Rule(r"(?:(\d{1,3}) )?(\d{1,3})/(?!0)(\d{1,4})(?![\w/])", _fraction),
+    Rule(r"(\d{1,6})? ?([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", _vulgar),
+    Rule(r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:st|nd|rd|th|ST|ND|RD|TH)" + END, _ordinal),
+    Rule(r"(\d{1,4})(?![\d,.]\d) ?(?<!\w)(BCE?|CE|AD|B\.C\.|A\.D\.)" + END, _year),
+    Rule(r"(\d{4})()(?![\d%]|,\d{3}|\.\d|[^\W_])", _year),
+    Rule(NUMBER, _number),
 )
 LETTER_RULES = (
-    Rule(re.compile(r"([vV])(\d{1,5}(?:\.\d{1,5}){0,5})(?![\w]|\.\d)"), _version),
-    Rule(re.compile(r"[IVXLC]{1,8}" + END), _roman),
+    Rule(r"([vV])(\d{1,5}(?:\.\d{1,5}){0,5})(?![\w]|\.\d)", _version),
+    Rule(r"[IVXLC]{1,8}" + END, _roman),
 )
 SYMBOL_RULES = (
-    Rule(re.compile(r"()([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])"), _vulgar),
-    Rule(re.compile(r"'([2-9]0)s" + END), _decade),
-    Rule(re.compile(r"(?<![\w.])\.(\d{1,20})(?!\.?\d)"), _leading_point),
+    Rule(r"()([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", _vulgar),
+    Rule(r"'([2-9]0)s" + END, _decade),
+    Rule(r"(?<![\w.])\.(\d{1,20})(?!\.?\d)", _leading_point),
 )

@@ -44,7 +44,7 @@ _EXTENSION = r"(?:,? ?(?:[Ee]xt(?:ension|\.)?|x\.?) ?(\d{1,6}))?(?![\w-])"
 
 
 def _rule(pattern: str) -> Rule:
-    return Rule(re.compile(f"({pattern})(?![\\w-])" + _EXTENSION), _phone)
+    return Rule(f"({pattern})(?![\\w-])" + _EXTENSION, _phone)
 
 
 _NORTH_AMERICAN = r"\d{3}[-. ]\d{3}[-. ]\d{4}"
@@ -54,12 +54,12 @@ DIGIT_RULES = (
     _rule(r"1[- ]\(\d{3}\) ?\d{3}[- ]\d{4}"),
     _rule(_NORTH_AMERICAN),
     _rule(r"\d{3}-\d{4}"),
-    Rule(re.compile(r"(0\d{1,5}(?:(?: ?/ ?|[- ])\d{2,8}){1,4})(?![\w-]|[.,:]\d)" + _EXTENSION), _national),
-    Rule(re.compile(r"(?:(1)-)?(8\d\d)-([A-Z]{4,10})(?![\w-])"), _vanity),
+    Rule(r"(0\d{1,5}(?:(?: ?/ ?|[- ])\d{2,8}){1,4})(?![\w-]|[.,:]\d)" + _EXTENSION, _national),
+    Rule(r"(?:(1)-)?(8\d\d)-([A-Z]{4,10})(?![\w-])", _vanity),
 )
-LETTER_RULES = (Rule(re.compile(r"[Ee]xt\.? ?(\d{1,6})(?![\w-]|[.,]\d)"), _extension),)
+LETTER_RULES = (Rule(r"[Ee]xt\.? ?(\d{1,6})(?![\w-]|[.,]\d)", _extension),)
 SYMBOL_RULES = (
     _rule(r"\+\d{1,33}(?:(?:[-. ]?\(|[-. ]|(?<=\)))\d{1,15}\)?){0,6}"),
     _rule(r"\(\d{3}\) ?\d{3}[- ]\d{4}"),
-    Rule(re.compile(r"(\(0\d{1,5}\)(?:[- ]?\d{2,8}){1,4})(?![\w-]|[.,:]\d)" + _EXTENSION), _national),
+    Rule(r"(\(0\d{1,5}\)(?:[- ]?\d{2,8}){1,4})(?![\w-]|[.,:]\d)" + _EXTENSION, _national),
 )

@@ -43,13 +43,9 @@ def _ratio(match: re.Match[str], scan: Scan) -> str | None:
     return f"{number(match.group(1))} to {number(match.group(2))}"
 
 
-def _iso_joint(match: re.Match[str], scan: Scan) -> str | None:
-    return "at"
-
-
 DIGIT_RULES = (
-    Rule(re.compile(r"(\d{1,2}):(\d\d)(?::([0-5]\d))?(?:\.\d{1,9}(?=Z))?(?!\d|[:.]\d)" + _HALF + "?(?:Z(?!\\w))?"), _clock),
-    Rule(re.compile(r"(\d{1,2})" + _HALF), _full_hour),
-    Rule(re.compile(r"(\d{1,4}(?:\.\d{1,4})?):(\d{1,4}(?:\.\d{1,4})?)(?![\w:])"), _ratio),
+    Rule(r"(\d{1,2}):(\d\d)(?::([0-5]\d))?(?:\.\d{1,9}(?=Z))?(?!\d|[:.]\d)" + _HALF + "?(?:Z(?!\\w))?", _clock),
+    Rule(r"(\d{1,2})" + _HALF, _full_hour),
+    Rule(r"(\d{1,4}(?:\.\d{1,4})?):(\d{1,4}(?:\.\d{1,4})?)(?![\w:])", _ratio),
 )
-LETTER_RULES = (Rule(re.compile(r"(?<=\d)T(?=\d\d:\d\d)"), _iso_joint),)
+LETTER_RULES = (Rule(r"(?<=\d)T(?=\d\d:\d\d)", "at"),)

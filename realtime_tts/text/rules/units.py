@@ -94,9 +94,9 @@ def _per(match: re.Match[str], scan: Scan) -> str | None:
 
 
 DIGIT_RULES = (
-    Rule(re.compile(r"(\d{1,3}) ?h(?:rs?)? ?(\d{1,2}) ?m(?:ins?)?" + END), _duration),
-    Rule(re.compile(r"(\d{1,2})'(\d{1,2})\"?(?!\w)"), _inches),
-    Rule(re.compile(rf"({NUMBER})(?:(-)(?=[^\d])|(?: ?[-–] ?({NUMBER}))?)( ?){_UNIT}"), _quantity),
-    Rule(re.compile(rf"({NUMBER})(?:(-)(?=[^\d])|(?: ?[-–] ?({NUMBER}))?) ?in\.(?!\w)"), _dotted_inches),
+    Rule(r"(\d{1,3}) ?h(?:rs?)? ?(\d{1,2}) ?m(?:ins?)?" + END, _duration),
+    Rule(r"(\d{1,2})'(\d{1,2})\"?(?!\w)", _inches),
+    Rule(rf"({NUMBER})(?:(-)(?=[^\d])|(?: ?[-–] ?({NUMBER}))?)( ?){_UNIT}", _quantity),
+    Rule(rf"({NUMBER})(?:(-)(?=[^\d])|(?: ?[-–] ?({NUMBER}))?) ?in\.(?!\w)", _dotted_inches),
 )
-SYMBOL_RULES = (Rule(re.compile(rf"(?<=[\ds])/({_ANY_PER})(?![^\W_])"), _per),)
+SYMBOL_RULES = (Rule(rf"(?<=[\ds])/({_ANY_PER})(?![^\W_])", _per),)

@@ -133,32 +133,23 @@ def _flag(match: re.Match[str], scan: Scan) -> str | None:
     return f"dash dash {read_name(match.group(1).replace('-', ' '), scan)}"
 
 
-def _link_tail(match: re.Match[str], scan: Scan) -> str | None:
-    return ""
-
-
 _URL_BODY = rf"({_LABEL}(?:\.{_LABEL}){{0,8}})((?::\d{{1,5}})?(?:[/?#][^\s<>\"'`|]{{0,2000}})?(?<![.,;:!?)\]}}*_]))"
 LETTER_RULES = (
-    Rule(re.compile(rf"(?:https?|ftp|wss?)://{_URL_BODY}", re.IGNORECASE), _url),
-    Rule(re.compile(rf"({_NAME_CHAR}{{1,64}})@({_LABEL}(?:\.[A-Za-z0-9-]{{1,63}}){{1,5}})" + END), _email),
-    Rule(
-        re.compile(
-            rf"({_LABEL}(?:\.{_LABEL}){{1,5}})((?:/[^\s<>\"'`|]{{0,2000}}(?<![.,;:!?)\]}}*_]))?)(?![\w@])(?!\.\w)"
-        ),
-        _host,
-    ),
-    Rule(re.compile(rf"({_LABEL}(?:\.{_LABEL}){{0,3}})\.([A-Za-z][A-Za-z0-9]{{0,5}})(?![\w@])(?!\.\w)"), _file),
-    Rule(re.compile(r"([a-z_][a-z0-9_]{0,40}(?:\.[a-z_][a-z0-9_]{0,40}){1,5})(?:\(\))?(?![\w.]\w)(?!\w)"), _dotted),
-    Rule(re.compile(r"([A-Za-z][A-Za-z0-9]{0,40}(?:_[A-Za-z0-9]{1,40}){1,8})(?:\(\))?(?!\w)"), _snake),
-    Rule(re.compile(r"([A-Za-z]{2,20}(?<=[a-z])[A-Z][A-Za-z]{1,40})(?:\(\))?(?!\w)"), _camel),
+    Rule(rf"(?:https?|ftp|wss?)://{_URL_BODY}", _url, any_case=True),
+    Rule(rf"({_NAME_CHAR}{{1,64}})@({_LABEL}(?:\.[A-Za-z0-9-]{{1,63}}){{1,5}})" + END, _email),
+    Rule(rf"({_LABEL}(?:\.{_LABEL}){{1,5}})((?:/[^\s<>\"'`|]{{0,2000}}(?<![.,;:!?)\]}}*_]))?)(?![\w@])(?!\.\w)", _host),
+    Rule(rf"({_LABEL}(?:\.{_LABEL}){{0,3}})\.([A-Za-z][A-Za-z0-9]{{0,5}})(?![\w@])(?!\.\w)", _file),
+    Rule(r"([a-z_][a-z0-9_]{0,40}(?:\.[a-z_][a-z0-9_]{0,40}){1,5})(?:\(\))?(?![\w.]\w)(?!\w)", _dotted),
+    Rule(r"([A-Za-z][A-Za-z0-9]{0,40}(?:_[A-Za-z0-9]{1,40}){1,8})(?:\(\))?(?!\w)", _snake),
+    Rule(r"([A-Za-z]{2,20}(?<=[a-z])[A-Z][A-Za-z]{1,40})(?:\(\))?(?!\w)", _camel),
 )
 DIGIT_RULES = (LETTER_RULES[1], LETTER_RULES[3])
-MARKUP_RULES = (Rule(re.compile(r"\]\([^()\s]{1,2000}\)"), _link_tail),)
+MARKUP_RULES = (Rule(r"\]\([^()\s]{1,2000}\)", ""),)
 SYMBOL_RULES = (
     *MARKUP_RULES,
-    Rule(re.compile(r"(?<![\w/.])(?:~|\.{1,2})?(?:/[A-Za-z0-9_.+-]{1,64}){1,20}/?"), _path),
-    Rule(re.compile(r"(?<!\w)@([A-Za-z_]\w{1,40})"), _handle),
-    Rule(re.compile(r"(?<![\w&])#([A-Za-z_]\w{1,40}|\d{1,4}(?!st|nd|rd|th)[A-Za-z][a-z]\w{0,38})"), _hashtag),
-    Rule(re.compile(r"(?<![\w-])--([a-z][a-z0-9-]{1,40})"), _flag),
-    Rule(re.compile(r"(?<!\w)__?([A-Za-z][A-Za-z0-9]{0,40}(?:_[A-Za-z0-9]{1,40}){0,8})__?(?!\w)"), _snake),
+    Rule(r"(?<![\w/.])(?:~|\.{1,2})?(?:/[A-Za-z0-9_.+-]{1,64}){1,20}/?", _path),
+    Rule(r"(?<!\w)@([A-Za-z_]\w{1,40})", _handle),
+    Rule(r"(?<![\w&])#([A-Za-z_]\w{1,40}|\d{1,4}(?!st|nd|rd|th)[A-Za-z][a-z]\w{0,38})", _hashtag),
+    Rule(r"(?<![\w-])--([a-z][a-z0-9-]{1,40})", _flag),
+    Rule(r"(?<!\w)__?([A-Za-z][A-Za-z0-9]{0,40}(?:_[A-Za-z0-9]{1,40}){0,8})__?(?!\w)", _snake),
 )
