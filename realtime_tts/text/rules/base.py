@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -195,6 +195,11 @@ class Rule:
         if isinstance(self._spoken, str):
             return self._spoken
         return self._spoken[match.group().strip()] if isinstance(self._spoken, Mapping) else self._spoken(match, scan)
+
+
+def any_of(names: Iterable[str]) -> str:
+    """Return a pattern of any of the names, longest first; white space within one may be missing."""
+    return "|".join(re.escape(name).replace(r"\ ", " ?") for name in sorted(names, key=len, reverse=True))
 
 
 class RuleList:

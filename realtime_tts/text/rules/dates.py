@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 from realtime_tts.text.rules.base import Rule, Scan
-from realtime_tts.text.rules.numbers import END, MONTHS
+from realtime_tts.text.rules.locales import MONTHS
+from realtime_tts.text.rules.numbers import END
 from realtime_tts.text.rules.verbalize import ordinal, year
 
+_MONTHS = MONTHS["en"]
 _DAYS_OF_WEEK = {
     "mon": "Monday", "tue": "Tuesday", "tues": "Tuesday", "wed": "Wednesday", "thu": "Thursday", "thur": "Thursday",
     "thurs": "Thursday", "fri": "Friday", "sat": "Saturday", "sun": "Sunday",
@@ -16,19 +18,16 @@ _MONTH = (
     r"(Jan(?:uary|\.)?|Feb(?:ruary|\.)?|Mar(?:ch|\.)?|Apr(?:il|\.)?|May|June?\.?|July?\.?|Aug(?:ust|\.)?|"
     r"Sept?(?:ember|\.)?|Oct(?:ober|\.)?|Nov(?:ember|\.)?|Dec(?:ember|\.)?)"
 )
+_MONTH_NAME = _MONTH.replace(r"|\.", "").replace(r"\.?", "")  # without full stops
 _YEAR = r"(?:,? ([12]\d{3})(?![\d%]|[.,]\d))"
 
 
-def month_name(text: str) -> str:
+def _full_month(text: str) -> str:
     """ "Sept." → "September"."""
-    return next(month for month in MONTHS if month.startswith(text[:3]))
+    return next(month for month in _MONTHS if month.startswith(text[:3]))
 
 
 _DAY_NAME = r"((?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs?)?|Fri|Sat(?:ur)?|Sun)(?:day)?)"
-_MONTH_NAME = (
-    r"(Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?|"
-    r"Nov(?:ember)?|Dec(?:ember)?)"
-)
 _TH = "st|nd|rd|th"
 _STOP = r"(?:\.(?= ?[a-z0-9,;:]))?"  # of an abbreviation within a sentence
 
@@ -38,7 +37,7 @@ def _is_day(day: str, month: int) -> bool:
 
 
 def _spoken(month: int, day: str, year_text: str | None) -> str:
-    return f"{MONTHS[month - 1]} {ordinal(day)}" + (f", {_year(year_text)}" if year_text else "")
+    return f"{_MONTHS[month - 1]} {ordinal(day)}" + (f", {_year(year_text)}" if year_text else "")
 
 
 def _year(text: str) -> str:
@@ -65,16 +64,16 @@ def _dotted(match: re.Match[str], scan: Scan) -> str | None:
 
 
 def _day_month(match: re.Match[str], scan: Scan) -> str | None:
-    day, name, year_text = match.group(1), month_name(match.group(2)), match.group(3)
-    if not _is_day(day, MONTHS.index(name) + 1):
+    day, name, year_text = match.group(1), _full_month(match.group(2)), match.group(3)
+    if not _is_day(day, _MONTHS.index(name) + 1):
         return None
     article = "" if scan.previous_word(match.start()).lower() == "the" else "the "
     return f"{article}{ordinal(day)} of {name}" + (f", {year(year_text)}" if year_text else "")
 
 
 def _month_day(match: re.Match[str], scan: Scan) -> str | None:
-    name, day, last_day, year_text = month_name(match.group(1)), *match.groups()[1:]
-    month = MONTHS.index(name) + 1
+    name, day, last_day, year_text = _full_month(match.group(1)), *match.groups()[1:]
+    month = _MONTHS.index(name) + 1
     if not _is_day(day, month) or (last_day and not _is_day(last_day, month)):
         return None
     if last_day:
@@ -83,7 +82,7 @@ def _month_day(match: re.Match[str], scan: Scan) -> str | None:
 
 
 def _abbreviated_month(match: re.Match[str], scan: Scan) -> str | None:
-    return month_name(match.group(1))
+    return _full_month(match.group(1))
 
 
 def _range(match: re.Match[str], scan: Scan) -> str | None:
@@ -99,7 +98,7 @@ def _between(name: str) -> str:
 
 def _full_name(text: str) -> str:
     """ "fri" → "Friday", "Sept" → "September"."""
-    return _DAYS_OF_WEEK.get(text[:3].lower()) or month_name(text[:3].capitalize())
+    return _DAYS_OF_WEEK.get(text[:3].lower()) or _full_month(text[:3].capitalize())
 
 
 def _weekday(match: re.Match[str], scan: Scan) -> str | None:

@@ -9,12 +9,22 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from realtime_tts.text.rules.base import Rule, RuleList, Scan, Speak
-from realtime_tts.text.rules.locales import LOCALES, Currency, Locale, Unit
+from realtime_tts.text.rules.base import Rule, RuleList, Scan, any_of
+from realtime_tts.text.rules.locales import (
+    ABBREVIATIONS,
+    ABBREVIATIONS_BEFORE_NUMBERS,
+    CURRENCIES,
+    FINAL_ABBREVIATIONS,
+    LOCALES,
+    MONTHS,
+    UNITS,
+    Currency,
+    Locale,
+    Noun,
+)
 from realtime_tts.text.rules.verbalize import foreign_number, foreign_ordinal, foreign_year
 
 _END = r"(?![^\W_])"
-_CODES = {"€": ("EUR",), "$": ("USD", "US$"), "£": ("GBP",), "¥": ("JPY",)}
 _MAX_BYTE = 255
 _GERMAN_DATIVE = frozenset({"am", "vom", "zum", "dem", "den", "ab", "seit", "bis", "beim"})
 
@@ -39,9 +49,8 @@ class _Reader:
         self._locale = locale
         group = re.escape(locale.group)
         self._number = rf"(?:\d{{1,3}}(?:{group}\d{{3}}){{1,4}}|\d{{1,12}})(?:,\d{{1,6}})?(?![.,]?\d)"
-        self._currencies = {
-            name: each for sign, each in locale.currencies.items() for name in (sign, *_CODES.get(sign, ()))
-        }
+        self._units, self._currencies, self._months = UNITS[language], CURRENCIES[language], MONTHS[language]
+        self._abbreviations = {name.replace(" ", ""): spoken for name, spoken in ABBREVIATIONS[language].items()}
 
     def rules(self) -> tuple[Rule, ...]:
         """Return the rules in order of precedence."""
@@ -51,7 +60,7 @@ class _Reader:
             *self._money(),
             *self._quantities(),
             *self._ordinals(),
-            *self._abbreviations(),
+            *self._abbreviation_rules(),
         )
 
     # Numbers
@@ -75,11 +84,11 @@ class _Reader:
             return " ".join(map(self._cardinal, digits))
         return self._cardinal(digits)
 
-    def _counted(self, number: str, unit: Unit, scan: Scan) -> str:
+    def _counted(self, number: str, unit: Noun, scan: Scan) -> str:
         """The number with the name of what it counts."""
         is_whole = "," not in number
         plain = number.replace(self._locale.group, "")
-        name = unit.one if plain == "1" else unit.many
+        name = unit.after(plain)
         if is_whole and unit.is_feminine and not scan.spell:
             return f"{plain} {name}"
         of = self._locale.of if is_whole and len(plain) > 6 and plain.endswith("000000") else ""
@@ -98,7 +107,7 @@ class _Reader:
         if self._language in ("es", "it", "pt"):  # a degree sign for the letter: "il 1° maggio"
             rules.append(Rule(r"1°(?= [^\W\d_])", lambda match, scan: foreign_ordinal("1", self._language)))
         if self._language == "de":
-            names = "|".join(self._locale.months)
+            names = "|".join(self._months)
             rules.append(Rule(rf"{day}\. ?{month}\.(?:(\d\d)(?!\d))?(?!\d)", self._short_date))
             rules.append(Rule(rf"{day}\. (?={names})", self._german_day))
         return tuple(rules)
@@ -113,7 +122,7 @@ class _Reader:
         """ "am 3.5." and "vom 3.5.24", only after a word that says it is a date."""
         if scan.previous_word(match.start()).lower() not in _GERMAN_DATIVE | {"der"}:
             return None
-        month = self._locale.months[int(match.group(2)) - 1]
+        month = self._months[int(match.group(2)) - 1]
         year = f" {self._cardinal(match.group(3))}" if match.group(3) else ""
         return f"{self._day(match.group(1), match, scan)} {month}{year}"
 
@@ -121,11 +130,8 @@ class _Reader:
         return self._day(match.group(1), match, scan)
 
     def _spoken_date(self, day: str, month: str, year: str, match: re.Match[str], scan: Scan) -> str:
-        return self._locale.date.format(
-            day=self._day(day, match, scan),
-            month=self._locale.months[int(month) - 1],
-            year=foreign_year(year, self._language),
-        )
+        parts = (self._day(day, match, scan), self._months[int(month) - 1], foreign_year(year, self._language))
+        return f" {self._locale.month_joint}".join(parts)
 
     def _day(self, day: str, match: re.Match[str], scan: Scan) -> str:
         if self._language == "de":
@@ -167,7 +173,7 @@ class _Reader:
         return words.removesuffix(ending) + form if ending and is_apart and words.endswith(ending) else words
 
     def _money(self) -> tuple[Rule, ...]:
-        name = "|".join(sorted(map(re.escape, self._currencies), key=len, reverse=True))
+        name = any_of(self._currencies)
         number = self._number
         return (
             Rule(rf"({number})(?: ?[-–] ?({number}))? ?({name}){_END}", self._amount_before),
@@ -185,9 +191,9 @@ class _Reader:
         if high:
             return f"{self._words(low)} {self._locale.to} {self._amount(high, None, currency, scan)}"
         whole, _, fraction = low.partition(",")
-        if len(fraction) != 2 or not currency.cents:
+        if len(fraction) != 2 or currency.cent is None:
             return self._counted(low, currency.unit, scan)
-        cents = self._counted(str(int(fraction)), Unit(currency.cent, currency.cents), scan)
+        cents = self._counted(str(int(fraction)), currency.cent, scan)
         if not int(fraction):
             return self._counted(whole, currency.unit, scan)
         if not int(whole.replace(self._locale.group, "")):
@@ -195,7 +201,7 @@ class _Reader:
         return f"{self._counted(whole, currency.unit, scan)} {self._locale.cents_joint} {cents}"
 
     def _quantities(self) -> tuple[Rule, ...]:
-        name = "|".join(sorted(map(re.escape, self._locale.units), key=len, reverse=True))
+        name = any_of(self._units)
         number = self._number
         return (
             Rule(rf"({number})(?: ?[-–] ?({number}))? ?({name})(?![^\W_]|[²³])", self._quantity),
@@ -206,7 +212,7 @@ class _Reader:
 
     def _quantity(self, match: re.Match[str], scan: Scan) -> str | None:
         low, high, name = match.groups()
-        spoken = self._counted(high or low, self._locale.units[name], scan)
+        spoken = self._counted(high or low, self._units[name], scan)
         return f"{self._words(low)} {self._locale.to} {spoken}" if high else spoken
 
     def _plain(self, match: re.Match[str], scan: Scan) -> str | None:
@@ -228,46 +234,30 @@ class _Reader:
     def _ordinals(self) -> tuple[Rule, ...]:
         if not self._locale.ordinals:
             return ()
-        endings = "|".join(sorted(map(re.escape, self._locale.ordinals), key=len, reverse=True))
+        endings = any_of(self._locale.ordinals)
         return (Rule(rf"(\d{{1,4}})({endings}){_END}", self._ordinal),)
 
     def _ordinal(self, match: re.Match[str], scan: Scan) -> str | None:
         number, letters = match.groups()
         if letters in ("er", "re", "ère") and number != "1":
             return None
-        old, new = self._locale.ordinals[letters]
+        old, _, new = self._locale.ordinals[letters].partition("|")
         spoken = foreign_ordinal(number, self._language)
-        if not old:
-            return spoken
-        return " ".join(word.removesuffix(old) + new if word.endswith(old) else word for word in spoken.split())
+        return " ".join(word.removesuffix(old) + new if old and word.endswith(old) else word for word in spoken.split())
 
-    def _abbreviations(self) -> tuple[Rule, ...]:
-        before_number = self._locale.before_number
+    def _abbreviation_rules(self) -> tuple[Rule, ...]:
+        before_number = ABBREVIATIONS_BEFORE_NUMBERS[self._language]
         return (
-            Rule(rf"({_written(self._locale.abbreviations)})(?![^\W_])", self._abbreviation),
-            Rule(rf"({_written(before_number)}) ?(?=\d)", _replacement(before_number)),
+            Rule(rf"(?:{any_of(ABBREVIATIONS[self._language])})(?![^\W_])", self._abbreviation),
+            Rule(rf"(?:{any_of(before_number)}) ?(?=\d)", before_number),
             *([Rule(r"M\.(?= [A-ZÀ-Þ][^\W\d_])", "Monsieur")] if self._language == "fr" else []),
         )
 
     def _abbreviation(self, match: re.Match[str], scan: Scan) -> str | None:
-        written = _key(match.group(1), self._locale.abbreviations)
-        spoken = self._locale.abbreviations[written]
+        written = match.group().replace(" ", "")
+        spoken = self._abbreviations[written]
         if not written.endswith("."):
             return spoken
         following = scan.next_word(match.end())
         is_over = not scan.ahead(match.end(), 3).strip()
-        return spoken + "." * (is_over or (written in self._locale.finals and following[:1].isupper()))
-
-
-def _written(names: dict[str, str]) -> str:
-    """A pattern of abbreviations, longest first; white space within one may be missing."""
-    patterns = (re.escape(name).replace(r"\ ", " ?") for name in sorted(names, key=len, reverse=True))
-    return "|".join(patterns)
-
-
-def _key(found: str, names: dict[str, str]) -> str:
-    return next(name for name in names if name.replace(" ", "") == found.replace(" ", ""))
-
-
-def _replacement(names: dict[str, str]) -> Speak:
-    return lambda match, scan: names[_key(match.group(1), names)]
+        return spoken + "." * (is_over or (written in FINAL_ABBREVIATIONS and following[:1].isupper()))

@@ -3,58 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-from realtime_tts.text.rules.base import Rule, Scan
+from realtime_tts.text.rules.base import Rule, Scan, any_of
+from realtime_tts.text.rules.locales import CURRENCIES, Currency, noun
 from realtime_tts.text.rules.numbers import END, NUMBER
 from realtime_tts.text.rules.verbalize import cardinal, number
 
-
-@dataclass(frozen=True, slots=True)
-class Currency:
-    """Names of the unit and its hundredth (empty if it has none)."""
-
-    one: str
-    many: str
-    cent: str = "cent"
-    cents: str = "cents"
-
-
-_DOLLAR = Currency("dollar", "dollars")
-_EURO = Currency("euro", "euros")
-_POUND = Currency("pound", "pounds", "penny", "pence")
-_YEN = Currency("yen", "yen", "", "")
-_RUPEE = Currency("rupee", "rupees", "paisa", "paise")
-_WON = Currency("won", "won", "", "")
-_RUBLE = Currency("ruble", "rubles", "kopeck", "kopecks")
-_FRANC = Currency("Swiss franc", "Swiss francs")
-_YUAN = Currency("yuan", "yuan", "", "")
-_SYMBOLS = {"$": _DOLLAR, "€": _EURO, "£": _POUND, "¥": _YEN, "₹": _RUPEE, "₩": _WON, "₽": _RUBLE}
-_CODES = {
-    "USD": _DOLLAR,
-    "EUR": _EURO,
-    "GBP": _POUND,
-    "JPY": _YEN,
-    "INR": _RUPEE,
-    "CHF": _FRANC,
-    "CNY": _YUAN,
-    "RMB": _YUAN,
-    "CAD": Currency("Canadian dollar", "Canadian dollars"),
-    "AUD": Currency("Australian dollar", "Australian dollars"),
-}
-_PREFIXES = {
-    "US$": _DOLLAR,
-    "C$": _CODES["CAD"],
-    "CA$": _CODES["CAD"],
-    "A$": _CODES["AUD"],
-    "AU$": _CODES["AUD"],
-}
+_CURRENCIES = CURRENCIES["en"]
+_CENT = noun("cent+")
 _MAGNITUDES = {"k": "thousand", "m": "million", "mn": "million", "mm": "million", "mio": "million", "b": "billion",
                "bn": "billion", "t": "trillion", "tn": "trillion"}  # fmt: skip
-_SIGN = r"([$€£¥₹₩₽])"
+_SIGN = "[$€£¥₹₩₽]"
+_CODE = any_of(filter(str.isalpha, _CURRENCIES))
 _SIGNED = rf"-?(?:{NUMBER}|\.\d\d(?!\d))"
-_TO_HIGHER = rf"(?:(?: ?[-–] ?|—)(-?[$€£¥₹₩₽]?{_SIGNED}))?"
-_CODE = r"(USD|EUR|GBP|JPY|INR|CHF|CNY|RMB|CAD|AUD)"
+_TO_HIGHER = rf"(?:(?: ?[-–] ?|—)(-?{_SIGN}?{_SIGNED}))?"
 _MAGNITUDE = r"(?: ?(thousand|million|billion|trillion|mio|mn|bn|tn|[kKmMbBtT])" + END + ")?"
 
 
@@ -68,7 +30,7 @@ def _amount(currency: Currency, low: str, high: str | None, magnitude: str | Non
     if magnitude:
         magnitude = _MAGNITUDES.get(magnitude.lower(), magnitude)
         span = f"{number(low)} to {number(high)}" if high else number(low)
-        return f"{span} {magnitude} {currency.many}"
+        return f"{span} {magnitude} {currency.unit.many}"
     if high:
         start = _plain_amount(currency, low) if "." in low else number(low)
         return f"{start} to {_plain_amount(currency, high)}"
@@ -77,44 +39,37 @@ def _amount(currency: Currency, low: str, high: str | None, magnitude: str | Non
 
 def _plain_amount(currency: Currency, text: str) -> str:
     whole, _, fraction = text.replace(",", "").partition(".")
-    if not fraction or not currency.cent or len(fraction) > 2:
-        return f"{number(text)} {currency.one if text == '1' else currency.many}"
-    units, cents = int(whole or "0"), int(fraction.ljust(2, "0"))
-    spoken_cents = f"{cardinal(str(cents))} {currency.cent if cents == 1 else currency.cents}"
-    spoken = f"{cardinal(str(units))} {currency.one if units == 1 else currency.many}"
-    if not cents:
+    if not fraction or currency.cent is None or len(fraction) > 2:
+        return f"{number(text)} {currency.unit.after(text)}"
+    units, cents = str(int(whole or "0")), str(int(fraction.ljust(2, "0")))
+    spoken, spoken_cents = (
+        f"{cardinal(value)} {name.after(value)}" for value, name in ((units, currency.unit), (cents, currency.cent))
+    )
+    if cents == "0":
         return spoken
-    return f"{spoken} and {spoken_cents}" if units else spoken_cents
+    return spoken_cents if units == "0" else f"{spoken} and {spoken_cents}"
 
 
-def _with_symbol(match: re.Match[str], scan: Scan) -> str | None:
-    symbol, low, high, magnitude = match.groups()
-    return _amount(_SYMBOLS[symbol], low, _without_sign(high), magnitude)
-
-
-def _without_sign(text: str | None) -> str | None:
-    return text and re.sub(_SIGN, "", text)
-
-
-def _with_prefix(match: re.Match[str], scan: Scan) -> str | None:
-    prefix, low, high, magnitude = match.groups()
-    return _amount(_PREFIXES.get(prefix) or _CODES[prefix.strip()], low, _without_sign(high), magnitude)
+def _after_currency(match: re.Match[str], scan: Scan) -> str | None:
+    name, low, high, magnitude = match.groups()
+    return _amount(_CURRENCIES[name], low, high and re.sub(_SIGN, "", high), magnitude)
 
 
 def _before_currency(match: re.Match[str], scan: Scan) -> str | None:
-    low, magnitude, symbol, code = match.groups()
+    low, magnitude, name = match.groups()
     # "3,50 €": a decimal comma, as where the symbol follows the number.
     low = re.sub(r",(\d\d)\Z", r".\1", low)
-    return _amount(_SYMBOLS[symbol] if symbol else _CODES[code], low, None, magnitude)
+    return _amount(_CURRENCIES[name], low, None, magnitude)
 
 
 def _cents(match: re.Match[str], scan: Scan) -> str | None:
-    return f"{number(match.group(1))} {'cent' if match.group(1) == '1' else 'cents'}"
+    return f"{number(match.group(1))} {_CENT.after(match.group(1))}"
 
 
-SYMBOL_RULES = (Rule(rf"{_SIGN} ?({_SIGNED}){_TO_HIGHER}" + _MAGNITUDE, _with_symbol),)
-LETTER_RULES = (Rule(rf"(US\$|CA?\$|AU?\$|{_CODE[1:-1]}) ?({_SIGNED}){_TO_HIGHER}" + _MAGNITUDE, _with_prefix),)
+_AFTER = rf" ?({_SIGNED}){_TO_HIGHER}{_MAGNITUDE}"
+SYMBOL_RULES = (Rule(f"({_SIGN}){_AFTER}", _after_currency),)
+LETTER_RULES = (Rule(f"({any_of(name for name in _CURRENCIES if name[0].isalpha())}){_AFTER}", _after_currency),)
 DIGIT_RULES = (
-    Rule(rf"(\d{{1,9}},\d\d(?!\d)|{NUMBER}){_MAGNITUDE} ?(?:([€£₹₩₽])|{_CODE}(?!\w))", _before_currency),
+    Rule(rf"(\d{{1,9}},\d\d(?!\d)|{NUMBER}){_MAGNITUDE} ?([€£₹₩₽]|(?:{_CODE})(?!\w))", _before_currency),
     Rule(rf"({NUMBER}) ?¢", _cents),
 )

@@ -6,15 +6,12 @@ import re
 
 from realtime_tts.text.characters import word_set
 from realtime_tts.text.rules.base import Rule, Scan
+from realtime_tts.text.rules.locales import MONTHS
 from realtime_tts.text.rules.verbalize import cardinal, digits, number, ordinal, pluralize, year
 
 NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,5}(?![\d,]\d)|\d{1,40})(?:\.\d{1,20})?"
 END = r"(?![^\W_])"  # no letter or digit follows
 
-MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-    "December",
-)  # fmt: skip
 _FRACTION_NAMES = {2: "half", 3: "third", 4: "quarter", 100: "hundredth", 1000: "thousandth"}
 _VULGAR = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
            "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8"}  # fmt: skip
@@ -57,7 +54,7 @@ def fraction(numerator: int, denominator: int) -> str:
 def _fraction(match: re.Match[str], scan: Scan) -> str | None:
     whole, numerator, denominator = match.group(1), match.group(2), match.group(3)
     if not whole and int(numerator) <= 12 and int(denominator) <= 31 and _names_a_day(scan, match.start()):
-        return f"{MONTHS[int(numerator) - 1]} {ordinal(denominator)}"
+        return f"{MONTHS['en'][int(numerator) - 1]} {ordinal(denominator)}"
     fixed = _FIXED_FRACTIONS.get(f"{numerator}/{denominator}")
     if fixed and not whole:
         return fixed
