@@ -17,7 +17,7 @@ from stream_client import StreamClient, open_stream
 
 from realtime_tts.bench.server_process import RunningServer, wait_until_ready
 
-TEXT = "Hello there, this is one text. It was sent in pieces! Does it matter how? No: a seed gives the same samples."
+TEXT = "Hello there, this is one text! Does it matter how it was sent? No."
 PCM = {"codec": "pcm_s16le", "sample_rate": 16000, "frame_ms": 20}
 
 
@@ -54,11 +54,10 @@ def random_split(text: str, seed: int) -> list[str]:
 async def test_any_split_of_the_text_gives_the_same_samples(server: RunningServer) -> None:
     async with open_stream(server.stream_url) as client:
         whole = await speak_pieces(client, "whole", [TEXT], mode="live")  # it is not streamed, so both modes are one
-        assert len(whole) > 16_000 * 2 * 4
+        assert len(whole) > 16_000 * 2 * 2
         assert np.abs(np.frombuffer(whole, "<i2")).max() > 1000
         assert_same(await speak_pieces(client, "letters", TEXT), whole)
-        for seed in range(2):
-            assert_same(await speak_pieces(client, f"random-{seed}", random_split(TEXT, seed)), whole)
+        assert_same(await speak_pieces(client, "random", random_split(TEXT, seed=0)), whole)
         other = await speak_pieces(client, "other-seed", [TEXT], seed=8)
         with pytest.raises(AssertionError):
             assert_same(other, whole)
@@ -86,7 +85,7 @@ async def test_contexts_side_by_side_sound_as_they_do_alone(server: RunningServe
 
 async def test_a_killed_worker_costs_a_typed_failure_and_comes_back_by_itself(server: RunningServer) -> None:
     async with open_stream(server.stream_url) as client:
-        await client.send("text", context_id="cut", text=TEXT * 5)
+        await client.send("text", context_id="cut", text=TEXT * 8)
         for _ in range(5):
             await client.until("audio", 30)
         [worker] = server.worker_pids
@@ -94,7 +93,7 @@ async def test_a_killed_worker_costs_a_typed_failure_and_comes_back_by_itself(se
         failure = await client.until("context.failed", 10)
         assert failure["code"] == "engine_lost"
         assert failure["retryable"] is True
-        assert (TEXT * 5).startswith(failure["spoken_text"])
+        assert (TEXT * 8).startswith(failure["spoken_text"])
         assert failure["audio_ms"] >= 100, "what had arrived counts as spoken"
         await asyncio.to_thread(wait_until_ready, server.port)
         await client.speak("next", "I am back.")
@@ -105,12 +104,12 @@ async def test_a_killed_worker_costs_a_typed_failure_and_comes_back_by_itself(se
 
 async def test_everything_is_free_again_after_barge_in(server: RunningServer) -> None:
     async with open_stream(server.stream_url) as client:
-        await client.send("text", context_id="c", text=TEXT * 3)
+        await client.send("text", context_id="c", text=TEXT * 5)
         while not client.contexts or len(client.contexts["c"].packets) < 30:
             await client.receive(30)
         await client.send("cancel", context_id="c")
         cancelled = await client.until("context.cancelled", 30)
-        assert (TEXT * 3).startswith(cancelled["spoken_text"])
+        assert (TEXT * 5).startswith(cancelled["spoken_text"])
         assert cancelled["spoken_chars"] == len(cancelled["spoken_text"])
         await client.send("ping", id="after")
         assert (await client.receive(30))["type"] == "pong", "nothing of the context follows"

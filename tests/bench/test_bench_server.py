@@ -1,20 +1,36 @@
-"""`bench server` against the real server, with a client process of its own."""
+"""`bench server` against a server with a fake worker, which no load makes too slow to take two streams."""
 
 from __future__ import annotations
 
 import json
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
+from server_processes import ServerProcess
 
 from realtime_tts.bench.arrivals import Arrival
 from realtime_tts.bench.server_load import ServerLoad, Target
-from realtime_tts.bench.server_process import RunningServer
 from realtime_tts.bench.streams import GAVE_UP, Bar
+from realtime_tts.bench.usage import Watched
 from realtime_tts.cli.main import cli
 
 
-def test_the_command_measures_a_server_that_runs(server: RunningServer, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = ServerProcess(tmp_path_factory.mktemp("server") / "log.txt", {"max_streams": 64}, max_late_ms=0)
+    yield server
+    server.close()
+
+
+def get(server: ServerProcess, path: str) -> str:
+    with urllib.request.urlopen(server.url + path, timeout=60) as response:
+        return str(response.read().decode())
+
+
+def test_the_command_measures_a_server_that_runs(server: ServerProcess, tmp_path: Path) -> None:
     path = tmp_path / "server.json"
     arguments = ["bench", "server", "--url", server.url, "--device", "cpu", "--clients", "1"]
     arguments += ["--words", "1", "--start", "2", "--window-s", "1", "--max-trials", "1", "--runs", "1"]
@@ -28,8 +44,9 @@ def test_the_command_measures_a_server_that_runs(server: RunningServer, tmp_path
     assert results["trials"][0]["errors"] == {}
 
 
-def test_what_is_given_up_leaves_nothing_behind(server: RunningServer) -> None:
-    target = Target(server.stream_url, server.watched, 2, 15, {})
+def test_what_is_given_up_leaves_nothing_behind(server: ServerProcess) -> None:
+    watched = Watched([server.process.pid], lambda path: get(server, path))
+    target = Target(server.ws_url, watched, 2, 15, {})
     with ServerLoad(target) as load:
         load.turn_s = 5.0
         arrivals = [Arrival(number, 0.0 if number < 8 else 600.0, 1.0, judged=True) for number in range(12)]
@@ -42,4 +59,4 @@ def test_what_is_given_up_leaves_nothing_behind(server: RunningServer) -> None:
     assert usage.machine is None or usage.machine > 0  # None: given up within a tick of the machine's clock
     assert usage.gateway_cores is not None
     assert usage.worker_cores is not None
-    assert "realtime_tts_sessions 0.0" in server.get("/metrics")
+    assert "realtime_tts_sessions 0.0" in get(server, "/metrics")
