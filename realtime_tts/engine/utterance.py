@@ -20,6 +20,7 @@ from realtime_tts.engine.second_opinion import SecondOpinion
 from realtime_tts.engine.text_track import TextTrack
 from realtime_tts.engine.voices import Voice, VoiceStore
 from realtime_tts.errors import InvalidRequest
+from realtime_tts.model.adapted import NO_ADAPTER
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.sequence import Patches, Sequence, length_guard
 
@@ -56,6 +57,11 @@ class Utterance:
     patches: list[Patches] = dataclasses.field(default_factory=list)
     num_samples: int = 0
     track: TextTrack = dataclasses.field(default_factory=TextTrack)
+
+    @property
+    def adapter_index(self) -> int:
+        """Index of the adapter for the segment's rows; `NO_ADAPTER` without one."""
+        return NO_ADAPTER if self.adapter is None else self.adapter.index
 
     @property
     def begins_context(self) -> bool:

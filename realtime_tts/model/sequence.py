@@ -68,11 +68,12 @@ class Rows:
 
     @classmethod
     def of(cls, spans: AnySequence[tuple[Sequence, int, int]]) -> Rows:
-        """Return positions [start, stop) of each sequence. After a sequence's end, a span is one fed-back position."""
+        """Return positions [start, stop) of each sequence. After a sequence's end, a span is one fed-back position.
+        Without spans there are no rows."""
         token_ids: list[int] = []
         audio_index: list[int] = []
         fed_back: list[int] = []
-        features = [spans[0][0].features[:0]]
+        features: list[Patches] = []
         for sequence, start, stop in spans:
             first_row = len(token_ids)
             if start >= sequence.num_positions:
@@ -83,7 +84,8 @@ class Rows:
             low, high = (bisect.bisect_left(sequence.audio_index, position) for position in (start, stop))
             audio_index += [first_row + position - start for position in sequence.audio_index[low:high]]
             features.append(sequence.features[low:high])
-        return cls(token_ids, audio_index + fed_back, np.concatenate(features))
+        patches = np.concatenate(features) if features else np.zeros((0, 1, 1), np.float32)
+        return cls(token_ids, audio_index + fed_back, patches)
 
 
 def num_positions(num_ids: int, num_reference: int, num_prompt: int) -> int:

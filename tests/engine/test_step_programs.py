@@ -13,6 +13,7 @@ from engine_harness import EngineHarness
 from realtime_tts.contract import frames
 from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.core.request import FinishReason
+from realtime_tts.engine.runtime.columns import StepColumns
 from realtime_tts.engine.runtime.inputs import StepInputs
 from realtime_tts.engine.runtime.program import Program, sizes_up_to
 from realtime_tts.model.checkpoint import LoadedModel
@@ -159,10 +160,16 @@ def test_the_programs_wait_for_nothing_and_grow_nothing(tiny: LoadedModel) -> No
     assert places() == before
 
 
+def columns(**values: list[float]) -> StepColumns[list[float]]:
+    return StepColumns(**{field.name: values.get(field.name, []) for field in dataclasses.fields(StepColumns)})
+
+
 def test_a_field_is_padded_behind_its_values() -> None:
     inputs = StepInputs(6, 4, 3, (2, 8), scratch_slot=9, device=torch.device("cpu"))
-    inputs.put(slots=[1, 2, 3, 4], audio_index=[0, -1], cfg=[2.0, 1.5, 3.0], noise_keys=[-(2**63), 2**63 - 1])
-    inputs.put(slots=[7])
+    keys = [-(2**63), 2**63 - 1]
+    inputs.put(columns(slots=[1, 2, 3, 4], audio_index=[0, -1], cfg=[2.0, 1.5, 3.0], noise_keys=keys))
+    assert inputs.slots.tolist() == [1, 2, 3, 4, 9, 9]
+    inputs.put(columns(slots=[7], audio_index=[0], cfg=[2.0, 1.5, 3.0], noise_keys=keys))
     assert inputs.slots.tolist() == [7, 9, 9, 9, 9, 9]
     assert inputs.audio_index.tolist() == [0, -1, -1, -1, -1, -1]
     assert inputs.cfg.tolist() == [2.0, 1.5, 3.0, 0.0]

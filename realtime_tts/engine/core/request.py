@@ -102,6 +102,11 @@ class PrefillItem(NamedTuple):
     is_last: bool
     patch_index: int = 0
 
+    @property
+    def end(self) -> int:
+        """The position after the last one that is computed."""
+        return self.start + self.num_positions
+
 
 class DecodeItem(NamedTuple):
     """Feed the last patch at `position`, then make patch number `patch_index` (≥ 1)."""
@@ -111,6 +116,22 @@ class DecodeItem(NamedTuple):
     blocks: tuple[int, ...]
     position: int
     patch_index: int
+
+    @property
+    def num_positions(self) -> int:
+        return 1
+
+    @property
+    def is_last(self) -> bool:
+        return True
+
+    @property
+    def end(self) -> int:
+        """The position after `position`."""
+        return self.position + 1
+
+
+StepItem = PrefillItem | DecodeItem
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -142,14 +163,19 @@ class StepPlan:
         return sum(item.num_positions for item in self.prefill if item.patch_index)
 
     @property
+    def items(self) -> list[StepItem]:
+        """All parts of the step."""
+        return [*self.prefill, *self.decode]
+
+    @property
     def request_ids(self) -> list[str]:
         """Ids of all requests in the step."""
-        return [item.request_id for item in self.prefill] + [item.request_id for item in self.decode]
+        return [item.request_id for item in self.items]
 
     @property
     def speaking(self) -> list[str]:
         """Requests that get a patch from this step, in the order of the results."""
-        return [item.request_id for item in self.prefill if item.is_last] + [item.request_id for item in self.decode]
+        return [item.request_id for item in self.items if item.is_last]
 
 
 class StepFlags(NamedTuple):

@@ -23,10 +23,10 @@ from realtime_tts.engine.core.request import (
     DecodeItem,
     Finished,
     FinishReason,
-    PrefillItem,
     Request,
     Status,
     StepFlags,
+    StepItem,
     StepPlan,
 )
 from realtime_tts.engine.core.roster import Roster
@@ -392,31 +392,23 @@ class Scheduler:
         if elapsed_s is not None:
             work, num_positions, own_steps = plan.size
             self.cost.observe(work, num_positions, elapsed_s, own_steps)
-        finished = [self._advance(item, item.num_positions, item.is_last, flags, now) for item in plan.prefill]
-        finished += [self._advance(item, 1, True, flags, now) for item in plan.decode]
+        finished = [self._advance(item, flags, now) for item in plan.items]
         self.num_extended_positions += plan.num_extended_positions
         return [end for end in finished if end is not None]
 
-    def _advance(
-        self,
-        item: PrefillItem | DecodeItem,
-        num_positions: int,
-        speaks: bool,
-        flags: Mapping[str, StepFlags],
-        now: float,
-    ) -> Finished | None:
+    def _advance(self, item: StepItem, flags: Mapping[str, StepFlags], now: float) -> Finished | None:
         request = self._active.get(item.request_id)
         if request is None:
             return None
-        request.num_computed += num_positions
+        request.num_computed += item.num_positions
         request.last_step_s = now
         if request.status is Status.PREFILL and request.has_spoken:
-            request.num_extended_positions += num_positions
+            request.num_extended_positions += item.num_positions
         if not flags[item.request_id].finite:
             return self._fail(request, "numerical_error", "the model gave a value that is not finite")
         if request.status is Status.PREFILL:
             self.pool.remember(request.blocks, request.hashes[: request.num_computed // self.config.block_size])
-        reason = self._speak(request, flags[item.request_id], now) if speaks else None
+        reason = self._speak(request, flags[item.request_id], now) if item.is_last else None
         return self._finish(request, reason) if reason else None
 
     def _speak(self, request: Request, flags: StepFlags, now: float) -> FinishReason | None:

@@ -9,54 +9,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from realtime_tts.model.adapted import NO_ADAPTER
+from realtime_tts.engine.runtime.columns import ROW, SPEECH, STREAM, StepColumns, columns_per, paddings
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class StepInputs:
-    """Buffers for T rows (new positions of sequences), A patches that LocEnc encodes, and S streams that speak.
+class StepInputs(StepColumns[Tensor]):
+    """Buffers for T rows (new positions of sequences), and S streams that speak: int64, but `cfg` is float32.
 
-    Every field has a fixed address and the length of the largest step. The values behind those of a step are harmless
-    padding: token 0 at position 0 of the scratch slot.
-
-    token_ids, positions, slots [T]: for each row. audio_index [T]: index of its patch among A; −1: the row is text.
-    hidden_slots [T]: slot that stores the row's hidden states for the flow; the scratch slot: not a last row.
-    patch_slots [A]: slot whose last patch is encoded; the scratch slot: the patch is taken from `patches`.
-    spoken_rows, spoken_starts, spoken_lens [S]: as in `SpokenText`, for the rows; spoken_slots: their streams' slots.
-    speech_slots, noise_keys, patch_index [S] int64, cfg [S] float32: for each stream that speaks. next_positions,
-    next_slots, next_starts, next_lens [S]: the same for the following position; the scratch slot: there is none.
-    row_adapters [T], patch_adapters [A], speech_adapters [S]: index of the adapter; −1: none. Not filled in a step
-    without adapters.
-    starting_slots [S]: slots of the streams that begin. patches: [any number, patch_size, latent_dim] float32, first
-    those that LocEnc encodes, then those that the starting streams' flow and decoder begin with.
+    Every field has a fixed address and the length of the largest step, with padding behind a step's values. patches:
+    [any number, patch_size, latent_dim] float32, first those that LocEnc encodes, then those that the starting streams'
+    flow and decoder begin with.
 
     There are two host buffers, used in turn: a step may be prepared while the device has neither copied the previous
     step's inputs nor finished the step before that. A step's inputs are free once its results are known.
     """
 
-    token_ids: Tensor
-    positions: Tensor
-    slots: Tensor
-    audio_index: Tensor
-    hidden_slots: Tensor
-    patch_slots: Tensor
-    spoken_rows: Tensor
-    spoken_starts: Tensor
-    spoken_lens: Tensor
-    spoken_slots: Tensor
-    speech_slots: Tensor
-    noise_keys: Tensor
-    patch_index: Tensor
-    next_positions: Tensor
-    next_slots: Tensor
-    next_starts: Tensor
-    next_lens: Tensor
-    row_adapters: Tensor
-    patch_adapters: Tensor
-    speech_adapters: Tensor
-    starting_slots: Tensor
-    cfg: Tensor
     patches: Tensor
 
     def __init__(
@@ -69,19 +37,8 @@ class StepInputs:
         device: torch.device,
         max_blocks: int = 0,
     ) -> None:
-        by_row = (
-            *("token_ids", "positions", "slots", "audio_index", "hidden_slots", "patch_slots"),
-            *("row_adapters", "patch_adapters"),
-        )
-        by_stream = [
-            *("spoken_rows", "spoken_slots", "spoken_starts", "spoken_lens"),
-            *("speech_slots", "noise_keys", "patch_index", "cfg"),
-            "speech_adapters",
-            *("next_positions", "next_slots", "next_starts", "next_lens", "starting_slots"),
-        ]
-        sizes = dict.fromkeys(by_row, num_rows) | dict.fromkeys(by_stream, num_streams)
-        self._padding = {name: scratch_slot for name in sizes if name.endswith("slots")} | {"audio_index": -1}
-        self._padding |= {name: NO_ADAPTER for name in sizes if name.endswith("adapters")}
+        sizes = dict.fromkeys(columns_per(ROW), num_rows) | dict.fromkeys(columns_per(STREAM, SPEECH), num_streams)
+        self._padding = paddings(scratch_slot)
         self._patch_words = patch_shape[0] * patch_shape[1]  # float32
         self._table_words = max_blocks + 1
         # Tables come first, as many as necessary, directly before the fields: all that is sent is contiguous.
@@ -103,7 +60,7 @@ class StepInputs:
             setattr(self, name, views[0])
             for side, view in zip(self._sides, views[1:], strict=True):
                 side.fields[name] = view.numpy()
-                side.fields[name].fill(self._padding.get(name, 0))
+                side.fields[name].fill(self._padding[name])
         views = [
             words[start:].view(torch.float32)[: num_patches * self._patch_words].view(-1, *patch_shape)
             for words in (self._device, *hosts)
@@ -112,13 +69,13 @@ class StepInputs:
         for side, view in zip(self._sides, views[1:], strict=True):
             side.fields["patches"] = view.numpy()
 
-    def put(self, **values: Sequence[int] | Sequence[float]) -> None:
-        """Set a step's values and the padding behind them. Adapter fields may be omitted in a step without adapters."""
+    def put(self, columns: StepColumns[list[float]]) -> None:
+        """Set a step's values and the padding behind them."""
         fields = self._sides[0].fields
-        for name, items in values.items():
-            field, count = fields[name], len(items)
-            field[:count] = items
-            field[count:] = self._padding.get(name, 0)
+        for name, padding in self._padding.items():
+            field, items = fields[name], getattr(columns, name)
+            field[: len(items)] = items
+            field[len(items) :] = padding
 
     def send(self, patches: Sequence[Array], tables: Sequence[tuple[int, Sequence[int]]] = ()) -> tuple[Tensor, Tensor]:
         """Copy the step to the device: all fields, and these patches ([n, patch_size, latent_dim] each).

@@ -1,23 +1,31 @@
-"""A step plan as rows: the row of each sequence and the values of the device's inputs. Free of torch."""
+"""A step plan as rows: the row of each sequence, and the values of the device's inputs."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-import numpy as np
-
-from realtime_tts.engine.core.request import DecodeItem, PrefillItem, StepPlan
+from realtime_tts.engine.core.request import DecodeItem, StepItem, StepPlan
+from realtime_tts.engine.runtime.columns import ROW, SPEECH, STREAM, StepColumns, columns_per, paddings
 from realtime_tts.engine.utterance import Utterance
-from realtime_tts.model.adapted import NO_ADAPTER
-from realtime_tts.model.sequence import Patches, Rows
+from realtime_tts.model.sequence import Patches, Rows, Sequence
 
-Item = PrefillItem | DecodeItem
-_NO_ROWS = Rows([], [], np.zeros((0, 1, 1), np.float32))
-Values = dict[str, list[int] | list[float]]
+HostColumns = StepColumns[list[float]]  # only `cfg` has values other than integers
+
+
+class SpeakingStream(NamedTuple):
+    """A stream that gets a patch from a step.
+
+    row: its row in flow and VAE. wants_float: whether its audio is float32. next_position: the position after the
+    step's; None: the stream's blocks have no room for one, so that the stream ends.
+    """
+
+    request_id: str
+    slot: int
+    row: int
+    wants_float: bool
+    next_position: int | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,14 +35,11 @@ class StepLayout:
 
     last_rows: by request id, the row of the sequence's last new position. query_lens, context_lens: lengths of the
     same sequences. tables: slot and blocks of every request in the step.
-    speaking: request ids; wants_float: for each, whether its audio is float32; speech: for each, its row in flow and
-    VAE, where gaps may lie between the groups. flow_groups: (steps, first row, number of rows).
-    following: for each request that speaks, its slot and its next position; None: its blocks have no room for one.
-    advances: that position is computed in this step already, if the device allows it.
-    num_rows, num_audio, num_speech: sizes of what is computed, without padding at the end.
+    streams: those that speak, by row; gaps may lie between the groups. flow_groups: (flow steps, first row, number of
+    rows). advances: whether the streams' next positions are computed in this step already, if the device allows it.
     has_adapters: whether a request in the step has an adapter.
-    starting: number of streams that begin. context_groups: their (context patches, number of streams).
-    values: values of the fields of `StepInputs`. patches: for `StepInputs.send`; LocEnc encodes the first
+    context_groups: (context patches, number of streams) of those that begin.
+    columns: values of the fields of `StepInputs`. patches: for `StepInputs.send`; LocEnc encodes the first
     `num_features`.
     """
 
@@ -42,30 +47,54 @@ class StepLayout:
     query_lens: tuple[int, ...]
     context_lens: tuple[int, ...]
     tables: tuple[tuple[int, tuple[int, ...]], ...]
-    speaking: tuple[str, ...]
-    wants_float: tuple[bool, ...]
-    speech: tuple[int, ...]
+    streams: tuple[SpeakingStream, ...]
     flow_groups: tuple[tuple[int, int, int], ...]
-    following: tuple[tuple[int, int | None], ...]
     advances: bool
-    num_rows: int
-    num_audio: int
-    num_speech: int
-    num_features: int
     has_adapters: bool
-    starting: int
     context_groups: tuple[tuple[int, int], ...]
-    values: Values
+    columns: HostColumns
     patches: tuple[Patches, ...]
 
+    @property
+    def speaking(self) -> tuple[str, ...]:
+        """Ids of the requests that speak, by row."""
+        return tuple(stream.request_id for stream in self.streams)
 
-class LayoutRules(NamedTuple):
-    """padded: returns the rows that the flow computes for a number of streams with the usual number of steps."""
+    @property
+    def num_rows(self) -> int:
+        """Number of new positions."""
+        return len(self.columns.token_ids)
 
-    scratch_slot: int
-    block_size: int
-    usual_steps: int
-    padded: Callable[[int], int]
+    @property
+    def num_audio(self) -> int:
+        """Number of patches that LocEnc encodes."""
+        return len(self.columns.patch_slots)
+
+    @property
+    def num_features(self) -> int:
+        """Number of patches that LocEnc encodes and that come from the host."""
+        return len(self.patches[0])
+
+    @property
+    def num_speech(self) -> int:
+        """Number of rows of flow and VAE, with the gaps between groups."""
+        return len(self.columns.speech_slots)
+
+    @property
+    def num_starting(self) -> int:
+        """Number of streams that begin."""
+        return len(self.columns.starting_slots)
+
+
+class LayoutRules:
+    """Constants of a device's layouts. padded: returns the rows that the flow computes for a number of streams with the
+    usual number of flow steps."""
+
+    def __init__(self, scratch_slot: int, block_size: int, usual_steps: int, padded: Callable[[int], int]) -> None:
+        self.scratch_slot, self.block_size = scratch_slot, block_size
+        self.usual_steps, self.padded = usual_steps, padded
+        paddings_by_name = paddings(scratch_slot)
+        self.speech_paddings = {name: paddings_by_name[name] for name in columns_per(SPEECH)}
 
 
 def lay_out(
@@ -78,178 +107,95 @@ def lay_out(
 ) -> StepLayout:
     """Return the layout of a step. `utterances` holds every request of the plan. ahead: by slot, the request and the
     position that the LMs have computed already. advances: whether this step computes the next positions, too."""
-    items = _ordered(plan)
-    computed = [item for item in items if not _is_ahead(item, ahead)]
-    ends = [_end(item) for item in computed]
-    lens = [_num_positions(item) for item in computed]
-    starts = [end - num for end, num in zip(ends, lens, strict=True)]
-    inputs = [utterances[item.request_id].input for item in computed]
-    rows = (
-        Rows.of(list(zip(inputs, starts, ends, strict=True)))
-        if computed
-        else Rows([], [], np.zeros((0, 1, 1), np.float32))
-    )
-    last_rows = {item.request_id: last - 1 for item, last in zip(computed, itertools.accumulate(lens), strict=True)}
-
-    speaking = [item for item in items if isinstance(item, DecodeItem) or item.is_last]
-    steps = {item.request_id: utterances[item.request_id].steps for item in speaking}
-    if any(value != rules.usual_steps for value in steps.values()):
-        speaking.sort(key=lambda item: (steps[item.request_id] != rules.usual_steps, steps[item.request_id]))
-    flow_groups, speech = _flow_groups([steps[item.request_id] for item in speaking], rules)
-    starting = [item for item in speaking if isinstance(item, PrefillItem) and item.patch_index == 0]
-    starting.sort(key=lambda item: len(utterances[item.request_id].input.context))
-    beginnings = [utterances[item.request_id].input for item in starting]
-
-    num_features = len(rows.features)
-    fed_back = [item.slot for item in computed if isinstance(item, DecodeItem)]
-    values: Values = {
-        "token_ids": rows.token_ids,
-        "positions": [position for start, end in zip(starts, ends, strict=True) for position in range(start, end)],
-        "slots": [item.slot for item, num in zip(computed, lens, strict=True) for _ in range(num)],
-        "audio_index": _inverse(rows.audio_index, len(rows.token_ids)),
-        "patch_slots": [rules.scratch_slot] * num_features + fed_back,
-        "starting_slots": [item.slot for item in starting],
-    }
-    values |= _spoken([item for item in speaking if item.request_id in last_rows], last_rows, utterances, rules)
-    following = [_following(item, rules.block_size) for item in speaking]
-    values |= _speech(speaking, speech, following, utterances, rules.scratch_slot)
-    if has_adapters := any(utterances[item.request_id].adapter is not None for item in items):
-        by_row = [
-            index for item, num in zip(computed, lens, strict=True) for index in [_adapter(item, utterances)] * num
-        ]
-        values["row_adapters"] = by_row
-        values["patch_adapters"] = [by_row[row] for row in rows.audio_index]
-        values["speech_adapters"] = _spread([_adapter(item, utterances) for item in speaking], speech, NO_ADAPTER)
+    columns: HostColumns = StepColumns(*([] for _ in columns_per(ROW, STREAM, SPEECH)))
+    last_rows: dict[str, int] = {}
+    spans: list[tuple[Sequence, int, int]] = []
+    groups: dict[int, list[tuple[StepItem, Utterance]]] = {}  # streams that speak, by their number of flow steps
+    starting: list[tuple[int, Sequence]] = []
+    has_adapters = False
+    items: list[StepItem] = [*sorted(plan.prefill, key=lambda item: item.num_positions == 1), *plan.decode]
+    for item in items:
+        utterance = utterances[item.request_id]
+        has_adapters |= utterance.adapter is not None
+        if item.is_last:
+            groups.setdefault(utterance.steps, []).append((item, utterance))
+            if item.patch_index == 0:
+                starting.append((item.slot, utterance.input))
+        if not (isinstance(item, DecodeItem) and ahead.get(item.slot) == (item.request_id, item.position)):
+            end, num = item.end, item.num_positions
+            spans.append((utterance.input, end - num, end))
+            columns.positions += range(end - num, end)
+            columns.slots += [item.slot] * num
+            columns.row_adapters += [utterance.adapter_index] * num
+            columns.hidden_slots += [rules.scratch_slot] * num
+            last_rows[item.request_id] = last = len(columns.slots) - 1
+            if item.is_last:
+                _add_spoken(columns, last, item.slot, utterance.input)
+    rows = Rows.of(spans)
+    _add_audio(columns, rows, rules.scratch_slot)
+    streams: list[SpeakingStream] = []
+    flow_groups: list[tuple[int, int, int]] = []
+    first = 0
+    for steps, group in sorted(groups.items(), key=lambda pair: (pair[0] != rules.usual_steps, pair[0])):
+        flow_groups.append((steps, first, len(group)))
+        for name, padding in rules.speech_paddings.items():
+            column: list[float] = getattr(columns, name)
+            column += [padding] * (first - len(column))
+        streams += [_add_stream(columns, *stream, rules) for stream in group]
+        first += rules.padded(len(group)) if steps == rules.usual_steps else len(group)
+    starting.sort(key=lambda begun: len(begun[1].context))
+    columns.starting_slots += [slot for slot, _ in starting]
+    context_lens = [len(source.context) for _, source in starting]
     return StepLayout(
         last_rows=last_rows,
-        query_lens=tuple(lens),
-        context_lens=tuple(ends),
+        query_lens=tuple(end - start for _, start, end in spans),
+        context_lens=tuple(end for _, _, end in spans),
         tables=tuple((item.slot, item.blocks) for item in items),
-        speaking=tuple(item.request_id for item in speaking),
-        wants_float=tuple(utterances[item.request_id].message.encoding == "f32le" for item in speaking),
-        speech=tuple(speech),
-        flow_groups=flow_groups,
-        following=tuple((item.slot, position) for item, position in zip(speaking, following, strict=True)),
+        streams=tuple(streams),
+        flow_groups=tuple(flow_groups),
         advances=advances,
-        num_rows=len(rows.token_ids),
-        num_audio=num_features + len(fed_back),
-        num_speech=speech[-1] + 1 if speech else 0,
-        num_features=num_features,
         has_adapters=has_adapters,
-        starting=len(starting),
-        context_groups=_runs([len(source.context) for source in beginnings]),
-        values=values,
+        context_groups=tuple((length, context_lens.count(length)) for length in dict.fromkeys(context_lens)),
+        columns=columns,
         patches=(
             rows.features,
-            *(source.prefix_patch[None] for source in beginnings),
-            *(source.context for source in beginnings),
+            *(source.prefix_patch[None] for _, source in starting),
+            *(source.context for _, source in starting),
         ),
     )
 
 
-def _spoken(
-    speaking: Sequence[Item], last_rows: Mapping[str, int], utterances: Mapping[str, Utterance], rules: LayoutRules
-) -> Values:
-    """Return, for each stream that speaks and is computed, its row, its slot, and the range of its text."""
-    inputs = [utterances[item.request_id].input for item in speaking]
-    hidden_slots = [rules.scratch_slot] * (max(last_rows.values(), default=-1) + 1)
-    for item in speaking:
-        hidden_slots[last_rows[item.request_id]] = item.slot
-    return {
-        "hidden_slots": hidden_slots,
-        "spoken_rows": [last_rows[item.request_id] for item in speaking],
-        "spoken_slots": [item.slot for item in speaking],
-        "spoken_starts": [source.spoken_start for source in inputs],
-        "spoken_lens": [len(source.spoken_chars) for source in inputs],
-    }
+def _add_spoken(columns: HostColumns, last_row: int, slot: int, source: Sequence) -> None:
+    """Add a stream that speaks to the rows: its hidden states are kept, and the text head reads its place."""
+    columns.hidden_slots[last_row] = slot
+    columns.spoken_rows.append(last_row)
+    columns.spoken_slots.append(slot)
+    columns.spoken_starts.append(source.spoken_start)
+    columns.spoken_lens.append(len(source.spoken_chars))
 
 
-def _speech(
-    speaking: Sequence[Item],
-    places: list[int],
-    following: Sequence[int | None],
-    utterances: Mapping[str, Utterance],
-    scratch_slot: int,
-) -> Values:
-    """Return, for each row of flow and VAE, its slot, noise, guidance and following position."""
-    spoken = [utterances[item.request_id] for item in speaking]
-    spread = partial(_spread, places=places)
-    slots = [item.slot for item in speaking]
-    has_next = [position is not None for position in following]
-    return {
-        "speech_slots": spread(slots, padding=scratch_slot),
-        "noise_keys": spread([u.noise_key for u in spoken]),
-        "patch_index": spread([item.patch_index for item in speaking]),
-        "cfg": spread([u.cfg for u in spoken]),
-        "next_positions": spread([position or 0 for position in following]),
-        "next_slots": spread(
-            [slot if room else scratch_slot for slot, room in zip(slots, has_next, strict=True)], padding=scratch_slot
-        ),
-        "next_starts": spread([u.input.spoken_start for u in spoken]),
-        "next_lens": spread([len(u.input.spoken_chars) for u in spoken]),
-    }
+def _add_audio(columns: HostColumns, rows: Rows, scratch_slot: int) -> None:
+    """Add the rows' tokens, and their patches: first those that the host sends, then those that are fed back."""
+    num_features = len(rows.features)
+    columns.token_ids += rows.token_ids
+    columns.audio_index += [-1] * len(rows.token_ids)
+    for index, row in enumerate(rows.audio_index):
+        columns.audio_index[row] = index
+        columns.patch_slots.append(scratch_slot if index < num_features else columns.slots[row])
+        columns.patch_adapters.append(columns.row_adapters[row])
 
 
-def _spread(values: Sequence[Any], places: Sequence[int], padding: Any = 0) -> list[Any]:
-    """Return each value at its place, with `padding` in the gaps."""
-    if not places or len(places) == places[-1] + 1:
-        return list(values)
-    spread_out = [padding] * (places[-1] + 1)
-    for place, value in zip(places, values, strict=True):
-        spread_out[place] = value
-    return spread_out
-
-
-def _adapter(item: Item, utterances: Mapping[str, Utterance]) -> int:
-    """Return the adapter index for an item's rows."""
-    adapter = utterances[item.request_id].adapter
-    return NO_ADAPTER if adapter is None else adapter.index
-
-
-def _is_ahead(item: Item, ahead: Mapping[int, tuple[str, int]]) -> bool:
-    return isinstance(item, DecodeItem) and ahead.get(item.slot) == (item.request_id, item.position)
-
-
-def _following(item: Item, block_size: int) -> int | None:
-    """Return the position after an item's; None if its blocks end there, in which case its stream ends, too."""
-    position = _end(item)
-    return position if position < len(item.blocks) * block_size else None
-
-
-def _flow_groups(steps: Sequence[int], rules: LayoutRules) -> tuple[tuple[tuple[int, int, int], ...], list[int]]:
-    """Return the groups of sorted numbers of steps, and the row of each stream."""
-    groups: list[tuple[int, int, int]] = []
-    places: list[int] = []
-    first = 0
-    for value, count in _runs(steps):
-        groups.append((value, first, count))
-        places += range(first, first + count)
-        first += rules.padded(count) if value == rules.usual_steps else count
-    return tuple(groups), places
-
-
-def _inverse(rows: Sequence[int], num_rows: int) -> list[int]:
-    """Return, for each row, its index in `rows`; −1 if it is not in there."""
-    places = [-1] * num_rows
-    for place, row in enumerate(rows):
-        places[row] = place
-    return places
-
-
-def _ordered(plan: StepPlan) -> list[Item]:
-    several = [item for item in plan.prefill if item.num_positions > 1]
-    single = [item for item in plan.prefill if item.num_positions == 1]
-    return [*several, *single, *plan.decode]
-
-
-def _num_positions(item: Item) -> int:
-    return 1 if isinstance(item, DecodeItem) else item.num_positions
-
-
-def _end(item: Item) -> int:
-    return item.position + 1 if isinstance(item, DecodeItem) else item.start + item.num_positions
-
-
-def _runs(values: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return (value, number of occurrences) for a sorted sequence."""
-    return tuple((value, values.count(value)) for value in dict.fromkeys(values))
+def _add_stream(columns: HostColumns, item: StepItem, utterance: Utterance, rules: LayoutRules) -> SpeakingStream:
+    """Add a stream's row of flow and VAE."""
+    row, slot, source, end = len(columns.speech_slots), item.slot, utterance.input, item.end
+    next_position = end if end < len(item.blocks) * rules.block_size else None
+    columns.speech_slots.append(slot)
+    columns.noise_keys.append(utterance.noise_key)
+    columns.patch_index.append(item.patch_index)
+    columns.cfg.append(utterance.cfg)
+    columns.speech_adapters.append(utterance.adapter_index)
+    columns.next_positions.append(next_position or 0)
+    columns.next_slots.append(rules.scratch_slot if next_position is None else slot)
+    columns.next_starts.append(source.spoken_start)
+    columns.next_lens.append(len(source.spoken_chars))
+    return SpeakingStream(item.request_id, slot, row, utterance.message.encoding == "f32le", next_position)

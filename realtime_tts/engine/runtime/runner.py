@@ -139,6 +139,9 @@ class ModelRunner:
         self.programs = self._adapted_programs = StepPrograms(*parts)
         if bank is not None:
             self._adapted_programs = StepPrograms(*parts, bank)
+        self._rules = LayoutRules(
+            num_slots, limits.block_size, usual_steps, lambda count: self.programs.flow.padded(count)
+        )
 
     @torch.inference_mode()
     def capture(self, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
@@ -177,8 +180,7 @@ class ModelRunner:
         positions; they are computed in their next step, together with streams that begin then, so that the models'
         weights are read from memory once for both.
         """
-        rules = LayoutRules(self.state.scratch_slot, self.state.kv.block_size, self.usual_steps, self._padded)
-        return lay_out(plan, utterances, rules, self._ahead, advances=self.advances and not is_before_others)
+        return lay_out(plan, utterances, self._rules, self._ahead, advances=self.advances and not is_before_others)
 
     @torch.inference_mode()
     def launch(self, layout: StepLayout) -> SentOutputs:
@@ -223,9 +225,6 @@ class ModelRunner:
                 torch.cuda.empty_cache()
             raise EngineOutOfMemory("the device had no memory for a step") from error
 
-    def _padded(self, count: int) -> int:
-        return self.programs.flow.padded(count)
-
     def _step(self, layout: StepLayout) -> SentOutputs:
         """Launch the whole step."""
         programs, stages = self._adapted_programs if layout.has_adapters else self.programs, self.stages
@@ -233,7 +232,7 @@ class ModelRunner:
         stages.mark(LOC_ENC)
         for slot, _ in layout.tables:
             self._ahead.pop(slot, None)
-        self.inputs.put(**layout.values)
+        self.inputs.put(layout.columns)
         self.state.set_blocks(*self.inputs.send(layout.patches, self.state.news_of(layout.tables)))
         self._start_streams(layout)
         if layout.num_rows:
@@ -246,7 +245,7 @@ class ModelRunner:
             stages.mark(RESIDUAL)
             programs.residual(programs.residual.padded(layout.num_rows))
             stages.mark(REST)
-        if layout.speaking:
+        if layout.streams:
             stages.mark(FLOW)
             for steps, first, count in layout.flow_groups:
                 if steps == self.usual_steps:
@@ -276,35 +275,35 @@ class ModelRunner:
         if self._beside is not None:
             self._beside.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self._beside):
-            if layout.speaking:
+            if layout.streams:
                 self.stages.mark(VAE)
                 self.programs.vae(num_decoded)
-            sent = self.outputs.send(layout.num_speech, with_pcm=any(layout.wants_float))
-        if layout.advances and layout.speaking:
+            sent = self.outputs.send(layout.num_speech, with_pcm=any(stream.wants_float for stream in layout.streams))
+        if layout.advances and layout.streams:
             self.stages.mark(BASE)
-            positions = [position for _, position in layout.following if position is not None]
-            programs.next_lens = (), max(positions, default=0) + 1
-            programs.advance(programs.advance.padded(layout.num_speech))
-            self._ahead |= {
-                slot: (name, position)
-                for name, (slot, position) in zip(layout.speaking, layout.following, strict=True)
-                if position is not None
+            ahead = {
+                stream.slot: (stream.request_id, stream.next_position)
+                for stream in layout.streams
+                if stream.next_position is not None
             }
-        if layout.speaking:
+            programs.next_lens = (), max((position for _, position in ahead.values()), default=0) + 1
+            programs.advance(programs.advance.padded(layout.num_speech))
+            self._ahead |= ahead
+        if layout.streams:
             self.stages.mark(REST)
         return sent
 
     def _start_streams(self, layout: StepLayout) -> None:
         """Reset the slots of new streams, and prime decoders with the audio to continue, beside the flow."""
-        if not layout.starting:
+        if not layout.num_starting:
             return
-        slots = self.inputs.starting_slots[: layout.starting]
+        slots = self.inputs.starting_slots[: layout.num_starting]
         patches = self.inputs.patches[layout.num_features :]
-        self.state.start_slots(slots, patches[: layout.starting])
+        self.state.start_slots(slots, patches[: layout.num_starting])
         self.stages.mark(VAE)
         if self._beside is not None:
             self._beside.wait_stream(torch.cuda.current_stream(self.device))
-        first_stream, first_patch = 0, layout.starting
+        first_stream, first_patch = 0, layout.num_starting
         with torch.cuda.stream(self._beside):
             self.state.vae.reset(slots)
             for num_patches, num_streams in layout.context_groups:
@@ -327,7 +326,7 @@ class ModelRunner:
         )
         samples, pcm, patches, reads = host["samples"], host["pcm"], host["patches"], self._reads_text
         spoken = []
-        for name, row, wants_float in zip(layout.speaking, layout.speech, layout.wants_float, strict=True):
+        for name, _, row, wants_float, _ in layout.streams:
             is_sound = bool(finite[row]) and flags.get(name, _FINE).finite
             flags[name] = StepFlags(bool(stop[row]), is_sound)
             audio = (pcm if wants_float else samples)[row]
