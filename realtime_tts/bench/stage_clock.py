@@ -60,7 +60,7 @@ class EventClock:
 
     def mark(self, stage: str) -> None:
         captured = torch.cuda.is_current_stream_capturing()
-        event = torch.cuda.Event(enable_timing=True, external=captured)  # type: ignore[no-untyped-call]
+        event = torch.cuda.Event(enable_timing=True, external=captured)
         event.record()
         self._programs.setdefault(self._program, []).append((stage, event))
 

@@ -217,7 +217,7 @@ class AdapterBank:
 
 def upstream_shapes(model: VoxCPM, targets: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Return (out, in) of every linear layer that an adapter may change, by upstream's name."""
-    shapes = {}
+    shapes: dict[str, tuple[int, int]] = {}
     for path, linear, parts in _adaptable(model, targets):
         stem = path.rpartition(".")[0]
         shapes |= {f"{stem}.{name}" if stem else name: (size, linear.in_features) for name, size in parts}

@@ -55,8 +55,12 @@ class _Stream:
 class CausalConv1d(nn.Conv1d):
     """A convolution padded on the left only. `context`: number of input samples before a block that it reads."""
 
-    def __init__(self, *args: int, context: int = 0, **kwargs: int) -> None:
-        super().__init__(*args, **kwargs)
+    bias: Tensor
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: int, *, context: int = 0, **sizes: int
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, **sizes)  # type: ignore[arg-type]
         self.context = context
 
     def forward(self, x: Tensor, stream: _Stream | None = None) -> Tensor:
@@ -99,6 +103,7 @@ class CausalUpsample(nn.Conv1d):
     """
 
     context = 1
+    bias: Tensor
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__(in_channels, out_channels * stride, 2)
@@ -132,7 +137,7 @@ class Tanh(nn.Module):
 
 
 class CausalSequential(nn.Sequential):
-    def forward(self, x: Tensor, stream: _Stream | None = None) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor, stream: _Stream | None = None) -> Tensor:
         for module in self:
             x = module(x, stream)
         return x
@@ -258,7 +263,8 @@ class AudioVAE(nn.Module):
         self.config = config
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
-        self._contexts = [(m.in_channels, m.context) for m in self.decoder.modules() if getattr(m, "context", 0)]
+        convolutions = (m for m in self.decoder.modules() if isinstance(m, (CausalConv1d, CausalUpsample)))
+        self._contexts = [(conv.in_channels, conv.context) for conv in convolutions if conv.context]
 
     def encode(self, pcm: Tensor) -> Tensor:
         """Encode pcm [B, samples] at `encode_rate_hz` in [-1, 1], padded to frames → [B, frames, latent_dim]."""
@@ -272,7 +278,7 @@ class AudioVAE(nn.Module):
     def new_state(self, num_slots: int, device: torch.device | str, dtype: torch.dtype = torch.float32) -> StreamState:
         """Return zeroed decoder state: every slot is a new stream."""
         if self.fused is not None:
-            return self.fused.new_state(num_slots, device)  # type: ignore[no-any-return]
+            return self.fused.new_state(num_slots, device)
         shapes = ((num_slots, channels, context) for channels, context in self._contexts)
         return StreamState(tuple(torch.zeros(shape, device=device, dtype=dtype) for shape in shapes))
 

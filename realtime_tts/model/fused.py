@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -27,7 +28,7 @@ from realtime_tts.model.kernels.patch_attention import MIN_SEQUENCES, PatchAtten
 from realtime_tts.model.kernels.products import Product
 from realtime_tts.model.kernels.rows import rms_norm, swiglu
 from realtime_tts.model.kernels.stack import FlowStack, LocalStack, PagedStack, what_is_missing
-from realtime_tts.model.minicpm import Attention, DecoderLayer, MiniCPM, Rope, rotate
+from realtime_tts.model.minicpm import Attention, MiniCPM, Rope, rotate
 from realtime_tts.model.text_head import HeadProbe
 from realtime_tts.model.voxcpm import VoxCPM
 
@@ -75,7 +76,7 @@ class FusedStack:
         many_rows: bool = False,
         fp8: bool = False,
     ) -> None:
-        layers: list[DecoderLayer] = list(stack.layers)  # type: ignore[arg-type]
+        layers = list(stack.layers)
         self._layers, self._norm, self._few, self._patches = layers, stack.norm, few, patches
         self._qkv = Product([layer.self_attn.qkv_proj.weight for layer in layers])
         self._o = Product([layer.self_attn.o_proj.weight for layer in layers])
@@ -275,7 +276,7 @@ def fuse(model: VoxCPM, *, fp8_flow: bool = False) -> None:
     reasons: set[str] = set()
     for stack in (model.base_lm, model.residual_lm):
         if stack.fused is None and _fits(stack):
-            stack.fused = FusedStack(stack, _built(stack, lambda stack=stack: PagedStack(stack), reasons))
+            stack.fused = FusedStack(stack, _built(stack, functools.partial(PagedStack, stack), reasons))
     encoder, dit = model.feat_encoder.encoder, flow.estimator
     if encoder.fused is None and _fits(encoder):
         few = _built(encoder, lambda: LocalStack(encoder, 1 + patch_size), reasons)

@@ -24,22 +24,22 @@ class Fp8Layers:
     """
 
     def __init__(self, layers: Sequence[DecoderLayer]) -> None:
-        qkv, o, gate_up, down = (
-            [layer.get_submodule(name).weight for layer in layers]
-            for name in ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")
-        )
-        missing = what_is_missing([*qkv, *gate_up, *down])  # type: ignore[list-item]
+        qkv = [layer.self_attn.qkv_proj.weight for layer in layers]
+        o = [layer.self_attn.o_proj.weight for layer in layers]
+        gate_up = [layer.mlp.gate_up_proj.weight for layer in layers]
+        down = [layer.mlp.down_proj.weight for layer in layers]
+        missing = what_is_missing([*qkv, *gate_up, *down])
         if missing:
             raise ValueError(missing)
         self._layers = layers
-        self._qkv, self._down, self._o = Fp8Product(qkv), Fp8Product(down), Product(o)  # type: ignore[arg-type]
+        self._qkv, self._down, self._o = Fp8Product(qkv), Fp8Product(down), Product(o)
         # One of the two is set: SwiGLU is part of the product where that is supported.
         self._gated: list[GatedFp8Product] = []
         self._gate_up: Fp8Product | None = None
-        if has_gated_fp8_product(gate_up[0]):  # type: ignore[arg-type]
-            self._gated = [GatedFp8Product(weight) for weight in gate_up]  # type: ignore[arg-type]
+        if has_gated_fp8_product(gate_up[0]):
+            self._gated = [GatedFp8Product(weight) for weight in gate_up]
         else:
-            self._gate_up = Fp8Product(gate_up)  # type: ignore[arg-type]
+            self._gate_up = Fp8Product(gate_up)
 
     def tail(
         self,

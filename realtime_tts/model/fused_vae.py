@@ -56,7 +56,8 @@ class FusedDecoder:
     """The decoder's weights in the kernels' layout. patch_frames: latent frames of one pass."""
 
     def __init__(self, vae: AudioVAE, patch_frames: int, dtype: torch.dtype = torch.float16) -> None:
-        first, mix, *blocks, snake, last, _ = vae.decoder.model
+        parts: list[Any] = list(vae.decoder.model)
+        first, mix, *blocks, snake, last, _ = parts
         self._dtype, self._patch_frames, self._total = dtype, patch_frames, 0
         self._first = _taps(first), _float(first.bias)
         self._first_offset = self._reserve(6 * vae.config.latent_dim)

@@ -5,7 +5,8 @@ Query, key and value weights are one matrix, gate and up weights another; `check
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, Self
 
 import torch
 import torch.nn.functional as F
@@ -59,10 +60,10 @@ class RotaryEmbedding(nn.Module):
         """Return the tables of positions 0 … length - 1, without a lookup."""
         return self.cos[:length].unsqueeze(-2), self.sin[:length].unsqueeze(-2)
 
-    def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # `.to(bfloat16)` must move the tables but never round them: angles need float32 at large positions.
         cos, sin = self.cos, self.sin
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.cos, self.sin = cos.to(self.cos.device), sin.to(self.sin.device)
         return self
 
@@ -146,7 +147,7 @@ class MiniCPM(nn.Module):
     def __init__(self, config: TransformerConfig, vocab_size: int = 0) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(vocab_size, config.hidden_size) if vocab_size else None
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_layers))
+        self.layers: Sequence[DecoderLayer] = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_layers))  # type: ignore[assignment]
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.rope = RotaryEmbedding(config.rope) if config.rope else None
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from realtime_tts.errors import CheckpointError
 from realtime_tts.model.audio_vae import CausalUpsample
+from realtime_tts.model.minicpm import Attention
 
 MAX_PICKLE_BYTES = 16 * 2**30
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
@@ -204,6 +205,7 @@ def to_upstream(module: nn.Module, *, weight_norm: bool = False) -> dict[str, Te
 
 
 def fused_sizes(owner: nn.Module, module_name: str) -> list[int]:
-    if module_name == "gate_up_proj":
-        return [owner.get_submodule(module_name).out_features // 2] * 2
-    return [heads * owner.head_dim for heads in (owner.num_heads, owner.num_kv_heads, owner.num_kv_heads)]
+    """Return the numbers of output features of the parts of a fused layer, of an `Attention` or an `MLP`."""
+    if isinstance(owner, Attention):
+        return [heads * owner.head_dim for heads in (owner.num_heads, owner.num_kv_heads, owner.num_kv_heads)]
+    return [owner.get_parameter(f"{module_name}.weight").shape[0] // 2] * 2

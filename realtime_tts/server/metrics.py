@@ -63,7 +63,7 @@ _FIGURES_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"  # set by the host process, befo
 
 def count_as(index: int) -> None:
     """Keep this process's metrics under a gateway's index. Must be called before a `Metrics` is made."""
-    values.ValueClass = values.MultiProcessValue(process_identifier=lambda: index)  # type: ignore[no-untyped-call]
+    values.ValueClass = values.MultiProcessValue(process_identifier=lambda: index)
 
 
 @dataclasses.dataclass(slots=True)
@@ -158,7 +158,7 @@ class Metrics:
         registry = self.registry
         if _FIGURES_DIRECTORY in os.environ:
             registry = CollectorRegistry()
-            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+            MultiProcessCollector(registry)
         engines = CollectorRegistry()
         engines.register(_EngineFigures(engine))
         return generate_latest(registry) + generate_latest(engines)

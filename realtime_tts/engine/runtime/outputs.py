@@ -48,7 +48,7 @@ class StepOutputs:
         is_cpu = device.type == "cpu"
         # Two, used in turn: the next step is launched before this one's results are read.
         self._hosts = [torch.zeros(total, pin_memory=not is_cpu) for _ in range(2)]
-        self._sent = [SentOutputs({}, None if is_cpu else torch.cuda.Event()) for _ in self._hosts]  # type: ignore[no-untyped-call]
+        self._sent = [SentOutputs({}, None if is_cpu else torch.cuda.Event()) for _ in self._hosts]
         start = 0
         for name, shape in shapes.items():
             size = int(np.prod(shape))
@@ -78,7 +78,7 @@ class StepOutputs:
 
 
 def _event() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    return torch.cuda.Event(enable_timing=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class SentOutputs:
     @property
     def is_here(self) -> bool:
         """True if the results are complete, so that `wait` does not block."""
-        return self.copied is None or bool(self.copied.query())  # type: ignore[no-untyped-call]
+        return self.copied is None or bool(self.copied.query())
 
     def wait(self) -> None:
         if self.copied is not None:

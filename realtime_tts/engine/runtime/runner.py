@@ -117,9 +117,9 @@ class ModelRunner:
         self.works_alone = self.device.type == "cuda"  # the host can do something else meanwhile
         # For the decoder, beside the rest of a step. A clock that measures stages needs them one after the other.
         is_beside = self.device.type == "cuda" and stages is None
-        self._beside = torch.cuda.Stream(self.device) if is_beside else None  # type: ignore[no-untyped-call]
+        self._beside = torch.cuda.Stream(self.device) if is_beside else None
         if self._beside is not None:
-            self._primed = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._primed = torch.cuda.Event()
         self._decoding: torch.cuda.Event | None = None  # copy event of a step beside which the next one begins
         # One step is computed, one waits for the device, one was the last to end.
         self._marks = collections.deque(StepMarks() for _ in range(3 if self.device.type == "cuda" else 0))
@@ -155,7 +155,7 @@ class ModelRunner:
         # The decoder is replayed beside the others, so it has a memory pool of its own (and each CUDA stream has its
         # own workspace for matrix products). The others are a chain of small kernels, which the decoder's many blocks
         # would delay: a graph's kernels have the priority of the stream that they were captured on.
-        first, last = (torch.cuda.Stream(self.device, priority=priority) for priority in (-1, 0))  # type: ignore[no-untyped-call]
+        first, last = (torch.cuda.Stream(self.device, priority=priority) for priority in (-1, 0))
         pool, own = torch.cuda.graph_pool_handle(), torch.cuda.graph_pool_handle()
         variants = dict.fromkeys((programs, self._adapted_programs))
         parts = [(program, size, pool, first) for variant in variants for program, size in variant.sizes(num_streams)]

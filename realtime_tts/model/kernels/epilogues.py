@@ -17,7 +17,7 @@ def scaled_swiglu() -> Any:
     ops = {"rows": ColVecLoad("rows"), "columns": RowVecLoad("columns")}
 
     @gemm_epilogue(outputs=("out",), mode="acc_pair", ops=ops)
-    def end(acc, rows, columns):  # type: ignore[no-untyped-def]
+    def end(acc, rows, columns):
         gate, up = unpack(acc * columns * rows)
         return {"out": swiglu(gate, up)}
 

@@ -61,5 +61,5 @@ def _missing_in_the_library(device: int) -> str | None:
         except RuntimeError as error:
             return f"torch's cuBLAS has no products scaled by row: {error}"
         expected = x[:, :64].double() + 0.5 * (x.double() @ weight.double().t())
-        error = ((product.double() - expected).norm() / expected.norm()).item()
-    return None if error < 0.06 else f"torch's cuBLAS is wrong by {error:.0%} in products scaled by row"
+        distance = ((product.double() - expected).norm() / expected.norm()).item()
+    return None if distance < 0.06 else f"torch's cuBLAS is wrong by {distance:.0%} in products scaled by row"

@@ -59,7 +59,7 @@ def _empty(num_rows: int, size: int, device: torch.device) -> tuple[Rows8, int, 
 
 def rms_norm_fp8(x: Tensor, weight: Tensor, eps: float) -> Rows8:
     """Return RMSNorm of x [M, size] contiguous in eight bits, [M, size]; weight [size]."""
-    out, block, num_warps = _empty(*x.shape, x.device)
+    out, block, num_warps = _empty(len(x), x.shape[1], x.device)
     _rms_norm[(len(x),)](x, weight, *out, eps, x.shape[1], block, num_warps=num_warps)
     return out
 
@@ -74,6 +74,6 @@ def swiglu_fp8(gate_up: Tensor) -> Rows8:
 
 def rows_fp8(x: Tensor) -> Rows8:
     """Return x [M, size] contiguous in eight bits: `in_eight_bits` in one kernel."""
-    out, block, num_warps = _empty(*x.shape, x.device)
+    out, block, num_warps = _empty(len(x), x.shape[1], x.device)
     _rows[(len(x),)](x, *out, x.shape[1], block, num_warps=num_warps)
     return out

@@ -94,8 +94,8 @@ def _works() -> bool:
         x = torch.randn(256, 128, device="cuda").to(torch.bfloat16)
         gate, up = (x.double() @ weight.double().t()).chunk(2, dim=1)
         expected = torch.nn.functional.silu(gate) * up
-        error = (GatedProduct(weight)(x).double() - expected).norm() / expected.norm()
+        distance = (GatedProduct(weight)(x).double() - expected).norm() / expected.norm()
     except Exception as error:
         logger.warning("quack-kernels is installed but does not work: %s", error)
         return False
-    return bool(error < 0.01)
+    return bool(distance < 0.01)

@@ -58,8 +58,8 @@ def _works() -> bool:
         weight, x = (torch.randn(size, 128, device="cuda").bfloat16() for size in (512, 256))
         gate, up = (in_eight_bits(x).exact.double() @ in_eight_bits(weight).exact.double().t()).chunk(2, dim=1)
         expected = torch.nn.functional.silu(gate) * up
-        error = (GatedFp8Product(weight)(in_eight_bits(x)).double() - expected).norm() / expected.norm()
+        distance = (GatedFp8Product(weight)(in_eight_bits(x)).double() - expected).norm() / expected.norm()
     except Exception as error:
         logger.warning("quack-kernels has no gated product of eight bits that works: %s", error)
         return False
-    return bool(error < 0.01)
+    return bool(distance < 0.01)

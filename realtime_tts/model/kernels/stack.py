@@ -71,8 +71,8 @@ def what_is_missing(stack: MiniCPM) -> str | None:
     if weight.dtype != torch.bfloat16:
         return f"the weights are {str(weight.dtype).removeprefix('torch.')}, not bfloat16"
     layer = stack.layers[0]
-    sizes = weight.shape[0], layer.mlp.down_proj.in_features, layer.self_attn.o_proj.in_features  # type: ignore[union-attr]
-    if layer.self_attn.head_dim != _HEAD_DIM or any(size % _CHUNK for size in sizes):  # type: ignore[union-attr]
+    sizes = weight.shape[0], layer.mlp.down_proj.in_features, layer.self_attn.o_proj.in_features
+    if layer.self_attn.head_dim != _HEAD_DIM or any(size % _CHUNK for size in sizes):
         return f"sizes other than multiples of {_CHUNK}, and heads other than of {_HEAD_DIM} values"
     if len(stack.layers) > _MAX_LAYERS:
         return f"more than {_MAX_LAYERS} layers"
@@ -84,24 +84,24 @@ class _Stack:
 
     def __init__(self, stack: MiniCPM, length: int, tiles: tuple[int, ...], defines: dict[str, int]) -> None:
         layers = list(stack.layers)
-        attention, mlp, norm = layers[0].self_attn, layers[0].mlp, layers[0].input_layernorm  # type: ignore[union-attr]
-        self.hidden, self.width = attention.qkv_proj.in_features, attention.qkv_proj.out_features  # type: ignore[union-attr]
-        self.inner, self.heads = mlp.down_proj.in_features, attention.num_heads  # type: ignore[union-attr]
-        self.device = norm.weight.device  # type: ignore[union-attr]
+        attention, mlp, norm = layers[0].self_attn, layers[0].mlp, layers[0].input_layernorm
+        self.hidden, self.width = attention.qkv_proj.in_features, attention.qkv_proj.out_features
+        self.inner, self.heads = mlp.down_proj.in_features, attention.num_heads
+        self.device = norm.weight.device
         self._weights = [
             tensor.detach().contiguous()
             for layer in layers
             for tensor in (
                 layer.self_attn.qkv_proj.weight, layer.self_attn.o_proj.weight, layer.mlp.gate_up_proj.weight,
                 layer.mlp.down_proj.weight, layer.input_layernorm.weight, layer.post_attention_layernorm.weight,
-            )  # type: ignore[union-attr]
+            )
         ]  # fmt: skip
         self._table = torch.tensor([tensor.data_ptr() for tensor in self._weights], device=self.device)
         self._counter = torch.zeros(1, dtype=torch.int32, device=self.device)
         self._num_layers, self._eps, self._scale = len(layers), norm.eps, layers[0].residual_scale
         self._blocks = torch.cuda.get_device_properties(self.device).multi_processor_count
         self._tiles = tiles
-        shape = {"HIDDEN": self.hidden, "FFN": self.inner, "HEADS": self.heads, "KV_HEADS": attention.num_kv_heads}  # type: ignore[union-attr]
+        shape = {"HIDDEN": self.hidden, "FFN": self.inner, "HEADS": self.heads, "KV_HEADS": attention.num_kv_heads}
         shape |= {"LENGTH": length, **defines}
         with concurrent.futures.ThreadPoolExecutor() as pool:  # the compiler works outside the interpreter
             kernels = pool.map(lambda count: self._load({**shape, "TOKENS": count}), tiles)

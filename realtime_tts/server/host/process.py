@@ -269,7 +269,7 @@ class Host:
             else:
                 gateway.writer.transport.abort()
             await end_child(process)
-            mark_process_dead(gateway.index, os.path.join(self._directory.path, "figures"))  # type: ignore[no-untyped-call]
+            mark_process_dead(gateway.index, os.path.join(self._directory.path, "figures"))
             clear(holdings_path(self._directory.path), gateway.index)
             gateway.forget()
 
