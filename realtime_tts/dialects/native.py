@@ -30,7 +30,7 @@ from realtime_tts.session.messages import (
     Flushed,
     KeepAlive,
     Ping,
-    Playback,
+    PlaybackReport,
     Pong,
     Resume,
     ServerMessage,
@@ -161,7 +161,7 @@ _PARSERS: dict[str, Callable[[Fields], ClientMessage]] = {
     "flush": lambda fields: Flush(fields.text("context_id"), fields.optional_text("flush_id")),
     "end": lambda fields: End(fields.text("context_id")),
     "cancel": lambda fields: Cancel(fields.optional_text("context_id")),
-    "playback": lambda fields: Playback(fields.text("context_id"), fields.number("played_ms")),
+    "playback": lambda fields: PlaybackReport(fields.text("context_id"), fields.number("played_ms")),
     "ping": lambda fields: Ping(fields.optional_text("id")),
 }
 

@@ -6,13 +6,13 @@ from collections import OrderedDict, deque
 from enum import Enum
 
 from realtime_tts.errors import ContextClosed, RealtimeTTSError, TextTooLong
-from realtime_tts.session.draft import Draft
+from realtime_tts.session.context_text import ContextText
 from realtime_tts.session.memory import ID_BYTES, OBJECT_BYTES, text_bytes
 from realtime_tts.session.messages import ContextCancelled, ContextFailed, ContextStarted
-from realtime_tts.session.outbox import Outflow
 from realtime_tts.session.planning import Planner, Segment
-from realtime_tts.session.playback import ToldPlayback
+from realtime_tts.session.playback import ReportedPlayback
 from realtime_tts.session.resume import Missing
+from realtime_tts.session.sender import ContextSender
 from realtime_tts.session.settings import ContextSettings
 
 # The engine takes two segments; the third is ready when one of them ends. Text beyond these stays unplanned.
@@ -45,7 +45,7 @@ class ContextState(Enum):
         return self in (ContextState.DONE, ContextState.CANCELLED, ContextState.FAILED)
 
 
-Heard = tuple[float, str, int]  # played_ms, spoken_text, spoken_chars
+HeardSpeech = tuple[float, str, int]  # played_ms, spoken_text, spoken_chars
 
 
 class Context:
@@ -65,22 +65,22 @@ class Context:
         self.number = started.number
         self.settings = settings
         self.state = ContextState.QUEUED
-        self.outflow = Outflow(started, settings.speed)
+        self.sender = ContextSender(started, settings.speed)
         self.ended = False
         self.audio_complete = False
         self.num_segments = 0
         self.added_chars = 0
         self.num_flushes = 0
         self.is_parked = False
-        self.told = ToldPlayback()
+        self.reported = ReportedPlayback()
         self.priority = 0
         self._lexicon_bytes = sum(text_bytes(word) + text_bytes(said) for word, said in settings.lexicon)
-        self._draft = Draft(planner)
+        self._text = ContextText(planner)
         self._num_spoken = 0  # segments spoken to their end
         self._first_text_at: float | None = None
         self._flushes: deque[tuple[int, str | None]] = deque()  # number of segments before the flush, its id
         self._flush_bytes = 0
-        self._frozen: Heard | None = None
+        self._frozen: HeardSpeech | None = None
 
     # ---- text ----------------------------------------------------------------------------------------------------
 
@@ -97,16 +97,16 @@ class Context:
             raise TextTooLong(f"a context takes at most {max_chars} characters", field="text")
         if self._first_text_at is None and text.strip():
             self._first_text_at = now
-        self._draft.push(text, now)
+        self._text.push(text, now)
 
     def flush(self, flush_id: str | None) -> None:
         self.num_flushes += 1
-        self._draft.flush(flush_id)
+        self._text.flush(flush_id)
 
     def end(self) -> None:
         """Mark the text as complete."""
         self.ended = True
-        self._draft.end()
+        self._text.end()
 
     def plan(self, max_chars: int, now: float) -> tuple[list[Segment], int]:
         """Return the segments to speak now, until enough of them wait, and the work this took, in characters.
@@ -116,7 +116,7 @@ class Context:
         """
         segments: list[Segment] = []
         num_chars = 0
-        while self._has_room and num_chars < max_chars and (planned := self._draft.step(now)):
+        while self._has_room and num_chars < max_chars and (planned := self._text.step(now)):
             num_chars += planned.num_chars + sum(segment.end - segment.start for segment in planned.segments)
             for segment in planned.segments:
                 self._note_segment(segment)
@@ -132,32 +132,32 @@ class Context:
     def _note_segment(self, segment: Segment) -> None:
         self.added_chars += segment.added_chars
         if segment.index < self.num_segments:
-            self.outflow.aligner.update_segment(segment)
+            self.sender.aligner.update_segment(segment)
         else:
-            self.outflow.aligner.add_segment(segment)
+            self.sender.aligner.add_segment(segment)
             self.num_segments += 1
 
     def text_due_at(self, now: float) -> float | None:
         """Return when to `plan` next; `now` if something can be planned at once."""
-        return self._draft.due_at(now) if self._has_room else None
+        return self._text.due_at(now) if self._has_room else None
 
     def take_skipped(self) -> tuple[tuple[int, int], ...]:
         """Return the ranges of the text that are not spoken, found since the last call; of very many only the first."""
-        return self._draft.take_skipped()
+        return self._text.take_skipped()
 
     def take_ignored(self) -> tuple[tuple[int, int], ...]:
         """Return the ranges of unsupported markup found since the last call; of very many only the first."""
-        return self._draft.take_ignored()
+        return self._text.take_ignored()
 
     @property
     def num_chars(self) -> int:
         """Number of characters received."""
-        return self._draft.num_chars
+        return self._text.num_chars
 
     @property
     def is_planned(self) -> bool:
         """True if the text has ended and every segment of it was returned."""
-        return self._draft.is_planned
+        return self._text.is_planned
 
     @property
     def _has_room(self) -> bool:
@@ -170,16 +170,16 @@ class Context:
     def progress(
         self, segment_index: int, audio_ms: float, done: bool, reached: tuple[float, float] | None = None
     ) -> None:
-        self.outflow.aligner.progress(segment_index, audio_ms, done, reached)
+        self.sender.aligner.progress(segment_index, audio_ms, done, reached)
         if done:
             self._num_spoken = max(self._num_spoken, segment_index + 1)
         self._settle_flushes()
 
     def complete_audio(self) -> None:
         """Record that the last packet has been queued."""
-        self.outflow.aligner.finish()
+        self.sender.aligner.finish()
         self._settle_flushes()
-        self.outflow.add_done(self.num_chars, self._first_text_at)
+        self.sender.add_done(self.num_chars, self._first_text_at)
         self.audio_complete = True
 
     def begin_speaking(self) -> None:
@@ -190,8 +190,8 @@ class Context:
     @property
     def num_bytes(self) -> int:
         """Approximate memory held, in bytes."""
-        waiting = self.outflow.queued_bytes + self.outflow.aligner.num_bytes
-        return CONTEXT_BYTES + self._draft.num_bytes + waiting + self._flush_bytes + self._lexicon_bytes
+        waiting = self.sender.queued_bytes + self.sender.aligner.num_bytes
+        return CONTEXT_BYTES + self._text.num_bytes + waiting + self._flush_bytes + self._lexicon_bytes
 
     @property
     def engine_works(self) -> bool:
@@ -202,22 +202,22 @@ class Context:
 
     def cancel(self, now: float, by_client: bool) -> None:
         """Drop what is queued and queue the terminal message."""
-        self.outflow.place_late_words()
+        self.sender.place_late_words()
         self._frozen = played_ms, text, num_chars = self.heard(now)
         self._stop(ContextState.CANCELLED)
-        number = self.outflow.take_number()
-        self.outflow.add_terminal(ContextCancelled(self.id, number, played_ms, text, num_chars, by_client))
+        number = self.sender.take_number()
+        self.sender.add_terminal(ContextCancelled(self.id, number, played_ms, text, num_chars, by_client))
 
     def fail(self, error: RealtimeTTSError, next_sequence: int | None = None) -> None:
         """Drop what is queued; audio that was sent will still be heard. `next_sequence`: number of the terminal
         message, after a gap."""
-        audio_ms = self.outflow.clock.sent_ms
-        num_chars = self.outflow.aligner.heard_chars(audio_ms)
+        audio_ms = self.sender.clock.sent_ms
+        num_chars = self.sender.aligner.heard_chars(audio_ms)
         self._stop(ContextState.FAILED, next_sequence)
-        self.outflow.add_terminal(
+        self.sender.add_terminal(
             ContextFailed(
                 context_id=self.id,
-                sequence=self.outflow.take_number(),
+                sequence=self.sender.take_number(),
                 code=error.code,
                 message=error.message,
                 retryable=error.retryable,
@@ -231,59 +231,59 @@ class Context:
         """Record that `ContextDone` has left."""
         self.state = ContextState.DONE
 
-    def heard(self, now: float) -> Heard:
+    def heard(self, now: float) -> HeardSpeech:
         """Return what the listener has heard by now, or had heard when the context was cancelled."""
         if self._frozen is not None:
             return self._frozen
-        clock = self.outflow.clock
+        clock = self.sender.clock
         played_ms = clock.position_ms(now)
         all_heard = self.state is ContextState.DONE and played_ms >= clock.sent_ms - 0.5
-        num_chars = self._num_spoken_chars() if all_heard else self.outflow.aligner.heard_chars(played_ms)
+        num_chars = self._num_spoken_chars() if all_heard else self.sender.aligner.heard_chars(played_ms)
         return played_ms, self._spoken(num_chars), num_chars
 
-    def freeze(self, now: float) -> Heard:
+    def freeze(self, now: float) -> HeardSpeech:
         """Cancel a context that is over but still playing: playback stops here, and no audio is sent again."""
-        self.outflow.drop()
+        self.sender.drop()
         self._frozen = self.heard(now)
         return self._frozen
 
     def resend(self, missing: Missing, now: float) -> str:
         """Send again what a reconnected client lacks. Return the state for `ResumedContext`."""
-        self.outflow.resend(missing.messages, now)
+        self.sender.resend(missing.messages, now)
         if not self.state.is_final:
             return "open"
         is_unwanted = self._frozen is not None
         if is_unwanted or missing.has_gap:
-            self.outflow.drop(next_sequence=missing.first)
+            self.sender.drop(next_sequence=missing.first)
         # If the client has cancelled the context, only its start and its end can be missing.
-        has_ends = missing.first > 0 and is_unwanted and self.outflow.has_ready
+        has_ends = missing.first > 0 and is_unwanted and self.sender.has_ready
         return "lost" if missing.has_gap and not has_ends else "finished"
 
     def _stop(self, state: ContextState, next_sequence: int | None = None) -> None:
         if self.state.is_final:
             raise AssertionError(f"context {self.id} ends twice: {self.state.value}, then {state.value}")
         self.state = state
-        self._draft.close()
+        self._text.close()
         self._flushes.clear()
         self._flush_bytes = 0
-        self.outflow.drop(next_sequence)
+        self.sender.drop(next_sequence)
 
     def _num_spoken_chars(self) -> int:
         """Number of characters of a context heard to its end: with its last punctuation, without unspoken text after
         its last word."""
         if self.num_segments == 0:
             return 0
-        silent_from = self._draft.silent_from
+        silent_from = self._text.silent_from
         return self.num_chars if silent_from is None else silent_from
 
     def _spoken(self, num_chars: int) -> str:
-        return self._draft.head(num_chars)
+        return self._text.head(num_chars)
 
     def _settle_flushes(self) -> None:
-        while self._flushes and self._flushes[0][0] <= self.outflow.aligner.num_done:
+        while self._flushes and self._flushes[0][0] <= self.sender.aligner.num_done:
             _, flush_id = self._flushes.popleft()
             self._flush_bytes -= OBJECT_BYTES + text_bytes(flush_id)
-            self.outflow.add_flushed(flush_id)
+            self.sender.add_flushed(flush_id)
 
 
 class ContextTable:
@@ -340,7 +340,7 @@ class ContextTable:
     def drop_finished(self, num_kept: int) -> list[str]:
         """Keep this many finished contexts, and those that still have something to send. Return the ids of the
         others."""
-        settled = [key for key, kept in self.finished.items() if not kept.outflow.has_ready]
+        settled = [key for key, kept in self.finished.items() if not kept.sender.has_ready]
         dropped = settled[: max(0, len(self.finished) - num_kept)]
         for key in dropped:
             del self.finished[key]
@@ -354,13 +354,13 @@ class ContextTable:
     @property
     def has_late(self) -> bool:
         """True if a finished context still has something to send."""
-        return any(context.outflow.has_ready for context in self.finished.values())
+        return any(context.sender.has_ready for context in self.finished.values())
 
-    def sending(self) -> list[Outflow]:
-        """Return the outflows that may have something to send, newest first."""
-        sending = [context.outflow for context in reversed(self.open.values())]
+    def sending(self) -> list[ContextSender]:
+        """Return the senders that may have something to send, newest first."""
+        sending = [context.sender for context in reversed(self.open.values())]
         if self.finished:
-            sending += [context.outflow for context in self.finished.values() if context.outflow.has_ready]
+            sending += [context.sender for context in self.finished.values() if context.sender.has_ready]
         return sending
 
     def rerank(self, in_turn: bool) -> list[Context]:

@@ -67,7 +67,7 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class Playback:
+class PlaybackReport:
     """Playback position reported by the listener, in ms of the context. Sent a few times a second during playback."""
 
     context_id: str
@@ -98,7 +98,7 @@ class Leave:
     at_once: bool = False
 
 
-ClientMessage = StartSession | Text | Flush | End | Cancel | Playback | Resume | Ping | Leave
+ClientMessage = StartSession | Text | Flush | End | Cancel | PlaybackReport | Resume | Ping | Leave
 
 # ---- server → client ---------------------------------------------------------------------------------------------
 
@@ -334,14 +334,14 @@ class EndOfSegments:
 
 @dataclass(frozen=True, slots=True)
 class CancelContext:
-    """Request to stop all work of the context now. This or `CloseContext` comes once for each context with a
+    """Request to stop all work of the context now. This or `ReleaseContext` comes once for each context with a
     segment."""
 
     context_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class CloseContext:
+class ReleaseContext:
     """The context's audio is complete; state kept for continuity can be released."""
 
     context_id: str
@@ -392,7 +392,7 @@ SessionEvent = (
     | ExtendSpeech
     | EndOfSegments
     | CancelContext
-    | CloseContext
+    | ReleaseContext
     | PlaybackChanged
     | ParkContext
     | PriorityChanged

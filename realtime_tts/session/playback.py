@@ -110,7 +110,7 @@ class PlaybackClock:
         return self._base_at + (position_ms - self._base_ms) / 1000
 
 
-class ToldPlayback:
+class ReportedPlayback:
     """Playback state last reported to the engine, which extrapolates it in real time unless it was paused."""
 
     def __init__(self) -> None:

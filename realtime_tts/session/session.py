@@ -33,7 +33,6 @@ from realtime_tts.session.messages import (
     CancelAcknowledged,
     CancelContext,
     ClientMessage,
-    CloseContext,
     CloseSession,
     ContextDone,
     ContextMessage,
@@ -48,10 +47,11 @@ from realtime_tts.session.messages import (
     Leave,
     ParkContext,
     Ping,
-    Playback,
     PlaybackChanged,
+    PlaybackReport,
     Pong,
     PriorityChanged,
+    ReleaseContext,
     Resume,
     ResumedContext,
     ServerMessage,
@@ -63,8 +63,8 @@ from realtime_tts.session.messages import (
     Text,
     WarningMessage,
 )
-from realtime_tts.session.outbox import Outbox, OutflowCrash
 from realtime_tts.session.planning import Planner, check_added
+from realtime_tts.session.sender import SenderCrash, SessionSender
 from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig, SpeechParams
 
 NORMAL_CLOSURE = 1000
@@ -124,7 +124,7 @@ class Session:
         self._num_refused = 0  # contexts refused in a row
         self._liveness = Liveness(config, now)
         self._contexts = ContextTable()
-        self._outbox = Outbox(config)
+        self._sender = SessionSender(config)
         self._events: list[SessionEvent] = []
         self._room_bytes = 0.0  # bytes that may be added before memory is checked again
 
@@ -171,14 +171,14 @@ class Session:
     def _refuse(self, error: RealtimeTTSError, context_id: str | None) -> None:
         if not self._is_failed_by(error, context_id):
             fields = (error.field, error.retry_after_s)
-            self._outbox.post(ErrorMessage(error.code, error.message, error.retryable, context_id, *fields))
+            self._sender.post(ErrorMessage(error.code, error.message, error.retryable, context_id, *fields))
         # A limit is not the client's error, and a message for a closed context is a race that a correct client can
         # lose.
         if isinstance(error, InvalidRequest) and not isinstance(error, ContextClosed):
             self._num_bad += 1
         if self._num_bad >= self.config.max_consecutive_errors:
             too_many = TooManyErrors(f"bad messages in a row: {self._num_bad}")
-            self._outbox.post(ErrorMessage(too_many.code, too_many.message, too_many.retryable))
+            self._sender.post(ErrorMessage(too_many.code, too_many.message, too_many.retryable))
             self._close(POLICY_VIOLATION, too_many.code, too_many)
         elif self._num_refused >= MAX_REFUSED:
             self._close(TRY_AGAIN_LATER, error.code, error)
@@ -206,12 +206,12 @@ class Session:
         excess = self.held_bytes - self.config.max_session_bytes
         if excess <= 0:
             return
-        retained = self._outbox.retained
+        retained = self._sender.retained
         # Free some more than necessary, so that the next messages do not need this again.
         retained.shrink(max(0, retained.num_bytes - excess - self.config.max_session_bytes // 8))
         if self.held_bytes > self.config.max_session_bytes:
             for dropped in self._contexts.drop_finished(0):
-                self._outbox.retained.forget(dropped)
+                self._sender.retained.forget(dropped)
         if self.held_bytes > self.config.max_session_bytes:
             self._close_slow()
 
@@ -224,7 +224,7 @@ class Session:
         self._check_ids(message)
         if isinstance(message, Text):
             self._on_text(message)
-        elif isinstance(message, Playback):
+        elif isinstance(message, PlaybackReport):
             self._on_playback(message)
         elif isinstance(message, Flush):
             context = self._require(message.context_id)
@@ -237,7 +237,7 @@ class Session:
         elif isinstance(message, StartSession):
             self._on_start(message)
         elif isinstance(message, Ping):
-            self._outbox.post(Pong(message.id))
+            self._sender.post(Pong(message.id))
         elif isinstance(message, Leave):
             self._on_leave(message)
         else:
@@ -276,7 +276,7 @@ class Session:
             adapter=settled.adapter,
             text_type=settled.text_type,
         )
-        self._outbox.post(
+        self._sender.post(
             SessionStarted(
                 session_id=self.session_id,
                 model=self.config.model,
@@ -314,7 +314,7 @@ class Session:
         )
         context = Context(started, settings, planner)
         self._contexts.add(context)
-        self._outbox.post(context.outflow)
+        self._sender.post(context.sender)
         self._rerank()
         return context
 
@@ -347,22 +347,22 @@ class Session:
         for context in over:
             heard = context.freeze(self._now)
             if context_id is not None or context.state is ContextState.DONE:
-                self._outbox.post(CancelAcknowledged(context.id, context.state.value, *heard))
+                self._sender.post(CancelAcknowledged(context.id, context.state.value, *heard))
         if context_id is None:
-            self._outbox.post(CancelAcknowledged(None, "all"))
+            self._sender.post(CancelAcknowledged(None, "all"))
         elif not targets and not over:
-            self._outbox.post(CancelAcknowledged(context_id, self._contexts.ended_as(context_id) or "unknown"))
+            self._sender.post(CancelAcknowledged(context_id, self._contexts.ended_as(context_id) or "unknown"))
 
-    def _on_playback(self, message: Playback) -> None:
+    def _on_playback(self, message: PlaybackReport) -> None:
         if not (math.isfinite(message.played_ms) and message.played_ms >= 0):
             raise InvalidMessage("played_ms is a number from 0 upwards", field="played_ms")
         context = self._contexts.get(message.context_id)
         if context is None:
             return  # a late message of a context that is long over
-        clock = context.outflow.clock
+        clock = context.sender.clock
         clock.acknowledge(message.played_ms, self._now)
         played_samples = clock.position_ms(self._now) * context.settings.audio.sample_rate / 1000
-        self._outbox.retained.acknowledge(context.id, played_samples)
+        self._sender.retained.acknowledge(context.id, played_samples)
         self._report_playback(context, only_news=True)
 
     def _on_leave(self, message: Leave) -> None:
@@ -391,9 +391,9 @@ class Session:
             ValueError: they do not continue the last ones.
         """
         if (context := self._live(context_id, now)) is not None:
-            context.outflow.add_packets(packets)
+            context.sender.add_packets(packets)
             self._room_bytes -= packets_bytes(packets)
-            if context.outflow.queued_ms > self.config.max_queued_s * 1000:
+            if context.sender.queued_ms > self.config.max_queued_s * 1000:
                 self._fail(context, InternalError(f"more than {self.config.max_queued_s:g} s of audio wait to be sent"))
 
     def _relieve_engine(self, context: Context) -> None:
@@ -439,7 +439,7 @@ class Session:
             if not context.is_planned or context.audio_complete:
                 raise ValueError("audio_finished comes once, after EndOfSegments")
             context.complete_audio()
-            self._events.append(CloseContext(context.id))
+            self._events.append(ReleaseContext(context.id))
 
     def failed(self, context_id: str, error: RealtimeTTSError, now: float) -> None:
         """Fail the context: it cannot be spoken. Its queued messages are dropped."""
@@ -461,11 +461,11 @@ class Session:
         for context in reversed(list(self._contexts.open.values())):
             if num_chars > 0:
                 num_chars -= self._plan(context, num_chars)
-            if context.outflow.clock.poll(self._now):
+            if context.sender.clock.poll(self._now):
                 self._report_playback(context)
         if self._contexts.open and is_due(self._liveness.keepalive_at, self._now):
             self._liveness.sent(self._now)
-            self._outbox.post(KeepAlive(tuple(self._contexts.open)))
+            self._sender.post(KeepAlive(tuple(self._contexts.open)))
 
     def next_deadline(self) -> float | None:
         """Return when to `tick` and drain again if nothing else happens; None: not before another input."""
@@ -475,10 +475,10 @@ class Session:
         for context in self._contexts.open.values():
             if not self._waits(context) and (at := context.text_due_at(self._now)) is not None and at < due:
                 due = at
-            if (at := context.outflow.clock.pause_due_at()) is not None and at < due:
+            if (at := context.sender.clock.pause_due_at()) is not None and at < due:
                 due = at
         if self._is_flowing:
-            at = self._outbox.next_send_at(self._contexts.sending(), self._now)
+            at = self._sender.next_send_at(self._contexts.sending(), self._now)
             if at is not None and at < due:
                 due = at
         return due
@@ -491,13 +491,13 @@ class Session:
         state = self._advance(now)
         if state is SessionState.DISCONNECTED or self._liveness.blocked_at is not None:
             return []
-        outflows = self._contexts.sending() if state is SessionState.CONNECTED else []
+        senders = self._contexts.sending() if state is SessionState.CONNECTED else []
         sent: list[ServerMessage] = []
         try:
-            for message in self._outbox.take(outflows, self._now, math.inf if max_bytes is None else max_bytes):
+            for message in self._sender.take(senders, self._now, math.inf if max_bytes is None else max_bytes):
                 sent.append(message)
                 self._sent(message)
-        except OutflowCrash as crash:
+        except SenderCrash as crash:
             if crash.context_id not in self._contexts.open:
                 raise
             self._crash(crash, crash.context_id)
@@ -513,7 +513,7 @@ class Session:
             context = self._kept(message.context_id)
             self._liveness.active(self._now)
             context.begin_speaking()
-            if context.outflow.take_restart():
+            if context.sender.take_restart():
                 self._report_playback(context)
         elif isinstance(message, ContextDone):
             context = self._kept(message.context_id)
@@ -538,7 +538,7 @@ class Session:
         if context is None:  # it was the terminal message: the client would wait for it forever
             self._close(INTERNAL_ERROR, failure.code, failure)
             return
-        self._outbox.retained.drop_from(context.id, message.sequence)
+        self._sender.retained.drop_from(context.id, message.sequence)
         self._fail(context, failure, next_sequence=message.sequence)
 
     def events(self) -> list[SessionEvent]:
@@ -559,17 +559,17 @@ class Session:
     @property
     def held_bytes(self) -> int:
         """Approximate memory that the client occupies, in bytes."""
-        return self._outbox.num_bytes + self._contexts.num_bytes
+        return self._sender.num_bytes + self._contexts.num_bytes
 
     def is_ahead(self, context_id: str, now: float) -> bool:
         """Return True if the listener has enough audio buffered that a short delay is harmless."""
         context = self._live(context_id, now)
-        return context is not None and context.outflow.lead_ms(self._now) >= AHEAD_MS
+        return context is not None and context.sender.lead_ms(self._now) >= AHEAD_MS
 
     def queued_ms(self, context_id: str) -> float:
         """Return the amount of audio of one context that waits to be sent, ms."""
         context = self._contexts.open.get(context_id)
-        return context.outflow.queued_ms if context is not None else 0.0
+        return context.sender.queued_ms if context is not None else 0.0
 
     # ---- the connection ------------------------------------------------------------------------------------------
 
@@ -594,7 +594,7 @@ class Session:
             self._close(NORMAL_CLOSURE, "connection_closed")
             return
         self.state = SessionState.DISCONNECTED
-        self._outbox.lose_connection()
+        self._sender.lose_connection()
         self._liveness.lost(self._now)
         self._report_all()
 
@@ -615,7 +615,7 @@ class Session:
         for context in [c for c in self._contexts.open.values() if c.id not in message.contexts]:
             self._cancel(context)
         found = [self._resume_context(context_id, last) for context_id, last in message.contexts.items()]
-        self._outbox.reconnect(SessionResumed(self.session_id, tuple(found)))
+        self._sender.reconnect(SessionResumed(self.session_id, tuple(found)))
         self._report_all()
         self._room_bytes = 0.0
         self._relieve()
@@ -624,7 +624,7 @@ class Session:
         context = self._contexts.get(context_id)
         if context is None:
             return ResumedContext(context_id, "unknown" if self._contexts.ended_as(context_id) is None else "lost")
-        missing = self._outbox.retained.take_missing(context_id, last_sequence, context.outflow.next_sequence)
+        missing = self._sender.retained.take_missing(context_id, last_sequence, context.sender.next_sequence)
         if missing.has_gap and not context.state.is_final:
             gap = ResumeGap("messages that the client lacks are no longer held")
             self._fail(context, gap, next_sequence=missing.first)
@@ -655,7 +655,7 @@ class Session:
         self._close(code, reason, error)
 
     def _close_if_done(self) -> None:
-        if self._closes_as is None or self._contexts.open or self._outbox.has_waiting:
+        if self._closes_as is None or self._contexts.open or self._sender.has_waiting:
             return
         # A reconnected client may still lack the end of a finished context.
         if self.state is not SessionState.CONNECTED or not self._contexts.has_late:
@@ -674,7 +674,7 @@ class Session:
                 self._cancel(context)
             else:
                 self._fail(context, error)
-        self._outbox.retain_no_more()
+        self._sender.retain_no_more()
         self._events.append(CloseSession(code, reason))
 
     # ---- changes of a context, reported to both client and engine --------------------------------------------------
@@ -709,10 +709,10 @@ class Session:
         # While no client is connected, these stay collected for a later call.
         if self.state is SessionState.CONNECTED and (spans := context.take_skipped()):
             message = "parts of the text cannot be spoken and are left out"
-            self._outbox.post(WarningMessage(context.id, "unspeakable_text", message, spans))
+            self._sender.post(WarningMessage(context.id, "unspeakable_text", message, spans))
         if self.state is SessionState.CONNECTED and (spans := context.take_ignored()):
             message = "this markup is not followed; what it holds is spoken"
-            self._outbox.post(WarningMessage(context.id, "ignored_markup", message, spans))
+            self._sender.post(WarningMessage(context.id, "ignored_markup", message, spans))
         return num_chars
 
     def _waits(self, context: Context) -> bool:
@@ -733,7 +733,7 @@ class Session:
         self._abort(context)
 
     def _abort(self, context: Context) -> None:
-        self._outbox.post(context.outflow)
+        self._sender.post(context.sender)
         if context.engine_works:
             self._events.append(CancelContext(context.id))
         self._retire(context)
@@ -741,7 +741,7 @@ class Session:
     def _retire(self, context: Context) -> None:
         self._room_bytes = 0.0
         for dropped in self._contexts.retire(context):
-            self._outbox.retained.forget(dropped)
+            self._sender.retained.forget(dropped)
         self._rerank()
 
     def _rerank(self) -> None:
@@ -757,12 +757,12 @@ class Session:
         """
         if not context.engine_works or context.state.is_final:
             return
-        clock = context.outflow.clock
+        clock = context.sender.clock
         position_ms, paused = clock.position_ms(self._now), clock.paused or not self._is_flowing
-        if only_news and not context.is_parked and not context.told.is_off(position_ms, paused, self._now):
+        if only_news and not context.is_parked and not context.reported.is_off(position_ms, paused, self._now):
             return
         context.is_parked = False
-        context.told.tell(position_ms, paused, self._now)
+        context.reported.tell(position_ms, paused, self._now)
         self._events.append(PlaybackChanged(context.id, position_ms, paused))
 
     def _report_all(self) -> None:

@@ -16,7 +16,7 @@ from realtime_tts.dialects.base import Dialect
 from realtime_tts.dialects.cartesia.stream import CartesiaDialect
 from realtime_tts.dialects.deepgram.stream import DeepgramDialect
 from realtime_tts.errors import InvalidRequest, Overloaded
-from realtime_tts.session.messages import CancelContext, CloseContext, Crashed, EndOfSegments, StartSpeech
+from realtime_tts.session.messages import CancelContext, Crashed, EndOfSegments, ReleaseContext, StartSpeech
 from realtime_tts.session.settings import SessionConfig
 
 RAW = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 48_000}  # the driver's packets are 20 ms of that
@@ -118,7 +118,7 @@ class Connection:
                 self.engine.setdefault(event.context_id, []).append(event.segment.index)
             elif isinstance(event, EndOfSegments):
                 self.engine[event.context_id].append(-1)
-            elif isinstance(event, CancelContext | CloseContext):
+            elif isinstance(event, CancelContext | ReleaseContext):
                 self.engine.pop(event.context_id, None)
 
     def _speak(self, key: str) -> None:

@@ -12,7 +12,7 @@ from session_driver import Driver
 
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect
 from realtime_tts.errors import InvalidRequest, Overloaded
-from realtime_tts.session.messages import CancelContext, CloseContext, StartSpeech
+from realtime_tts.session.messages import CancelContext, ReleaseContext, StartSpeech
 from realtime_tts.session.settings import SessionConfig
 
 NAMES = st.sampled_from(["a", "b", "c", ""])
@@ -107,7 +107,7 @@ class Connection:
         for event in events:
             if isinstance(event, StartSpeech):
                 self.engine.setdefault(event.context_id, []).append(event.segment.index)
-            elif isinstance(event, CancelContext | CloseContext):
+            elif isinstance(event, CancelContext | ReleaseContext):
                 self.engine.pop(event.context_id, None)
             elif type(event).__name__ == "EndOfSegments":
                 self.engine.setdefault(event.context_id, []).append(-1)

@@ -16,7 +16,6 @@ from realtime_tts.session.messages import (
     Cancel,
     CancelAcknowledged,
     CancelContext,
-    CloseContext,
     CloseSession,
     ContextCancelled,
     ContextDone,
@@ -30,9 +29,10 @@ from realtime_tts.session.messages import (
     KeepAlive,
     Leave,
     Ping,
-    Playback,
+    PlaybackReport,
     Pong,
     PriorityChanged,
+    ReleaseContext,
     Resume,
     SessionResumed,
     SessionStarted,
@@ -60,7 +60,7 @@ def test_a_whole_context_in_order(driver: Driver) -> None:
     assert [type(e) for e in driver.did if not type(e).__name__.startswith("Playback")] == [
         StartSpeech,
         EndOfSegments,
-        CloseContext,
+        ReleaseContext,
     ]
 
 
@@ -335,7 +335,7 @@ def test_acknowledgements_decide_what_was_heard(driver: Driver) -> None:
     driver.say("c", "One two three.")
     driver.speak("c", 0, 1100)
     driver.wait(0.65)
-    driver.receive(Playback("c", 320))
+    driver.receive(PlaybackReport("c", 320))
     driver.receive(Cancel("c"))
     cancelled = driver.of(ContextCancelled)[0]
     assert (cancelled.played_ms, cancelled.spoken_text) == (320, "One")
@@ -416,7 +416,7 @@ def test_a_cancel_of_a_context_long_over_says_how_it_ended(make_driver: Callable
         driver.say(f"c{index}", "")
         driver.receive(End(f"c{index}"))
     assert driver.receive(Cancel("c0")) == [CancelAcknowledged("c0", "done")]
-    driver.receive(Playback("c0", 10))
+    driver.receive(PlaybackReport("c0", 10))
     assert driver.of(ErrorMessage) == []
 
 
@@ -440,7 +440,7 @@ def test_cancel_after_the_audio_is_complete_does_not_bother_the_engine_again(dri
     driver.speak("c", 0, 6000)
     driver.finish("c")
     driver.receive(Cancel("c"))
-    assert driver.done(CloseContext) == [CloseContext("c")]
+    assert driver.done(ReleaseContext) == [ReleaseContext("c")]
     assert driver.done(CancelContext) == []
     assert len(driver.of(ContextCancelled)) == 1
     assert driver.of(ContextDone) == []

@@ -15,7 +15,7 @@ from session_driver import Driver, FakePlanner, resolve
 from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import EngineLost
 from realtime_tts.session.context import MAX_UNSPOKEN
-from realtime_tts.session.draft import Draft
+from realtime_tts.session.context_text import ContextText
 from realtime_tts.session.messages import (
     Cancel,
     CancelContext,
@@ -28,7 +28,7 @@ from realtime_tts.session.messages import (
     ExtendSpeech,
     Flush,
     Flushed,
-    Playback,
+    PlaybackReport,
     Resume,
     StartSpeech,
     Text,
@@ -105,7 +105,7 @@ def test_a_flush_is_answered_when_the_segment_that_it_closes_was_spoken(driver: 
     driver.session.segment_progress("c", 0, 100, False, driver.now)
     assert not driver.of(Flushed)
     driver.speak("c", 0, 200)
-    driver.receive(Playback("c", 300))
+    driver.receive(PlaybackReport("c", 300))
     assert [flushed.flush_id for flushed in driver.of(Flushed)] == ["f"]
     assert [word.text for words in driver.of(Words) for word in words.words] == ["One", "two", "three", "four"]
 
@@ -197,12 +197,12 @@ def test_an_open_segment_outlives_the_connection(driver: Driver) -> None:
 def test_what_an_open_segment_keeps_in_memory_is_counted() -> None:
     grown = []
     for live in (True, False):
-        draft = Draft(FakePlanner(live=live))
-        draft.push("One two three four", 0.0)
-        before = draft.num_bytes
-        while draft.step(0.0):
+        context_text = ContextText(FakePlanner(live=live))
+        context_text.push("One two three four", 0.0)
+        before = context_text.num_bytes
+        while context_text.step(0.0):
             pass
-        grown.append(draft.num_bytes - before)
+        grown.append(context_text.num_bytes - before)
     assert grown[0] == grown[1] > 0  # the planner has all of it until its segment is whole
 
 
@@ -297,7 +297,7 @@ class Turn:
                 self.words += [(word.text, word.start, word.end) for word in message.words]
             elif isinstance(message, ContextDone | ContextCancelled | ContextFailed):
                 self.terminals.append(message)
-        self.session.receive(Playback("c", 20 * self.num_packets), self.now)
+        self.session.receive(PlaybackReport("c", 20 * self.num_packets), self.now)
         for event in self.session.events():
             assert not isinstance(event, Crashed), event
             if isinstance(event, StartSpeech):

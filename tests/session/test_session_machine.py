@@ -23,7 +23,6 @@ from realtime_tts.session.messages import (
     AudioPackets,
     Cancel,
     CancelContext,
-    CloseContext,
     CloseSession,
     ContextCancelled,
     ContextDone,
@@ -39,9 +38,10 @@ from realtime_tts.session.messages import (
     Leave,
     ParkContext,
     Ping,
-    Playback,
     PlaybackChanged,
+    PlaybackReport,
     PriorityChanged,
+    ReleaseContext,
     Resume,
     ServerMessage,
     SessionResumed,
@@ -64,7 +64,7 @@ REFUSALS = {
     "invalid_message",
     "too_many_errors",
 }
-SMALL_STEPS = {"realtime_tts.session.session.PLAN_CHARS": 9, "realtime_tts.session.draft.SLICE_CHARS": 4}
+SMALL_STEPS = {"realtime_tts.session.session.PLAN_CHARS": 9, "realtime_tts.session.context_text.SLICE_CHARS": 4}
 CONFIG = SessionConfig(max_contexts=2, max_text_chars=200, max_session_bytes=4_000_000, retain_s=60)
 
 
@@ -230,7 +230,7 @@ class SessionMachine(RuleBasedStateMachine):
         for context_id in context_ids:
             context = self.session._contexts.get(context_id)
             if context is not None:
-                clock = context.outflow.clock
+                clock = context.sender.clock
                 assert clock.sent_ms - clock.position_ms(self.now) <= CONFIG.max_lead_s * 1000 + 0.1
 
     def perform(self, event: object) -> None:
@@ -248,7 +248,7 @@ class SessionMachine(RuleBasedStateMachine):
             | ExtendSpeech
             | EndOfSegments
             | CancelContext
-            | CloseContext
+            | ReleaseContext
             | PlaybackChanged
             | ParkContext
             | PriorityChanged,
@@ -273,7 +273,7 @@ class SessionMachine(RuleBasedStateMachine):
         elif isinstance(event, EndOfSegments):
             assert not speech.is_open
             speech.ended = True
-        elif isinstance(event, CancelContext | CloseContext):
+        elif isinstance(event, CancelContext | ReleaseContext):
             speech.over = True
 
     def deliver(self) -> None:
@@ -306,7 +306,7 @@ class SessionMachine(RuleBasedStateMachine):
         new = f"c{int(youngest[0][1:]) + 1 if youngest else 0}"
         return [new, *youngest][pick % (len(youngest[:4]) + 1)]
 
-    def say(self, *messages: Text | Flush | End | Cancel | Playback | Ping | Leave) -> None:
+    def say(self, *messages: Text | Flush | End | Cancel | PlaybackReport | Ping | Leave) -> None:
         for message in messages:
             self.session.receive(message, self.now)
         self.drain()
@@ -331,8 +331,8 @@ class SessionMachine(RuleBasedStateMachine):
         self.drain()
 
     def num_unplanned(self) -> int:
-        drafts = [context._draft for context in self.session._contexts.open.values()]
-        return sum(draft.num_chars - draft._num_read + len(draft._marks) for draft in drafts)
+        texts = [context._text for context in self.session._contexts.open.values()]
+        return sum(context_text.num_chars - context_text._num_read + len(context_text._marks) for context_text in texts)
 
     @property
     def is_open(self) -> bool:
@@ -400,14 +400,14 @@ class SessionMachine(RuleBasedStateMachine):
         name = self.name(pick)
         if name in self.client and self.client[name].num_packets * FRAME_MS < played_ms < math.inf:
             self.client[name].overclaimed = True
-        self.say(Playback(name, played_ms))
+        self.say(PlaybackReport(name, played_ms))
 
     @precondition(lambda self: self.is_open)
     @rule(pick=PICKS)
     def acknowledge_truthfully(self, pick: int) -> None:
         name = self.name(pick)
         if name in self.client:
-            self.say(Playback(name, self.client[name].num_packets * FRAME_MS))
+            self.say(PlaybackReport(name, self.client[name].num_packets * FRAME_MS))
 
     @precondition(lambda self: self.is_open)
     @rule()
@@ -553,7 +553,7 @@ class SessionMachine(RuleBasedStateMachine):
                         self.make_audio(name, speech, 100.0, True)
                         self.run_clock(0)
                     self.complete(name, speech)
-                self.say(*[Playback(name, heard.num_packets * FRAME_MS) for name, heard in self.client.items()])
+                self.say(*[PlaybackReport(name, heard.num_packets * FRAME_MS) for name, heard in self.client.items()])
                 self.run_clock(1)
                 self.deliver()
                 assert self.now - before < 60

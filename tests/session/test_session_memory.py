@@ -22,8 +22,8 @@ from realtime_tts.session.messages import (
     Flush,
     ParkContext,
     Ping,
-    Playback,
     PlaybackChanged,
+    PlaybackReport,
     Pong,
     Resume,
     Text,
@@ -58,7 +58,7 @@ FLOODS: dict[str, Flood] = {
 def test_a_flood_whose_answers_nobody_reads_closes_its_session(make_driver: Callable[..., Driver], name: str) -> None:
     driver = make_driver(max_session_bytes=MAX_BYTES)
     driver.say("c", "Hello there")
-    driver.receive(Playback("c", 0))
+    driver.receive(PlaybackReport("c", 0))
     driver.session.pause_writing(driver.now)
     tracemalloc.start()
     try:
@@ -87,7 +87,7 @@ def test_a_flood_whose_answers_nobody_reads_closes_its_session(make_driver: Call
         (Flush("i" * 129), "context_id"),
         (End("i" * 129), "context_id"),
         (Cancel("i" * 129), "context_id"),
-        (Playback("i" * 129, 0), "context_id"),
+        (PlaybackReport("i" * 129, 0), "context_id"),
         (Flush("c", "i" * 129), "flush_id"),
         (Ping("i" * 129), "id"),
         (Text("", "Hello."), "context_id"),

@@ -15,7 +15,6 @@ from realtime_tts.session.messages import (
     AudioPackets,
     Cancel,
     CancelContext,
-    CloseContext,
     CloseSession,
     ContextCancelled,
     ContextDone,
@@ -25,8 +24,9 @@ from realtime_tts.session.messages import (
     ErrorMessage,
     KeepAlive,
     Ping,
-    Playback,
     PlaybackChanged,
+    PlaybackReport,
+    ReleaseContext,
     Text,
     Words,
 )
@@ -82,13 +82,13 @@ def test_a_listener_who_pauses_stops_the_sending_and_the_engine(driver: Driver) 
     driver.speak("c", 0, 10_000)
     driver.wait(1)
     for _ in range(10):
-        driver.receive(Playback("c", 900))
+        driver.receive(PlaybackReport("c", 900))
         driver.wait(0.1)
     sent = driver.sent_ms("c")
     assert driver.done(PlaybackChanged)[-1] == PlaybackChanged("c", 900, paused=True)
     driver.wait(30)
     assert driver.sent_ms("c") == sent <= 900 + 3000 + 500
-    driver.receive(Playback("c", 1000))
+    driver.receive(PlaybackReport("c", 1000))
     assert driver.done(PlaybackChanged)[-1] == PlaybackChanged("c", 1000, paused=False)
     driver.wait(1)
     assert driver.sent_ms("c") > sent
@@ -99,10 +99,10 @@ def test_an_impossible_playback_figure_is_refused_and_changes_nothing(driver: Dr
     driver.say("c", "A long story.")
     driver.speak("c", 0, 10_000)
     driver.wait(0.5)
-    driver.receive(Playback("c", 400))
+    driver.receive(PlaybackReport("c", 400))
     before = driver.done(PlaybackChanged)
     for context_id in ("c", "long over"):
-        driver.receive(Playback(context_id, played_ms))
+        driver.receive(PlaybackReport(context_id, played_ms))
         error = driver.of(ErrorMessage)[-1]
         assert (error.code, error.field, error.context_id) == ("invalid_message", "played_ms", context_id)
     assert driver.done(PlaybackChanged) == before
@@ -114,7 +114,7 @@ def test_a_listener_who_falls_silent_about_playback_counts_as_paused(driver: Dri
     driver.say("c", "A long story.")
     driver.speak("c", 0, 20_000)
     driver.wait(0.5)
-    driver.receive(Playback("c", 500))
+    driver.receive(PlaybackReport("c", 500))
     driver.wait(20)
     assert 500 + 2000 + 2500 <= driver.sent_ms("c") <= 500 + 2000 + 3000
     assert driver.done(PlaybackChanged)[-1] == PlaybackChanged("c", 2500, paused=True)
@@ -182,7 +182,7 @@ def test_a_byte_limit_stops_soon_and_the_rest_follows(driver: Driver) -> None:
 
 def test_no_silence_beyond_four_seconds_while_a_context_is_open(driver: Driver) -> None:
     driver.say("c", "One. And then")
-    driver.receive(Playback("c", 0))
+    driver.receive(PlaybackReport("c", 0))
     driver.speak("c", 0, 5000)
     last, longest = driver.now, 0.0
     while driver.now < 1060:
@@ -290,7 +290,7 @@ def test_a_clean_close_by_the_client_frees_everything_at_once(driver: Driver) ->
     driver.session.connection_lost(driver.now, clean=True)
     driver.drain()
     assert driver.done(CancelContext) == [CancelContext("a")]
-    assert driver.done(CloseContext) == [CloseContext("b")]
+    assert driver.done(ReleaseContext) == [ReleaseContext("b")]
     assert driver.did[-1] == CloseSession(1000, "connection_closed")
 
 

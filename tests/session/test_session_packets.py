@@ -18,8 +18,8 @@ from realtime_tts.session.messages import (
     End,
     Flush,
     Flushed,
-    Playback,
     PlaybackChanged,
+    PlaybackReport,
     Resume,
     ServerMessage,
     Text,
@@ -149,7 +149,7 @@ def test_a_short_lead_never_runs_dry_for_a_batch(make_driver: Callable[..., Driv
     driver = make_driver(max_lead_s=0.2)
     driver.say("c", "A long story.")
     driver.speak("c", 0, 10_000)
-    clock = driver.session._contexts.open["c"].outflow.clock
+    clock = driver.session._contexts.open["c"].sender.clock
     while driver.now < 1005:
         driver.now = driver.session.next_deadline() or 0
         driver.session.tick(driver.now)
@@ -181,7 +181,7 @@ def test_what_is_sent_again_is_cut_by_the_lead_too(driver: Driver) -> None:
     driver.session.connection_lost(driver.now)
     driver.session.resume(Resume("s1", {"c": 21}), driver.now)
     assert runs(driver.session.messages_to_send(driver.now)) == [(22, 130), (152, 20)]
-    assert driver.session._contexts.open["c"].outflow.next_sequence == 172
+    assert driver.session._contexts.open["c"].sender.next_sequence == 172
     driver.now += 1
     assert runs(driver.session.messages_to_send(driver.now)) == [(172, 30)]
 
@@ -212,12 +212,12 @@ def test_an_acknowledgement_that_says_what_the_engine_expects_is_not_passed_on(d
     told = len(driver.done(PlaybackChanged))
     for played_ms in (250, 495, 760, 1000):
         driver.wait(0.25)
-        driver.receive(Playback("c", played_ms))
+        driver.receive(PlaybackReport("c", played_ms))
     assert len(driver.done(PlaybackChanged)) == told
     driver.wait(0.25)
-    driver.receive(Playback("c", 1200))  # 50 ms behind
+    driver.receive(PlaybackReport("c", 1200))  # 50 ms behind
     assert driver.done(PlaybackChanged)[told:] == [PlaybackChanged("c", 1200, paused=False)]
     for step in range(1, 9):
         driver.wait(0.25)
-        driver.receive(Playback("c", 1200 + 250 * step))
+        driver.receive(PlaybackReport("c", 1200 + 250 * step))
     assert driver.done(PlaybackChanged)[told + 1 :] == [PlaybackChanged("c", 3200, paused=False)]  # so often at least

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from session_driver import Driver, FakePlanner, FakeSegment
 
 from realtime_tts.session.context import MAX_UNSPOKEN
-from realtime_tts.session.draft import SLICE_CHARS, Draft
+from realtime_tts.session.context_text import SLICE_CHARS, ContextText
 from realtime_tts.session.messages import (
     ContextDone,
     ContextStarted,
@@ -142,9 +142,9 @@ def test_a_blank_text_is_done_when_all_of_it_was_read(driver: Driver) -> None:
     assert driver.of(ContextDone)[0].characters == 10_000
 
 
-def drained(draft: Draft) -> list[SpeechSegment]:
+def drained(context_text: ContextText) -> list[SpeechSegment]:
     segments: list[SpeechSegment] = []
-    while planned := draft.step(0.0):
+    while planned := context_text.step(0.0):
         segments += planned.segments  # type: ignore[arg-type]
     return segments
 
@@ -156,20 +156,20 @@ def test_slices_give_the_segments_of_the_whole(words: list[str], cuts: list[int]
     planner = PLANNERS.make("en")
     expected = [*planner.push(text[:flush_at], 0.0), *planner.flush(0.0)]
     expected += [*planner.push(text[flush_at:], 0.0), *planner.end(0.0)]
-    draft = Draft(PLANNERS.make("en"))
+    context_text = ContextText(PLANNERS.make("en"))
     segments: list[SpeechSegment] = []
     bounds = sorted({0, flush_at, len(text), *(min(cut, len(text)) for cut in cuts)})
     if flush_at == 0:
-        draft.flush(None)
+        context_text.flush(None)
     for number, (start, end) in enumerate(pairwise(bounds)):
-        draft.push(text[start:end], 0.0)
+        context_text.push(text[start:end], 0.0)
         if end == flush_at:
-            draft.flush(None)
+            context_text.flush(None)
         if number % 2:
-            segments += drained(draft)
-    draft.end()
-    segments += drained(draft)
+            segments += drained(context_text)
+    context_text.end()
+    segments += drained(context_text)
     assert segments == expected
-    assert draft.is_planned
-    assert draft.head(7) == text[:7]
-    assert draft.num_chars == len(text)
+    assert context_text.is_planned
+    assert context_text.head(7) == text[:7]
+    assert context_text.num_chars == len(text)

@@ -25,8 +25,8 @@ from realtime_tts.session.messages import (
     Flushed,
     KeepAlive,
     Leave,
-    Playback,
     PlaybackChanged,
+    PlaybackReport,
     Resume,
     ResumedContext,
     ServerMessage,
@@ -336,7 +336,7 @@ def test_a_context_that_is_long_over_is_lost(driver: Driver) -> None:
 def test_what_was_heard_need_not_be_kept(driver: Driver) -> None:
     speaking(driver)
     before = driver.session.held_bytes
-    driver.receive(Playback("c", 510))
+    driver.receive(PlaybackReport("c", 510))
     assert driver.session.held_bytes < before - 25 * PACKET_BYTES
     driver.session.connection_lost(driver.now)
     _, again = resume(driver, c=26)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from realtime_tts.session.draft import SLICE_CHARS
+from realtime_tts.session.context_text import SLICE_CHARS
 from realtime_tts.text.normalizer import Normalizer
 from realtime_tts.text.planner import SpeechPlanner
 

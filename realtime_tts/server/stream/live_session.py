@@ -306,7 +306,7 @@ class LiveSession:
             self._charge_added(event.segment.added_chars)
         if isinstance(event, messages.StartSpeech):
             self._start(event, now)
-        elif isinstance(event, messages.CancelContext | messages.CloseContext):
+        elif isinstance(event, messages.CancelContext | messages.ReleaseContext):
             self._stop(event.context_id)
         elif isinstance(event, messages.CloseSession):
             self.closing = (event.code, event.reason)

@@ -47,7 +47,7 @@ class _DoneMark:
 _Waiting = Packets | _FlushMark | _DoneMark
 
 
-class OutflowCrash(Exception):
+class SenderCrash(Exception):
     """A context's next message could not be made; the cause has the exception."""
 
     def __init__(self, context_id: str) -> None:
@@ -55,7 +55,7 @@ class OutflowCrash(Exception):
         self.context_id = context_id
 
 
-class Outflow:
+class ContextSender:
     """Sending side of one context.
 
     A message gets its number when it leaves. Exceptions are in `_ready`: numbered messages that go first (the start of
@@ -312,10 +312,10 @@ def _mark_bytes(mark: _FlushMark) -> int:
     return OBJECT_BYTES + text_bytes(mark.flush_id)
 
 
-class Outbox:
+class SessionSender:
     """All messages queued for one client, and the sent ones that may have to be sent again.
 
-    Messages of the session go first, in order; then contexts. An outflow among the messages stands for its numbered
+    Messages of the session go first, in order; then contexts. An sender among the messages stands for its numbered
     messages (its start, its end), so that these keep their place in the order.
     """
 
@@ -323,10 +323,10 @@ class Outbox:
         self.retained = ResumeBuffer(config.retain_s)
         self._max_lead_ms = config.max_lead_s * 1000
         self._retains = config.resume_window_s > 0
-        self._waiting: deque[SessionMessage | Outflow] = deque()
+        self._waiting: deque[SessionMessage | ContextSender] = deque()
         self._waiting_bytes = 0
 
-    def post(self, item: SessionMessage | Outflow) -> None:
+    def post(self, item: SessionMessage | ContextSender) -> None:
         self._waiting.append(item)
         self._waiting_bytes += _item_bytes(item)
 
@@ -355,48 +355,48 @@ class Outbox:
         self._waiting.appendleft(message)
         self._waiting_bytes += _item_bytes(message)
 
-    def next_send_at(self, outflows: Sequence[Outflow], now: float) -> float | None:
+    def next_send_at(self, senders: Sequence[ContextSender], now: float) -> float | None:
         """Return when `take` has something again; `now` or earlier: at once."""
         if self._waiting:
             return now
         due: float | None = None
-        for outflow in outflows:
-            at = outflow.next_send_at(now, self._max_lead_ms)
+        for sender in senders:
+            at = sender.next_send_at(now, self._max_lead_ms)
             if at is not None and (due is None or at < due):
                 due = at
         return due
 
-    def take(self, outflows: Sequence[Outflow], now: float, max_bytes: float) -> Iterator[ServerMessage]:
+    def take(self, senders: Sequence[ContextSender], now: float, max_bytes: float) -> Iterator[ServerMessage]:
         """Yield the messages that may leave now; each counts as sent. Stops soon after `max_bytes`.
 
         Raises:
-            OutflowCrash: of one outflow; the others are as before.
+            SenderCrash: of one sender; the others are as before.
         """
         num_bytes = 0
         while self._waiting and num_bytes < max_bytes:
             item = self._waiting.popleft()
             self._waiting_bytes -= _item_bytes(item)
-            if not isinstance(item, Outflow):
+            if not isinstance(item, ContextSender):
                 num_bytes += message_bytes(item)
                 yield item
                 continue
             while item.has_ready and (message := self._pull(item, now, max_bytes - num_bytes)) is not None:
                 num_bytes += message_bytes(message)
                 yield message
-        for outflow in outflows:
-            while num_bytes < max_bytes and (message := self._pull(outflow, now, max_bytes - num_bytes)) is not None:
+        for sender in senders:
+            while num_bytes < max_bytes and (message := self._pull(sender, now, max_bytes - num_bytes)) is not None:
                 num_bytes += message_bytes(message)
                 yield message
 
-    def _pull(self, outflow: Outflow, now: float, max_bytes: float) -> ContextMessage | None:
+    def _pull(self, sender: ContextSender, now: float, max_bytes: float) -> ContextMessage | None:
         try:
-            message = outflow.pull(now, self._max_lead_ms, max_bytes)
+            message = sender.pull(now, self._max_lead_ms, max_bytes)
         except Exception as error:
-            raise OutflowCrash(outflow.context_id) from error
+            raise SenderCrash(sender.context_id) from error
         if message is not None and self._retains:
             self.retained.add(message, now)
         return message
 
 
-def _item_bytes(item: SessionMessage | Outflow) -> int:
-    return OBJECT_BYTES if isinstance(item, Outflow) else message_bytes(item)
+def _item_bytes(item: SessionMessage | ContextSender) -> int:
+    return OBJECT_BYTES if isinstance(item, ContextSender) else message_bytes(item)

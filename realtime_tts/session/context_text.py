@@ -43,7 +43,7 @@ class Planned:
     flush_id: str | None = None
 
 
-class Draft:
+class ContextText:
     """Text of one context and the planner that reads it.
 
     Attributes:
