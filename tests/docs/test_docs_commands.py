@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from realtime_tts.cli.main import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/*/README.md")])
+OUR_PACKAGES = ("realtime_tts", "realtime_tts_client")
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*)")
 
 
@@ -69,3 +73,14 @@ def test_our_own_program_has_the_options(page: Path) -> None:
             if found is not cli:
                 wrong += [f"{found.name} has no {option}" for option in options(words) - known - {"--help"}]
     assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_programs_import_names_that_exist(page: Path) -> None:
+    missing = []
+    for block in re.findall(r"(?ms)^ *```python\n(.*?)^ *```", page.read_text(encoding="utf-8")):
+        for node in ast.walk(ast.parse(textwrap.dedent(block).replace("…", "..."))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in OUR_PACKAGES:
+                module = importlib.import_module(str(node.module))
+                missing += [f"{node.module}.{alias.name}" for alias in node.names if not hasattr(module, alias.name)]
+    assert missing == []
