@@ -96,7 +96,6 @@ class WordAligner:
         self._cursor_ms = 0.0  # end of the last committed word
         self._ends_ms = array("d")  # ends of all committed words, for `heard_chars`
         self._end_chars = array("L")
-        self._tracks_bytes = 0
         self._measured_chars = 0
         self._measured_ms = 0.0
 
@@ -110,7 +109,6 @@ class WordAligner:
         if segment.index != num_segments:
             raise ValueError(f"segment {segment.index} after {num_segments} segments")
         self._tracks.append(_Track(segment, self._speed * segment.speed))
-        self._tracks_bytes += _segment_bytes(segment)
 
     def update_segment(self, segment: Segment) -> None:
         """Replace a segment that was not final by a longer version: same words, maybe followed by more.
@@ -123,7 +121,6 @@ class WordAligner:
             return
         if len(segment.words) < len(track.segment.words):
             raise ValueError(f"segment {segment.index} has lost words")
-        self._tracks_bytes += _segment_bytes(segment) - _segment_bytes(track.segment)
         track.segment = segment
 
     def progress(
@@ -159,12 +156,12 @@ class WordAligner:
         """Discard the words that are not committed yet."""
         self._num_over += len(self._tracks)
         self._tracks.clear()
-        self._tracks_bytes = 0
 
     @property
     def num_bytes(self) -> int:
         """Approximate memory held, in bytes."""
-        return self._tracks_bytes + len(self._ends_ms) * (self._ends_ms.itemsize + self._end_chars.itemsize)
+        tracks_bytes = sum(segment_bytes(track.segment) for track in self._tracks)
+        return tracks_bytes + len(self._ends_ms) * (self._ends_ms.itemsize + self._end_chars.itemsize)
 
     @property
     def num_done(self) -> int:
@@ -186,7 +183,7 @@ class WordAligner:
             if not track.done:
                 break
             self._start_ms += track.audio_ms
-            self._tracks_bytes -= _segment_bytes(self._tracks.popleft().segment)
+            self._tracks.popleft()
             self._num_over += 1
         return words
 
@@ -264,5 +261,6 @@ class WordAligner:
         return num_chars * known_ms / (PRIOR_CHARS + self._measured_chars)
 
 
-def _segment_bytes(segment: Segment) -> int:
+def segment_bytes(segment: Segment) -> int:
+    """Return the approximate memory of a segment and its words, in bytes."""
     return OBJECT_BYTES + text_bytes(segment.text) + ITEM_BYTES * len(segment.words)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from enum import Enum
+from typing import NamedTuple
 
 from realtime_tts.errors import ContextClosed, RealtimeTTSError, TextTooLong
 from realtime_tts.session.context_text import ContextText
+from realtime_tts.session.engine_side import EngineSide
 from realtime_tts.session.memory import ID_BYTES, OBJECT_BYTES, text_bytes
-from realtime_tts.session.messages import ContextCancelled, ContextFailed, ContextStarted
-from realtime_tts.session.planning import Planner, Segment
-from realtime_tts.session.playback import ReportedPlayback
+from realtime_tts.session.messages import ContextCancelled, ContextFailed, ContextStarted, SessionEvent
+from realtime_tts.session.planning import Planner, Segment, check_added
 from realtime_tts.session.resume import Missing
 from realtime_tts.session.sender import ContextSender
 from realtime_tts.session.settings import ContextSettings
@@ -45,7 +46,12 @@ class ContextState(Enum):
         return self in (ContextState.DONE, ContextState.CANCELLED, ContextState.FAILED)
 
 
-HeardSpeech = tuple[float, str, int]  # played_ms, spoken_text, spoken_chars
+class HeardSpeech(NamedTuple):
+    """What the listener has heard of a context: `spoken_text` is the first `spoken_chars` characters of its text."""
+
+    played_ms: float
+    spoken_text: str
+    spoken_chars: int
 
 
 class Context:
@@ -56,11 +62,17 @@ class Context:
         audio_complete: no more packets come; the engine has nothing left to do for it.
         num_segments: segments handed to the engine so far; the last one may be open, with more text to come.
         added_chars: number of characters that lexicons have added to the text planned so far.
-        is_parked: the engine was told to make no more audio for now.
-        told: the playback state last reported to the engine.
+        engine: what the engine was told about the context.
     """
 
-    def __init__(self, started: ContextStarted, settings: ContextSettings, planner: Planner) -> None:
+    def __init__(
+        self,
+        started: ContextStarted,
+        settings: ContextSettings,
+        planner: Planner,
+        events: list[SessionEvent],
+        max_text_chars: int,
+    ) -> None:
         self.id = started.context_id
         self.number = started.number
         self.settings = settings
@@ -71,30 +83,27 @@ class Context:
         self.num_segments = 0
         self.added_chars = 0
         self.num_flushes = 0
-        self.is_parked = False
-        self.reported = ReportedPlayback()
-        self.priority = 0
+        self.engine = EngineSide(events, self.id, self.number, settings)
+        self._max_text_chars = max_text_chars
         self._lexicon_bytes = sum(text_bytes(word) + text_bytes(said) for word, said in settings.lexicon)
         self._text = ContextText(planner)
         self._num_spoken = 0  # segments spoken to their end
         self._first_text_at: float | None = None
         self._flushes: deque[tuple[int, str | None]] = deque()  # number of segments before the flush, its id
-        self._flush_bytes = 0
         self._frozen: HeardSpeech | None = None
 
     # ---- text ----------------------------------------------------------------------------------------------------
 
-    def push_text(self, text: str, max_chars: int, now: float) -> None:
+    def push_text(self, text: str, now: float) -> None:
         """Append text.
 
         Raises:
             ContextClosed: the text has ended.
-            TextTooLong: with this text the context would exceed `max_chars`; none of it is added.
+            TextTooLong: with this text the context would be too long; none of it is added.
         """
         if self.ended:
             raise ContextClosed("the context's text has ended", field="context_id")
-        if self.num_chars + len(text) > max_chars:
-            raise TextTooLong(f"a context takes at most {max_chars} characters", field="text")
+        check_length(self.num_chars + len(text), self._max_text_chars)
         if self._first_text_at is None and text.strip():
             self._first_text_at = now
         self._text.push(text, now)
@@ -108,14 +117,17 @@ class Context:
         self.ended = True
         self._text.end()
 
-    def plan(self, max_chars: int, now: float) -> tuple[list[Segment], int]:
-        """Return the segments to speak now, until enough of them wait, and the work this took, in characters.
+    def plan(self, max_chars: int, now: float) -> int:
+        """Request the segments to speak now, until enough of them wait. Return the work this took, in characters.
 
-        A segment that was not final is returned again, with the same index. Stops soon after `max_chars`. A context
-        without any segment is complete when all of its text was planned.
+        A segment that was not final is extended. Stops soon after `max_chars`. A context without any segment is
+        complete when all of its text was planned.
+
+        Raises:
+            TextTooLong: lexicons have added too many characters.
         """
         segments: list[Segment] = []
-        num_chars = 0
+        num_requested, was_planned, num_chars = self.num_segments, self.is_planned, 0
         while self._has_room and num_chars < max_chars and (planned := self._text.step(now)):
             num_chars += planned.num_chars + sum(segment.end - segment.start for segment in planned.segments)
             for segment in planned.segments:
@@ -123,11 +135,16 @@ class Context:
             segments += planned.segments
             if planned.is_flushed:
                 self._flushes.append((self.num_segments, planned.flush_id))
-                self._flush_bytes += OBJECT_BYTES + text_bytes(planned.flush_id)
                 self._settle_flushes()
         if self.is_planned and self.num_segments == 0 and not self.audio_complete:
             self.complete_audio()
-        return segments, num_chars
+        check_added(self.added_chars, self._max_text_chars)
+        for segment in segments:
+            self.engine.speak(segment, is_new=segment.index >= num_requested)
+            num_requested = max(num_requested, segment.index + 1)
+        if self.is_planned and not was_planned:
+            self.engine.end_segments()
+        return num_chars
 
     def _note_segment(self, segment: Segment) -> None:
         self.added_chars += segment.added_chars
@@ -181,6 +198,7 @@ class Context:
         self._settle_flushes()
         self.sender.add_done(self.num_chars, self._first_text_at)
         self.audio_complete = True
+        self.engine.release()
 
     def begin_speaking(self) -> None:
         """Record that a packet has left."""
@@ -190,23 +208,17 @@ class Context:
     @property
     def num_bytes(self) -> int:
         """Approximate memory held, in bytes."""
-        waiting = self.sender.queued_bytes + self.sender.aligner.num_bytes
-        return CONTEXT_BYTES + self._text.num_bytes + waiting + self._flush_bytes + self._lexicon_bytes
-
-    @property
-    def engine_works(self) -> bool:
-        """True from the first segment given to the engine until the audio is complete."""
-        return self.num_segments > 0 and not self.audio_complete
+        flush_bytes = sum(OBJECT_BYTES + text_bytes(flush_id) for _, flush_id in self._flushes)
+        return CONTEXT_BYTES + self._text.num_bytes + self.sender.num_bytes + flush_bytes + self._lexicon_bytes
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def cancel(self, now: float, by_client: bool) -> None:
         """Drop what is queued and queue the terminal message."""
         self.sender.place_late_words()
-        self._frozen = played_ms, text, num_chars = self.heard(now)
+        self._frozen = self.heard(now)
         self._stop(ContextState.CANCELLED)
-        number = self.sender.take_number()
-        self.sender.add_terminal(ContextCancelled(self.id, number, played_ms, text, num_chars, by_client))
+        self.sender.add_terminal(ContextCancelled(self.id, self.sender.take_number(), *self._frozen, by_client))
 
     def fail(self, error: RealtimeTTSError, next_sequence: int | None = None) -> None:
         """Drop what is queued; audio that was sent will still be heard. `next_sequence`: number of the terminal
@@ -222,7 +234,7 @@ class Context:
                 message=error.message,
                 retryable=error.retryable,
                 audio_ms=audio_ms,
-                spoken_text=self._spoken(num_chars),
+                spoken_text=self._text.head(num_chars),
                 spoken_chars=num_chars,
             )
         )
@@ -239,7 +251,7 @@ class Context:
         played_ms = clock.position_ms(now)
         all_heard = self.state is ContextState.DONE and played_ms >= clock.sent_ms - 0.5
         num_chars = self._num_spoken_chars() if all_heard else self.sender.aligner.heard_chars(played_ms)
-        return played_ms, self._spoken(num_chars), num_chars
+        return HeardSpeech(played_ms, self._text.head(num_chars), num_chars)
 
     def freeze(self, now: float) -> HeardSpeech:
         """Cancel a context that is over but still playing: playback stops here, and no audio is sent again."""
@@ -263,9 +275,9 @@ class Context:
         if self.state.is_final:
             raise AssertionError(f"context {self.id} ends twice: {self.state.value}, then {state.value}")
         self.state = state
+        self.engine.cancel()
         self._text.close()
         self._flushes.clear()
-        self._flush_bytes = 0
         self.sender.drop(next_sequence)
 
     def _num_spoken_chars(self) -> int:
@@ -276,14 +288,20 @@ class Context:
         silent_from = self._text.silent_from
         return self.num_chars if silent_from is None else silent_from
 
-    def _spoken(self, num_chars: int) -> str:
-        return self._text.head(num_chars)
-
     def _settle_flushes(self) -> None:
         while self._flushes and self._flushes[0][0] <= self.sender.aligner.num_done:
             _, flush_id = self._flushes.popleft()
-            self._flush_bytes -= OBJECT_BYTES + text_bytes(flush_id)
             self.sender.add_flushed(flush_id)
+
+
+def check_length(num_chars: int, max_text_chars: int) -> None:
+    """Check the length of a context's text.
+
+    Raises:
+        TextTooLong: it has more than `max_text_chars` characters.
+    """
+    if num_chars > max_text_chars:
+        raise TextTooLong(f"a context takes at most {max_text_chars} characters", field="text")
 
 
 class ContextTable:
@@ -296,7 +314,6 @@ class ContextTable:
         self.open: dict[str, Context] = {}
         self.finished: OrderedDict[str, Context] = OrderedDict()
         self._ended: OrderedDict[str, str] = OrderedDict()
-        self._ended_bytes = 0
         self._last_number = 0
 
     def take_number(self) -> int:
@@ -332,10 +349,8 @@ class ContextTable:
 
     def _remember(self, context_id: str, state: ContextState) -> None:
         self._ended[context_id] = state.value
-        self._ended_bytes += ID_BYTES + text_bytes(context_id)
         while len(self._ended) > MAX_REMEMBERED:
-            forgotten, _ = self._ended.popitem(last=False)
-            self._ended_bytes -= ID_BYTES + text_bytes(forgotten)
+            self._ended.popitem(last=False)
 
     def drop_finished(self, num_kept: int) -> list[str]:
         """Keep this many finished contexts, and those that still have something to send. Return the ids of the
@@ -349,7 +364,8 @@ class ContextTable:
     @property
     def num_bytes(self) -> int:
         """Approximate memory held, in bytes."""
-        return self._ended_bytes + sum(c.num_bytes for c in (*self.open.values(), *self.finished.values()))
+        ids_bytes = sum(ID_BYTES + text_bytes(context_id) for context_id in self._ended)
+        return ids_bytes + sum(c.num_bytes for c in (*self.open.values(), *self.finished.values()))
 
     @property
     def has_late(self) -> bool:
@@ -363,13 +379,7 @@ class ContextTable:
             sending += [context.sender for context in self.finished.values() if context.sender.has_ready]
         return sending
 
-    def rerank(self, in_turn: bool) -> list[Context]:
-        """Give the highest priority to the newest open context, or `in_turn` to the oldest. Return those whose priority
-        changes."""
-        changed = []
+    def rank(self, in_turn: bool) -> None:
+        """Give the highest priority to the newest open context, or `in_turn` to the oldest."""
         for rank, context in enumerate(self.open.values() if in_turn else reversed(self.open.values())):
-            priority = min(rank, 1)
-            if context.priority != priority:
-                context.priority = priority
-                changed.append(context)
-        return changed
+            context.engine.set_priority(min(rank, 1))

@@ -57,7 +57,6 @@ class ContextText:
         self.is_planned = False
         self.silent_from: int | None = None
         self._planner: Planner | None = planner
-        self._text_bytes = self._marks_bytes = 0
         self._chunks: list[str] = []
         self._marks: deque[_Mark] = deque()
         self._chunk, self._offset = 0, 0  # position of the next read
@@ -79,31 +78,29 @@ class ContextText:
         self._last_text_at = now
         self.num_chars += len(text)
         if self._chunks and len(self._chunks[-1]) < _CHUNK_CHARS:
-            self._text_bytes -= text_bytes(self._chunks[-1])
             self._chunks[-1] += text
         else:
             self._chunks.append(text)
-        self._text_bytes += text_bytes(self._chunks[-1])
 
     def flush(self, flush_id: str | None) -> None:
         """Have the text pushed so far planned without waiting for more."""
-        self._mark(_Mark(self.num_chars, False, flush_id))
+        self._marks.append(_Mark(self.num_chars, False, flush_id))
 
     def end(self) -> None:
         """Mark the text as complete."""
-        self._mark(_Mark(self.num_chars, True))
+        self._marks.append(_Mark(self.num_chars, True))
 
     def close(self) -> None:
         """Stop planning and release the planner."""
         self._planner, self._tick_at, self._work = None, None, None
         self._marks.clear()
-        self._marks_bytes = 0
 
     @property
     def num_bytes(self) -> int:
         """Approximate memory held, in bytes."""
         num_pending = 0 if self._planner is None else self._num_read - self._planned_end
-        return self._text_bytes + self._marks_bytes + _PENDING_BYTES * num_pending
+        marks_bytes = sum(OBJECT_BYTES + text_bytes(mark.flush_id) for mark in self._marks)
+        return sum(map(text_bytes, self._chunks)) + marks_bytes + _PENDING_BYTES * num_pending
 
     def head(self, num_chars: int) -> str:
         """Return the first `num_chars` characters of the text."""
@@ -138,7 +135,7 @@ class ContextText:
         if self._num_read < end:
             return planner.pushing(self._read(min(SLICE_CHARS, end - self._num_read)), self._last_text_at)
         if self._marks:
-            self._reached = self._take_mark()
+            self._reached = self._marks.popleft()
             return planner.ending(now) if self._reached.is_end else planner.flushing(now)
         if self._tick_at is not None and now >= self._tick_at:
             return planner.ticking(now)
@@ -158,7 +155,7 @@ class ContextText:
 
     def _pass_flush(self) -> Planned:
         """Return the result of a flush after the end, which has nothing to speak."""
-        return Planned(SLICE_CHARS, (), True, self._take_mark().flush_id)
+        return Planned(SLICE_CHARS, (), True, self._marks.popleft().flush_id)
 
     def take_skipped(self) -> tuple[tuple[int, int], ...]:
         """Return the ranges of the text that are not spoken, found since the last call; of very many only the first."""
@@ -185,15 +182,6 @@ class ContextText:
             if len(self._skipped) < MAX_SPANS:
                 self._skipped.append(span)
 
-    def _mark(self, mark: _Mark) -> None:
-        self._marks.append(mark)
-        self._marks_bytes += _mark_bytes(mark)
-
-    def _take_mark(self) -> _Mark:
-        mark = self._marks.popleft()
-        self._marks_bytes -= _mark_bytes(mark)
-        return mark
-
     def _read(self, num_chars: int) -> str:
         """Return the next `num_chars` characters, or as many as their chunk still has."""
         if self._offset == len(self._chunks[self._chunk]):
@@ -203,7 +191,3 @@ class ContextText:
         self._num_read += len(piece)
         self._offset += len(piece)
         return piece
-
-
-def _mark_bytes(mark: _Mark) -> int:
-    return OBJECT_BYTES + text_bytes(mark.flush_id)

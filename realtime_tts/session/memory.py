@@ -1,24 +1,11 @@
-"""Approximate memory cost of messages and strings, in bytes, exact enough to bound what one client occupies."""
+"""Approximate memory of messages and strings, in bytes, exact enough to bound what one client occupies."""
 
 from __future__ import annotations
 
 from sys import getsizeof
 
 from realtime_tts.audio.packets import Packets
-from realtime_tts.session.messages import (
-    AudioPackets,
-    CancelAcknowledged,
-    ContextCancelled,
-    ContextFailed,
-    ErrorMessage,
-    Flushed,
-    KeepAlive,
-    Pong,
-    ServerMessage,
-    SessionResumed,
-    WarningMessage,
-    Words,
-)
+from realtime_tts.session.messages import AudioPackets, ClientMessage, ContextMessage, ServerMessage
 
 OBJECT_BYTES = 250  # of a message without its fields, and of its entry in a queue
 PACKET_BYTES = 50  # of a packet beyond its bytes: their object, rounded up, and its entry in its batch
@@ -36,35 +23,46 @@ def packets_bytes(packets: Packets) -> int:
     return OBJECT_BYTES + PACKET_BYTES * len(packets.payloads) + packets.num_bytes
 
 
-def message_bytes(message: ServerMessage) -> int:
+def message_bytes(message: ServerMessage | ClientMessage) -> int:
     """Return the memory that a message holds. Ids of open contexts count once, with their context."""
     if isinstance(message, AudioPackets):
         return packets_bytes(message.packets)
-    if isinstance(message, Words):
-        return OBJECT_BYTES + ITEM_BYTES * len(message.words)
-    return OBJECT_BYTES + _carried_bytes(message)
+    num_bytes = OBJECT_BYTES
+    for name in message.__slots__:
+        value = getattr(message, name)
+        if isinstance(value, tuple):
+            num_bytes += ITEM_BYTES * len(value)
+        elif isinstance(value, str) and not (name == "context_id" and isinstance(message, ContextMessage)):
+            num_bytes += getsizeof(value)
+    return num_bytes
 
 
-def kept_bytes(message: ServerMessage) -> int:
-    """Return an upper bound of the memory that sending the message adds. Audio was counted before it was sent."""
-    if isinstance(message, AudioPackets):
-        return RETAINED_BYTES + OBJECT_BYTES  # it may be a part of a larger queue entry
-    return 2 * message_bytes(message) + RETAINED_BYTES
+class MemoryLimit:
+    """Limit of the memory that one client occupies.
 
+    To measure the memory takes long: it is due once as much may have been added as there was room for.
 
-def _carried_bytes(message: ServerMessage) -> int:
-    if isinstance(message, ContextCancelled | ContextFailed):
-        return text_bytes(message.spoken_text)
-    if isinstance(message, CancelAcknowledged):
-        return text_bytes(message.context_id) + text_bytes(message.spoken_text)
-    if isinstance(message, ErrorMessage):
-        return text_bytes(message.context_id) + text_bytes(message.message) + text_bytes(message.field)
-    if isinstance(message, Flushed):
-        return text_bytes(message.flush_id)
-    if isinstance(message, Pong):
-        return text_bytes(message.id)
-    if isinstance(message, WarningMessage):
-        return ITEM_BYTES * len(message.spans)
-    if isinstance(message, SessionResumed):
-        return sum(ITEM_BYTES + text_bytes(found.context_id) for found in message.contexts)
-    return ITEM_BYTES * len(message.context_ids) if isinstance(message, KeepAlive) else 0
+    Attributes:
+        max_bytes: the memory has to be reduced when it exceeds this.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._slack_bytes = max_bytes // 64  # room after a measurement at least: one is not due at every message
+        self._room_bytes = 0
+        self.max_bytes = max_bytes - self._slack_bytes
+
+    def add(self, num_bytes: int) -> None:
+        """Record that at most so much memory was added."""
+        self._room_bytes -= num_bytes
+
+    def add_unknown(self) -> None:
+        self._room_bytes = 0
+
+    @property
+    def is_due(self) -> bool:
+        """True if the memory has to be measured."""
+        return self._room_bytes <= 0
+
+    def measured(self, num_bytes: int) -> None:
+        """Record the memory in use, after it was reduced."""
+        self._room_bytes = max(self.max_bytes - num_bytes, 0) + self._slack_bytes

@@ -12,8 +12,6 @@ import math
 STANDSTILL_S = 0.5  # the same figure for this long is a pause, not a coarse timer
 MIN_TRUST_MS = 2_000.0  # how far an acknowledgement is extrapolated at least …
 MAX_TRUST_MS = 30_000.0  # … and at most; between them, twice the largest step between two acknowledgements
-TOLERANCE_MS = 20.0  # error of the engine's position that needs no report: a packet
-TELL_AGAIN_S = 2.0  # longest time between two reports: the engine counts pauses of the text as speech
 _EPSILON_MS = 0.01  # times are float seconds; a deadline that is due must count as reached
 
 
@@ -108,23 +106,3 @@ class PlaybackClock:
 
     def _time_of(self, position_ms: float) -> float:
         return self._base_at + (position_ms - self._base_ms) / 1000
-
-
-class ReportedPlayback:
-    """Playback state last reported to the engine, which extrapolates it in real time unless it was paused."""
-
-    def __init__(self) -> None:
-        self._told: tuple[float, bool, float] | None = None  # position, paused, when
-
-    def tell(self, position_ms: float, paused: bool, now: float) -> None:
-        self._told = position_ms, paused, now
-
-    def is_off(self, position_ms: float, paused: bool, now: float) -> bool:
-        """Return True if the engine's extrapolation differs from this state, or a report is due."""
-        if self._told is None:
-            return True
-        told_ms, was_paused, told_at = self._told
-        believed_ms = told_ms if was_paused else told_ms + (now - told_at) * 1000
-        if now - told_at >= TELL_AGAIN_S:
-            return True
-        return paused != was_paused or abs(position_ms - believed_ms) > TOLERANCE_MS

@@ -27,8 +27,11 @@ def without_speech(messages: Iterable[ContextMessage], sequence: int) -> list[Co
 @dataclass(frozen=True, slots=True)
 class _Entry:
     message: ContextMessage
-    num_bytes: int
     at: float
+
+    @property
+    def num_bytes(self) -> int:
+        return RETAINED_BYTES + message_bytes(self.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,6 @@ class Missing:
     first: int
     messages: list[ContextMessage]
     has_gap: bool
-
-
-def _retained_bytes(message: ContextMessage) -> int:
-    return RETAINED_BYTES + message_bytes(message)
 
 
 def _after(message: ContextMessage, sequence: int) -> ContextMessage | None:
@@ -66,12 +65,14 @@ class ResumeBuffer:
     def __init__(self, retain_s: float) -> None:
         self._retain_s = retain_s
         self._entries: dict[str, deque[_Entry]] = {}
-        self.num_bytes = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Approximate memory held, in bytes."""
+        return sum(entry.num_bytes for entries in self._entries.values() for entry in entries)
 
     def add(self, message: ContextMessage, now: float) -> None:
-        entry = _Entry(message, _retained_bytes(message), now)
-        self._entries.setdefault(message.context_id, deque()).append(entry)
-        self.num_bytes += entry.num_bytes
+        self._entries.setdefault(message.context_id, deque()).append(_Entry(message, now))
         while (oldest := self._oldest()) is not None and self._entries[oldest][0].at < now - self._retain_s:
             self._drop_first(oldest)
 
@@ -95,14 +96,13 @@ class ResumeBuffer:
     def take_after(self, context_id: str, last_sequence: int) -> list[ContextMessage]:
         """Remove the context and return the messages sent after `last_sequence` that are still held."""
         entries = self._entries.pop(context_id, deque())
-        self.num_bytes -= sum(entry.num_bytes for entry in entries)
         return [rest for entry in entries if (rest := _after(entry.message, last_sequence)) is not None]
 
     def drop_from(self, context_id: str, sequence: int) -> None:
         """Drop the context's messages from number `sequence` on."""
         entries = self._entries.get(context_id)
         while entries and entries[-1].message.sequence >= sequence:
-            self.num_bytes -= entries.pop().num_bytes
+            entries.pop()
         if not entries:
             self._entries.pop(context_id, None)
 
@@ -122,32 +122,32 @@ class ResumeBuffer:
 
     def clear(self) -> None:
         self._entries.clear()
-        self.num_bytes = 0
 
     def shrink(self, max_bytes: int) -> None:
         """Drop the oldest messages until at most `max_bytes` are held."""
-        while (excess := self.num_bytes - max_bytes) > 0 and (oldest := self._oldest()) is not None:
+        excess = self.num_bytes - max_bytes
+        while excess > 0 and (oldest := self._oldest()) is not None:
             first = self._entries[oldest][0]
             num_packets = len(first.message.packets) if isinstance(first.message, AudioPackets) else 1
-            self._drop_packets(oldest, -(-num_packets * excess // first.num_bytes))
+            excess -= self._drop_packets(oldest, -(-num_packets * excess // first.num_bytes))
 
     def _oldest(self) -> str | None:
         """Return the context whose first held message was sent before those of all others."""
         return min(self._entries, key=lambda context_id: self._entries[context_id][0].at, default=None)
 
-    def _drop_packets(self, context_id: str, num_packets: int) -> None:
-        """Drop the first `num_packets` packets of the context's first message, or the whole message."""
+    def _drop_packets(self, context_id: str, num_packets: int) -> int:
+        """Drop the first `num_packets` packets of the context's first message, or the whole message. Return the number
+        of bytes dropped."""
         entries = self._entries[context_id]
         first = entries[0]
         if not isinstance(first.message, AudioPackets) or num_packets >= len(first.message.packets):
             self._drop_first(context_id)
-            return
-        rest = first.message.between(num_packets)
-        entries[0] = _Entry(rest, _retained_bytes(rest), first.at)
-        self.num_bytes += entries[0].num_bytes - first.num_bytes
+            return first.num_bytes
+        entries[0] = _Entry(first.message.between(num_packets), first.at)
+        return first.num_bytes - entries[0].num_bytes
 
     def _drop_first(self, context_id: str) -> None:
         entries = self._entries[context_id]
-        self.num_bytes -= entries.popleft().num_bytes
+        entries.popleft()
         if not entries:
             del self._entries[context_id]

@@ -68,10 +68,7 @@ class ContextSender:
     def __init__(self, started: ContextStarted, speed: float = 1.0) -> None:
         self.clock = PlaybackClock()
         self.aligner = WordAligner(speed)
-        self.queued_ms = 0.0
-        self.queued_bytes = 0  # memory of everything queued
         self._restarted = False
-        self._num_marks = 0  # flush and done marks in the queue
         self.context_id = started.context_id
         self._number = started.number
         self._rate_hz = started.audio.sample_rate
@@ -79,7 +76,17 @@ class ContextSender:
         self._queue: deque[_Waiting] = deque()
         self._next_sequence = started.sequence + 1
         self._next_pts = 0
-        self._add_ready(started)
+        self._ready.append(started)
+
+    @property
+    def queued_ms(self) -> float:
+        """Length of the audio that waits to be sent, in ms: all that was added after what was sent."""
+        return max(0.0, self._ms(self._next_pts) - self.clock.sent_ms) if self._queue or self._ready else 0.0
+
+    @property
+    def num_bytes(self) -> int:
+        """Approximate memory held, in bytes."""
+        return self.aligner.num_bytes + sum(map(message_bytes, self._ready)) + sum(map(_waiting_bytes, self._queue))
 
     # ---- filling -------------------------------------------------------------------------------------------------
 
@@ -94,13 +101,10 @@ class ContextSender:
         if packets.pts_samples != self._next_pts:
             raise ValueError(f"packets at {packets.pts_samples} samples, expected {self._next_pts}")
         self._queue.append(packets)
-        self._count(packets)
         self._next_pts = packets.end_samples
 
     def add_flushed(self, flush_id: str | None) -> None:
         mark = _FlushMark(flush_id)
-        self._num_marks += 1
-        self.queued_bytes += _mark_bytes(mark)
         # A flush may come when all audio is queued but not yet sent. It goes before `ContextDone`, which is last.
         if self._queue and isinstance(self._queue[-1], _DoneMark):
             self._queue.insert(len(self._queue) - 1, mark)
@@ -108,19 +112,16 @@ class ContextSender:
             self._queue.append(mark)
 
     def add_done(self, characters: int, text_at: float | None) -> None:
-        self._num_marks += 1
         self._queue.append(_DoneMark(characters, text_at))
 
     def add_terminal(self, message: TerminalMessage) -> None:
         """Queue the terminal message, after `drop`; its number comes from `take_number`."""
-        self._add_ready(message)
+        self._ready.append(message)
 
     def resend(self, messages: Sequence[ContextMessage], now: float) -> None:
         """Queue messages again that the listener lacks, the last ones sent. The playback clock is set back to before
         them."""
         self._ready.extendleft(reversed(messages))
-        for message in messages:
-            self._count_ready(message)
         first = next((m for m in self._ready if isinstance(m, AudioPackets)), None)
         if first is not None:
             self.clock.rewind(self._ms(first.packets.pts_samples), now)
@@ -131,9 +132,7 @@ class ContextSender:
         self._ready = deque(without_speech(self._ready, first))
         self._next_sequence = first + len(self._ready)
         self._queue.clear()
-        self._num_marks = 0
         self.aligner.drop()
-        self.queued_ms, self.queued_bytes = 0.0, sum(map(message_bytes, self._ready))
 
     # ---- emptying ------------------------------------------------------------------------------------------------
 
@@ -168,8 +167,6 @@ class ContextSender:
             return self._words_until(end_ms) or self._pull_packets(num_leaving, now)
         if isinstance(head, _FlushMark):
             self._queue.popleft()
-            self._num_marks -= 1
-            self.queued_bytes -= _mark_bytes(head)
             return Flushed(self.context_id, self.take_number(), head.flush_id, self.clock.sent_ms)
         return self._words_until(float("inf")) or self._pull_done(head)
 
@@ -199,7 +196,8 @@ class ContextSender:
         """Return the playback position at which these packets, the first in the queue, leave if no others are added."""
         batch_ms = max(self._ms(packets.packet_samples), min(BATCH_MS, BATCH_OF_LEAD * max_lead_ms))
         in_hand_ms = max_lead_ms - batch_ms
-        if self.queued_ms < batch_ms - _EPSILON_MS and not self._num_marks and not self._ready:
+        is_less = self.queued_ms < batch_ms - _EPSILON_MS and not self._ready
+        if is_less and all(isinstance(waiting, Packets) for waiting in self._queue):
             in_hand_ms = min(in_hand_ms, HAND_MS, HAND_OF_LEAD * max_lead_ms)
         return self.clock.sent_ms - max(0.0, in_hand_ms)
 
@@ -211,11 +209,9 @@ class ContextSender:
         if not num_leaving:
             return None
         self._ready.popleft()
-        self._count_ready(message, -1)
         if isinstance(message, AudioPackets):
             if num_leaving < len(message.packets):
                 self._ready.appendleft(message.between(num_leaving))
-                self._count_ready(self._ready[0])
                 message = message.between(0, num_leaving)
             self._send(message, now)
         return message
@@ -225,12 +221,9 @@ class ContextSender:
         while packets is None or len(packets) < num_packets:
             next_packets = self._queue.popleft()
             assert isinstance(next_packets, Packets), "packets leave before all else that waits"
-            self._count(next_packets, -1)
             num_wanted = num_packets - (0 if packets is None else len(packets))
             if num_wanted < len(next_packets):
-                rest = next_packets.between(num_wanted)
-                self._queue.appendleft(rest)
-                self._count(rest)
+                self._queue.appendleft(next_packets.between(num_wanted))
                 next_packets = next_packets.between(0, num_wanted)
             packets = next_packets if packets is None else packets + next_packets
         message = AudioPackets(self.context_id, self._next_sequence, self._number, packets)
@@ -240,7 +233,6 @@ class ContextSender:
 
     def _pull_done(self, mark: _DoneMark) -> ContextDone:
         self._queue.popleft()
-        self._num_marks -= 1
         first_sent_at = self.clock.started_at
         ttfa_ms = None if first_sent_at is None or mark.text_at is None else (first_sent_at - mark.text_at) * 1000
         return ContextDone(self.context_id, self.take_number(), self.clock.sent_ms, mark.characters, ttfa_ms)
@@ -279,21 +271,6 @@ class ContextSender:
         self._next_sequence += 1
         return self._next_sequence - 1
 
-    def _add_ready(self, message: ContextMessage) -> None:
-        self._ready.append(message)
-        self.queued_bytes += message_bytes(message)
-
-    def _count(self, packets: Packets, sign: int = 1) -> None:
-        """Add packets to the queue's totals, or with -1 subtract them."""
-        self.queued_ms += sign * self._ms(packets.num_samples)
-        self.queued_bytes += sign * packets_bytes(packets)
-
-    def _count_ready(self, message: ContextMessage, sign: int = 1) -> None:
-        if isinstance(message, AudioPackets):
-            self._count(message.packets, sign)
-        else:
-            self.queued_bytes += sign * message_bytes(message)
-
     def _ms(self, num_samples: int) -> float:
         return num_samples * 1000 / self._rate_hz
 
@@ -308,8 +285,10 @@ def _num_within(packets: Packets, num_packets: int, max_bytes: float) -> int:
     return num_packets
 
 
-def _mark_bytes(mark: _FlushMark) -> int:
-    return OBJECT_BYTES + text_bytes(mark.flush_id)
+def _waiting_bytes(waiting: _Waiting) -> int:
+    if isinstance(waiting, Packets):
+        return packets_bytes(waiting)
+    return OBJECT_BYTES + (text_bytes(waiting.flush_id) if isinstance(waiting, _FlushMark) else 0)
 
 
 class SessionSender:
@@ -324,16 +303,17 @@ class SessionSender:
         self._max_lead_ms = config.max_lead_s * 1000
         self._retains = config.resume_window_s > 0
         self._waiting: deque[SessionMessage | ContextSender] = deque()
-        self._waiting_bytes = 0
 
     def post(self, item: SessionMessage | ContextSender) -> None:
         self._waiting.append(item)
-        self._waiting_bytes += _item_bytes(item)
 
     @property
     def num_bytes(self) -> int:
         """Approximate memory held, in bytes; messages of contexts are counted by the contexts."""
-        return self._waiting_bytes + self.retained.num_bytes
+        waiting_bytes = sum(
+            OBJECT_BYTES if isinstance(item, ContextSender) else message_bytes(item) for item in self._waiting
+        )
+        return waiting_bytes + self.retained.num_bytes
 
     @property
     def has_waiting(self) -> bool:
@@ -343,7 +323,6 @@ class SessionSender:
     def lose_connection(self) -> None:
         """Drop answers to the lost connection. Messages of contexts are kept."""
         self._waiting.clear()
-        self._waiting_bytes = 0
 
     def retain_no_more(self) -> None:
         """Stop keeping sent messages: the session cannot be resumed any more."""
@@ -353,7 +332,6 @@ class SessionSender:
     def reconnect(self, message: SessionResumed) -> None:
         """Queue this message before all others."""
         self._waiting.appendleft(message)
-        self._waiting_bytes += _item_bytes(message)
 
     def next_send_at(self, senders: Sequence[ContextSender], now: float) -> float | None:
         """Return when `take` has something again; `now` or earlier: at once."""
@@ -375,7 +353,6 @@ class SessionSender:
         num_bytes = 0
         while self._waiting and num_bytes < max_bytes:
             item = self._waiting.popleft()
-            self._waiting_bytes -= _item_bytes(item)
             if not isinstance(item, ContextSender):
                 num_bytes += message_bytes(item)
                 yield item
@@ -396,7 +373,3 @@ class SessionSender:
         if message is not None and self._retains:
             self.retained.add(message, now)
         return message
-
-
-def _item_bytes(item: SessionMessage | ContextSender) -> int:
-    return OBJECT_BYTES if isinstance(item, ContextSender) else message_bytes(item)

@@ -8,30 +8,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from enum import Enum
 
 from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import (
     ContextClosed,
-    Draining,
     InternalError,
     InvalidMessage,
     InvalidRequest,
     RealtimeTTSError,
     ResumeGap,
-    SessionNotFound,
-    SlowConsumer,
-    TextTooLong,
     TooManyContexts,
-    TooManyErrors,
 )
-from realtime_tts.session.context import Context, ContextState, ContextTable
-from realtime_tts.session.memory import kept_bytes, packets_bytes
+from realtime_tts.session.connection import (
+    CLIENT_LEFT,
+    CONNECTION_CLOSED,
+    DRAINING,
+    INTERNAL_ERROR,
+    Close,
+    Connection,
+    SessionState,
+    close_for,
+    close_slow,
+)
+from realtime_tts.session.context import Context, ContextState, ContextTable, check_length
+from realtime_tts.session.memory import OBJECT_BYTES, RETAINED_BYTES, MemoryLimit, message_bytes, packets_bytes
 from realtime_tts.session.messages import (
     AudioPackets,
     Cancel,
     CancelAcknowledged,
-    CancelContext,
     ClientMessage,
     CloseSession,
     ContextDone,
@@ -39,19 +43,13 @@ from realtime_tts.session.messages import (
     ContextStarted,
     Crashed,
     End,
-    EndOfSegments,
     ErrorMessage,
-    ExtendSpeech,
     Flush,
     KeepAlive,
     Leave,
-    ParkContext,
     Ping,
-    PlaybackChanged,
     PlaybackReport,
     Pong,
-    PriorityChanged,
-    ReleaseContext,
     Resume,
     ResumedContext,
     ServerMessage,
@@ -59,33 +57,17 @@ from realtime_tts.session.messages import (
     SessionResumed,
     SessionStarted,
     StartSession,
-    StartSpeech,
     Text,
     WarningMessage,
 )
-from realtime_tts.session.planning import Planner, check_added
+from realtime_tts.session.planning import Planner
 from realtime_tts.session.sender import SenderCrash, SessionSender
 from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig, SpeechParams
 
-NORMAL_CLOSURE = 1000
-GOING_AWAY = 1001
-POLICY_VIOLATION = 1008
-INTERNAL_ERROR = 1011
-TRY_AGAIN_LATER = 1013
-LEFT = "client_left"  # reason of a close that the client asked for
-
-MAX_REFUSED = 100  # refused contexts in a row that close the session: refusing costs time of other clients
 AHEAD_MS = 1000.0  # lead from which a delay of some 10 ms is harmless
 PLAN_CHARS = 32  # characters planned before other sessions get their turn: one stretch
-
-
-class SessionState(Enum):
-    """State of a session. CONNECTED ⇄ DISCONNECTED (by a lost connection and a resume); both → CLOSED, which is
-    final."""
-
-    CONNECTED = "connected"
-    DISCONNECTED = "disconnected"
-    CLOSED = "closed"
+# Memory that a message may add, relative to its own: its answer, and what a planner keeps of its text.
+_GROWTH = 10
 
 
 class Session:
@@ -112,34 +94,33 @@ class Session:
     ) -> None:
         self.session_id = session_id
         self.config = config
-        self.state = SessionState.CONNECTED
         self._resolve = resolve
         self._make_planner = make_planner
         self._refuse_new = refuse
-        self._now = now
         self._defaults = Choices()
         self._announced = False  # `SessionStarted` was posted
-        self._closes_as: tuple[int, str] | None = None  # code and reason of the close once no context is open
-        self._num_bad = 0  # errors of the client in a row
-        self._num_refused = 0  # contexts refused in a row
-        self._liveness = Liveness(config, now)
+        self._connection = Connection(config, now)
+        self._memory = MemoryLimit(config.max_session_bytes)
         self._contexts = ContextTable()
         self._sender = SessionSender(config)
         self._events: list[SessionEvent] = []
-        self._room_bytes = 0.0  # bytes that may be added before memory is checked again
+
+    @property
+    def state(self) -> SessionState:
+        return self._connection.state
 
     # ---- from the peer -------------------------------------------------------------------------------------------
 
     def receive(self, message: ClientMessage, now: float) -> None:
         """Act on a message. Never raises for a client's error: the client gets an error message, and a close after too
         many."""
-        if self._advance(now) is not SessionState.CONNECTED:
+        if self._connection.advance(now) is not SessionState.CONNECTED:
             return
-        self._liveness.active(self._now)
-        self._room_bytes = 0.0
+        self._connection.note_received()
+        self._memory.add(_GROWTH * message_bytes(message))
         try:
             self._act(message)
-            self._num_bad = 0
+            self._connection.note_success()
         except RealtimeTTSError as error:
             self._refuse(error, self._named(message))
         except Exception as error:
@@ -148,9 +129,9 @@ class Session:
 
     def reject(self, error: RealtimeTTSError, now: float, message: ClientMessage | None = None) -> None:
         """Refuse a frame that could not be parsed, or a message that has to wait."""
-        if self._advance(now) is SessionState.CONNECTED:
-            self._liveness.active(self._now)
-            self._room_bytes = 0.0
+        if self._connection.advance(now) is SessionState.CONNECTED:
+            self._connection.note_received()
+            self._memory.add_unknown()
             self._refuse(error, self._named(error if message is None else message))
             self._relieve()
 
@@ -170,18 +151,15 @@ class Session:
 
     def _refuse(self, error: RealtimeTTSError, context_id: str | None) -> None:
         if not self._is_failed_by(error, context_id):
-            fields = (error.field, error.retry_after_s)
-            self._sender.post(ErrorMessage(error.code, error.message, error.retryable, context_id, *fields))
-        # A limit is not the client's error, and a message for a closed context is a race that a correct client can
-        # lose.
-        if isinstance(error, InvalidRequest) and not isinstance(error, ContextClosed):
-            self._num_bad += 1
-        if self._num_bad >= self.config.max_consecutive_errors:
-            too_many = TooManyErrors(f"bad messages in a row: {self._num_bad}")
-            self._sender.post(ErrorMessage(too_many.code, too_many.message, too_many.retryable))
-            self._close(POLICY_VIOLATION, too_many.code, too_many)
-        elif self._num_refused >= MAX_REFUSED:
-            self._close(TRY_AGAIN_LATER, error.code, error)
+            self._post_error(error, context_id)
+        if (close := self._connection.note_error(error)) is not None:
+            if close.error is not None and close.error is not error:
+                self._post_error(close.error)
+            self._close(close)
+
+    def _post_error(self, error: RealtimeTTSError, context_id: str | None = None) -> None:
+        fields = (error.field, error.retry_after_s)
+        self._sender.post(ErrorMessage(error.code, error.message, error.retryable, context_id, *fields))
 
     def _is_failed_by(self, error: RealtimeTTSError, context_id: str | None) -> bool:
         """Where refusals are final, fail the context of the message or mark it as refused. Return True if it was
@@ -197,23 +175,17 @@ class Session:
     def _relieve(self) -> None:
         """Keep within the memory limit of one client: drop what may be dropped, and close the session if that is not
         enough."""
-        if self._room_bytes > 0:
+        if not self._memory.is_due:
             return
-        self._make_room()
-        self._room_bytes = self.config.max_session_bytes - self.held_bytes
-
-    def _make_room(self) -> None:
-        excess = self.held_bytes - self.config.max_session_bytes
-        if excess <= 0:
-            return
-        retained = self._sender.retained
-        # Free some more than necessary, so that the next messages do not need this again.
-        retained.shrink(max(0, retained.num_bytes - excess - self.config.max_session_bytes // 8))
-        if self.held_bytes > self.config.max_session_bytes:
-            for dropped in self._contexts.drop_finished(0):
-                self._sender.retained.forget(dropped)
-        if self.held_bytes > self.config.max_session_bytes:
-            self._close_slow()
+        limit, retained = self._memory.max_bytes, self._sender.retained
+        if (excess := self.held_bytes - limit) > 0:
+            retained.shrink(max(0, retained.num_bytes - excess - limit // 8))  # some more, for the next messages
+            if self.held_bytes > limit:
+                for dropped in self._contexts.drop_finished(0):
+                    retained.forget(dropped)
+            if self.held_bytes > limit:
+                self._close(close_slow())
+        self._memory.measured(self.held_bytes)
 
     def _act(self, message: ClientMessage) -> None:
         """Execute the message.
@@ -289,7 +261,7 @@ class Session:
 
     def _on_text(self, message: Text) -> None:
         context = self._contexts.open.get(message.context_id) or self._open(message)
-        context.push_text(message.text, self.config.max_text_chars, self._now)
+        context.push_text(message.text, self._connection.now)
         self._plan(context, PLAN_CHARS)
 
     def _open(self, message: Text) -> Context:
@@ -299,9 +271,9 @@ class Session:
         planner = self._make_planner(settings)
         if (refusal := self._find_no_room()) is not None:
             self._contexts.refuse(message.context_id)
-            self._num_refused += 1
+            self._connection.note_context(is_refused=True)
             raise refusal
-        self._num_refused = 0
+        self._connection.note_context(is_refused=False)
         if not self._announced:
             self._announce(self._resolve(self._defaults, Choices()))
         started = ContextStarted(
@@ -312,19 +284,17 @@ class Session:
             seed=settings.seed,
             audio=settings.audio,
         )
-        context = Context(started, settings, planner)
+        context = Context(started, settings, planner, self._events, self.config.max_text_chars)
         self._contexts.add(context)
         self._sender.post(context.sender)
-        self._rerank()
+        self._contexts.rank(self.config.in_turn)
+        self._memory.add_unknown()
         return context
 
     def _check_new(self, message: Text) -> None:
         self._check_unused(message.context_id)
-        if self._closes_as is not None:
-            reason = self._closes_as[1]
-            raise ContextClosed("the client leaves") if reason == LEFT else Draining("the server is shutting down")
-        if len(message.text) > self.config.max_text_chars:
-            raise TextTooLong(f"a context takes at most {self.config.max_text_chars} characters", field="text")
+        self._connection.check_new_context()
+        check_length(len(message.text), self.config.max_text_chars)
 
     def _find_no_room(self) -> RealtimeTTSError | None:
         """Return the error for which no context can be opened now, whatever its settings, or None. The rest of a
@@ -345,7 +315,7 @@ class Session:
         for context in targets:
             self._cancel(context, by_client=True)
         for context in over:
-            heard = context.freeze(self._now)
+            heard = context.freeze(self._connection.now)
             if context_id is not None or context.state is ContextState.DONE:
                 self._sender.post(CancelAcknowledged(context.id, context.state.value, *heard))
         if context_id is None:
@@ -360,16 +330,17 @@ class Session:
         if context is None:
             return  # a late message of a context that is long over
         clock = context.sender.clock
-        clock.acknowledge(message.played_ms, self._now)
-        played_samples = clock.position_ms(self._now) * context.settings.audio.sample_rate / 1000
+        now = self._connection.now
+        clock.acknowledge(message.played_ms, now)
+        played_samples = clock.position_ms(now) * context.settings.audio.sample_rate / 1000
         self._sender.retained.acknowledge(context.id, played_samples)
         self._report_playback(context, only_news=True)
 
     def _on_leave(self, message: Leave) -> None:
         if message.at_once:
-            self._close(NORMAL_CLOSURE, LEFT)
+            self._close(CLIENT_LEFT)
         else:
-            self._closes_as = self._closes_as or (NORMAL_CLOSURE, LEFT)
+            self._connection.closes_as = self._connection.closes_as or CLIENT_LEFT
             self._close_if_done()
 
     def _require(self, context_id: str) -> Context:
@@ -392,18 +363,17 @@ class Session:
         """
         if (context := self._live(context_id, now)) is not None:
             context.sender.add_packets(packets)
-            self._room_bytes -= packets_bytes(packets)
+            self._memory.add(packets_bytes(packets))
             if context.sender.queued_ms > self.config.max_queued_s * 1000:
                 self._fail(context, InternalError(f"more than {self.config.max_queued_s:g} s of audio wait to be sent"))
 
     def _relieve_engine(self, context: Context) -> None:
         """If the client reads nothing, park the context once a quarter of the session's memory is used. Otherwise
         messages are taken soon, at most a batch later, and memory is checked then."""
-        if self._is_flowing:
+        if self._connection.is_flowing:
             return
-        if not context.is_parked and self.held_bytes > self.config.max_session_bytes / 4:
-            context.is_parked = True
-            self._events.append(ParkContext(context.id))
+        if not context.engine.is_parked and self.held_bytes > self.config.max_session_bytes / 4:
+            context.engine.park()
         self._relieve()
 
     def segment_progress(
@@ -439,7 +409,6 @@ class Session:
             if not context.is_planned or context.audio_complete:
                 raise ValueError("audio_finished comes once, after EndOfSegments")
             context.complete_audio()
-            self._events.append(ReleaseContext(context.id))
 
     def failed(self, context_id: str, error: RealtimeTTSError, now: float) -> None:
         """Fail the context: it cannot be spoken. Its queued messages are dropped."""
@@ -450,35 +419,32 @@ class Session:
 
     def tick(self, now: float) -> None:
         """Do what is due."""
-        state = self._advance(now)
-        if is_due(self._liveness.expires_at, self._now):
-            self._close(GOING_AWAY, "resume_window_over")
-        elif is_due(self._liveness.too_slow_at, self._now):
-            self._close_slow()
-        elif state is SessionState.CONNECTED and is_due(self._liveness.idle_at, self._now):
-            self._close(NORMAL_CLOSURE, "idle_timeout")
+        self._connection.advance(now)
+        if (close := self._connection.due_close()) is not None:
+            self._close(close)
         num_chars = PLAN_CHARS
         for context in reversed(list(self._contexts.open.values())):
             if num_chars > 0:
                 num_chars -= self._plan(context, num_chars)
-            if context.sender.clock.poll(self._now):
+            if context.sender.clock.poll(self._connection.now):
                 self._report_playback(context)
-        if self._contexts.open and is_due(self._liveness.keepalive_at, self._now):
-            self._liveness.sent(self._now)
+        if self._contexts.open and self._connection.is_keepalive_due():
+            self._connection.note_sent(is_audio=False)
             self._sender.post(KeepAlive(tuple(self._contexts.open)))
 
     def next_deadline(self) -> float | None:
         """Return when to `tick` and drain again if nothing else happens; None: not before another input."""
         if self.state is SessionState.CLOSED:
             return None
-        due = self._liveness.next_at(is_open=bool(self._contexts.open))
+        now = self._connection.now
+        due = self._connection.next_deadline(has_contexts=bool(self._contexts.open))
         for context in self._contexts.open.values():
-            if not self._waits(context) and (at := context.text_due_at(self._now)) is not None and at < due:
+            if not self._waits(context) and (at := context.text_due_at(now)) is not None and at < due:
                 due = at
             if (at := context.sender.clock.pause_due_at()) is not None and at < due:
                 due = at
-        if self._is_flowing:
-            at = self._sender.next_send_at(self._contexts.sending(), self._now)
+        if self._connection.is_flowing:
+            at = self._sender.next_send_at(self._contexts.sending(), now)
             if at is not None and at < due:
                 due = at
         return due
@@ -488,13 +454,15 @@ class Session:
     def messages_to_send(self, now: float, max_bytes: int | None = None) -> list[ServerMessage]:
         """Return the messages that may leave now; they count as sent. Stops soon after `max_bytes` (of memory,
         roughly)."""
-        state = self._advance(now)
-        if state is SessionState.DISCONNECTED or self._liveness.blocked_at is not None:
+        state = self._connection.advance(now)
+        if state is SessionState.DISCONNECTED or self._connection.blocked_at is not None:
             return []
         senders = self._contexts.sending() if state is SessionState.CONNECTED else []
         sent: list[ServerMessage] = []
         try:
-            for message in self._sender.take(senders, self._now, math.inf if max_bytes is None else max_bytes):
+            for message in self._sender.take(
+                senders, self._connection.now, math.inf if max_bytes is None else max_bytes
+            ):
                 sent.append(message)
                 self._sent(message)
         except SenderCrash as crash:
@@ -502,16 +470,18 @@ class Session:
                 raise
             self._crash(crash, crash.context_id)
         if sent:
-            self._liveness.sent(self._now)
+            self._connection.note_sent(is_audio=any(isinstance(message, AudioPackets) for message in sent))
         self._relieve()
         self._close_if_done()
         return sent
 
     def _sent(self, message: ServerMessage) -> None:
-        self._room_bytes -= kept_bytes(message)
+        # Audio was counted before, but may be a part of a larger queue entry.
+        self._memory.add(
+            RETAINED_BYTES + (OBJECT_BYTES if isinstance(message, AudioPackets) else 2 * message_bytes(message))
+        )
         if isinstance(message, AudioPackets):
             context = self._kept(message.context_id)
-            self._liveness.active(self._now)
             context.begin_speaking()
             if context.sender.take_restart():
                 self._report_playback(context)
@@ -529,14 +499,14 @@ class Session:
 
     def unsendable(self, message: ServerMessage, error: Exception, now: float) -> None:
         """Handle a message that could not be written. Nothing was written of its context after it."""
-        self._advance(now)
+        self._connection.advance(now)
         self._events.append(Crashed(error))
         if not isinstance(message, ContextMessage):
             return
         failure = InternalError("a message cannot be written")
         context = self._contexts.open.get(message.context_id)
         if context is None:  # it was the terminal message: the client would wait for it forever
-            self._close(INTERNAL_ERROR, failure.code, failure)
+            self._close(close_for(INTERNAL_ERROR, failure))
             return
         self._sender.retained.drop_from(context.id, message.sequence)
         self._fail(context, failure, next_sequence=message.sequence)
@@ -544,13 +514,14 @@ class Session:
     def events(self) -> list[SessionEvent]:
         """Return and clear the events for the I/O layer, in order. Call it after `messages_to_send`, which may add
         some."""
-        events, self._events = self._events, []
+        events = self._events[:]
+        self._events.clear()  # contexts append to this list
         return events
 
     @property
     def lost_at(self) -> float | None:
         """Time since which the session waits for its client to reconnect, or None."""
-        return self._liveness.lost_at if self.state is SessionState.DISCONNECTED else None
+        return self._connection.lost_at if self.state is SessionState.DISCONNECTED else None
 
     @property
     def num_open_contexts(self) -> int:
@@ -564,7 +535,7 @@ class Session:
     def is_ahead(self, context_id: str, now: float) -> bool:
         """Return True if the listener has enough audio buffered that a short delay is harmless."""
         context = self._live(context_id, now)
-        return context is not None and context.sender.lead_ms(self._now) >= AHEAD_MS
+        return context is not None and context.sender.lead_ms(self._connection.now) >= AHEAD_MS
 
     def queued_ms(self, context_id: str) -> float:
         """Return the amount of audio of one context that waits to be sent, ms."""
@@ -575,27 +546,26 @@ class Session:
 
     def pause_writing(self, now: float) -> None:
         """Record that the socket takes no more bytes for now: nothing is sent, and the engine pauses."""
-        if self._advance(now) is SessionState.CONNECTED and self._liveness.blocked_at is None:
-            self._liveness.blocked(self._now)
+        self._connection.advance(now)
+        if self._connection.block(True):
             self._report_all()
 
     def resume_writing(self, now: float) -> None:
         """Record that the socket takes bytes again."""
-        if self._advance(now) is SessionState.CONNECTED and self._liveness.blocked_at is not None:
-            self._liveness.unblocked(self._now)
+        self._connection.advance(now)
+        if self._connection.block(False):
             self._report_all()
 
     def connection_lost(self, now: float, clean: bool = False) -> None:
         """Record that the socket is gone. A `clean` close ends the session; else contexts are parked and wait for
         `resume`."""
-        if self._advance(now) is not SessionState.CONNECTED:
+        if self._connection.advance(now) is not SessionState.CONNECTED:
             return
         if clean or self.config.resume_window_s <= 0:
-            self._close(NORMAL_CLOSURE, "connection_closed")
+            self._close(CONNECTION_CLOSED)
             return
-        self.state = SessionState.DISCONNECTED
+        self._connection.lose()
         self._sender.lose_connection()
-        self._liveness.lost(self._now)
         self._report_all()
 
     def resume(self, message: Resume, now: float) -> None:
@@ -607,17 +577,13 @@ class Session:
             SessionNotFound: the session is over or cannot be resumed.
         """
         self.connection_lost(now)
-        if self.state is SessionState.CLOSED or is_due(self._liveness.expires_at, self._now):
-            raise SessionNotFound("nothing to resume", field="session_id")
-        self.state = SessionState.CONNECTED
-        self._liveness.connected(self._now)
-        self._num_bad = 0
+        self._connection.restore()
         for context in [c for c in self._contexts.open.values() if c.id not in message.contexts]:
             self._cancel(context)
         found = [self._resume_context(context_id, last) for context_id, last in message.contexts.items()]
         self._sender.reconnect(SessionResumed(self.session_id, tuple(found)))
         self._report_all()
-        self._room_bytes = 0.0
+        self._memory.add_unknown()
         self._relieve()
 
     def _resume_context(self, context_id: str, last_sequence: int) -> ResumedContext:
@@ -630,7 +596,7 @@ class Session:
             self._fail(context, gap, next_sequence=missing.first)
             state = "lost"
         else:
-            state = context.resend(missing, self._now)
+            state = context.resend(missing, self._connection.now)
         return ResumedContext(
             context_id=context_id,
             state=state,
@@ -642,8 +608,8 @@ class Session:
 
     def drain(self, now: float) -> None:
         """Accept no new contexts; the session closes when the open ones are over. For a shutdown of the server."""
-        self._advance(now)
-        self._closes_as = (GOING_AWAY, "draining")
+        self._connection.advance(now)
+        self._connection.closes_as = DRAINING
         self._close_if_done()
 
     def close(self, now: float, code: int, reason: str, error: RealtimeTTSError | None = None) -> None:
@@ -651,31 +617,26 @@ class Session:
 
         Does nothing if the session is over.
         """
-        self._advance(now)
-        self._close(code, reason, error)
+        self._connection.advance(now)
+        self._close(Close(code, reason, error))
 
     def _close_if_done(self) -> None:
-        if self._closes_as is None or self._contexts.open or self._sender.has_waiting:
+        if self._connection.closes_as is None or self._contexts.open or self._sender.has_waiting:
             return
         # A reconnected client may still lack the end of a finished context.
         if self.state is not SessionState.CONNECTED or not self._contexts.has_late:
-            self._close(*self._closes_as)
+            self._close(self._connection.closes_as)
 
-    def _close_slow(self) -> None:
-        error = SlowConsumer("messages are not read")
-        self._close(POLICY_VIOLATION, error.code, error)
-
-    def _close(self, code: int, reason: str, error: RealtimeTTSError | None = None) -> None:
-        if self.state is SessionState.CLOSED:
+    def _close(self, close: Close) -> None:
+        if not self._connection.close():
             return
-        self.state = SessionState.CLOSED
         for context in list(self._contexts.open.values()):
-            if error is None:
+            if close.error is None:
                 self._cancel(context)
             else:
-                self._fail(context, error)
+                self._fail(context, close.error)
         self._sender.retain_no_more()
-        self._events.append(CloseSession(code, reason))
+        self._events.append(CloseSession(close.code, close.reason))
 
     # ---- changes of a context, reported to both client and engine --------------------------------------------------
 
@@ -686,26 +647,16 @@ class Session:
         """
         if self._waits(context):
             return 0
-        self._room_bytes = 0.0
         try:
-            was_planned, num_known = context.is_planned, context.num_segments
-            segments, num_chars = context.plan(max_chars, self._now)
-            check_added(context.added_chars, self.config.max_text_chars)
+            num_chars = context.plan(max_chars, self._connection.now)
         except RealtimeTTSError as error:
             self._fail(context, error)
             return max_chars
         except Exception as error:
             self._crash(error, context.id)
             return max_chars
-        for segment in segments:
-            if segment.index < num_known:
-                self._events.append(ExtendSpeech(context.id, segment))
-            else:
-                num_known += 1
-                start = StartSpeech(context.id, context.number, segment, context.settings, context.priority)
-                self._events.append(start)
-        if context.is_planned and not was_planned and context.num_segments:
-            self._events.append(EndOfSegments(context.id))
+        if num_chars:
+            self._memory.add_unknown()
         # While no client is connected, these stay collected for a later call.
         if self.state is SessionState.CONNECTED and (spans := context.take_skipped()):
             message = "parts of the text cannot be spoken and are left out"
@@ -721,7 +672,7 @@ class Session:
 
     def _cancel(self, context: Context, by_client: bool = False) -> None:
         try:
-            context.cancel(self._now, by_client)
+            context.cancel(self._connection.now, by_client)
         except Exception as error:  # what was heard is unknown; the other contexts are cancelled all the same
             self._crash(error, context.id)
         else:
@@ -734,20 +685,13 @@ class Session:
 
     def _abort(self, context: Context) -> None:
         self._sender.post(context.sender)
-        if context.engine_works:
-            self._events.append(CancelContext(context.id))
         self._retire(context)
 
     def _retire(self, context: Context) -> None:
-        self._room_bytes = 0.0
+        self._memory.add_unknown()
         for dropped in self._contexts.retire(context):
             self._sender.retained.forget(dropped)
-        self._rerank()
-
-    def _rerank(self) -> None:
-        for context in self._contexts.rerank(self.config.in_turn):
-            if context.engine_works:
-                self._events.append(PriorityChanged(context.id, context.priority))
+        self._contexts.rank(self.config.in_turn)
 
     def _report_playback(self, context: Context, only_news: bool = False) -> None:
         """Report the playback position to the engine, which stays a little ahead of it. While nothing can be sent,
@@ -755,91 +699,14 @@ class Session:
 
         `only_news`: only if it differs from the engine's own estimate.
         """
-        if not context.engine_works or context.state.is_final:
-            return
-        clock = context.sender.clock
-        position_ms, paused = clock.position_ms(self._now), clock.paused or not self._is_flowing
-        if only_news and not context.is_parked and not context.reported.is_off(position_ms, paused, self._now):
-            return
-        context.is_parked = False
-        context.reported.tell(position_ms, paused, self._now)
-        self._events.append(PlaybackChanged(context.id, position_ms, paused))
+        now, clock = self._connection.now, context.sender.clock
+        paused = clock.paused or not self._connection.is_flowing
+        context.engine.report_playback(clock.position_ms(now), paused, now, only_news=only_news)
 
     def _report_all(self) -> None:
         for context in self._contexts.open.values():
             self._report_playback(context)
 
-    @property
-    def _is_flowing(self) -> bool:
-        return self.state is SessionState.CONNECTED and self._liveness.blocked_at is None
-
-    def _advance(self, now: float) -> SessionState:
-        self._now = max(self._now, now)
-        return self.state
-
     def _live(self, context_id: str, now: float) -> Context | None:
-        self._advance(now)
+        self._connection.advance(now)
         return self._contexts.open.get(context_id)
-
-
-class Liveness:
-    """Activity times of one session and the deadlines that follow from them."""
-
-    def __init__(self, config: SessionConfig, now: float) -> None:
-        self._config = config
-        self._active_at = now  # the client sent something, or was sent audio
-        self._sent_at = now  # anything was sent
-        self.blocked_at: float | None = None  # the socket takes no more bytes
-        self.lost_at: float | None = None  # the connection broke
-
-    def active(self, now: float) -> None:
-        self._active_at = now
-
-    def sent(self, now: float) -> None:
-        self._sent_at = now
-
-    def blocked(self, now: float) -> None:
-        self.blocked_at = now
-
-    def unblocked(self, now: float) -> None:
-        self.blocked_at = None
-        self._active_at = now
-
-    def lost(self, now: float) -> None:
-        self.lost_at, self.blocked_at = now, None
-
-    def connected(self, now: float) -> None:
-        self.lost_at = None
-        self._active_at = self._sent_at = now
-
-    @property
-    def expires_at(self) -> float | None:
-        """End of the wait for a lost client to reconnect."""
-        return None if self.lost_at is None else self.lost_at + self._config.resume_window_s
-
-    @property
-    def too_slow_at(self) -> float | None:
-        return None if self.blocked_at is None else self.blocked_at + self._config.slow_consumer_s
-
-    @property
-    def idle_at(self) -> float | None:
-        return None if self.lost_at is not None else self._active_at + self._config.idle_timeout_s
-
-    def next_at(self, is_open: bool) -> float:
-        """Return the first of these deadlines; `is_open`: a context is open."""
-        if self.lost_at is not None:
-            return self.lost_at + self._config.resume_window_s
-        at = self._active_at + self._config.idle_timeout_s
-        if self.blocked_at is not None:
-            return min(at, self.blocked_at + self._config.slow_consumer_s)
-        return min(at, self._sent_at + self._config.keepalive_s) if is_open else at
-
-    @property
-    def keepalive_at(self) -> float | None:
-        """Time of the next keep-alive, if a context is open."""
-        flowing = self.lost_at is None and self.blocked_at is None
-        return self._sent_at + self._config.keepalive_s if flowing else None
-
-
-def is_due(at: float | None, now: float) -> bool:
-    return at is not None and now >= at

@@ -13,7 +13,7 @@ from websockets.exceptions import InvalidStatus
 
 from realtime_tts.server.admission.auth import create_key
 from realtime_tts.server.gateway import GatewayState
-from realtime_tts.session.session import SessionState
+from realtime_tts.session.connection import SessionState
 
 MakeGateway = Callable[..., GatewayHarness]
 

@@ -10,6 +10,7 @@ from session_driver import Driver
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import EngineLost, InvalidMessage, Overloaded
+from realtime_tts.session.connection import MAX_REFUSED, SessionState
 from realtime_tts.session.context import MAX_REMEMBERED
 from realtime_tts.session.messages import (
     AudioPackets,
@@ -42,7 +43,6 @@ from realtime_tts.session.messages import (
     WarningMessage,
     Words,
 )
-from realtime_tts.session.session import MAX_REFUSED, SessionState
 from realtime_tts.session.settings import SessionConfig, SpeechParams
 
 

@@ -9,6 +9,7 @@ import pytest
 from session_driver import Driver, FakePlanner
 
 from realtime_tts.errors import InternalError
+from realtime_tts.session.connection import SessionState
 from realtime_tts.session.messages import (
     AudioPackets,
     Cancel,
@@ -27,7 +28,6 @@ from realtime_tts.session.messages import (
     Text,
     Words,
 )
-from realtime_tts.session.session import SessionState
 
 
 def broken(*args: object, **kwargs: object) -> Any:

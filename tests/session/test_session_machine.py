@@ -19,6 +19,7 @@ from session_driver import MS_PER_CHAR, FakePlanner, FakeSegment, numbered_packe
 
 from realtime_tts.dialects.native import NativeDialect
 from realtime_tts.errors import EngineLost
+from realtime_tts.session.connection import SessionState
 from realtime_tts.session.messages import (
     AudioPackets,
     Cancel,
@@ -50,7 +51,7 @@ from realtime_tts.session.messages import (
     WarningMessage,
     Words,
 )
-from realtime_tts.session.session import Session, SessionState
+from realtime_tts.session.session import Session
 from realtime_tts.session.settings import MODES, SessionConfig, SpeechParams
 
 FRAME_MS = 20

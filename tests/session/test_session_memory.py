@@ -11,6 +11,7 @@ from session_driver import Driver
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
+from realtime_tts.session.connection import SessionState
 from realtime_tts.session.messages import (
     AudioPackets,
     Cancel,
@@ -29,7 +30,6 @@ from realtime_tts.session.messages import (
     Text,
 )
 from realtime_tts.session.resume import ResumeBuffer
-from realtime_tts.session.session import SessionState
 from realtime_tts.session.settings import SpeechParams
 
 MAX_BYTES = 200_000

@@ -11,6 +11,7 @@ from session_driver import Driver
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import InvalidMessage
+from realtime_tts.session.connection import SessionState
 from realtime_tts.session.messages import (
     AudioPackets,
     Cancel,
@@ -30,7 +31,6 @@ from realtime_tts.session.messages import (
     Text,
     Words,
 )
-from realtime_tts.session.session import SessionState
 
 
 def test_audio_is_sent_three_seconds_ahead_of_playback_and_no_more(driver: Driver) -> None:

@@ -9,6 +9,7 @@ from session_driver import Driver
 
 from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import EngineLost, SessionNotFound
+from realtime_tts.session.connection import SessionState
 from realtime_tts.session.memory import PACKET_BYTES
 from realtime_tts.session.messages import (
     AudioPackets,
@@ -35,7 +36,6 @@ from realtime_tts.session.messages import (
     Words,
 )
 from realtime_tts.session.resume import ResumeBuffer
-from realtime_tts.session.session import SessionState
 
 
 def resume(driver: Driver, **contexts: int) -> tuple[dict[str, ResumedContext], list[ServerMessage]]:

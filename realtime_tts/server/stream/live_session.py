@@ -18,7 +18,8 @@ from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import Metrics
 from realtime_tts.server.stream.account import SessionAccount
 from realtime_tts.session import messages
-from realtime_tts.session.session import INTERNAL_ERROR, Session, SessionState
+from realtime_tts.session.connection import INTERNAL_ERROR, SessionState
+from realtime_tts.session.session import Session
 from realtime_tts.speech.encoders import Encoders
 from realtime_tts.speech.encoding import ContextSpeech
 from realtime_tts.speech.speaker import Speaker

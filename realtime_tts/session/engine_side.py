@@ -1,0 +1,94 @@
+"""One context as the engine knows it: what the engine was asked to do for it, and what it was told of its playback."""
+
+from __future__ import annotations
+
+from realtime_tts.session.messages import (
+    CancelContext,
+    EndOfSegments,
+    ExtendSpeech,
+    ParkContext,
+    PlaybackChanged,
+    PriorityChanged,
+    ReleaseContext,
+    SessionEvent,
+    StartSpeech,
+)
+from realtime_tts.session.planning import Segment
+from realtime_tts.session.settings import ContextSettings
+
+TOLERANCE_MS = 20.0  # error of the engine's playback position that needs no report: a packet
+REPORT_AGAIN_S = 2.0  # longest time between two reports: the engine counts pauses of the text as speech
+
+
+class EngineSide:
+    """Events of one context for the engine. They are appended to the session's list.
+
+    Attributes:
+        is_busy: the engine has something to do for the context.
+        is_parked: the engine generates no more audio for now.
+        priority: as in `PriorityChanged`.
+    """
+
+    def __init__(self, events: list[SessionEvent], context_id: str, number: int, settings: ContextSettings) -> None:
+        self.is_busy = self.is_parked = False
+        self.priority = 0
+        self._events = events
+        self._context_id, self._number, self._settings = context_id, number, settings
+        self._reported: tuple[float, bool, float] | None = None  # playback position in ms, paused, when
+
+    def speak(self, segment: Segment, *, is_new: bool) -> None:
+        """Request a segment, or more text of the last one."""
+        if is_new:
+            self.is_busy = True
+            start = StartSpeech(self._context_id, self._number, segment, self._settings, self.priority)
+            self._events.append(start)
+        else:
+            self._events.append(ExtendSpeech(self._context_id, segment))
+
+    def end_segments(self) -> None:
+        """Report that no segment follows."""
+        if self.is_busy:
+            self._events.append(EndOfSegments(self._context_id))
+
+    def release(self) -> None:
+        """Report that the context's audio is complete."""
+        self._stop(ReleaseContext(self._context_id))
+
+    def cancel(self) -> None:
+        """Request to stop all work."""
+        self._stop(CancelContext(self._context_id))
+
+    def set_priority(self, priority: int) -> None:
+        if priority != self.priority:
+            self.priority = priority
+            if self.is_busy:
+                self._events.append(PriorityChanged(self._context_id, priority))
+
+    def park(self) -> None:
+        """Request to generate no more audio until the next playback report."""
+        if not self.is_parked:
+            self.is_parked = True
+            self._events.append(ParkContext(self._context_id))
+
+    def report_playback(self, position_ms: float, paused: bool, now: float, *, only_news: bool = False) -> None:
+        """Report the playback position. The engine extrapolates it in real time unless it was paused.
+
+        `only_news`: only if the engine's own estimate is off, or its last report is old.
+        """
+        if self.is_busy and (not only_news or self.is_parked or self._is_off(position_ms, paused, now)):
+            self.is_parked = False
+            self._reported = position_ms, paused, now
+            self._events.append(PlaybackChanged(self._context_id, position_ms, paused))
+
+    def _is_off(self, position_ms: float, paused: bool, now: float) -> bool:
+        if self._reported is None:
+            return True
+        reported_ms, was_paused, reported_at = self._reported
+        estimate_ms = reported_ms if was_paused else reported_ms + (now - reported_at) * 1000
+        is_wrong = paused != was_paused or abs(position_ms - estimate_ms) > TOLERANCE_MS
+        return is_wrong or now - reported_at >= REPORT_AGAIN_S
+
+    def _stop(self, event: ReleaseContext | CancelContext) -> None:
+        if self.is_busy:
+            self.is_busy = False
+            self._events.append(event)
