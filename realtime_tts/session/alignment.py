@@ -22,7 +22,8 @@ from itertools import takewhile
 
 from realtime_tts.session.memory import ITEM_BYTES, OBJECT_BYTES, text_bytes
 from realtime_tts.session.messages import TimedWord
-from realtime_tts.session.planning import PlannedWord, Segment
+from realtime_tts.text.planner import Segment
+from realtime_tts.text.words import Word
 
 PRIOR_MS_PER_CHAR = 65.0  # about 15 characters a second, a usual reading pace
 PRIOR_CHARS = 40  # how much the prior weighs against what was measured
@@ -229,7 +230,7 @@ class WordAligner:
             committed.append(self._commit(word, start_ms, max(word_end_ms, self._cursor_ms), measured=True))
         return committed
 
-    def _commit(self, word: PlannedWord, start_ms: float, end_ms: float, measured: bool) -> TimedWord:
+    def _commit(self, word: Word, start_ms: float, end_ms: float, measured: bool) -> TimedWord:
         self._last_start_ms, self._cursor_ms = start_ms, end_ms
         self._ends_ms.append(end_ms)
         self._end_chars.append(word.end)

@@ -11,10 +11,11 @@ from realtime_tts.session.context_text import ContextText
 from realtime_tts.session.engine_side import EngineSide
 from realtime_tts.session.memory import ID_BYTES, OBJECT_BYTES, text_bytes
 from realtime_tts.session.messages import ContextCancelled, ContextFailed, ContextStarted, SessionEvent
-from realtime_tts.session.planning import Planner, Segment, check_added
+from realtime_tts.session.planning import Planner, check_added
 from realtime_tts.session.resume import Missing
 from realtime_tts.session.sender import ContextSender
 from realtime_tts.session.settings import ContextSettings
+from realtime_tts.text.planner import Segment
 
 # The engine takes two segments; the third is ready when one of them ends. Text beyond these stays unplanned.
 MAX_UNSPOKEN = 3
@@ -62,6 +63,7 @@ class Context:
         audio_complete: no more packets come; the engine has nothing left to do for it.
         num_segments: segments handed to the engine so far; the last one may be open, with more text to come.
         added_chars: number of characters that lexicons have added to the text planned so far.
+        text: the text, and how far it is planned.
         engine: what the engine was told about the context.
     """
 
@@ -86,7 +88,7 @@ class Context:
         self.engine = EngineSide(events, self.id, self.number, settings)
         self._max_text_chars = max_text_chars
         self._lexicon_bytes = sum(text_bytes(word) + text_bytes(said) for word, said in settings.lexicon)
-        self._text = ContextText(planner)
+        self.text = ContextText(planner)
         self._num_spoken = 0  # segments spoken to their end
         self._first_text_at: float | None = None
         self._flushes: deque[tuple[int, str | None]] = deque()  # number of segments before the flush, its id
@@ -103,19 +105,19 @@ class Context:
         """
         if self.ended:
             raise ContextClosed("the context's text has ended", field="context_id")
-        check_length(self.num_chars + len(text), self._max_text_chars)
+        check_length(self.text.num_chars + len(text), self._max_text_chars)
         if self._first_text_at is None and text.strip():
             self._first_text_at = now
-        self._text.push(text, now)
+        self.text.push(text, now)
 
     def flush(self, flush_id: str | None) -> None:
         self.num_flushes += 1
-        self._text.flush(flush_id)
+        self.text.flush(flush_id)
 
     def end(self) -> None:
         """Mark the text as complete."""
         self.ended = True
-        self._text.end()
+        self.text.end()
 
     def plan(self, max_chars: int, now: float) -> int:
         """Request the segments to speak now, until enough of them wait. Return the work this took, in characters.
@@ -127,8 +129,8 @@ class Context:
             TextTooLong: lexicons have added too many characters.
         """
         segments: list[Segment] = []
-        num_requested, was_planned, num_chars = self.num_segments, self.is_planned, 0
-        while self._has_room and num_chars < max_chars and (planned := self._text.step(now)):
+        num_requested, was_planned, num_chars = self.num_segments, self.text.is_planned, 0
+        while self._has_room and num_chars < max_chars and (planned := self.text.step(now)):
             num_chars += planned.num_chars + sum(segment.end - segment.start for segment in planned.segments)
             for segment in planned.segments:
                 self._note_segment(segment)
@@ -136,13 +138,13 @@ class Context:
             if planned.is_flushed:
                 self._flushes.append((self.num_segments, planned.flush_id))
                 self._settle_flushes()
-        if self.is_planned and self.num_segments == 0 and not self.audio_complete:
+        if self.text.is_planned and self.num_segments == 0 and not self.audio_complete:
             self.complete_audio()
         check_added(self.added_chars, self._max_text_chars)
         for segment in segments:
             self.engine.speak(segment, is_new=segment.index >= num_requested)
             num_requested = max(num_requested, segment.index + 1)
-        if self.is_planned and not was_planned:
+        if self.text.is_planned and not was_planned:
             self.engine.end_segments()
         return num_chars
 
@@ -156,25 +158,7 @@ class Context:
 
     def text_due_at(self, now: float) -> float | None:
         """Return when to `plan` next; `now` if something can be planned at once."""
-        return self._text.due_at(now) if self._has_room else None
-
-    def take_skipped(self) -> tuple[tuple[int, int], ...]:
-        """Return the ranges of the text that are not spoken, found since the last call; of very many only the first."""
-        return self._text.take_skipped()
-
-    def take_ignored(self) -> tuple[tuple[int, int], ...]:
-        """Return the ranges of unsupported markup found since the last call; of very many only the first."""
-        return self._text.take_ignored()
-
-    @property
-    def num_chars(self) -> int:
-        """Number of characters received."""
-        return self._text.num_chars
-
-    @property
-    def is_planned(self) -> bool:
-        """True if the text has ended and every segment of it was returned."""
-        return self._text.is_planned
+        return self.text.due_at(now) if self._has_room else None
 
     @property
     def _has_room(self) -> bool:
@@ -196,7 +180,7 @@ class Context:
         """Record that the last packet has been queued."""
         self.sender.aligner.finish()
         self._settle_flushes()
-        self.sender.add_done(self.num_chars, self._first_text_at)
+        self.sender.add_done(self.text.num_chars, self._first_text_at)
         self.audio_complete = True
         self.engine.release()
 
@@ -209,7 +193,7 @@ class Context:
     def num_bytes(self) -> int:
         """Approximate memory held, in bytes."""
         flush_bytes = sum(OBJECT_BYTES + text_bytes(flush_id) for _, flush_id in self._flushes)
-        return CONTEXT_BYTES + self._text.num_bytes + self.sender.num_bytes + flush_bytes + self._lexicon_bytes
+        return CONTEXT_BYTES + self.text.num_bytes + self.sender.num_bytes + flush_bytes + self._lexicon_bytes
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
@@ -234,7 +218,7 @@ class Context:
                 message=error.message,
                 retryable=error.retryable,
                 audio_ms=audio_ms,
-                spoken_text=self._text.head(num_chars),
+                spoken_text=self.text.head(num_chars),
                 spoken_chars=num_chars,
             )
         )
@@ -251,7 +235,7 @@ class Context:
         played_ms = clock.position_ms(now)
         all_heard = self.state is ContextState.DONE and played_ms >= clock.sent_ms - 0.5
         num_chars = self._num_spoken_chars() if all_heard else self.sender.aligner.heard_chars(played_ms)
-        return HeardSpeech(played_ms, self._text.head(num_chars), num_chars)
+        return HeardSpeech(played_ms, self.text.head(num_chars), num_chars)
 
     def freeze(self, now: float) -> HeardSpeech:
         """Cancel a context that is over but still playing: playback stops here, and no audio is sent again."""
@@ -276,7 +260,7 @@ class Context:
             raise AssertionError(f"context {self.id} ends twice: {self.state.value}, then {state.value}")
         self.state = state
         self.engine.cancel()
-        self._text.close()
+        self.text.close()
         self._flushes.clear()
         self.sender.drop(next_sequence)
 
@@ -285,8 +269,8 @@ class Context:
         its last word."""
         if self.num_segments == 0:
             return 0
-        silent_from = self._text.silent_from
-        return self.num_chars if silent_from is None else silent_from
+        silent_from = self.text.silent_from
+        return self.text.num_chars if silent_from is None else silent_from
 
     def _settle_flushes(self) -> None:
         while self._flushes and self._flushes[0][0] <= self.sender.aligner.num_done:

@@ -11,11 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from realtime_tts.session.memory import OBJECT_BYTES, text_bytes
-from realtime_tts.session.planning import Planner, Segment
+from realtime_tts.session.planning import Planner
+from realtime_tts.text.planner import Segment
 
 SLICE_CHARS = 32  # characters read at a time; each stretch of work counts as this many
 MAX_SPANS = 16  # ranges reported at most; the first ones are enough of a text full of unspeakable parts
 _PENDING_BYTES = 8  # bytes of a character that a planner keeps until its segment ends
+_UNSPEAKABLE = "parts of the text cannot be spoken and are left out"
+_IGNORED = "this markup is not followed; what it holds is spoken"
 _CHUNK_CHARS = 1024  # text may come letter by letter, and each string has an overhead
 
 
@@ -117,14 +120,14 @@ class ContextText:
         Returns None if there is nothing to do now. Exceptions of a faulty planner pass through.
         """
         if self._planner is None:
-            return self._pass_flush() if self._marks else None
+            # A flush after the end has nothing to speak.
+            return Planned(SLICE_CHARS, (), True, self._marks.popleft().flush_id) if self._marks else None
         if self._work is None and (work := self._begin(self._planner, now)) is not None:
             self._work, self._work_chars = work, SLICE_CHARS
         if self._work is None:
             return None
         if (segments := next(self._work, None)) is not None:
-            self._note_skipped(segments, self._planner.take_skipped())
-            self._note_ignored(self._planner.take_ignored())
+            self._note_ranges(self._planner, segments)
             self._work_chars = 0
             return Planned(SLICE_CHARS, segments)
         return self._finish_work(self._planner)
@@ -144,8 +147,7 @@ class ContextText:
     def _finish_work(self, planner: Planner) -> Planned:
         reached, self._reached, self._work = self._reached, None, None
         self._tick_at = planner.next_deadline()
-        self._note_skipped((), planner.take_skipped())
-        self._note_ignored(planner.take_ignored())
+        self._note_ranges(planner)
         if reached is not None and reached.is_end:
             self.is_planned = True
             self._planner, self._tick_at = None, None
@@ -153,30 +155,22 @@ class ContextText:
             return Planned(self._work_chars, ())
         return Planned(self._work_chars, (), True, reached.flush_id)
 
-    def _pass_flush(self) -> Planned:
-        """Return the result of a flush after the end, which has nothing to speak."""
-        return Planned(SLICE_CHARS, (), True, self._marks.popleft().flush_id)
+    def take_warnings(self) -> list[tuple[str, str, tuple[tuple[int, int], ...]]]:
+        """Return code, message and text ranges of what the client has to know, found since the last call; of very many
+        ranges only the first."""
+        found = (("unspeakable_text", _UNSPEAKABLE, self._skipped), ("ignored_markup", _IGNORED, self._ignored))
+        self._skipped, self._ignored = [], []
+        return [(code, message, tuple(spans)) for code, message, spans in found if spans]
 
-    def take_skipped(self) -> tuple[tuple[int, int], ...]:
-        """Return the ranges of the text that are not spoken, found since the last call; of very many only the first."""
-        taken, self._skipped = tuple(self._skipped), []
-        return taken
-
-    def take_ignored(self) -> tuple[tuple[int, int], ...]:
-        """Return the ranges of unsupported markup found since the last call; of very many only the first."""
-        taken, self._ignored = tuple(self._ignored), []
-        return taken
-
-    def _note_ignored(self, ignored: Sequence[tuple[int, int]]) -> None:
-        self._ignored += ignored[: MAX_SPANS - len(self._ignored)]
-
-    def _note_skipped(self, segments: Sequence[Segment], skipped: Sequence[tuple[int, int]]) -> None:
+    def _note_ranges(self, planner: Planner, segments: Sequence[Segment] = ()) -> None:
+        """Collect the ranges that the planner has found, with the segments that it has returned meanwhile."""
+        self._ignored += planner.take_ignored()[: MAX_SPANS - len(self._ignored)]
         if segments:
             last = segments[-1]
             self.silent_from = None
             self._planned_end = last.end if last.final else last.start
             self._last_word_end = last.words[-1].end if last.words else last.start
-        for span in skipped:
+        for span in planner.take_skipped():
             if self.silent_from is None and span[0] >= self._last_word_end:
                 self.silent_from = span[0]
             if len(self._skipped) < MAX_SPANS:

@@ -13,8 +13,8 @@ from realtime_tts.session.messages import (
     SessionEvent,
     StartSpeech,
 )
-from realtime_tts.session.planning import Segment
 from realtime_tts.session.settings import ContextSettings
+from realtime_tts.text.planner import Segment
 
 TOLERANCE_MS = 20.0  # error of the engine's playback position that needs no report: a packet
 REPORT_AGAIN_S = 2.0  # longest time between two reports: the engine counts pauses of the text as speech

@@ -1,4 +1,4 @@
-"""Protocols of the text planner that a session uses. Structural, so that tests can substitute a simple one."""
+"""Protocol of the text planner that a session uses. Structural, so that tests can substitute a simple one."""
 
 from __future__ import annotations
 
@@ -6,84 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from realtime_tts.errors import TextTooLong
-
-
-class PlannedWord(Protocol):
-    """A word of the context's text; `text` is its characters from `start` to `end`."""
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def start(self) -> int: ...
-
-    @property
-    def end(self) -> int: ...
-
-    @property
-    def weight(self) -> float:
-        """Relative duration within its segment, ≥ 0."""
-        ...
-
-    @property
-    def spoken_start(self) -> int:
-        """Start of the word in its segment's `text`; it ends at `spoken_end`."""
-        ...
-
-    @property
-    def spoken_end(self) -> int: ...
-
-
-class Segment(Protocol):
-    """A stretch of text that is spoken as one; or silence, without words and with empty text."""
-
-    @property
-    def index(self) -> int:
-        """Number of the segment in its context, from 0."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """Normalised text, given to the model."""
-        ...
-
-    @property
-    def start(self) -> int: ...
-
-    @property
-    def end(self) -> int: ...
-
-    @property
-    def words(self) -> Sequence[PlannedWord]: ...
-
-    @property
-    def silence_ms(self) -> float:
-        """Duration of the silence; 0 for speech."""
-        ...
-
-    @property
-    def final(self) -> bool:
-        """True if it is complete. Until then it is returned again, with more text and words after the earlier ones."""
-        ...
-
-    @property
-    def speed(self) -> float:
-        """Tempo factor relative to the context's."""
-        ...
-
-    @property
-    def volume(self) -> float:
-        """Volume factor relative to the context's."""
-        ...
-
-    @property
-    def added_chars(self) -> int:
-        """Number of characters that lexicons have added to the text; 0 until it is final."""
-        ...
+from realtime_tts.text.planner import Segment
 
 
 class Planner(Protocol):
-    """Text planner: text deltas in, segments out (`realtime_tts.text.planner.SpeechPlanner`).
+    """Text planner: text deltas in, segments out (`realtime_tts.text.pause_planner.PausePlanner`).
 
     The methods return iterators: each step is a stretch of work of a millisecond or less and yields its segments. Run
     one iteration to its end before you call another method.

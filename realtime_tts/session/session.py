@@ -19,6 +19,7 @@ from realtime_tts.errors import (
     ResumeGap,
     TooManyContexts,
 )
+from realtime_tts.session import messages
 from realtime_tts.session.connection import (
     CLIENT_LEFT,
     CONNECTION_CLOSED,
@@ -31,34 +32,13 @@ from realtime_tts.session.connection import (
     close_slow,
 )
 from realtime_tts.session.context import Context, ContextState, ContextTable, check_length
-from realtime_tts.session.memory import OBJECT_BYTES, RETAINED_BYTES, MemoryLimit, message_bytes, packets_bytes
-from realtime_tts.session.messages import (
-    AudioPackets,
-    Cancel,
-    CancelAcknowledged,
-    ClientMessage,
-    CloseSession,
-    ContextDone,
-    ContextMessage,
-    ContextStarted,
-    Crashed,
-    End,
-    ErrorMessage,
-    Flush,
-    KeepAlive,
-    Leave,
-    Ping,
-    PlaybackReport,
-    Pong,
-    Resume,
-    ResumedContext,
-    ServerMessage,
-    SessionEvent,
-    SessionResumed,
-    SessionStarted,
-    StartSession,
-    Text,
-    WarningMessage,
+from realtime_tts.session.memory import (
+    ITEM_BYTES,
+    OBJECT_BYTES,
+    RETAINED_BYTES,
+    MemoryLimit,
+    message_bytes,
+    packets_bytes,
 )
 from realtime_tts.session.planning import Planner
 from realtime_tts.session.sender import SenderCrash, SessionSender
@@ -103,7 +83,7 @@ class Session:
         self._memory = MemoryLimit(config.max_session_bytes)
         self._contexts = ContextTable()
         self._sender = SessionSender(config)
-        self._events: list[SessionEvent] = []
+        self._events: list[messages.SessionEvent] = []
 
     @property
     def state(self) -> SessionState:
@@ -111,7 +91,7 @@ class Session:
 
     # ---- from the peer -------------------------------------------------------------------------------------------
 
-    def receive(self, message: ClientMessage, now: float) -> None:
+    def receive(self, message: messages.ClientMessage, now: float) -> None:
         """Act on a message. Never raises for a client's error: the client gets an error message, and a close after too
         many."""
         if self._connection.advance(now) is not SessionState.CONNECTED:
@@ -127,7 +107,7 @@ class Session:
             self._crash(error, self._named(message))
         self._relieve()
 
-    def reject(self, error: RealtimeTTSError, now: float, message: ClientMessage | None = None) -> None:
+    def reject(self, error: RealtimeTTSError, now: float, message: messages.ClientMessage | None = None) -> None:
         """Refuse a frame that could not be parsed, or a message that has to wait."""
         if self._connection.advance(now) is SessionState.CONNECTED:
             self._connection.note_received()
@@ -135,14 +115,14 @@ class Session:
             self._refuse(error, self._named(error if message is None else message))
             self._relieve()
 
-    def _named(self, message: ClientMessage | RealtimeTTSError) -> str | None:
+    def _named(self, message: messages.ClientMessage | RealtimeTTSError) -> str | None:
         """Return the context id of a message or an error, unless it is empty or too long."""
         context_id = getattr(message, "context_id", None)
         return context_id if context_id and len(context_id) <= self.config.max_id_chars else None
 
     def _crash(self, error: Exception, context_id: str | None) -> None:
         """Report an unexpected exception. It fails the context concerned, or the message, and nothing else."""
-        self._events.append(Crashed(error))
+        self._events.append(messages.Crashed(error))
         failure = InternalError("something went wrong inside the server")
         if context_id is not None and (context := self._contexts.open.get(context_id)) is not None:
             self._fail(context, failure)
@@ -159,7 +139,7 @@ class Session:
 
     def _post_error(self, error: RealtimeTTSError, context_id: str | None = None) -> None:
         fields = (error.field, error.retry_after_s)
-        self._sender.post(ErrorMessage(error.code, error.message, error.retryable, context_id, *fields))
+        self._sender.post(messages.ErrorMessage(error.code, error.message, error.retryable, context_id, *fields))
 
     def _is_failed_by(self, error: RealtimeTTSError, context_id: str | None) -> bool:
         """Where refusals are final, fail the context of the message or mark it as refused. Return True if it was
@@ -187,35 +167,35 @@ class Session:
                 self._close(close_slow())
         self._memory.measured(self.held_bytes)
 
-    def _act(self, message: ClientMessage) -> None:
+    def _act(self, message: messages.ClientMessage) -> None:
         """Execute the message.
 
         Raises:
             RealtimeTTSError: the message is refused and has changed nothing.
         """
         self._check_ids(message)
-        if isinstance(message, Text):
+        if isinstance(message, messages.Text):
             self._on_text(message)
-        elif isinstance(message, PlaybackReport):
+        elif isinstance(message, messages.PlaybackReport):
             self._on_playback(message)
-        elif isinstance(message, Flush):
+        elif isinstance(message, messages.Flush):
             context = self._require(message.context_id)
             context.flush(message.flush_id)
             self._plan(context, PLAN_CHARS)
-        elif isinstance(message, End):
+        elif isinstance(message, messages.End):
             self._on_end(message)
-        elif isinstance(message, Cancel):
+        elif isinstance(message, messages.Cancel):
             self._on_cancel(message.context_id)
-        elif isinstance(message, StartSession):
+        elif isinstance(message, messages.StartSession):
             self._on_start(message)
-        elif isinstance(message, Ping):
-            self._sender.post(Pong(message.id))
-        elif isinstance(message, Leave):
+        elif isinstance(message, messages.Ping):
+            self._sender.post(messages.Pong(message.id))
+        elif isinstance(message, messages.Leave):
             self._on_leave(message)
         else:
             raise InvalidMessage("session.resume must be the first message of a connection", field="type")
 
-    def _check_ids(self, message: ClientMessage) -> None:
+    def _check_ids(self, message: messages.ClientMessage) -> None:
         """Check the length of every id in the message: ids are kept and sent back."""
         for name in ("context_id", "flush_id", "id"):
             value = getattr(message, name, None)
@@ -224,7 +204,7 @@ class Session:
         if getattr(message, "context_id", None) == "":
             raise InvalidMessage("context_id is empty", field="context_id")
 
-    def _on_start(self, message: StartSession) -> None:
+    def _on_start(self, message: messages.StartSession) -> None:
         if self._contexts.any_yet:
             raise InvalidMessage("session.start comes before the first context", field="type")
         defaults = Choices(message.voice, message.audio, message.params)
@@ -249,7 +229,7 @@ class Session:
             text_type=settled.text_type,
         )
         self._sender.post(
-            SessionStarted(
+            messages.SessionStarted(
                 session_id=self.session_id,
                 model=self.config.model,
                 voice=settled.voice,
@@ -259,12 +239,12 @@ class Session:
             )
         )
 
-    def _on_text(self, message: Text) -> None:
+    def _on_text(self, message: messages.Text) -> None:
         context = self._contexts.open.get(message.context_id) or self._open(message)
         context.push_text(message.text, self._connection.now)
         self._plan(context, PLAN_CHARS)
 
-    def _open(self, message: Text) -> Context:
+    def _open(self, message: messages.Text) -> Context:
         """Return a new context for its opening message, whose text is not added yet."""
         self._check_new(message)
         settings = self._resolve(self._defaults, Choices(message.voice, message.audio, message.params))
@@ -276,7 +256,7 @@ class Session:
         self._connection.note_context(is_refused=False)
         if not self._announced:
             self._announce(self._resolve(self._defaults, Choices()))
-        started = ContextStarted(
+        started = messages.ContextStarted(
             context_id=message.context_id,
             sequence=0,
             number=self._contexts.take_number(),
@@ -291,7 +271,7 @@ class Session:
         self._memory.add_unknown()
         return context
 
-    def _check_new(self, message: Text) -> None:
+    def _check_new(self, message: messages.Text) -> None:
         self._check_unused(message.context_id)
         self._connection.check_new_context()
         check_length(len(message.text), self.config.max_text_chars)
@@ -303,7 +283,7 @@ class Session:
             return TooManyContexts(f"at most {self.config.max_contexts} contexts at a time", field="context_id")
         return self._refuse_new()
 
-    def _on_end(self, message: End) -> None:
+    def _on_end(self, message: messages.End) -> None:
         context = self._require(message.context_id)
         if not context.ended:
             context.end()
@@ -317,13 +297,13 @@ class Session:
         for context in over:
             heard = context.freeze(self._connection.now)
             if context_id is not None or context.state is ContextState.DONE:
-                self._sender.post(CancelAcknowledged(context.id, context.state.value, *heard))
+                self._sender.post(messages.CancelAcknowledged(context.id, context.state.value, *heard))
         if context_id is None:
-            self._sender.post(CancelAcknowledged(None, "all"))
+            self._sender.post(messages.CancelAcknowledged(None, "all"))
         elif not targets and not over:
-            self._sender.post(CancelAcknowledged(context_id, self._contexts.ended_as(context_id) or "unknown"))
+            self._sender.post(messages.CancelAcknowledged(context_id, self._contexts.ended_as(context_id) or "unknown"))
 
-    def _on_playback(self, message: PlaybackReport) -> None:
+    def _on_playback(self, message: messages.PlaybackReport) -> None:
         if not (math.isfinite(message.played_ms) and message.played_ms >= 0):
             raise InvalidMessage("played_ms is a number from 0 upwards", field="played_ms")
         context = self._contexts.get(message.context_id)
@@ -336,7 +316,7 @@ class Session:
         self._sender.retained.acknowledge(context.id, played_samples)
         self._report_playback(context, only_news=True)
 
-    def _on_leave(self, message: Leave) -> None:
+    def _on_leave(self, message: messages.Leave) -> None:
         if message.at_once:
             self._close(CLIENT_LEFT)
         else:
@@ -406,7 +386,7 @@ class Session:
             ValueError: the context's text has not ended, or this was called before.
         """
         if (context := self._live(context_id, now)) is not None:
-            if not context.is_planned or context.audio_complete:
+            if not context.text.is_planned or context.audio_complete:
                 raise ValueError("audio_finished comes once, after EndOfSegments")
             context.complete_audio()
 
@@ -430,7 +410,7 @@ class Session:
                 self._report_playback(context)
         if self._contexts.open and self._connection.is_keepalive_due():
             self._connection.note_sent(is_audio=False)
-            self._sender.post(KeepAlive(tuple(self._contexts.open)))
+            self._sender.post(messages.KeepAlive(tuple(self._contexts.open)))
 
     def next_deadline(self) -> float | None:
         """Return when to `tick` and drain again if nothing else happens; None: not before another input."""
@@ -451,14 +431,14 @@ class Session:
 
     # ---- output --------------------------------------------------------------------------------------------------
 
-    def messages_to_send(self, now: float, max_bytes: int | None = None) -> list[ServerMessage]:
+    def messages_to_send(self, now: float, max_bytes: int | None = None) -> list[messages.ServerMessage]:
         """Return the messages that may leave now; they count as sent. Stops soon after `max_bytes` (of memory,
         roughly)."""
         state = self._connection.advance(now)
         if state is SessionState.DISCONNECTED or self._connection.blocked_at is not None:
             return []
         senders = self._contexts.sending() if state is SessionState.CONNECTED else []
-        sent: list[ServerMessage] = []
+        sent: list[messages.ServerMessage] = []
         try:
             for message in self._sender.take(
                 senders, self._connection.now, math.inf if max_bytes is None else max_bytes
@@ -470,22 +450,23 @@ class Session:
                 raise
             self._crash(crash, crash.context_id)
         if sent:
-            self._connection.note_sent(is_audio=any(isinstance(message, AudioPackets) for message in sent))
+            self._connection.note_sent(is_audio=any(isinstance(message, messages.AudioPackets) for message in sent))
         self._relieve()
         self._close_if_done()
         return sent
 
-    def _sent(self, message: ServerMessage) -> None:
+    def _sent(self, message: messages.ServerMessage) -> None:
         # Audio was counted before, but may be a part of a larger queue entry.
         self._memory.add(
-            RETAINED_BYTES + (OBJECT_BYTES if isinstance(message, AudioPackets) else 2 * message_bytes(message))
+            RETAINED_BYTES
+            + (OBJECT_BYTES if isinstance(message, messages.AudioPackets) else 2 * message_bytes(message))
         )
-        if isinstance(message, AudioPackets):
+        if isinstance(message, messages.AudioPackets):
             context = self._kept(message.context_id)
             context.begin_speaking()
             if context.sender.take_restart():
                 self._report_playback(context)
-        elif isinstance(message, ContextDone):
+        elif isinstance(message, messages.ContextDone):
             context = self._kept(message.context_id)
             if context.state is not ContextState.DONE:
                 context.finish()
@@ -497,11 +478,11 @@ class Session:
             raise AssertionError("a context with something to send is kept")
         return context
 
-    def unsendable(self, message: ServerMessage, error: Exception, now: float) -> None:
+    def unsendable(self, message: messages.ServerMessage, error: Exception, now: float) -> None:
         """Handle a message that could not be written. Nothing was written of its context after it."""
         self._connection.advance(now)
-        self._events.append(Crashed(error))
-        if not isinstance(message, ContextMessage):
+        self._events.append(messages.Crashed(error))
+        if not isinstance(message, messages.ContextMessage):
             return
         failure = InternalError("a message cannot be written")
         context = self._contexts.open.get(message.context_id)
@@ -511,7 +492,7 @@ class Session:
         self._sender.retained.drop_from(context.id, message.sequence)
         self._fail(context, failure, next_sequence=message.sequence)
 
-    def events(self) -> list[SessionEvent]:
+    def events(self) -> list[messages.SessionEvent]:
         """Return and clear the events for the I/O layer, in order. Call it after `messages_to_send`, which may add
         some."""
         events = self._events[:]
@@ -568,7 +549,7 @@ class Session:
         self._sender.lose_connection()
         self._report_all()
 
-    def resume(self, message: Resume, now: float) -> None:
+    def resume(self, message: messages.Resume, now: float) -> None:
         """Continue this session on a new connection. A connection that still seems to live is replaced.
 
         Messages that the client lacks are queued again. Open contexts that it does not list are cancelled.
@@ -581,15 +562,17 @@ class Session:
         for context in [c for c in self._contexts.open.values() if c.id not in message.contexts]:
             self._cancel(context)
         found = [self._resume_context(context_id, last) for context_id, last in message.contexts.items()]
-        self._sender.reconnect(SessionResumed(self.session_id, tuple(found)))
+        self._sender.reconnect(messages.SessionResumed(self.session_id, tuple(found)))
         self._report_all()
         self._memory.add_unknown()
         self._relieve()
 
-    def _resume_context(self, context_id: str, last_sequence: int) -> ResumedContext:
+    def _resume_context(self, context_id: str, last_sequence: int) -> messages.ResumedContext:
         context = self._contexts.get(context_id)
         if context is None:
-            return ResumedContext(context_id, "unknown" if self._contexts.ended_as(context_id) is None else "lost")
+            return messages.ResumedContext(
+                context_id, "unknown" if self._contexts.ended_as(context_id) is None else "lost"
+            )
         missing = self._sender.retained.take_missing(context_id, last_sequence, context.sender.next_sequence)
         if missing.has_gap and not context.state.is_final:
             gap = ResumeGap("messages that the client lacks are no longer held")
@@ -597,11 +580,11 @@ class Session:
             state = "lost"
         else:
             state = context.resend(missing, self._connection.now)
-        return ResumedContext(
+        return messages.ResumedContext(
             context_id=context_id,
             state=state,
             number=context.number,
-            received_chars=context.num_chars,
+            received_chars=context.text.num_chars,
             ended=context.ended,
             num_flushes=context.num_flushes,
         )
@@ -636,7 +619,7 @@ class Session:
             else:
                 self._fail(context, close.error)
         self._sender.retain_no_more()
-        self._events.append(CloseSession(close.code, close.reason))
+        self._events.append(messages.CloseSession(close.code, close.reason))
 
     # ---- changes of a context, reported to both client and engine --------------------------------------------------
 
@@ -655,15 +638,10 @@ class Session:
         except Exception as error:
             self._crash(error, context.id)
             return max_chars
-        if num_chars:
-            self._memory.add_unknown()
-        # While no client is connected, these stay collected for a later call.
-        if self.state is SessionState.CONNECTED and (spans := context.take_skipped()):
-            message = "parts of the text cannot be spoken and are left out"
-            self._sender.post(WarningMessage(context.id, "unspeakable_text", message, spans))
-        if self.state is SessionState.CONNECTED and (spans := context.take_ignored()):
-            message = "this markup is not followed; what it holds is spoken"
-            self._sender.post(WarningMessage(context.id, "ignored_markup", message, spans))
+        self._memory.add(ITEM_BYTES * num_chars)  # a word and a range that is not spoken have two characters at least
+        if self.state is SessionState.CONNECTED:  # else they stay collected for a later call
+            for code, message, spans in context.text.take_warnings():
+                self._sender.post(messages.WarningMessage(context.id, code, message, spans))
         return num_chars
 
     def _waits(self, context: Context) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from realtime_tts.audio.codecs import AudioFormat
 
@@ -120,12 +120,4 @@ class SessionConfig:
 
     @property
     def limits(self) -> Limits:
-        return Limits(
-            max_contexts=self.max_contexts,
-            max_text_chars=self.max_text_chars,
-            max_message_bytes=self.max_message_bytes,
-            max_lead_s=self.max_lead_s,
-            keepalive_s=self.keepalive_s,
-            idle_timeout_s=self.idle_timeout_s,
-            resume_window_s=self.resume_window_s,
-        )
+        return Limits(**{limit.name: getattr(self, limit.name) for limit in fields(Limits)})

@@ -17,9 +17,9 @@ from realtime_tts.audio.volume import at_volume
 from realtime_tts.contract import frames
 from realtime_tts.contract.policy import MAX_SPEED, MIN_SPEED, ZERO_SHOT_VOICE, ServingPolicy
 from realtime_tts.errors import error_from_code
-from realtime_tts.session.planning import Segment
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.silence import Silence, SilencePace
+from realtime_tts.text.planner import Segment
 from realtime_tts.workers.client import EngineClient, RequestStream
 
 # The engine holds the segment that it speaks and the next one, which is enough to join them without a gap. A long

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-from realtime_tts.session.planning import Segment
 from realtime_tts.speech.speaker import Speaker
 from realtime_tts.text.markup import checking
 from realtime_tts.text.pause_planner import PausePlanner
-from realtime_tts.text.planner import Planning
+from realtime_tts.text.planner import Planning, Segment
 
 # An answer's headers tell what of its text cannot be spoken, and leave with the first audio. Of a text that has such
 # characters so much is planned before, in some 50 ms; it is what OpenAI takes at most.

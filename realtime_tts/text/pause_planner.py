@@ -15,8 +15,8 @@ from realtime_tts.text.places import Places
 from realtime_tts.text.planner import (
     OPEN_STALL_S,
     Planning,
+    Segment,
     SpeechPlanner,
-    SpeechSegment,
     all_segments,
     replace_surrogates,
 )
@@ -72,17 +72,17 @@ class PausePlanner:
         """Number of characters received, without those that may still become markup."""
         return self._planner.num_chars + self._places.shift
 
-    def push(self, delta: str, now: float) -> list[SpeechSegment]:
+    def push(self, delta: str, now: float) -> list[Segment]:
         """Add text; see `SpeechPlanner`, also for the methods that follow."""
         return all_segments(self.pushing(delta, now))
 
-    def flush(self, now: float) -> list[SpeechSegment]:
+    def flush(self, now: float) -> list[Segment]:
         return all_segments(self.flushing(now))
 
-    def end(self, now: float) -> list[SpeechSegment]:
+    def end(self, now: float) -> list[Segment]:
         return all_segments(self.ending(now))
 
-    def tick(self, now: float) -> list[SpeechSegment]:
+    def tick(self, now: float) -> list[Segment]:
         return all_segments(self.ticking(now))
 
     def pushing(self, delta: str, now: float) -> Planning:
@@ -172,7 +172,7 @@ class PausePlanner:
         for segments in planning:
             yield [placed for segment in segments for placed in self._after_pause(segment)]
 
-    def _after_pause(self, segment: SpeechSegment) -> Iterator[SpeechSegment]:
+    def _after_pause(self, segment: Segment) -> Iterator[Segment]:
         """A segment of the planner's, and in front of it the pause between sentences, if one belongs there."""
         if segment.index == self._num_placed:
             silence_ms = min(self._sentence_pause_ms, self._sentence_silence_left_ms)
@@ -184,12 +184,12 @@ class PausePlanner:
         self._follows_sentence, self._ends_with_speech = segment.ends_sentence, True
         yield self._with_places(segment)
 
-    def _silence(self, start: int, end: int, duration_ms: float) -> SpeechSegment:
+    def _silence(self, start: int, end: int, duration_ms: float) -> Segment:
         self._num_silences += 1
         index = self._num_placed + self._num_silences - 1
-        return SpeechSegment(index, "", "", start, end, (), silence_ms=duration_ms)
+        return Segment(index, "", "", start, end, (), silence_ms=duration_ms)
 
-    def _with_places(self, segment: SpeechSegment) -> SpeechSegment:
+    def _with_places(self, segment: Segment) -> Segment:
         start, end = self._places.start(segment.start), self._places.end(segment.end)
         if segment.final:
             self._text, self._text_start, text, text_start = (

@@ -22,7 +22,7 @@ _STRETCH_PARTS = 8  # of a segment that had to be split
 
 
 @dataclass(frozen=True, slots=True)
-class SpeechSegment:
+class Segment:
     """One request to the engine; or, live, a part of it: then it is given again, longer, until it is final.
 
     Args:
@@ -54,7 +54,7 @@ class SpeechSegment:
     added_chars: int = 0
 
 
-Planning = Iterator[list[SpeechSegment]]
+Planning = Iterator[list[Segment]]
 
 
 class SpeechPlanner:
@@ -111,7 +111,7 @@ class SpeechPlanner:
         """True if text other than white space waits for its segment's end."""
         return self._segmenter.has_words
 
-    def push(self, delta: str, now: float) -> list[SpeechSegment]:
+    def push(self, delta: str, now: float) -> list[Segment]:
         """Add text.
 
         Raises:
@@ -119,15 +119,15 @@ class SpeechPlanner:
         """
         return all_segments(self.pushing(delta, now))
 
-    def flush(self, now: float) -> list[SpeechSegment]:
+    def flush(self, now: float) -> list[Segment]:
         """Speak what is pending."""
         return all_segments(self.flushing(now))
 
-    def end(self, now: float) -> list[SpeechSegment]:
+    def end(self, now: float) -> list[Segment]:
         """Speak what is pending and accept no more; harmless when repeated."""
         return all_segments(self.ending(now))
 
-    def tick(self, now: float) -> list[SpeechSegment]:
+    def tick(self, now: float) -> list[Segment]:
         """Flush a stalled stream if it is time; live, begin with text that came in one piece and has not ended."""
         return all_segments(self.ticking(now))
 
@@ -231,13 +231,13 @@ class SpeechPlanner:
         else:
             self._opens_at = now + _END_WAIT_S
 
-    def _give_open(self) -> list[SpeechSegment]:
+    def _give_open(self) -> list[Segment]:
         self._opens_at = None
         part = self._open.take()
         if part is None:
             return []
         start, end = self._open.start, self._open.start + len(part.source)
-        return [SpeechSegment(self._num_segments, part.text, part.source, start, end, part.words, final=False)]
+        return [Segment(self._num_segments, part.text, part.source, start, end, part.words, final=False)]
 
     def _plan(self, segments: list[TextSegment]) -> Planning:
         for segment in segments:
@@ -258,10 +258,10 @@ class SpeechPlanner:
                 made[0] = replace(made[0], added_chars=normalized.added_chars)
             yield made
 
-    def _segment_of(self, part: SpokenPart, segment: TextSegment, *, is_last: bool) -> SpeechSegment:
+    def _segment_of(self, part: SpokenPart, segment: TextSegment, *, is_last: bool) -> Segment:
         start = segment.start + part.start
         self._num_segments += 1
-        return SpeechSegment(
+        return Segment(
             self._num_segments - 1,
             part.text,
             part.source,
@@ -272,7 +272,7 @@ class SpeechPlanner:
         )
 
 
-def all_segments(planning: Planning) -> list[SpeechSegment]:
+def all_segments(planning: Planning) -> list[Segment]:
     return [segment for segments in planning for segment in segments]
 
 

@@ -34,10 +34,10 @@ from realtime_tts.session.messages import (
     Text,
     Words,
 )
-from realtime_tts.session.planning import Segment
 from realtime_tts.session.session import Session
 from realtime_tts.session.settings import SessionConfig, SpeechParams
 from realtime_tts.text.pause_planner import PlannerFactory
+from realtime_tts.text.planner import Segment
 
 LIVE = SpeechParams(mode="live")
 

@@ -332,7 +332,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.drain()
 
     def num_unplanned(self) -> int:
-        texts = [context._text for context in self.session._contexts.open.values()]
+        texts = [context.text for context in self.session._contexts.open.values()]
         return sum(context_text.num_chars - context_text._num_read + len(context_text._marks) for context_text in texts)
 
     @property
@@ -346,7 +346,7 @@ class SessionMachine(RuleBasedStateMachine):
     def send_text(self, pick: int, text: str, mode: str = "clause") -> None:
         name = self.name(pick)
         context = self.session._contexts.open.get(name)
-        fits = context is None or (not context.ended and context.num_chars + len(text) <= CONFIG.max_text_chars)
+        fits = context is None or (not context.ended and context.text.num_chars + len(text) <= CONFIG.max_text_chars)
         used = self.session._contexts.ended_as(name) is not None
         if not used and fits and (context or self.session.num_open_contexts < CONFIG.max_contexts):
             self.client.setdefault(name, Heard(is_live=mode == "live")).text += text

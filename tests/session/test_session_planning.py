@@ -24,7 +24,7 @@ from realtime_tts.session.messages import (
 )
 from realtime_tts.session.session import PLAN_CHARS
 from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import SpeechSegment
+from realtime_tts.text.planner import Segment
 
 LONG = "One two three. " * 1000
 PLANNERS = PlannerFactory(None, 200, 1.0)
@@ -142,8 +142,8 @@ def test_a_blank_text_is_done_when_all_of_it_was_read(driver: Driver) -> None:
     assert driver.of(ContextDone)[0].characters == 10_000
 
 
-def drained(context_text: ContextText) -> list[SpeechSegment]:
-    segments: list[SpeechSegment] = []
+def drained(context_text: ContextText) -> list[Segment]:
+    segments: list[Segment] = []
     while planned := context_text.step(0.0):
         segments += planned.segments  # type: ignore[arg-type]
     return segments
@@ -157,7 +157,7 @@ def test_slices_give_the_segments_of_the_whole(words: list[str], cuts: list[int]
     expected = [*planner.push(text[:flush_at], 0.0), *planner.flush(0.0)]
     expected += [*planner.push(text[flush_at:], 0.0), *planner.end(0.0)]
     context_text = ContextText(PLANNERS.make("en"))
-    segments: list[SpeechSegment] = []
+    segments: list[Segment] = []
     bounds = sorted({0, flush_at, len(text), *(min(cut, len(text)) for cut in cuts)})
     if flush_at == 0:
         context_text.flush(None)

@@ -17,7 +17,7 @@ from realtime_tts.contract import frames
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.silence import SilencePace
 from realtime_tts.speech.speaker import Speaker
-from realtime_tts.text.planner import SpeechSegment
+from realtime_tts.text.planner import Segment
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import WorkerSpec
 
@@ -47,15 +47,15 @@ def asked(engine: EngineClient, monkeypatch: pytest.MonkeyPatch) -> list[frames.
     return requests
 
 
-def speech(index: int, text: str) -> SpeechSegment:
-    return SpeechSegment(index, text, text, 0, len(text), ())
+def speech(index: int, text: str) -> Segment:
+    return Segment(index, text, text, 0, len(text), ())
 
 
-def silence(index: int, duration_ms: float) -> SpeechSegment:
-    return SpeechSegment(index, "", "", 0, 0, (), silence_ms=duration_ms)
+def silence(index: int, duration_ms: float) -> Segment:
+    return Segment(index, "", "", 0, 0, (), silence_ms=duration_ms)
 
 
-def speaker_of(engine: EngineClient, *segments: SpeechSegment, **options: Any) -> Speaker:
+def speaker_of(engine: EngineClient, *segments: Segment, **options: Any) -> Speaker:
     speaker = Speaker(engine, "context", SETTINGS, **options)
     for segment in segments:
         speaker.add(segment)

@@ -18,7 +18,7 @@ from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.text_source import TextSource, speak_text
 from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import SpeechSegment
+from realtime_tts.text.planner import Segment
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import WorkerSpec
 
@@ -35,8 +35,8 @@ async def engine() -> AsyncIterator[EngineClient]:
     await client.close()
 
 
-def segment(index: int, text: str) -> SpeechSegment:
-    return SpeechSegment(index, text, text, 0, len(text), ())
+def segment(index: int, text: str) -> Segment:
+    return Segment(index, text, text, 0, len(text), ())
 
 
 def speaker_of(engine: EngineClient, *texts: str, settings: ContextSettings = SETTINGS, **options: Any) -> Speaker:

@@ -19,15 +19,15 @@ from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.text_source import TextSource, speak_text
 from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import SpeechSegment
+from realtime_tts.text.planner import Segment
 from realtime_tts.workers.client import EngineClient
 
 SETTINGS = ContextSettings("slt", AudioFormat(), seed=3, cfg=2.0, steps=6, language="en", mode="live")
 BEGIN, MORE, WHOLE = "one two three", "one two three four five", "one two three four five six."
 
 
-def segment(index: int, text: str, final: bool = False) -> SpeechSegment:
-    return SpeechSegment(index, text, text, 0, len(text), (), final)
+def segment(index: int, text: str, final: bool = False) -> Segment:
+    return Segment(index, text, text, 0, len(text), (), final)
 
 
 @pytest.fixture

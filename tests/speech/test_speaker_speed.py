@@ -18,7 +18,7 @@ from realtime_tts.session.alignment import WordAligner
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import SpeechSegment
+from realtime_tts.text.planner import Segment
 from realtime_tts.workers.client import EngineClient
 
 RATE_HZ, PATCH_SAMPLES, LAG_MS = 16_000, 2560, 80.0
@@ -63,13 +63,13 @@ class ScriptedEngine:
         pass
 
 
-def segments_of(text: str) -> list[SpeechSegment]:
+def segments_of(text: str) -> list[Segment]:
     planner = PlannerFactory(None, 60, None).make("en", live=False)
     return [*planner.push(text, 0.0), *planner.end(0.0)]
 
 
 async def spoken(
-    segments: list[SpeechSegment], speed: float, volume: float = 1.0, **options: Any
+    segments: list[Segment], speed: float, volume: float = 1.0, **options: Any
 ) -> tuple[list[Piece], ScriptedEngine]:
     engine = ScriptedEngine()
     settings = dataclasses.replace(SETTINGS, speed=speed, volume=volume)

@@ -14,10 +14,10 @@ from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.speech.encoders import Encoders
 from realtime_tts.speech.encoding import ContextSpeech
 from realtime_tts.speech.speaker import Piece, Speaker
-from realtime_tts.text.planner import SpeechSegment
+from realtime_tts.text.planner import Segment
 
 RATE_HZ = 16_000
-SEGMENT = SpeechSegment(0, "hello.", "Hello.", 0, 6, ())
+SEGMENT = Segment(0, "hello.", "Hello.", 0, 6, ())
 PIECE = Piece(SEGMENT, b"\0\0" * (RATE_HZ * 160 // 1000), 160.0, done=False)
 
 

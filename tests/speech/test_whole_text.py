@@ -11,7 +11,7 @@ import pytest
 from realtime_tts.speech.whole_text import PLANNED_AHEAD_CHARS, speak_whole
 from realtime_tts.text.normalizer import Normalizer
 from realtime_tts.text.pause_planner import PausePlanner, PlannerFactory
-from realtime_tts.text.planner import Planning, SpeechPlanner, SpeechSegment
+from realtime_tts.text.planner import Planning, Segment, SpeechPlanner
 
 TEXT = "One sentence, with a clause. " * 200
 
@@ -24,13 +24,13 @@ class Engine:
     """Takes two segments at a time, as a speaker does."""
 
     def __init__(self, room: int) -> None:
-        self.segments: list[SpeechSegment] = []
+        self.segments: list[Segment] = []
         self.ended: list[Exception | None] = []
         self.room = room
         self.has_room = asyncio.Event()
         self.has_room.set()
 
-    def add(self, segment: SpeechSegment) -> None:
+    def add(self, segment: Segment) -> None:
         self.segments.append(segment)
         if len(self.segments) >= self.room:
             self.has_room.clear()
@@ -46,7 +46,7 @@ class Engine:
         self.has_room.set()
 
 
-def texts(segments: Sequence[SpeechSegment]) -> list[str]:
+def texts(segments: Sequence[Segment]) -> list[str]:
     return [segment.text for segment in segments]
 
 

@@ -21,7 +21,7 @@ from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.setup import choose_config
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import SpeechSegment
+from realtime_tts.text.planner import Segment
 
 STALL_FLUSH_S = 1.0
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -92,7 +92,7 @@ class TurnSpeaker:
         coming = [(self._begun_s + after_s, delta) for after_s, delta in deltas]
         is_ended = False
         while coming or not is_ended or len(self._done) < len(opened):
-            segments: list[SpeechSegment] = []
+            segments: list[Segment] = []
             while coming and coming[0][0] <= self._now:
                 at_s, delta = coming.pop(0)
                 segments += planner.push(delta, at_s)
@@ -117,7 +117,7 @@ class TurnSpeaker:
         self._audio, self._made_s, self._done = [], [], []
         self._extended_s = self._busy_s = 0.0
 
-    def _send(self, segment: SpeechSegment, opened: dict[int, str], fields: dict[str, Any]) -> None:
+    def _send(self, segment: Segment, opened: dict[int, str], fields: dict[str, Any]) -> None:
         name = f"{self._num_turns}/{segment.index}"
         if segment.index in opened:
             self._engine.post(frames.Extend(name, segment.text, segment.final))

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.text.planner import SpeechPlanner, SpeechSegment
+from realtime_tts.text.planner import Segment, SpeechPlanner
 from realtime_tts.text.segmenter import Segmenter, SegmenterConfig
 
 LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz ,.?!'-")
@@ -61,7 +61,7 @@ def test_plain_text_may_not_be_skipped() -> None:
     assert Normalizer("en", LETTERS).may_skip(text + "\U0001f600")
 
 
-def plan(text: str, normalizer: Normalizer, max_chars: int, split: int | None = None) -> list[SpeechSegment]:
+def plan(text: str, normalizer: Normalizer, max_chars: int, split: int | None = None) -> list[Segment]:
     planner = SpeechPlanner(normalizer, SegmenterConfig(max_chars=max_chars))
     step = split or max(1, len(text))
     found = [each for start in range(0, len(text), step) for each in planner.push(text[start : start + step], 0.0)]

@@ -21,7 +21,7 @@ from realtime_tts.text.lexicon import (
 from realtime_tts.text.lexicon_file import parse_lexicon
 from realtime_tts.text.normalizer import NormalizedText, Normalizer
 from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import SpeechSegment
+from realtime_tts.text.planner import Segment
 
 LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz ,.?!'-")
 ENTRIES = {
@@ -98,9 +98,9 @@ WORDS = st.sampled_from(
 TEXTS = st.lists(WORDS, max_size=20).map("".join)
 
 
-def plan(text: str, cuts: list[int], letters: str | None, *, live: bool) -> list[SpeechSegment]:
+def plan(text: str, cuts: list[int], letters: str | None, *, live: bool) -> list[Segment]:
     planner = PlannerFactory(letters, 70, 1.0).make("en", live=live, lexicons=[Lexicon(ENTRIES.items())])
-    latest: dict[int, SpeechSegment] = {}
+    latest: dict[int, Segment] = {}
     now = 0.0
     for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
         now += 0.05

@@ -13,7 +13,7 @@ from test_text_open import NORMALIZERS, TEXTS
 
 from realtime_tts.text.normalizer import Normalizer
 from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import OPEN_STALL_S, SpeechPlanner, SpeechSegment
+from realtime_tts.text.planner import OPEN_STALL_S, Segment, SpeechPlanner
 from realtime_tts.text.segmenter import SegmenterConfig
 
 SPELLING = table.SPELLING
@@ -23,12 +23,12 @@ def live(stall_flush_s: float | None = None, config: SegmenterConfig | None = No
     return SpeechPlanner(SPELLING, config, stall_flush_s, live=True)
 
 
-def feed(planner: SpeechPlanner, text: str, now: float = 0.0) -> list[SpeechSegment]:
+def feed(planner: SpeechPlanner, text: str, now: float = 0.0) -> list[Segment]:
     """Pushed character by character, a microsecond apart."""
     return [segment for at, char in enumerate(text) for segment in planner.push(char, now + at / 1e6)]
 
 
-def told(segments: list[SpeechSegment]) -> list[tuple[int, str, bool]]:
+def told(segments: list[Segment]) -> list[tuple[int, str, bool]]:
     return [(segment.index, segment.text, segment.final) for segment in segments]
 
 
@@ -183,7 +183,7 @@ def whole(
     config: SegmenterConfig | None = None,
     normalizer: Normalizer = SPELLING,
     flushes: Collection[int] = (),
-) -> list[SpeechSegment]:
+) -> list[Segment]:
     """What the mode that waits gives, with a flush before some characters."""
     planner, found = SpeechPlanner(normalizer, config), []
     for index, char in enumerate(text):
@@ -192,10 +192,10 @@ def whole(
     return [*found, *planner.end(0.0)]
 
 
-def check_growth(segments: list[SpeechSegment], text: str) -> None:
+def check_growth(segments: list[Segment], text: str) -> None:
     """Each segment comes in order, ever longer, and at last final; all of what is given stands."""
     sent = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
-    before: SpeechSegment | None = None
+    before: Segment | None = None
     for segment in segments:
         assert sent[segment.start : segment.end] == segment.source
         spoken_end = 0

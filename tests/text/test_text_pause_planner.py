@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from realtime_tts.text.pause_planner import PausePlanner, PlannerFactory
 from realtime_tts.text.pauses import EMPTY_SPEECH_MS, MAX_SILENCE_MS
-from realtime_tts.text.planner import SpeechSegment
+from realtime_tts.text.planner import Segment
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ,.?!'-"
 FACTORY = PlannerFactory(LETTERS, 70, 1.0)
@@ -18,13 +18,13 @@ def planner(live: bool = False) -> PausePlanner:
     return FACTORY.make("en", live=live)
 
 
-def plan(*deltas: str) -> list[SpeechSegment]:
+def plan(*deltas: str) -> list[Segment]:
     made = planner()
     segments = [segment for delta in deltas for segment in made.push(delta, 0.0)]
     return [*segments, *made.end(0.0)]
 
 
-def outline(segments: list[SpeechSegment]) -> list[str | float]:
+def outline(segments: list[Segment]) -> list[str | float]:
     return [segment.silence_ms or segment.text.lower() for segment in segments]
 
 
@@ -79,7 +79,7 @@ TEXTS = st.lists(
 def test_words_are_places_of_the_text_as_sent(text: str, live: bool, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     made, now = planner(live), 0.0
-    latest: dict[int, SpeechSegment] = {}
+    latest: dict[int, Segment] = {}
     for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
         now += 0.05
         given = made.push(text[start:end], now)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from realtime_tts.errors import ContextClosed
 from realtime_tts.text.normalizer import Normalizer, Span
 from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import SpeechPlanner, SpeechSegment
+from realtime_tts.text.planner import Segment, SpeechPlanner
 from realtime_tts.text.segmenter import SegmenterConfig
 from realtime_tts.text.splitting import SpokenPart
 from realtime_tts.text.words import place_words
@@ -21,7 +21,7 @@ SPELLING = Normalizer("en", LETTERS)
 SHORT = SegmenterConfig(max_chars=70)
 
 
-def plan(text: str, normalizer: Normalizer = SPELLING, config: SegmenterConfig = SHORT) -> list[SpeechSegment]:
+def plan(text: str, normalizer: Normalizer = SPELLING, config: SegmenterConfig = SHORT) -> list[Segment]:
     planner = SpeechPlanner(normalizer, config)
     return [*planner.push(text, 0.0), *planner.end(0.0)]
 

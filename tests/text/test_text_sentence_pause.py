@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from realtime_tts.text.pause_planner import PlannerFactory
 from realtime_tts.text.pauses import MAX_SENTENCE_SILENCE_MS
-from realtime_tts.text.planner import SpeechSegment
+from realtime_tts.text.planner import Segment
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ,.?!'-"
 FACTORY = PlannerFactory(LETTERS, 70, 1.0)
 
 
-def plan(*deltas: str, pause_ms: float = 300.0, live: bool = False) -> list[SpeechSegment]:
+def plan(*deltas: str, pause_ms: float = 300.0, live: bool = False) -> list[Segment]:
     """The segments as they were known last."""
     planner = FACTORY.make("en", live=live, sentence_pause_ms=pause_ms)
-    latest: dict[int, SpeechSegment] = {}
+    latest: dict[int, Segment] = {}
     for number, delta in enumerate(deltas):
         latest |= {segment.index: segment for segment in planner.push(delta, 0.05 * number)}
     latest |= {segment.index: segment for segment in planner.end(0.05 * len(deltas))}
@@ -27,7 +27,7 @@ def plan(*deltas: str, pause_ms: float = 300.0, live: bool = False) -> list[Spee
     return [latest[index] for index in sorted(latest)]
 
 
-def outline(segments: list[SpeechSegment]) -> list[str | float]:
+def outline(segments: list[Segment]) -> list[str | float]:
     return [segment.silence_ms or segment.text.lower() for segment in segments]
 
 

@@ -12,7 +12,7 @@ from realtime_tts.errors import BadSSML
 from realtime_tts.text.lexicon import Lexicon
 from realtime_tts.text.markup import checking
 from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import SpeechSegment, replace_surrogates
+from realtime_tts.text.planner import Segment, replace_surrogates
 from realtime_tts.text.ssml import MAX_DEPTH, MAX_SUBSTITUTED_CHARS, MAX_TAG_CHARS
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ,.?!'-"
@@ -22,10 +22,10 @@ READS_ALL = PlannerFactory(None, 100, 1.0)
 
 def plan(
     *deltas: str, text_type: str = "ssml", live: bool = False, factory: PlannerFactory = FACTORY, **options: object
-) -> list[SpeechSegment]:
+) -> list[Segment]:
     """The segments as they were known last."""
     planner = factory.make("en", live=live, text_type=text_type, **options)  # type: ignore[arg-type]
-    latest: dict[int, SpeechSegment] = {}
+    latest: dict[int, Segment] = {}
     for number, delta in enumerate(deltas):
         latest |= {segment.index: segment for segment in planner.push(delta, 0.05 * number)}
     latest |= {segment.index: segment for segment in planner.end(0.05 * len(deltas))}
@@ -33,7 +33,7 @@ def plan(
     return [latest[index] for index in sorted(latest)]
 
 
-def outline(segments: list[SpeechSegment]) -> list[str | float]:
+def outline(segments: list[Segment]) -> list[str | float]:
     return [segment.silence_ms or segment.text for segment in segments]
 
 

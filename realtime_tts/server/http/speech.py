@@ -25,11 +25,12 @@ from realtime_tts.server.logs import log_event
 from realtime_tts.server.metrics import PlaybackEstimate
 from realtime_tts.session.alignment import WordAligner
 from realtime_tts.session.messages import TimedWord
-from realtime_tts.session.planning import Segment, check_added
+from realtime_tts.session.planning import check_added
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.whole_text import check_whole, speak_whole
 from realtime_tts.text.pause_planner import PausePlanner
+from realtime_tts.text.planner import Segment
 from realtime_tts.text.skipped import describe_skipped
 
 logger = logging.getLogger(__name__)
