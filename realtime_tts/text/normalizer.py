@@ -174,18 +174,10 @@ class Normalization:
         run(self.closing(source))
         return self.spoken()
 
-    def extending(self, source: str, readings: Sequence[Reading] = ()) -> Iterator[None]:
-        """`extend` in stretches of so much work; to be run to its end before anything else.
-
-        Args:
-            readings: of parts of `source`, in order.
-        """
-        return self._take(source, readings)
-
     def closing(self, source: str, readings: Sequence[Reading] = ()) -> Iterator[None]:
         """`close` in stretches; at its end `spoken` gives the whole."""
         self._scan.close()
-        yield from self._take(source, readings)
+        yield from self.extending(source, readings)
         self._spoken.close()
 
     def spoken(self, first: int = 0, start: int = 0) -> NormalizedText:
@@ -206,7 +198,12 @@ class Normalization:
             self._added_chars,
         )
 
-    def _take(self, source: str, readings: Sequence[Reading]) -> Iterator[None]:
+    def extending(self, source: str, readings: Sequence[Reading] = ()) -> Iterator[None]:
+        """`extend` in stretches of so much work; to be run to its end before anything else.
+
+        Args:
+            readings: of parts of `source`, in order.
+        """
         end = 0
         for reading in readings:
             self._scan.extend(self._folded.extend(source[end : reading.start]))

@@ -101,16 +101,6 @@ class SpeechPlanner:
         """Number of characters received, spoken or not."""
         return self._segmenter.num_chars
 
-    @property
-    def num_segments(self) -> int:
-        """Number of complete segments so far."""
-        return self._num_segments
-
-    @property
-    def has_pending(self) -> bool:
-        """True if text other than white space waits for its segment's end."""
-        return self._segmenter.has_words
-
     def push(self, delta: str, now: float) -> list[Segment]:
         """Add text.
 

@@ -116,11 +116,6 @@ class Segmenter:
         self._num_ticks = 0  # backticks on this line: odd inside inline code
 
     @property
-    def pending_chars(self) -> int:
-        """Number of characters received and not yet in a segment."""
-        return len(self._chars)
-
-    @property
     def num_chars(self) -> int:
         """Number of characters received in all."""
         return self._offset + len(self._chars)

@@ -148,12 +148,8 @@ def _initials(match: re.Match[str], scan: Scan) -> str | None:
     return spoken + ("." if scan.ends_sentence(match.end()) else "")
 
 
-def _with(match: re.Match[str], scan: Scan) -> str | None:
-    return "without" if match.group(1) else "with"
-
-
 LETTER_RULES = (
-    Rule(r"w/(o)?(?=[ \d]|[a-z]{3})" + r"(?<!\w\w/)", _with),
+    Rule(r"w/o?(?=[ \d]|[a-z]{3})(?<!\w\w/)", {"w/": "with", "w/o": "without"}),
     Rule(r"((?:e\.g|i\.e|a\.k\.a|[Pp]\.[Ss]|Ph\.D|M\.D|B\.A|M\.A|a\.m|p\.m|et al))\.", _dotted, any_case=True),
     Rule(r"([A-Za-z]{1,6})\.(?![^\W_])", _dotted),
     Rule(r"(?:[A-Z]\.){2,6}(?![^\W_])|[A-Z]\.(?= [A-Z])", _initials),

@@ -22,11 +22,14 @@ from realtime_tts.text.rules.locales import (
     Locale,
     Noun,
 )
-from realtime_tts.text.rules.verbalize import foreign_number, foreign_ordinal, foreign_year
+from realtime_tts.text.rules.verbalize import foreign_words
 
 _END = r"(?![^\W_])"
 _MAX_BYTE = 255
 _GERMAN_DATIVE = frozenset({"am", "vom", "zum", "dem", "den", "ab", "seit", "bis", "beim"})
+# Endings of num2words' "one" and "two", and the feminine forms that count hours.
+_FEMININE_ONE = {"es": ("uno", "una"), "fr": ("un", "une"), "it": ("uno", "una"), "pt": ("um", "uma")}
+_FEMININE_TWO = {"pt": ("dois", "duas")}
 
 
 @lru_cache(maxsize=len(LOCALES))
@@ -47,26 +50,46 @@ class _Reader:
     def __init__(self, language: str, locale: Locale) -> None:
         self._language = language
         self._locale = locale
-        group = re.escape(locale.group)
-        self._number = rf"(?:\d{{1,3}}(?:{group}\d{{3}}){{1,4}}|\d{{1,12}})(?:,\d{{1,6}})?(?![.,]?\d)"
         self._units, self._currencies, self._months = UNITS[language], CURRENCIES[language], MONTHS[language]
         self._abbreviations = {name.replace(" ", ""): spoken for name, spoken in ABBREVIATIONS[language].items()}
 
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> list[Rule]:
         """Return the rules in order of precedence."""
-        return (
-            *self._dates(),
-            *self._times(),
-            *self._money(),
-            *self._quantities(),
-            *self._ordinals(),
-            *self._abbreviation_rules(),
-        )
+        locale, before_number = self._locale, ABBREVIATIONS_BEFORE_NUMBERS[self._language]
+        day, month, year = r"(0?[1-9]|[12]\d|3[01])", r"(0?[1-9]|1[0-2])", r"(\d{4})"
+        group = re.escape(locale.group)
+        number = rf"(?:\d{{1,3}}(?:{group}\d{{3}}){{1,4}}|\d{{1,12}})(?:,\d{{1,6}})?(?![.,]?\d)"
+        higher = rf"(?: ?[-–] ?({number}))?"
+        currency, unit = any_of(self._currencies), any_of(self._units)
+        return [
+            Rule(rf"{year}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])(?![\d-])", self._iso_date),
+            Rule(rf"{day}[./-]{month}[./-]{year}(?![\d/-]|\.\d)", self._date),
+            # A degree sign for the letter: "il 1° maggio".
+            *self._only("es it pt", Rule(r"1°(?= [^\W\d_])", lambda match, scan: self._ordinal_words("1"))),
+            *self._only("de", Rule(rf"{day}\. ?{month}\.(?:(\d\d)(?!\d))?(?!\d)", self._short_date)),
+            *self._only("de", Rule(rf"{day}\. (?={'|'.join(self._months)})", self._day_before_month)),
+            Rule(rf"([01]?\d|2[0-4]):([0-5]\d)(?![:\d])(?: ?{locale.hour_words}{_END})?", self._time),
+            *self._only("es fr pt", Rule(rf"([01]?\d|2[0-4]) ?h ?([0-5]\d){_END}", self._time)),
+            Rule(rf"({number}){higher} ?({currency}){_END}", self._amount_before),
+            Rule(rf"({currency}) ?({number}){higher}", self._amount_after),
+            Rule(r"[€£¥]|\$(?!\w)", {name: each.unit.many for name, each in self._currencies.items()}),
+            Rule(rf"({number}){higher} ?({unit})(?![^\W_]|[²³])", self._quantity),
+            Rule(rf"(?<![\d.]){number}", self._plain),
+            Rule(r"-(?=\d)(?<![^\s(]-)", locale.minus),
+            Rule(r"[§&](?= )|§(?=\d)", self._sign),
+            Rule(rf"(\d{{1,4}})({any_of(locale.ordinals) or '(?!)'}){_END}", self._ordinal),
+            Rule(rf"(?:{any_of(ABBREVIATIONS[self._language])})(?![^\W_])", self._abbreviation),
+            Rule(rf"(?:{any_of(before_number)}) ?(?=\d)", before_number),
+            *self._only("fr", Rule(r"M\.(?= [A-ZÀ-Þ][^\W\d_])", "Monsieur")),
+        ]
+
+    def _only(self, languages: str, rule: Rule) -> list[Rule]:
+        return [rule] if self._language in languages.split() else []
 
     # Numbers
 
     def _words(self, number: str, *, before_noun: bool = False) -> str:
-        """The number in words: a cardinal, with a decimal part."""
+        """Return the number in words: a cardinal, with a decimal part."""
         whole, _, fraction = number.replace(self._locale.group, "").partition(",")
         if fraction:
             return f"{self._cardinal(whole)} {self._locale.point} {self._fraction(fraction)}"
@@ -77,7 +100,10 @@ class _Reader:
         return words
 
     def _cardinal(self, digits: str) -> str:
-        return (foreign_number(digits, self._language) or digits).replace(",", "")
+        return foreign_words(digits, self._language).replace(",", "")
+
+    def _ordinal_words(self, digits: str) -> str:
+        return foreign_words(digits, self._language, "ordinal")
 
     def _fraction(self, digits: str) -> str:
         if self._locale.reads_digits or len(digits) > 2 or digits[0] == "0":
@@ -85,7 +111,7 @@ class _Reader:
         return self._cardinal(digits)
 
     def _counted(self, number: str, unit: Noun, scan: Scan) -> str:
-        """The number with the name of what it counts."""
+        """Return the number with the name of what it counts."""
         is_whole = "," not in number
         plain = number.replace(self._locale.group, "")
         name = unit.after(plain)
@@ -96,21 +122,7 @@ class _Reader:
             of = "de "
         return f"{self._words(number, before_noun=True)} {of}{name}"
 
-    # Rules
-
-    def _dates(self) -> tuple[Rule, ...]:
-        day, month, year = r"(0?[1-9]|[12]\d|3[01])", r"(0?[1-9]|1[0-2])", r"(\d{4})"
-        rules = [
-            Rule(rf"{year}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])(?![\d-])", self._iso_date),
-            Rule(rf"{day}[./-]{month}[./-]{year}(?![\d/-]|\.\d)", self._date),
-        ]
-        if self._language in ("es", "it", "pt"):  # a degree sign for the letter: "il 1° maggio"
-            rules.append(Rule(r"1°(?= [^\W\d_])", lambda match, scan: foreign_ordinal("1", self._language)))
-        if self._language == "de":
-            names = "|".join(self._months)
-            rules.append(Rule(rf"{day}\. ?{month}\.(?:(\d\d)(?!\d))?(?!\d)", self._short_date))
-            rules.append(Rule(rf"{day}\. (?={names})", self._german_day))
-        return tuple(rules)
+    # Dates and times
 
     def _iso_date(self, match: re.Match[str], scan: Scan) -> str | None:
         return self._spoken_date(match.group(3), match.group(2), match.group(1), match, scan)
@@ -126,60 +138,40 @@ class _Reader:
         year = f" {self._cardinal(match.group(3))}" if match.group(3) else ""
         return f"{self._day(match.group(1), match, scan)} {month}{year}"
 
-    def _german_day(self, match: re.Match[str], scan: Scan) -> str | None:
+    def _day_before_month(self, match: re.Match[str], scan: Scan) -> str | None:
         return self._day(match.group(1), match, scan)
 
     def _spoken_date(self, day: str, month: str, year: str, match: re.Match[str], scan: Scan) -> str:
-        parts = (self._day(day, match, scan), self._months[int(month) - 1], foreign_year(year, self._language))
+        year_words = foreign_words(year, self._language, "year")
+        parts = (self._day(day, match, scan), self._months[int(month) - 1], year_words)
         return f" {self._locale.month_joint}".join(parts)
 
     def _day(self, day: str, match: re.Match[str], scan: Scan) -> str:
         if self._language == "de":
             before = scan.previous_word(match.start()).lower()
             ending = "n" if before in _GERMAN_DATIVE else "" if before in ("der", "die", "das") else "r"
-            return f"{foreign_ordinal(day, 'de')}{ending}"
+            return f"{self._ordinal_words(day)}{ending}"
         if int(day) == 1 and self._locale.first:
             return self._locale.first
         return self._cardinal(day)
 
-    def _times(self) -> tuple[Rule, ...]:
-        word = self._locale.hour_words
-        rules = [Rule(rf"([01]?\d|2[0-4]):([0-5]\d)(?![:\d])(?: ?{word}{_END})?", self._time)]
-        if self._language in ("fr", "pt", "es"):
-            rules.append(Rule(rf"([01]?\d|2[0-4]) ?h ?([0-5]\d){_END}", self._time))
-        return tuple(rules)
-
     def _time(self, match: re.Match[str], scan: Scan) -> str | None:
         hour, minute = int(match.group(1)), int(match.group(2))
-        noun = self._locale.hour.one if hour == 1 else self._locale.hour.many
-        hours = f"{self._hours(hour)} {noun}".strip()
-        if not minute:
-            return hours
-        if self._language == "es":
-            hours = self._hours(hour)
-        return f"{hours} {self._locale.and_minutes}{self._cardinal(str(minute))}"
+        hours = self._hours(hour)
+        if not minute or self._language != "es":
+            hours = f"{hours} {self._locale.hour.after(str(hour))}".strip()
+        return f"{hours} {self._locale.and_minutes}{self._cardinal(str(minute))}" if minute else hours
 
     def _hours(self, hour: int) -> str:
         words = self._cardinal(str(hour))
         if self._language == "de":
             return "ein" if words == "eins" else words
-        if not self._locale.hour.is_feminine or hour % 10 not in (1, 2) or hour in (11, 12):
-            return words
-        forms = {"es": ("uno", "una"), "fr": ("un", "une"), "it": ("uno", "una"), "pt": ("um", "uma")}
-        ending, form = forms[self._language]
-        if hour % 10 == 2:
-            ending, form = ("dois", "duas") if self._language == "pt" else ("", "")
+        forms = _FEMININE_ONE if hour in (1, 21) else _FEMININE_TWO if hour in (2, 22) else {}
+        ending, form = forms.get(self._language, ("", ""))
         is_apart = words == ending or words.endswith(" " + ending) or self._language == "es"
         return words.removesuffix(ending) + form if ending and is_apart and words.endswith(ending) else words
 
-    def _money(self) -> tuple[Rule, ...]:
-        name = any_of(self._currencies)
-        number = self._number
-        return (
-            Rule(rf"({number})(?: ?[-–] ?({number}))? ?({name}){_END}", self._amount_before),
-            Rule(rf"({name}) ?({number})(?: ?[-–] ?({number}))?", self._amount_after),
-            Rule(r"[€£¥]|\$(?!\w)", {name: each.unit.many for name, each in self._currencies.items()}),
-        )
+    # Amounts and quantities
 
     def _amount_before(self, match: re.Match[str], scan: Scan) -> str | None:
         return self._amount(match.group(1), match.group(2), self._currencies[match.group(3)], scan)
@@ -200,23 +192,13 @@ class _Reader:
             return cents
         return f"{self._counted(whole, currency.unit, scan)} {self._locale.cents_joint} {cents}"
 
-    def _quantities(self) -> tuple[Rule, ...]:
-        name = any_of(self._units)
-        number = self._number
-        return (
-            Rule(rf"({number})(?: ?[-–] ?({number}))? ?({name})(?![^\W_]|[²³])", self._quantity),
-            Rule(rf"(?<![\d.]){number}", self._plain),
-            Rule(r"-(?=\d)(?<![^\s(]-)", self._locale.minus),
-            Rule(r"[§&](?= )|§(?=\d)", self._sign),
-        )
-
     def _quantity(self, match: re.Match[str], scan: Scan) -> str | None:
         low, high, name = match.groups()
         spoken = self._counted(high or low, self._units[name], scan)
         return f"{self._words(low)} {self._locale.to} {spoken}" if high else spoken
 
     def _plain(self, match: re.Match[str], scan: Scan) -> str | None:
-        """A decimal in words; of a whole number the digits without separators."""
+        """Return a decimal in words; of a whole number the digits without separators."""
         number = match.group()
         if "," in number:
             return self._words(number)
@@ -231,27 +213,15 @@ class _Reader:
             return "e"  # "Pérez e Hijos"
         return self._locale.signs[match.group()]
 
-    def _ordinals(self) -> tuple[Rule, ...]:
-        if not self._locale.ordinals:
-            return ()
-        endings = any_of(self._locale.ordinals)
-        return (Rule(rf"(\d{{1,4}})({endings}){_END}", self._ordinal),)
+    # Ordinals and abbreviations
 
     def _ordinal(self, match: re.Match[str], scan: Scan) -> str | None:
         number, letters = match.groups()
         if letters in ("er", "re", "ère") and number != "1":
             return None
         old, _, new = self._locale.ordinals[letters].partition("|")
-        spoken = foreign_ordinal(number, self._language)
-        return " ".join(word.removesuffix(old) + new if old and word.endswith(old) else word for word in spoken.split())
-
-    def _abbreviation_rules(self) -> tuple[Rule, ...]:
-        before_number = ABBREVIATIONS_BEFORE_NUMBERS[self._language]
-        return (
-            Rule(rf"(?:{any_of(ABBREVIATIONS[self._language])})(?![^\W_])", self._abbreviation),
-            Rule(rf"(?:{any_of(before_number)}) ?(?=\d)", before_number),
-            *([Rule(r"M\.(?= [A-ZÀ-Þ][^\W\d_])", "Monsieur")] if self._language == "fr" else []),
-        )
+        words = self._ordinal_words(number).split()
+        return " ".join(word.removesuffix(old) + new if old and word.endswith(old) else word for word in words)
 
     def _abbreviation(self, match: re.Match[str], scan: Scan) -> str | None:
         written = match.group().replace(" ", "")

@@ -23,48 +23,21 @@ from realtime_tts.text.rules import (
 from realtime_tts.text.rules.base import REACHING, RuleList, Scan, Token
 from realtime_tts.text.rules.local import all_local_rules, local_rules
 from realtime_tts.text.rules.pauses import pause_token
-from realtime_tts.text.rules.verbalize import foreign_number
+from realtime_tts.text.rules.verbalize import foreign_words
 from realtime_tts.text.rules.written import MARKUP, NUMBER, written_token
 
-DIGIT_RULES = RuleList(
-    (
-        *web.DIGIT_RULES,
-        *dates.DIGIT_RULES,
-        *times.DIGIT_RULES,
-        *phones.DIGIT_RULES,
-        *codes.DIGIT_RULES,
-        *money.DIGIT_RULES,
-        *numbers.EARLY_DIGIT_RULES,
-        *units.DIGIT_RULES,
-        *numbers.DIGIT_RULES,
-    )
-)
-LETTER_RULES = RuleList(
-    (
-        *symbols.LETTER_RULES,
-        *dates.LETTER_RULES,
-        *times.LETTER_RULES,
-        *money.LETTER_RULES,
-        *phones.LETTER_RULES,
-        *codes.LETTER_RULES,
-        *numbers.LETTER_RULES,
-        *abbreviations.LETTER_RULES,
-        *web.LETTER_RULES,
-    )
-)
-SYMBOL_RULES = RuleList(
-    (
-        *codes.SYMBOL_RULES,
-        *web.SYMBOL_RULES,
-        *dates.SYMBOL_RULES,
-        *phones.SYMBOL_RULES,
-        *money.SYMBOL_RULES,
-        *units.SYMBOL_RULES,
-        *numbers.SYMBOL_RULES,
-        *abbreviations.SYMBOL_RULES,
-        *symbols.SYMBOL_RULES,
-    )
-)
+DIGIT_RULES = RuleList((
+    *web.DIGIT_RULES, *dates.DIGIT_RULES, *times.DIGIT_RULES, *phones.DIGIT_RULES, *codes.DIGIT_RULES,
+    *money.DIGIT_RULES, *numbers.EARLY_DIGIT_RULES, *units.DIGIT_RULES, *numbers.DIGIT_RULES,
+))  # fmt: skip
+LETTER_RULES = RuleList((
+    *symbols.LETTER_RULES, *dates.LETTER_RULES, *times.LETTER_RULES, *money.LETTER_RULES, *phones.LETTER_RULES,
+    *codes.LETTER_RULES, *numbers.LETTER_RULES, *abbreviations.LETTER_RULES, *web.LETTER_RULES,
+))  # fmt: skip
+SYMBOL_RULES = RuleList((
+    *codes.SYMBOL_RULES, *web.SYMBOL_RULES, *dates.SYMBOL_RULES, *phones.SYMBOL_RULES, *money.SYMBOL_RULES,
+    *units.SYMBOL_RULES, *numbers.SYMBOL_RULES, *abbreviations.SYMBOL_RULES, *symbols.SYMBOL_RULES,
+))  # fmt: skip
 
 
 def compile_rules() -> None:
@@ -125,4 +98,4 @@ def _plain_number(scan: Scan, index: int) -> Token:
     while end < len(scan.text) and end - index < 40 and scan.text[end].isdecimal():
         end += 1
     text = scan.text[index:end]
-    return Token(foreign_number(text, scan.language) or text, end)
+    return Token(foreign_words(text, scan.language), end)

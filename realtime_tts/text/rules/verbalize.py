@@ -55,7 +55,7 @@ def digit_word(digit: str, language: str) -> str:
     """One digit's name; the digit itself in a language that num2words does not know."""
     if language == "en":
         return _DIGITS[int(digit)]
-    return foreign_number(str(int(digit)), language) or digit
+    return foreign_words(str(int(digit)), language)
 
 
 def digits(text: str) -> str:
@@ -70,23 +70,13 @@ def pluralize(words: str) -> str:
     return words + ("es" if words.endswith("x") else "s")
 
 
-def foreign_number(number: str, language: str) -> str | None:
-    """A plain number in another language, or None where num2words does not know it."""
-    return _foreign(number, "cardinal", language)
+def foreign_words(number: str, language: str, kind: str = "cardinal") -> str:
+    """Return a plain number in words of another language; the number itself where num2words does not know it.
 
-
-def foreign_ordinal(number: str, language: str) -> str:
-    """The ordinal of a plain number in another language; the number itself where num2words does not know it."""
-    return _foreign(str(int(number)), "ordinal", language) or number
-
-
-def foreign_year(number: str, language: str) -> str:
-    """The same of a year."""
-    return _foreign(str(int(number)), "year", language) or number
-
-
-def _foreign(number: str, kind: str, language: str) -> str | None:
+    Args:
+        kind: "cardinal", "ordinal" or "year".
+    """
     try:
         return _convert(number, kind, language)
     except (NotImplementedError, OverflowError, ValueError):
-        return None
+        return number
