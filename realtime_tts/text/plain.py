@@ -11,8 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import regex
+
 from realtime_tts.text.marks import MAX_SUBSTITUTED_CHARS, Break, Decoded, Pause, Piece, Tag, substituted
-from realtime_tts.text.pauses import DEFAULT_PAUSE_MS, MAX_PAUSE_MS, STRENGTHS_MS
+from realtime_tts.text.pauses import DEFAULT_PAUSE_MS, STRENGTHS_MS, pause_ms
 
 MAX_TAG_CHARS = 64
 _MAX_SPEED, _MIN_SPEED, _MAX_VOLUME = 4.0, 0.25, 2.0
@@ -26,22 +28,16 @@ _DIRECTIONS = (
 _NAMED_PAUSES_MS = {"[short pause]": 250.0, "[long pause]": 1000.0}
 _DURATION = r"(?:\d{1,6}(?:\.\d{0,3})?|\.\d{1,3})\s{0,2}(?:ms|s)"
 _ATTRIBUTE = rf"""\s{{1,4}}(?:time\s?=\s?["']{_DURATION}["']|strength\s?=\s?["'](?:{"|".join(STRENGTHS_MS)})["'])"""
-_TAG = re.compile(
+_TAG = regex.compile(
     rf"(?P<pause><break(?:{_ATTRIBUTE}){{0,2}}\s{{0,4}}/?>|</break>|\[pause(?:\s?:?\s?{_DURATION})?\s?\]"
-    rf"|\[(?a:short|long) pause\])|(?P<direction>\[(?a:{_DIRECTIONS})\])"
+    rf"|\[(?:short|long) pause\])|(?P<direction>\[(?:{_DIRECTIONS})\])"
     rf"|<(?P<slash>/?)(?P<name>speed|volume|spell|emotion)(?P<attributes>(?:\s[^<>]{{0,{MAX_TAG_CHARS - 12}}})?)/?>",
-    re.IGNORECASE,
+    regex.IGNORECASE | regex.ASCII,
 )
 _FOUND_DURATION = re.compile(r"([\d.]+)\s*(ms|s)", re.IGNORECASE)
 _FOUND_STRENGTH = re.compile(r"""strength\s?=\s?["']([a-z-]+)""", re.IGNORECASE)
 _FOUND_RATIO = re.compile(r"""\s(?:ratio|level)\s?=\s?["']?(\d{1,3}(?:\.\d{0,6})?|\.\d{1,6})\b""", re.IGNORECASE)
-_NAMES = (
-    *("<break", "</break>", "[pause"),
-    *_NAMED_PAUSES_MS,
-    *(f"[{name}]" for name in _DIRECTIONS.split("|")),
-    *(f"<{slash}{name}" for name in ("speed", "volume", "spell", "emotion") for slash in ("", "/")),
-)
-_CLOSERS = {"<": ">", "[": "]"}
+_OPENER = re.compile(r"[<\[]")
 
 
 class PlainReader:
@@ -61,18 +57,18 @@ class PlainReader:
         """Add text."""
         text, self._held = self._held + delta, ""
         plain_from = at = 0
-        while (at := _next_opener(text, at)) >= 0:
-            match = _TAG.match(text, at)
-            if match is not None:
+        while (opener := _OPENER.search(text, at)) is not None:
+            at = opener.start()
+            match = _TAG.match(text, at, at + MAX_TAG_CHARS, partial=True)
+            if match is None or (match.partial and at + MAX_TAG_CHARS <= len(text)):
+                at += 1
+            elif match.partial:
+                self._held, text = text[at:], text[:at]
+            else:
                 yield from self._plain(text[plain_from:at])
                 yield from self._spell_held()
                 yield from self._follow(match)
                 plain_from = at = match.end()
-            elif _may_become_tag(text[at : at + MAX_TAG_CHARS]):
-                self._held = text[at:]
-                text = text[:at]
-            else:
-                at += 1
         yield from self._plain(text[plain_from:])
 
     def release(self) -> Iterator[Piece]:
@@ -98,7 +94,7 @@ class PlainReader:
             yield from _spelt_out(self._spelt)
             self._spelt = ""
 
-    def _follow(self, match: re.Match[str]) -> Iterator[Piece]:
+    def _follow(self, match: regex.Match[str]) -> Iterator[Piece]:
         num_chars = len(match.group())
         if match["pause"]:
             yield Pause(num_chars, _duration_ms(match.group()))
@@ -122,27 +118,13 @@ class PlainReader:
         yield Tag(num_chars) if name == "spell" and match["slash"] else Decoded(" ", num_chars)
 
 
-def _next_opener(text: str, start: int) -> int:
-    found = [at for at in (text.find(opener, start) for opener in _CLOSERS) if at >= 0]
-    return min(found, default=-1)
-
-
-def _may_become_tag(text: str) -> bool:
-    """Return True if more characters could make a tag of this text, which begins with an opener and is not one yet."""
-    lowered = text.lower()
-    if len(text) >= MAX_TAG_CHARS or _CLOSERS[text[0]] in text or any(opener in text[1:] for opener in _CLOSERS):
-        return False
-    return any(name.startswith(lowered) or lowered.startswith(name) for name in _NAMES)
-
-
 def _duration_ms(tag: str) -> float:
     if tag.startswith("</"):
         return 0.0
     if (named_ms := _NAMED_PAUSES_MS.get(tag.lower())) is not None:
         return named_ms
     if (found := _FOUND_DURATION.search(tag)) is not None:
-        value, unit = float(found.group(1)), found.group(2).lower()
-        return min(MAX_PAUSE_MS, value * (1.0 if unit == "ms" else 1000.0))
+        return pause_ms(found.group(1), found.group(2).lower())
     if (strength := _FOUND_STRENGTH.search(tag)) is not None:
         return STRENGTHS_MS[strength.group(1).lower()]
     return DEFAULT_PAUSE_MS

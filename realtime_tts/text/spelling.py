@@ -8,7 +8,7 @@ from collections.abc import Callable
 from realtime_tts.text.characters import is_mark
 from realtime_tts.text.rules.verbalize import digit_word
 
-_SIGNS = {
+SIGNS = {
     "@": "at", ".": "dot", "-": "dash", "_": "underscore", "/": "slash", "\\": "backslash", "#": "hash", "&": "and",
     "+": "plus", "*": "star", "%": "percent", "=": "equals", ":": "colon", ",": "comma", "!": "exclamation mark",
     "?": "question mark", "$": "dollar", "€": "euro", "£": "pound", "'": "apostrophe", "(": "open bracket",
@@ -70,4 +70,4 @@ def _sign(char: str, language: str) -> str:
         return char.upper() if len(char.upper()) == 1 else char
     if is_mark(char):
         return ""
-    return _SIGNS.get(char, "") if language == "en" else ""
+    return SIGNS.get(char, "") if language == "en" else ""

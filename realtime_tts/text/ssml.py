@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from realtime_tts.errors import BadSSML
 from realtime_tts.text.marks import MAX_SUBSTITUTED_CHARS, Break, Decoded, Pause, Piece, Tag, substituted
-from realtime_tts.text.pauses import DEFAULT_PAUSE_MS, MAX_PAUSE_MS, STRENGTHS_MS
+from realtime_tts.text.pauses import DEFAULT_PAUSE_MS, STRENGTHS_MS, pause_ms
 from realtime_tts.text.spelling import KINDS
 
 MAX_TAG_CHARS = 1000  # of a comment too
@@ -248,7 +248,7 @@ class SsmlReader:
             found = _DURATION.fullmatch(attributes["time"].strip())
             if found is None:
                 self._fail("the time of a <break> is like 400ms or 1.5s")
-            return min(MAX_PAUSE_MS, float(found.group(1)) * (1.0 if found.group(2) == "ms" else 1000.0))
+            return pause_ms(found.group(1), found.group(2))
         strength = attributes.get("strength")
         if strength is None:
             return DEFAULT_PAUSE_MS

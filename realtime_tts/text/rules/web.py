@@ -9,6 +9,7 @@ from realtime_tts.text.rules.acronyms import read_caps, spell
 from realtime_tts.text.rules.base import Rule, Scan
 from realtime_tts.text.rules.numbers import END
 from realtime_tts.text.rules.verbalize import cardinal, digits
+from realtime_tts.text.spelling import SIGNS
 
 _MAX_PATH_WORDS = 12  # of a URL's path; a listener gains nothing from more
 _TLDS = word_set(
@@ -28,10 +29,7 @@ _EXTENSIONS = {
     "ini": "ini", "cfg": "C F G", "conf": "conf", "log": "log", "lock": "lock", "env": "env", "bin": "bin",
     "ipynb": "I P Y N B", "rb": "R B", "php": "P H P", "swift": "swift", "kt": "K T", "bat": "bat",
 }  # fmt: skip
-_SYMBOL_NAMES = {
-    ".": "dot", "/": "slash", "-": "dash", "_": "underscore", "@": "at", ":": "colon", "~": "tilde", "+": "plus",
-    "#": "hash", "=": "equals", "&": "and", "%": "percent", "?": "question mark", "\\": "backslash",
-}  # fmt: skip
+_NAMED = frozenset("./-_@:~+#=&%?\\")  # other signs in names are silent
 _PIECE = re.compile(r"[^\W\d_]+|\d+|[\W_]")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _LABEL = r"[A-Za-z0-9_-]{1,63}"
@@ -49,7 +47,7 @@ def _read_piece(piece: str, scan: Scan) -> str:
         return cardinal(piece) if len(piece) <= 4 else digits(piece)
     if piece.isalpha():
         return " ".join(_read_letters(part, scan) for part in _CAMEL.split(piece))
-    return _SYMBOL_NAMES.get(piece, "")
+    return SIGNS[piece] if piece in _NAMED else ""
 
 
 def _read_letters(word: str, scan: Scan) -> str:
