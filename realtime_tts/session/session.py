@@ -215,29 +215,13 @@ class Session:
     def _announce(self, settled: ContextSettings) -> None:
         """Report the session's effective defaults. A seed that the client left open differs from context to context."""
         self._announced = True
-        params = SpeechParams(
-            cfg=settled.cfg,
-            steps=settled.steps,
-            seed=self._defaults.params.seed,
-            language=settled.language,
-            instructions=settled.instructions,
-            mode=settled.mode,
-            speed=settled.speed,
-            volume=settled.volume,
-            sentence_pause_ms=settled.sentence_pause_ms,
-            adapter=settled.adapter,
-            text_type=settled.text_type,
+        left_open = {"seed": self._defaults.params.seed, "lexicon": None}
+        params = SpeechParams(**{name: left_open.get(name, getattr(settled, name)) for name in SpeechParams.__slots__})
+        limits = self.config.limits
+        started = messages.SessionStarted(
+            self.session_id, self.config.model, settled.voice, settled.audio, params, limits
         )
-        self._sender.post(
-            messages.SessionStarted(
-                session_id=self.session_id,
-                model=self.config.model,
-                voice=settled.voice,
-                audio=settled.audio,
-                params=params,
-                limits=self.config.limits,
-            )
-        )
+        self._sender.post(started)
 
     def _on_text(self, message: messages.Text) -> None:
         context = self._contexts.open.get(message.context_id) or self._open(message)
