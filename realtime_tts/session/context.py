@@ -202,7 +202,7 @@ class Context:
         self.sender.place_late_words()
         self._frozen = self.heard(now)
         self._stop(ContextState.CANCELLED)
-        self.sender.add_terminal(ContextCancelled(self.id, self.sender.take_number(), *self._frozen, by_client))
+        self.sender.add_terminal(ContextCancelled(self.id, 0, *self._frozen, by_client))
 
     def fail(self, error: RealtimeTTSError, next_sequence: int | None = None) -> None:
         """Drop what is queued; audio that was sent will still be heard. `next_sequence`: number of the terminal
@@ -213,7 +213,7 @@ class Context:
         self.sender.add_terminal(
             ContextFailed(
                 context_id=self.id,
-                sequence=self.sender.take_number(),
+                sequence=0,  # numbered when it leaves
                 code=error.code,
                 message=error.message,
                 retryable=error.retryable,
@@ -252,7 +252,7 @@ class Context:
         if is_unwanted or missing.has_gap:
             self.sender.drop(next_sequence=missing.first)
         # If the client has cancelled the context, only its start and its end can be missing.
-        has_ends = missing.first > 0 and is_unwanted and self.sender.has_ready
+        has_ends = missing.first > 0 and is_unwanted and not self.sender.is_empty
         return "lost" if missing.has_gap and not has_ends else "finished"
 
     def _stop(self, state: ContextState, next_sequence: int | None = None) -> None:
@@ -339,7 +339,7 @@ class ContextTable:
     def drop_finished(self, num_kept: int) -> list[str]:
         """Keep this many finished contexts, and those that still have something to send. Return the ids of the
         others."""
-        settled = [key for key, kept in self.finished.items() if not kept.sender.has_ready]
+        settled = [key for key, kept in self.finished.items() if kept.sender.is_empty]
         dropped = settled[: max(0, len(self.finished) - num_kept)]
         for key in dropped:
             del self.finished[key]
@@ -354,13 +354,13 @@ class ContextTable:
     @property
     def has_late(self) -> bool:
         """True if a finished context still has something to send."""
-        return any(context.sender.has_ready for context in self.finished.values())
+        return any(not context.sender.is_empty for context in self.finished.values())
 
     def sending(self) -> list[ContextSender]:
         """Return the senders that may have something to send, newest first."""
         sending = [context.sender for context in reversed(self.open.values())]
         if self.finished:
-            sending += [context.sender for context in self.finished.values() if context.sender.has_ready]
+            sending += [context.sender for context in self.finished.values() if not context.sender.is_empty]
         return sending
 
     def rank(self, in_turn: bool) -> None:

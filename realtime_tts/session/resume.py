@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from realtime_tts.session.memory import RETAINED_BYTES, message_bytes
 from realtime_tts.session.messages import (
     AudioPackets,
-    ContextCancelled,
-    ContextDone,
-    ContextFailed,
     ContextMessage,
-    ContextStarted,
 )
-
-
-def without_speech(messages: Iterable[ContextMessage], sequence: int) -> list[ContextMessage]:
-    """Return only the start and the terminal message, renumbered from `sequence`, for a client that wants no more
-    audio."""
-    kept = [m for m in messages if isinstance(m, ContextStarted | ContextDone | ContextCancelled | ContextFailed)]
-    return [replace(message, sequence=sequence + offset) for offset, message in enumerate(kept)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from realtime_tts.audio.packets import Packets
 from realtime_tts.session.alignment import WordAligner
@@ -22,7 +22,7 @@ from realtime_tts.session.messages import (
     Words,
 )
 from realtime_tts.session.playback import PlaybackClock
-from realtime_tts.session.resume import ResumeBuffer, without_speech
+from realtime_tts.session.resume import ResumeBuffer
 from realtime_tts.session.settings import SessionConfig
 
 # Packets go in batches, each serialised and written as one. A full batch (BATCH_MS, three patches of the model; a part
@@ -44,7 +44,7 @@ class _DoneMark:
     text_at: float | None  # when the first text came
 
 
-_Waiting = Packets | _FlushMark | _DoneMark
+_Waiting = Packets | _FlushMark | _DoneMark | ContextStarted | Words | Flushed | TerminalMessage
 
 
 class SenderCrash(Exception):
@@ -58,8 +58,8 @@ class SenderCrash(Exception):
 class ContextSender:
     """Sending side of one context.
 
-    A message gets its number when it leaves. Exceptions are in `_ready`: numbered messages that go first (the start of
-    the context, its terminal message after a cancel, messages that a resuming client lacks).
+    A message gets its number when it leaves. So do messages that a resuming client lacks: they leave in the order in
+    which they left before.
 
     Args:
         speed: tempo factor of the speech; 1 is the model's own tempo.
@@ -72,21 +72,19 @@ class ContextSender:
         self.context_id = started.context_id
         self._number = started.number
         self._rate_hz = started.audio.sample_rate
-        self._ready: deque[ContextMessage] = deque()
-        self._queue: deque[_Waiting] = deque()
-        self._next_sequence = started.sequence + 1
+        self._queue: deque[_Waiting] = deque([started])
+        self.next_sequence = started.sequence  # number of the next message to leave
         self._next_pts = 0
-        self._ready.append(started)
 
     @property
     def queued_ms(self) -> float:
         """Length of the audio that waits to be sent, in ms: all that was added after what was sent."""
-        return max(0.0, self._ms(self._next_pts) - self.clock.sent_ms) if self._queue or self._ready else 0.0
+        return max(0.0, self._ms(self._next_pts) - self.clock.sent_ms) if self._queue else 0.0
 
     @property
     def num_bytes(self) -> int:
         """Approximate memory held, in bytes."""
-        return self.aligner.num_bytes + sum(map(message_bytes, self._ready)) + sum(map(_waiting_bytes, self._queue))
+        return self.aligner.num_bytes + sum(map(_waiting_bytes, self._queue))
 
     # ---- filling -------------------------------------------------------------------------------------------------
 
@@ -115,45 +113,44 @@ class ContextSender:
         self._queue.append(_DoneMark(characters, text_at))
 
     def add_terminal(self, message: TerminalMessage) -> None:
-        """Queue the terminal message, after `drop`; its number comes from `take_number`."""
-        self._ready.append(message)
+        """Queue the terminal message, after `drop`."""
+        self._queue.append(message)
 
     def resend(self, messages: Sequence[ContextMessage], now: float) -> None:
         """Queue messages again that the listener lacks, the last ones sent. The playback clock is set back to before
         them."""
-        self._ready.extendleft(reversed(messages))
-        first = next((m for m in self._ready if isinstance(m, AudioPackets)), None)
+        if messages:
+            self.next_sequence = messages[0].sequence
+        self._queue.extendleft(m.packets if isinstance(m, AudioPackets) else m for m in reversed(messages))
+        first = next((m for m in messages if isinstance(m, AudioPackets)), None)
         if first is not None:
             self.clock.rewind(self._ms(first.packets.pts_samples), now)
 
     def drop(self, next_sequence: int | None = None) -> None:
         """Drop all queued speech. Later messages reuse the dropped numbers, or count from `next_sequence`."""
-        first = self.next_sequence if next_sequence is None else next_sequence
-        self._ready = deque(without_speech(self._ready, first))
-        self._next_sequence = first + len(self._ready)
-        self._queue.clear()
+        if next_sequence is not None:
+            self.next_sequence = next_sequence
+        self._queue = deque(item for item in self._queue if isinstance(item, ContextStarted | TerminalMessage))
         self.aligner.drop()
 
     # ---- emptying ------------------------------------------------------------------------------------------------
-
-    @property
-    def next_sequence(self) -> int:
-        """Number of the next message to leave."""
-        return self._ready[0].sequence if self._ready else self._next_sequence
 
     def lead_ms(self, now: float) -> float:
         """Return the amount of audio sent and not yet heard, ms."""
         return self.clock.sent_ms - self.clock.position_ms(now)
 
     @property
-    def has_ready(self) -> bool:
-        return bool(self._ready)
+    def is_empty(self) -> bool:
+        return not self._queue
+
+    @property
+    def is_unpaced(self) -> bool:
+        """True if the next message is complete and waits for nothing: the start, the end, a message sent again."""
+        return bool(self._queue) and isinstance(self._queue[0], ContextMessage)
 
     def pull(self, now: float, max_lead_ms: float, max_bytes: float) -> ContextMessage | None:
         """Return the next message if it may leave now, else None. Audio: all packets that may leave, until soon after
         `max_bytes`."""
-        if self._ready:
-            return self._pull_ready(now, max_lead_ms, max_bytes)
         if not self._queue:
             return None
         head = self._queue[0]
@@ -165,10 +162,17 @@ class ContextSender:
                 return None
             end_ms = self._ms(head.pts_samples + num_leaving * head.packet_samples)
             return self._words_until(end_ms) or self._pull_packets(num_leaving, now)
+        if isinstance(head, _DoneMark) and (words := self._words_until(float("inf"))) is not None:
+            return words
+        self._queue.popleft()
+        number = self._take_number()
         if isinstance(head, _FlushMark):
-            self._queue.popleft()
-            return Flushed(self.context_id, self.take_number(), head.flush_id, self.clock.sent_ms)
-        return self._words_until(float("inf")) or self._pull_done(head)
+            return Flushed(self.context_id, number, head.flush_id, self.clock.sent_ms)
+        if isinstance(head, _DoneMark):
+            return ContextDone(
+                self.context_id, number, self.clock.sent_ms, head.characters, self._ttfa_ms(head.text_at)
+            )
+        return replace(head, sequence=number)
 
     def place_late_words(self) -> None:
         """Commit words that became known after their audio left; called before the last query of what was heard."""
@@ -182,11 +186,9 @@ class ContextSender:
 
     def next_send_at(self, now: float, max_lead_ms: float) -> float | None:
         """Return when `pull` has something again (`now`: at once); None: not before an acknowledgement or new audio."""
-        head: object = self._ready[0] if self._ready else self._queue[0] if self._queue else None
-        if head is None:
+        if not self._queue:
             return None
-        if isinstance(head, AudioPackets):
-            head = head.packets
+        head = self._queue[0]
         if not isinstance(head, Packets) or self.clock.started_at is None:
             return now
         at_ms = self._leaves_at_ms(head, max_lead_ms)
@@ -196,25 +198,9 @@ class ContextSender:
         """Return the playback position at which these packets, the first in the queue, leave if no others are added."""
         batch_ms = max(self._ms(packets.packet_samples), min(BATCH_MS, BATCH_OF_LEAD * max_lead_ms))
         in_hand_ms = max_lead_ms - batch_ms
-        is_less = self.queued_ms < batch_ms - _EPSILON_MS and not self._ready
-        if is_less and all(isinstance(waiting, Packets) for waiting in self._queue):
+        if self.queued_ms < batch_ms - _EPSILON_MS and all(isinstance(waiting, Packets) for waiting in self._queue):
             in_hand_ms = min(in_hand_ms, HAND_MS, HAND_OF_LEAD * max_lead_ms)
         return self.clock.sent_ms - max(0.0, in_hand_ms)
-
-    def _pull_ready(self, now: float, max_lead_ms: float, max_bytes: float) -> ContextMessage | None:
-        message = self._ready[0]
-        num_leaving = 1
-        if isinstance(message, AudioPackets):
-            num_leaving = self._num_leaving((message.packets,), now, max_lead_ms, max_bytes)
-        if not num_leaving:
-            return None
-        self._ready.popleft()
-        if isinstance(message, AudioPackets):
-            if num_leaving < len(message.packets):
-                self._ready.appendleft(message.between(num_leaving))
-                message = message.between(0, num_leaving)
-            self._send(message, now)
-        return message
 
     def _pull_packets(self, num_packets: int, now: float) -> AudioPackets:
         packets: Packets | None = None
@@ -226,20 +212,19 @@ class ContextSender:
                 self._queue.appendleft(next_packets.between(num_wanted))
                 next_packets = next_packets.between(0, num_wanted)
             packets = next_packets if packets is None else packets + next_packets
-        message = AudioPackets(self.context_id, self._next_sequence, self._number, packets)
-        self._next_sequence += len(packets)
-        self._send(message, now)
+        message = AudioPackets(self.context_id, self.next_sequence, self._number, packets)
+        self.next_sequence += len(packets)
+        self._restarted = self.clock.send(self._ms(packets.end_samples), now) or self._restarted
         return message
 
-    def _pull_done(self, mark: _DoneMark) -> ContextDone:
-        self._queue.popleft()
+    def _ttfa_ms(self, text_at: float | None) -> float | None:
+        """Return the time from the first text to the first packet sent, in ms."""
         first_sent_at = self.clock.started_at
-        ttfa_ms = None if first_sent_at is None or mark.text_at is None else (first_sent_at - mark.text_at) * 1000
-        return ContextDone(self.context_id, self.take_number(), self.clock.sent_ms, mark.characters, ttfa_ms)
+        return None if first_sent_at is None or text_at is None else (first_sent_at - text_at) * 1000
 
     def _words_until(self, end_ms: float) -> Words | None:
         words = self.aligner.commit_until(end_ms)
-        return Words(self.context_id, self.take_number(), tuple(words)) if words else None
+        return Words(self.context_id, self._take_number(), tuple(words)) if words else None
 
     def _num_leaving(self, waiting: Iterable[_Waiting], now: float, max_lead_ms: float, max_bytes: float) -> int:
         """Number of packets at the head of the queue, all of one length, that may leave; limited to those that end soon
@@ -263,13 +248,9 @@ class ContextSender:
                 break
         return num_leaving
 
-    def _send(self, message: AudioPackets, now: float) -> None:
-        self._restarted = self.clock.send(self._ms(message.packets.end_samples), now) or self._restarted
-
-    def take_number(self) -> int:
-        """Return the number for the leaving message, or for the terminal message after `drop`."""
-        self._next_sequence += 1
-        return self._next_sequence - 1
+    def _take_number(self) -> int:
+        self.next_sequence += 1
+        return self.next_sequence - 1
 
     def _ms(self, num_samples: int) -> float:
         return num_samples * 1000 / self._rate_hz
@@ -288,7 +269,9 @@ def _num_within(packets: Packets, num_packets: int, max_bytes: float) -> int:
 def _waiting_bytes(waiting: _Waiting) -> int:
     if isinstance(waiting, Packets):
         return packets_bytes(waiting)
-    return OBJECT_BYTES + (text_bytes(waiting.flush_id) if isinstance(waiting, _FlushMark) else 0)
+    if isinstance(waiting, _FlushMark | _DoneMark):
+        return OBJECT_BYTES + (text_bytes(waiting.flush_id) if isinstance(waiting, _FlushMark) else 0)
+    return message_bytes(waiting)
 
 
 class SessionSender:
@@ -357,7 +340,7 @@ class SessionSender:
                 num_bytes += message_bytes(item)
                 yield item
                 continue
-            while item.has_ready and (message := self._pull(item, now, max_bytes - num_bytes)) is not None:
+            while item.is_unpaced and (message := self._pull(item, now, max_bytes - num_bytes)) is not None:
                 num_bytes += message_bytes(message)
                 yield message
         for sender in senders:
