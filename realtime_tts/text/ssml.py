@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+import regex
+
 from realtime_tts.errors import BadSSML
 from realtime_tts.text.marks import MAX_SUBSTITUTED_CHARS, Break, Decoded, Pause, Piece, Tag, substituted
 from realtime_tts.text.pauses import DEFAULT_PAUSE_MS, STRENGTHS_MS, pause_ms
@@ -23,13 +25,16 @@ MAX_DEPTH = 32
 _MAX_ENTITY_CHARS = 10
 _NAME = r"[A-Za-z_][\w.:-]*"
 _VALUE = r"""(?:"[^"<]*"|'[^'<]*')"""
-_WHOLE_TAG = re.compile(r"""<(?:[^<>"']|"[^"]*"|'[^']*')*>""")
+# Text, an entity, a comment, an instruction to a program, a tag.
+_PIECE = regex.compile(
+    r"""[^<&]+|&(?:\#\d+|\#[xX][0-9a-fA-F]+|[a-z]+);|<!--(?s:.*?)-->|<\?(?s:.*?)\?>"""
+    r"""|</?[A-Za-z_](?:[^<>"']|"[^"]*"|'[^']*')*>"""
+)
 _OPENING = re.compile(rf"<({_NAME})((?:\s+{_NAME}\s*=\s*{_VALUE})*)\s*(/?)>")
 _CLOSING = re.compile(rf"</({_NAME})\s*>")
 _ATTRIBUTE = re.compile(rf"({_NAME})\s*=\s*({_VALUE})")
 _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _ENTITY = re.compile(r"&(?:#(\d{1,7})|#[xX]([0-9a-fA-F]{1,6})|([a-z]+));")
-_COMMENTS = {"<!--": "-->", "<?": "?>"}
 _DURATION = re.compile(r"\+?(\d+(?:\.\d*)?|\.\d+)\s?(ms|s)")
 _PERCENT = re.compile(r"([+-]?)(\d{1,4}(?:\.\d{1,3})?)%")
 _NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,3})?")
@@ -106,32 +111,21 @@ class SsmlReader:
 
     def _piece_end(self, text: str, at: int) -> int | None:
         """Return the end of the text, entity or tag at `at`; None if more text is needed to find it."""
-        if text[at] == "<":
-            return self._tag_end(text, at)
+        max_chars = {"<": MAX_TAG_CHARS, "&": _MAX_ENTITY_CHARS}.get(text[at], len(text))
+        found = _PIECE.match(text, at, at + max_chars, partial=True)
+        if found is not None and not found.partial:
+            return int(found.end())
+        if found is not None and len(text) - at < max_chars:
+            return None
         if text[at] == "&":
-            end = text.find(";", at, at + _MAX_ENTITY_CHARS)
-            if end < 0 and len(text) - at >= _MAX_ENTITY_CHARS:
-                self._fail("& begins no entity; write &amp;")
-            return None if end < 0 else end + 1
-        return min((found for found in (text.find("<", at), text.find("&", at)) if found >= 0), default=len(text))
-
-    def _tag_end(self, text: str, at: int) -> int | None:
-        head = text[at : at + 4]
-        for opener, closer in _COMMENTS.items():
-            if head.startswith(opener):
-                end = text.find(closer, at + len(opener), at + MAX_TAG_CHARS)
-                return self._bounded(text, at, None if end < 0 else end + len(closer))
-        if head.startswith("<!") and not "<!--".startswith(head):
-            self._fail("document types and CDATA are not read")
-        if len(head) > 1 and not (head[1].isalpha() or head[1] in "_/!"):
-            self._fail("< begins no tag; write &lt;")
-        found = _WHOLE_TAG.match(text, at, at + MAX_TAG_CHARS)
-        return self._bounded(text, at, None if found is None else found.end())
-
-    def _bounded(self, text: str, at: int, end: int | None) -> int | None:
-        if end is None and len(text) - at >= MAX_TAG_CHARS:
-            self._fail(f"a tag has at most {MAX_TAG_CHARS} characters")
-        return end
+            problem = "& begins no entity; write &amp;"
+        elif found is not None:
+            problem = f"a tag has at most {MAX_TAG_CHARS} characters"
+        elif text.startswith("<!", at):
+            problem = "document types and CDATA are not supported"
+        else:
+            problem = "< begins no tag; write &lt;"
+        return self._fail(problem)
 
     def _decode(self, entity: str) -> str:
         found = _ENTITY.fullmatch(entity)
@@ -167,7 +161,7 @@ class SsmlReader:
             yield Decoded(text, num_chars)
 
     def _read_markup(self, tag: str) -> Iterator[Piece]:
-        if tag.startswith(tuple(_COMMENTS)):
+        if tag.startswith(("<!--", "<?")):
             yield Tag(len(tag))
         elif (closing := _CLOSING.fullmatch(tag)) is not None:
             yield from self._close(closing.group(1), tag)

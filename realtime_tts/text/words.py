@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -43,15 +44,15 @@ class Word(NamedTuple):
     spoken_end: int
 
 
+@dataclass(slots=True)
 class _Chunk:
     """Candidate for a word: its range in the source, and the part of the spoken text found for it."""
 
-    def __init__(self, start: int, end: int) -> None:
-        self.start = start
-        self.end = end
-        self.weight = 0.0
-        self.spoken_start = 0
-        self.spoken_end = 0
+    start: int
+    end: int
+    weight: float = 0.0
+    spoken_start: int = 0
+    spoken_end: int = 0
 
     def add(self, weight: float, spoken_start: int, spoken_end: int) -> None:
         """More of it, further to the right."""
@@ -59,6 +60,10 @@ class _Chunk:
             self.spoken_start = spoken_start
         self.weight += weight
         self.spoken_end = spoken_end
+
+    def word(self, source: str, offset: int) -> Word:
+        text, start, end = source[self.start : self.end], offset + self.start, offset + self.end
+        return Word(text, start, end, self.weight, self.spoken_start, self.spoken_end)
 
 
 def place_words(part: SpokenPart, offset: int) -> tuple[Word, ...]:
@@ -79,18 +84,7 @@ def place_words(part: SpokenPart, offset: int) -> tuple[Word, ...]:
         next_start = part.spans[number + 1].start if number + 1 < len(part.spans) else len(part.text)
         _share(chunks[first:last], span, part)
         chunks[last - 1].weight += _pause_weight(part.text, span.end, next_start)
-    return tuple(
-        Word(
-            part.source[each.start : each.end],
-            offset + each.start,
-            offset + each.end,
-            each.weight,
-            each.spoken_start,
-            each.spoken_end,
-        )
-        for each in chunks
-        if each.weight > 0
-    )
+    return tuple(each.word(part.source, offset) for each in chunks if each.weight > 0)
 
 
 def _share(owners: list[_Chunk], span: Span, part: SpokenPart) -> None:

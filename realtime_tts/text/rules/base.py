@@ -188,13 +188,15 @@ class Rule:
     def __init__(self, pattern: str, spoken: str | Mapping[str, str] | Speak, *, any_case: bool = False) -> None:
         self.pattern = re.compile(pattern, re.IGNORECASE if any_case else 0)
         self.source = f"(?{'i' * any_case}:{pattern})"  # with its flags, as part of a larger pattern
-        self._spoken = spoken
+        self.speak = _speaker(spoken)
 
-    def speak(self, match: re.Match[str], scan: Scan) -> str | None:
-        """Return the spoken form of a match; None to let later rules try."""
-        if isinstance(self._spoken, str):
-            return self._spoken
-        return self._spoken[match.group().strip()] if isinstance(self._spoken, Mapping) else self._spoken(match, scan)
+
+def _speaker(spoken: str | Mapping[str, str] | Speak) -> Speak:
+    if isinstance(spoken, str):
+        return lambda match, scan: spoken
+    if isinstance(spoken, Mapping):
+        return lambda match, scan: spoken[match.group().strip()]
+    return spoken
 
 
 def any_of(names: Iterable[str]) -> str:

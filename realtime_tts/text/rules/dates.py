@@ -10,10 +10,7 @@ from realtime_tts.text.rules.numbers import END
 from realtime_tts.text.rules.verbalize import ordinal, year
 
 _MONTHS = MONTHS["en"]
-_DAYS_OF_WEEK = {
-    "mon": "Monday", "tue": "Tuesday", "tues": "Tuesday", "wed": "Wednesday", "thu": "Thursday", "thur": "Thursday",
-    "thurs": "Thursday", "fri": "Friday", "sat": "Saturday", "sun": "Sunday",
-}  # fmt: skip
+_NAMES = (*_MONTHS, "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTH = (
     r"(Jan(?:uary|\.)?|Feb(?:ruary|\.)?|Mar(?:ch|\.)?|Apr(?:il|\.)?|May|June?\.?|July?\.?|Aug(?:ust|\.)?|"
     r"Sept?(?:ember|\.)?|Oct(?:ober|\.)?|Nov(?:ember|\.)?|Dec(?:ember|\.)?)"
@@ -22,9 +19,9 @@ _MONTH_NAME = _MONTH.replace(r"|\.", "").replace(r"\.?", "")  # without full sto
 _YEAR = r"(?:,? ([12]\d{3})(?![\d%]|[.,]\d))"
 
 
-def _full_month(text: str) -> str:
-    """ "Sept." → "September"."""
-    return next(month for month in _MONTHS if month.startswith(text[:3]))
+def _full_name(text: str) -> str:
+    """ "fri" → "Friday", "Sept." → "September"."""
+    return next(name for name in _NAMES if name.startswith(text[:3].capitalize()))
 
 
 _DAY_NAME = r"((?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs?)?|Fri|Sat(?:ur)?|Sun)(?:day)?)"
@@ -64,7 +61,7 @@ def _dotted(match: re.Match[str], scan: Scan) -> str | None:
 
 
 def _day_month(match: re.Match[str], scan: Scan) -> str | None:
-    day, name, year_text = match.group(1), _full_month(match.group(2)), match.group(3)
+    day, name, year_text = match.group(1), _full_name(match.group(2)), match.group(3)
     if not _is_day(day, _MONTHS.index(name) + 1):
         return None
     article = "" if scan.previous_word(match.start()).lower() == "the" else "the "
@@ -72,7 +69,7 @@ def _day_month(match: re.Match[str], scan: Scan) -> str | None:
 
 
 def _month_day(match: re.Match[str], scan: Scan) -> str | None:
-    name, day, last_day, year_text = _full_month(match.group(1)), *match.groups()[1:]
+    name, day, last_day, year_text = _full_name(match.group(1)), *match.groups()[1:]
     month = _MONTHS.index(name) + 1
     if not _is_day(day, month) or (last_day and not _is_day(last_day, month)):
         return None
@@ -82,7 +79,7 @@ def _month_day(match: re.Match[str], scan: Scan) -> str | None:
 
 
 def _abbreviated_month(match: re.Match[str], scan: Scan) -> str | None:
-    return _full_month(match.group(1))
+    return _full_name(match.group(1))
 
 
 def _range(match: re.Match[str], scan: Scan) -> str | None:
@@ -96,13 +93,8 @@ def _between(name: str) -> str:
     return rf"(?:{name}\.? [-–] {name}|(?i:{name}\.?[-–—]{name})){END}{_STOP}"
 
 
-def _full_name(text: str) -> str:
-    """ "fri" → "Friday", "Sept" → "September"."""
-    return _DAYS_OF_WEEK.get(text[:3].lower()) or _full_month(text[:3].capitalize())
-
-
 def _weekday(match: re.Match[str], scan: Scan) -> str | None:
-    return _DAYS_OF_WEEK[match.group(1).lower()] + (match.group(2) or "")
+    return _full_name(match.group(1)) + (match.group(2) or "")
 
 
 DIGIT_RULES = (

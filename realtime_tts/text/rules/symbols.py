@@ -55,7 +55,6 @@ def _sharp(match: re.Match[str], scan: Scan) -> str | None:
     return f"{match.group(1)} sharp"
 
 
-DIGIT_RULES: tuple[Rule, ...] = ()
 LETTER_RULES = (
     Rule(r"xD(?![^\s.,!?])|XD(?![^\s.,!?])", ""),
     Rule(r"C\+\+", {"C++": "C plus plus", ".NET": "dot net"}),
