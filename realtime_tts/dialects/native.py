@@ -17,8 +17,8 @@ from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
     AudioPackets,
-    Cancel,
     CancelAcknowledged,
+    CancelRequest,
     ClientMessage,
     ContextCancelled,
     ContextDone,
@@ -160,7 +160,7 @@ _PARSERS: dict[str, Callable[[Fields], ClientMessage]] = {
     "text": _parse_text,
     "flush": lambda fields: Flush(fields.text("context_id"), fields.optional_text("flush_id")),
     "end": lambda fields: End(fields.text("context_id")),
-    "cancel": lambda fields: Cancel(fields.optional_text("context_id")),
+    "cancel": lambda fields: CancelRequest(fields.optional_text("context_id")),
     "playback": lambda fields: PlaybackReport(fields.text("context_id"), fields.number("played_ms")),
     "ping": lambda fields: Ping(fields.optional_text("id")),
 }

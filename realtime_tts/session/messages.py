@@ -60,7 +60,7 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel:
+class CancelRequest:
     """Request to stop one context at once, or with None all of them."""
 
     context_id: str | None = None
@@ -98,7 +98,7 @@ class Leave:
     at_once: bool = False
 
 
-ClientMessage = StartSession | Text | Flush | End | Cancel | PlaybackReport | Resume | Ping | Leave
+ClientMessage = StartSession | Text | Flush | End | CancelRequest | PlaybackReport | Resume | Ping | Leave
 
 # ---- server → client ---------------------------------------------------------------------------------------------
 

@@ -184,7 +184,7 @@ class Session:
             self._plan(context, PLAN_CHARS)
         elif isinstance(message, messages.End):
             self._on_end(message)
-        elif isinstance(message, messages.Cancel):
+        elif isinstance(message, messages.CancelRequest):
             self._on_cancel(message.context_id)
         elif isinstance(message, messages.StartSession):
             self._on_start(message)

@@ -86,7 +86,7 @@ class Lexicon:
         return found, reaches_end
 
 
-class Lexicons(NamedTuple):
+class LexiconChain(NamedTuple):
     """Several lexicons; where two have the same entry, the earlier one counts."""
 
     lexicons: Sequence[Lexicon]

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from realtime_tts.text.characters import has_content
 from realtime_tts.text.folding import Folded, as_written, fit
-from realtime_tts.text.lexicon import Lexicon, Lexicons
-from realtime_tts.text.rules.base import POSSESSIVE, Respellings, Scan, Token
+from realtime_tts.text.lexicon import Lexicon, LexiconChain
+from realtime_tts.text.rules.base import POSSESSIVE, Respellings, Scan, SpokenToken
 from realtime_tts.text.rules.table import find_token
 from realtime_tts.text.spelling import spell_out
-from realtime_tts.text.spoken import SpokenText
+from realtime_tts.text.spoken import SpokenTextBuilder
 from realtime_tts.text.unread import Range, Unread
 
 _MAX_RESPELLINGS = 1024
@@ -91,14 +91,14 @@ class Normalizer:
         self._language = primary_subtag(language)
         self._charset = None if charset is None else charset | {char.lower() for char in charset}
         self._has_letters = self._charset is not None and self._charset.issuperset(ascii_lowercase)
-        self._lexicons: Lexicons | None = None
+        self._lexicons: LexiconChain | None = None
         self.respell = lru_cache(maxsize=_MAX_RESPELLINGS)(self._respell)
         self._reads = lru_cache(maxsize=_MAX_CHARS)(self._reads_alone)
 
     def with_lexicons(self, lexicons: Sequence[Lexicon]) -> Normalizer:
         """Return a copy that reads words as these lexicons say; for a word in several, the first one counts."""
         made = copy(self)
-        made._lexicons = Lexicons(tuple(lexicons)) if lexicons else None
+        made._lexicons = LexiconChain(tuple(lexicons)) if lexicons else None
         return made
 
     def spell_out(self, text: str, kind: str) -> str | None:
@@ -150,7 +150,7 @@ class Normalization:
         self._has_letters = has_letters
         self._folded = Folded()
         self._scan = Scan(language, spell=charset is not None, respellings=respellings)
-        self._spoken = SpokenText(charset)
+        self._spoken = SpokenTextBuilder(charset)
         self._unread = Unread(self._folded)
         self._index = 0  # in the folded text: what is before has been read
         self._added_chars = 0
@@ -222,7 +222,7 @@ class Normalization:
                 return
             self._read(token)
 
-    def _read(self, token: Token) -> None:
+    def _read(self, token: SpokenToken) -> None:
         if token.pause and token.as_written:
             self._spoken.add_mark(self._written(token), opens=token.opens)
         elif token.pause:
@@ -232,7 +232,7 @@ class Normalization:
         self._added_chars += token.added
         self._index = token.end
 
-    def _add_words(self, token: Token) -> bool:
+    def _add_words(self, token: SpokenToken) -> bool:
         """Add the words of a token. Return True if any of it is spoken."""
         if not token.text or (token.text == POSSESSIVE and self._unread.ends_at(self._index)):
             if token.spaced:
@@ -248,7 +248,7 @@ class Normalization:
             self._unread.add_missing_letters(self._index, token.end, token.text, self._charset)
         return True
 
-    def _written(self, token: Token) -> str:
+    def _written(self, token: SpokenToken) -> str:
         """The source's characters for a token; those it is folded to where it shares one with another token."""
         starts, start, end = self._folded.starts, self._index, token.end
         shares = (start > 0 and starts[start - 1] == starts[start]) or (

@@ -11,7 +11,6 @@ from realtime_tts.text.marks import Break, Decoded, Piece, Substitute, Tag
 from realtime_tts.text.markup import markup_reader
 from realtime_tts.text.normalizer import Normalizer, primary_subtag
 from realtime_tts.text.pauses import EMPTY_SPEECH_MS, MAX_SENTENCE_SILENCE_MS, MAX_SILENCE_MS
-from realtime_tts.text.places import Places
 from realtime_tts.text.planner import (
     OPEN_STALL_S,
     Planning,
@@ -20,6 +19,7 @@ from realtime_tts.text.planner import (
     all_segments,
     replace_surrogates,
 )
+from realtime_tts.text.position_map import PositionMap
 from realtime_tts.text.segmenter import SegmenterConfig
 from realtime_tts.text.words import Word
 
@@ -56,7 +56,7 @@ class PausePlanner:
         self._fill_empty, self._is_blank, self._is_filled = fill_empty, True, False
         self._reader = markup_reader(text_type)
         self._last_text_at = 0.0
-        self._places = Places()
+        self._positions = PositionMap()
         self._text, self._text_start = "", 0  # with its markup, from there on
         self._manner = Break()
         self._ignored: list[tuple[int, int]] = []
@@ -70,7 +70,7 @@ class PausePlanner:
     @property
     def num_chars(self) -> int:
         """Number of characters received, without those that may still become markup."""
-        return self._planner.num_chars + self._places.shift
+        return self._planner.num_chars + self._positions.shift
 
     def push(self, delta: str, now: float) -> list[Segment]:
         """Add text; see `SpeechPlanner`, also for the methods that follow."""
@@ -118,7 +118,9 @@ class PausePlanner:
     def take_skipped(self) -> Sequence[tuple[int, int]]:
         """Return skipped ranges as `SpeechPlanner` does; for a text that is replaced by silence, once the whole
         text."""
-        skipped = [(self._places.start(start), self._places.end(end)) for start, end in self._planner.take_skipped()]
+        skipped = [
+            (self._positions.start(start), self._positions.end(end)) for start, end in self._planner.take_skipped()
+        ]
         if self._is_filled:
             self._is_filled, skipped = False, [(0, self.num_chars)]
         return skipped
@@ -142,13 +144,13 @@ class PausePlanner:
             yield from self._placed(self._planner.pushing(piece, now))
         elif isinstance(piece, Decoded):
             yield from self._placed(self._planner.pushing(piece.char, now))
-            self._places.stretch(self._planner.num_chars, piece.num_chars - 1)
+            self._positions.stretch(self._planner.num_chars, piece.num_chars - 1)
         elif isinstance(piece, Substitute):
             yield from self._placed(self._planner.pushing_whole(piece, now))
-            self._places.stretch(self._planner.num_chars, piece.num_chars - len(piece.text))
+            self._positions.stretch(self._planner.num_chars, piece.num_chars - len(piece.text))
         elif isinstance(piece, Tag):
             start = self.num_chars
-            self._places.cut(self._planner.num_chars, piece.num_chars)
+            self._positions.cut(self._planner.num_chars, piece.num_chars)
             if piece.is_ignored:
                 self._ignored.append((start, start + piece.num_chars))
         elif isinstance(piece, Break):
@@ -157,7 +159,7 @@ class PausePlanner:
             self._follows_sentence = self._follows_sentence or (piece.ends_sentence and self._ends_with_speech)
         else:
             yield from self._placed(self._planner.flushing(now))
-            self._places.cut(self._planner.num_chars, piece.num_chars)
+            self._positions.cut(self._planner.num_chars, piece.num_chars)
             self._follows_sentence, self._ends_with_speech = False, False
             if (duration_ms := min(piece.duration_ms, self._silence_left_ms)) > 0:
                 self._silence_left_ms -= duration_ms
@@ -178,19 +180,19 @@ class PausePlanner:
             silence_ms = min(self._sentence_pause_ms, self._sentence_silence_left_ms)
             if self._follows_sentence and silence_ms > 0:
                 self._sentence_silence_left_ms -= silence_ms
-                start = self._places.start(segment.start)
+                start = self._positions.start(segment.start)
                 yield self._silence(start, start, silence_ms)
             self._num_placed += 1
         self._follows_sentence, self._ends_with_speech = segment.ends_sentence, True
-        yield self._with_places(segment)
+        yield self._with_positions(segment)
 
     def _silence(self, start: int, end: int, duration_ms: float) -> Segment:
         self._num_silences += 1
         index = self._num_placed + self._num_silences - 1
         return Segment(index, "", "", start, end, (), silence_ms=duration_ms)
 
-    def _with_places(self, segment: Segment) -> Segment:
-        start, end = self._places.start(segment.start), self._places.end(segment.end)
+    def _with_positions(self, segment: Segment) -> Segment:
+        start, end = self._positions.start(segment.start), self._positions.end(segment.end)
         if segment.final:
             self._text, self._text_start, text, text_start = (
                 self._text[end - self._text_start :],
@@ -200,7 +202,7 @@ class PausePlanner:
             )
         else:
             text, text_start = self._text, self._text_start
-        if self._places.is_plain and self._num_silences == 0:
+        if self._positions.is_plain and self._num_silences == 0:
             return segment
         words = []
         for word in segment.words:
@@ -224,10 +226,10 @@ class PausePlanner:
             start += 1
         while end - 1 > start and not word.text[end - 1 - word.start].isalnum():
             end -= 1
-        first, last = self._places.start(start), self._places.end(end)
+        first, last = self._positions.start(start), self._positions.end(end)
         return (
-            first if first > self._places.end(start) else self._places.start(word.start),
-            last if last < self._places.start(end) else self._places.end(word.end),
+            first if first > self._positions.end(start) else self._positions.start(word.start),
+            last if last < self._positions.start(end) else self._positions.end(word.end),
         )
 
 

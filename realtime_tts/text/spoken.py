@@ -12,7 +12,7 @@ _STRONGEST = 5  # ! and ?
 SpanTuple = tuple[int, int, int, int]  # start and end in the spoken text, start and end in the source
 
 
-class SpokenText:
+class SpokenTextBuilder:
     """Collects the output of one normalisation.
 
     Pauses before the first word are dropped; of several pauses in a row the strongest stays. Punctuation that is given

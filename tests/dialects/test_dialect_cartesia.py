@@ -15,8 +15,8 @@ from realtime_tts.dialects.cartesia.stream import CartesiaDialect
 from realtime_tts.errors import InvalidMessage, InvalidRequest, ModelNotFound, RealtimeTTSError, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
     AudioPackets,
-    Cancel,
     CancelAcknowledged,
+    CancelRequest,
     ClientMessage,
     ContextCancelled,
     ContextDone,
@@ -270,7 +270,7 @@ def test_a_turn_whose_text_stalls_is_kept_alive(dialect: CartesiaDialect) -> Non
 
 def test_a_cancelled_context_ends_and_takes_no_more_text(dialect: CartesiaDialect) -> None:
     opened(dialect)
-    assert parse(dialect, cancel=True) == [Cancel("c")]
+    assert parse(dialect, cancel=True) == [CancelRequest("c")]
     assert parse(dialect, **request("too late")) == []
     assert parse(dialect, cancel=True) == []
     assert [event["type"] for event in tell(dialect, ContextCancelled("c", 1, 0, "", 0))] == ["done"]
@@ -278,7 +278,7 @@ def test_a_cancelled_context_ends_and_takes_no_more_text(dialect: CartesiaDialec
 
 
 def test_to_cancel_what_never_was_is_harmless(dialect: CartesiaDialect) -> None:
-    assert parse(dialect, cancel=True) == [Cancel("c")]
+    assert parse(dialect, cancel=True) == [CancelRequest("c")]
     assert tell(dialect, CancelAcknowledged("c", "unknown")) == []
     assert parse(dialect, **request("Hello ")) == [Text("c", "Hello ", "v", PCM)]
 

@@ -13,8 +13,8 @@ from realtime_tts.dialects.deepgram.stream import DeepgramDialect, model_uuid
 from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
     AudioPackets,
-    Cancel,
     CancelAcknowledged,
+    CancelRequest,
     ClientMessage,
     ContextCancelled,
     ContextDone,
@@ -67,7 +67,7 @@ def test_a_flush_of_nothing_is_answered_too(dialect: DeepgramDialect) -> None:
 
 def test_after_a_clear_another_turn_begins(dialect: DeepgramDialect) -> None:
     parse(dialect, "Speak", text="Hello ")
-    assert parse(dialect, "Clear") == [Cancel(None)]
+    assert parse(dialect, "Clear") == [CancelRequest(None)]
     told = tell(
         dialect,
         ContextCancelled("1", 1, 0, "", 0),

@@ -15,7 +15,7 @@ from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.formats import parse_packet_format
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect
 from realtime_tts.errors import InvalidMessage, InvalidRequest, Overloaded, Unauthorized, UnsupportedAudioFormat
-from realtime_tts.session.messages import Cancel, End, Flush, Leave, Ping, StartSpeech, Text
+from realtime_tts.session.messages import CancelRequest, End, Flush, Leave, Ping, StartSpeech, Text
 from realtime_tts.session.settings import SessionConfig, SpeechParams
 
 MAX_BYTES = 64 * 1024
@@ -113,9 +113,9 @@ def test_keep_alives_ask_for_nothing_and_open_nothing() -> None:
 def test_closing_a_context_cuts_off_what_was_not_flushed() -> None:
     dialect = ElevenLabsDialect("x", {}, True)
     parsed(dialect, text="Hello ", context_id="a", flush=True)
-    assert parsed(dialect, context_id="a", close_context=True) == [Cancel("1")]
+    assert parsed(dialect, context_id="a", close_context=True) == [CancelRequest("1")]
     parsed(dialect, text="Hello ", context_id="a")  # the name is free again
-    assert parsed(dialect, context_id="a", close_context=True) == [Cancel("2")]
+    assert parsed(dialect, context_id="a", close_context=True) == [CancelRequest("2")]
     assert parsed(dialect, context_id="a", close_context=True) == [Ping()]
 
 
@@ -126,7 +126,7 @@ def test_closing_a_flushed_context_lets_it_end_and_closing_it_again_cuts_it_off(
     assert parsed(dialect, context_id="a", **flush) == [Flush("1")]
     assert parsed(dialect, text="", context_id="a") == [Ping()]  # a keep-alive changes nothing
     assert parsed(dialect, context_id="a", close_context=True) == [End("1")]
-    assert parsed(dialect, context_id="a", close_context=True) == [Cancel("1")]
+    assert parsed(dialect, context_id="a", close_context=True) == [CancelRequest("1")]
 
 
 def test_text_after_a_flush_goes_on_and_is_cut_off() -> None:
@@ -134,7 +134,7 @@ def test_text_after_a_flush_goes_on_and_is_cut_off() -> None:
     parsed(dialect, text="Hello ", context_id="a")
     parsed(dialect, context_id="a", flush=True)
     assert parsed(dialect, text="and more ", context_id="a") == [Text("1", "and more ")]
-    assert parsed(dialect, context_id="a", close_context=True) == [Cancel("1")]
+    assert parsed(dialect, context_id="a", close_context=True) == [CancelRequest("1")]
 
 
 def test_in_auto_mode_each_message_is_spoken_by_itself() -> None:

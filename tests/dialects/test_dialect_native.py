@@ -14,8 +14,8 @@ from realtime_tts.dialects.native import AUDIO_HEADER, NativeDialect
 from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
     AudioPackets,
-    Cancel,
     CancelAcknowledged,
+    CancelRequest,
     ClientMessage,
     ContextCancelled,
     ContextDone,
@@ -91,8 +91,8 @@ def serialize(message: ServerMessage) -> str | bytes:
         ('{"type":"flush","context_id":"c"}', Flush("c")),
         ('{"type":"flush","context_id":"c","flush_id":"f"}', Flush("c", "f")),
         ('{"type":"end","context_id":"c"}', End("c")),
-        ('{"type":"cancel"}', Cancel(None)),
-        ('{"type":"cancel","context_id":"c"}', Cancel("c")),
+        ('{"type":"cancel"}', CancelRequest(None)),
+        ('{"type":"cancel","context_id":"c"}', CancelRequest("c")),
         ('{"type":"playback","context_id":"c","played_ms":1240}', PlaybackReport("c", 1240.0)),
         ('{"type":"playback","context_id":"c","played_ms":-1e300}', PlaybackReport("c", -1e300)),
         ('{"type":"session.resume","session_id":"s"}', Resume("s", {})),

@@ -19,7 +19,7 @@ from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.session.messages import (
     AudioPackets,
-    Cancel,
+    CancelRequest,
     ClientMessage,
     ContextCancelled,
     ContextDone,
@@ -53,7 +53,7 @@ class ToyDialect:
             context_id = str(self._num_turns)
             if line in (".", "!"):
                 self._num_turns += 1
-                yield End(context_id) if line == "." else Cancel(context_id)
+                yield End(context_id) if line == "." else CancelRequest(context_id)
             elif line == "bye":
                 yield Leave()
             else:

@@ -14,9 +14,9 @@ from realtime_tts.session.connection import MAX_REFUSED, SessionState
 from realtime_tts.session.context import MAX_REMEMBERED
 from realtime_tts.session.messages import (
     AudioPackets,
-    Cancel,
     CancelAcknowledged,
     CancelContext,
+    CancelRequest,
     CloseSession,
     ContextCancelled,
     ContextDone,
@@ -164,7 +164,7 @@ def test_nothing_to_speak_is_done_at_once_and_never_reaches_the_engine(driver: D
     done = driver.of(ContextDone)[0]
     assert (done.audio_ms, done.characters, done.ttfa_ms) == (0, len(text), None)
     assert driver.did == []
-    assert driver.receive(Cancel("c")) == [CancelAcknowledged("c", "done", 0, "", 0)]
+    assert driver.receive(CancelRequest("c")) == [CancelAcknowledged("c", "done", 0, "", 0)]
 
 
 def test_a_client_is_told_what_is_not_spoken_when_it_is_found_out(driver: Driver) -> None:
@@ -182,7 +182,7 @@ def test_a_context_of_nothing_speakable_is_warned_of_and_heard_by_nobody(driver:
     assert kinds == [SessionStarted, ContextStarted, WarningMessage, ContextDone]
     assert driver.of(WarningMessage)[0].spans == ((1, 2), (3, 4))
     assert driver.of(ContextDone)[0].characters == 5
-    assert driver.receive(Cancel("c")) == [CancelAcknowledged("c", "done", 0, "", 0)]
+    assert driver.receive(CancelRequest("c")) == [CancelAcknowledged("c", "done", 0, "", 0)]
 
 
 def test_a_failure_before_anything_speakable_has_spoken_nothing(driver: Driver) -> None:
@@ -233,7 +233,7 @@ def test_text_after_the_end_is_refused(driver: Driver) -> None:
 @pytest.mark.parametrize("message", [Text("c", "x"), Flush("c"), End("c")])
 def test_messages_for_a_context_that_is_over_are_refused(driver: Driver, message: Text | Flush | End) -> None:
     driver.say("c", "Hi.")
-    driver.receive(Cancel("c"), message)
+    driver.receive(CancelRequest("c"), message)
     assert driver.of(ErrorMessage)[0].code == "context_closed"
     assert len(driver.of(ContextStarted)) == 1
 
@@ -270,7 +270,7 @@ def test_contexts_at_a_time_are_limited_and_free_again_when_one_is_over(make_dri
     driver = make_driver(max_contexts=2)
     driver.receive(Text("a", "A."), Text("b", "B."), Text("c", "C."))
     assert driver.of(ErrorMessage)[0].code == "too_many_contexts"
-    driver.receive(Cancel("a"), Text("d", "D."))
+    driver.receive(CancelRequest("a"), Text("d", "D."))
     assert [m.context_id for m in driver.of(ContextStarted)] == ["a", "b", "d"]
     assert driver.session.num_open_contexts == 2
 
@@ -279,10 +279,10 @@ def test_what_follows_of_a_text_that_was_one_too_many_does_not_open_in_mid_sente
     make_driver: Callable[..., Driver],
 ) -> None:
     driver = make_driver(max_contexts=1)
-    driver.receive(Text("a", "A."), Text("b", "I do "), Cancel("a"), Text("b", "not agree."), End("b"))
+    driver.receive(Text("a", "A."), Text("b", "I do "), CancelRequest("a"), Text("b", "not agree."), End("b"))
     assert [m.code for m in driver.of(ErrorMessage)] == ["too_many_contexts", "context_closed", "context_closed"]
     assert [m.context_id for m in driver.of(ContextStarted)] == ["a"]
-    driver.receive(Cancel("b"))
+    driver.receive(CancelRequest("b"))
     assert driver.of(CancelAcknowledged)[-1].state == "failed"
 
 
@@ -298,7 +298,7 @@ def test_a_newer_context_goes_first_until_it_is_over(driver: Driver) -> None:
     assert [e.priority for e in driver.done(StartSpeech)] == [0, 0]
     driver.receive(Text("a", " More."))
     assert driver.done(StartSpeech)[-1].priority == 1
-    driver.receive(Cancel("b"))
+    driver.receive(CancelRequest("b"))
     assert driver.done(PriorityChanged)[-1] == PriorityChanged("a", 0)
 
 
@@ -308,7 +308,7 @@ def test_cancel_drops_what_waits_and_tells_the_engine(driver: Driver) -> None:
     assert driver.sent_ms("c") == 3000
     driver.wait(1)
     before = len(driver.of(AudioPackets))
-    driver.receive(Cancel("c"))
+    driver.receive(CancelRequest("c"))
     assert isinstance(driver.sent[-1], ContextCancelled)
     assert driver.done(CancelContext) == [CancelContext("c")]
     driver.give("c", 5)
@@ -325,7 +325,7 @@ def test_cancelled_tells_which_words_were_heard_to_their_end(driver: Driver) -> 
     driver.say("c", "  One two, three.")
     driver.speak("c", 0, 1100)  # 3 + 3 + 5 letters: 300, 300 and 500 ms
     driver.wait(0.65)
-    driver.receive(Cancel("c"))
+    driver.receive(CancelRequest("c"))
     cancelled = driver.of(ContextCancelled)[0]
     assert cancelled.played_ms == pytest.approx(650)
     assert (cancelled.spoken_text, cancelled.spoken_chars) == ("  One two", 9)
@@ -336,14 +336,14 @@ def test_acknowledgements_decide_what_was_heard(driver: Driver) -> None:
     driver.speak("c", 0, 1100)
     driver.wait(0.65)
     driver.receive(PlaybackReport("c", 320))
-    driver.receive(Cancel("c"))
+    driver.receive(CancelRequest("c"))
     cancelled = driver.of(ContextCancelled)[0]
     assert (cancelled.played_ms, cancelled.spoken_text) == (320, "One")
 
 
 def test_a_cancel_before_any_audio_has_heard_nothing(driver: Driver) -> None:
     driver.session.receive(Text("c", "One."), driver.now)
-    driver.receive(Cancel("c"))
+    driver.receive(CancelRequest("c"))
     assert [type(m) for m in driver.sent] == [SessionStarted, ContextStarted, ContextCancelled]
     assert [m.sequence for m in driver.sent[1:]] == [0, 1]
     assert driver.of(ContextCancelled)[0].spoken_text == ""
@@ -351,13 +351,13 @@ def test_a_cancel_before_any_audio_has_heard_nothing(driver: Driver) -> None:
 
 def test_a_cancel_before_any_segment_does_not_concern_the_engine(driver: Driver) -> None:
     driver.say("c", "not yet")
-    driver.receive(Cancel("c"))
+    driver.receive(CancelRequest("c"))
     assert driver.did == []
 
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_cancel_of_an_unknown_context_is_harmless(driver: Driver, times: int) -> None:
-    answers = driver.receive(*[Cancel("x")] * times)
+    answers = driver.receive(*[CancelRequest("x")] * times)
     assert answers == [CancelAcknowledged("x", "unknown")] * times
 
 
@@ -368,10 +368,10 @@ def test_a_cancel_of_a_done_context_tells_what_was_heard_and_then_stands(driver:
     driver.finish("c")
     assert len(driver.of(ContextDone)) == 1
     driver.wait(0.65)
-    [answer] = driver.receive(Cancel("c"))
+    [answer] = driver.receive(CancelRequest("c"))
     assert answer == CancelAcknowledged("c", "done", pytest.approx(650), "One two", 7)
     driver.wait(5)
-    assert driver.receive(Cancel("c")) == [answer]
+    assert driver.receive(CancelRequest("c")) == [answer]
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_a_done_context_was_heard_up_to_what_nothing_speaks(driver: Driver, text
     driver.speak("c", 0, 1100)
     driver.finish("c")
     driver.wait(2)
-    [answer] = driver.receive(Cancel("c"))
+    [answer] = driver.receive(CancelRequest("c"))
     assert (answer.spoken_text, answer.spoken_chars) == (spoken, len(spoken))
 
 
@@ -398,8 +398,8 @@ def test_cancel_without_an_id_ends_everything(driver: Driver) -> None:
     driver.receive(End("done"))
     driver.speak("done", 0, 500)
     driver.finish("done")
-    driver.receive(Text("gone", "x"), Cancel("gone"), Text("a", "A."), Text("b", "B."))
-    answers = driver.receive(Cancel())
+    driver.receive(Text("gone", "x"), CancelRequest("gone"), Text("a", "A."), Text("b", "B."))
+    answers = driver.receive(CancelRequest())
     assert [(type(m), m.context_id) for m in answers] == [
         (ContextCancelled, "a"),
         (ContextCancelled, "b"),
@@ -415,7 +415,7 @@ def test_a_cancel_of_a_context_long_over_says_how_it_ended(make_driver: Callable
     for index in range(20):
         driver.say(f"c{index}", "")
         driver.receive(End(f"c{index}"))
-    assert driver.receive(Cancel("c0")) == [CancelAcknowledged("c0", "done")]
+    assert driver.receive(CancelRequest("c0")) == [CancelAcknowledged("c0", "done")]
     driver.receive(PlaybackReport("c0", 10))
     assert driver.of(ErrorMessage) == []
 
@@ -431,7 +431,7 @@ def test_failure_is_terminal_and_says_where_a_retry_can_begin(driver: Driver) ->
     assert (failed.code, failed.retryable, failed.audio_ms) == ("engine_lost", True, 1140)
     assert (failed.spoken_text, failed.spoken_chars) == ("One two three", 13)
     assert driver.done(CancelContext) == [CancelContext("c")]
-    assert driver.receive(Cancel("c"))[0].state == "failed"
+    assert driver.receive(CancelRequest("c"))[0].state == "failed"
 
 
 def test_cancel_after_the_audio_is_complete_does_not_bother_the_engine_again(driver: Driver) -> None:
@@ -439,7 +439,7 @@ def test_cancel_after_the_audio_is_complete_does_not_bother_the_engine_again(dri
     driver.receive(End("c"))
     driver.speak("c", 0, 6000)
     driver.finish("c")
-    driver.receive(Cancel("c"))
+    driver.receive(CancelRequest("c"))
     assert driver.done(ReleaseContext) == [ReleaseContext("c")]
     assert driver.done(CancelContext) == []
     assert len(driver.of(ContextCancelled)) == 1
@@ -505,7 +505,7 @@ def test_twenty_mistakes_in_a_row_close_the_socket(driver: Driver) -> None:
 
 def test_lost_races_and_limits_are_no_mistakes(make_driver: Callable[..., Driver]) -> None:
     driver = make_driver(max_contexts=1)
-    driver.receive(Text("a", "A."), Cancel("a"), Text("b", "B."))
+    driver.receive(Text("a", "A."), CancelRequest("a"), Text("b", "B."))
     driver.receive(*[Text("a", "more")] * 50, *[Text("c", "C.")] * 50)
     assert len(driver.of(ErrorMessage)) == 100
     assert driver.session.state is SessionState.CONNECTED
@@ -516,14 +516,14 @@ def test_keepalive_names_the_open_contexts(driver: Driver) -> None:
     assert driver.wait(2.9) == []
     assert driver.wait(0.2) == [KeepAlive(("a",))]
     assert driver.wait(6) == [KeepAlive(("a",))] * 2
-    driver.receive(Cancel("a"))
+    driver.receive(CancelRequest("a"))
     assert driver.wait(10) == []
 
 
 def test_a_cancel_by_the_client_is_told_from_the_end_of_a_session(driver: Driver) -> None:
     driver.say("a", "Hello there. ")
     driver.say("b", "Hello there. ")
-    driver.receive(Cancel("a"))
+    driver.receive(CancelRequest("a"))
     driver.session.close(driver.now, 1001, "draining")
     driver.drain()
     assert [(m.context_id, m.by_client) for m in driver.of(ContextCancelled)] == [("a", True), ("b", False)]
@@ -539,7 +539,7 @@ def test_a_context_that_there_is_no_room_for_is_over_and_the_session_goes_on() -
     is_full = False
     driver.say("c", "Hello.")
     assert [m.number for m in driver.of(ContextStarted)] == [1]
-    driver.receive(Cancel("a"))
+    driver.receive(CancelRequest("a"))
     assert driver.of(CancelAcknowledged)[0].state == "failed"
 
 
@@ -551,7 +551,7 @@ def test_contexts_that_are_refused_are_forgotten_in_the_end() -> None:
         name = "n" * 100 + str(number)
         driver.say(name, "Hello. ")
         if has_room:
-            driver.receive(Cancel(name))
+            driver.receive(CancelRequest(name))
     assert driver.session.state is SessionState.CONNECTED
     assert driver.session.held_bytes <= MAX_REMEMBERED * 500
 
@@ -601,7 +601,7 @@ def test_a_server_that_shuts_down_says_so_to_a_client_that_leaves(driver: Driver
     driver.say("c", "Hello. ")
     driver.receive(Leave())
     driver.session.drain(driver.now)
-    driver.receive(Text("d", "Late."), Cancel("c"))
+    driver.receive(Text("d", "Late."), CancelRequest("c"))
     assert [m.code for m in driver.of(ErrorMessage)] == ["draining"]
     assert driver.done(CloseSession) == [CloseSession(1001, "draining")]
 
@@ -623,7 +623,7 @@ def test_contexts_may_be_spoken_in_turn(make_driver: Callable[..., Driver]) -> N
     driver.finish("a")
     driver.wait(0)
     assert [(e.context_id, e.priority) for e in driver.done(StartSpeech)] == [("a", 0), ("b", 0)]
-    driver.receive(Cancel("b"))
+    driver.receive(CancelRequest("b"))
     driver.wait(0)
     driver.speak("c", 0, 20)
     driver.finish("c")
@@ -636,7 +636,7 @@ def test_a_context_whose_turn_has_not_come_wakes_nobody(make_driver: Callable[..
     driver.receive(Text("a", "One. "), Text("b", "Two. More"))
     driver.wait(0)
     assert driver.session.next_deadline() > driver.now
-    driver.receive(Cancel("a"))
+    driver.receive(CancelRequest("a"))
     assert driver.session.next_deadline() <= driver.now
 
 
@@ -656,7 +656,7 @@ def test_where_refusals_are_final_a_context_that_could_not_open_never_does() -> 
     driver.receive(Text("a", "Hello. "))
     [full] = driver.receive(Text("b", "there. "))
     assert (type(full), full.code) == (ErrorMessage, "too_many_contexts")
-    driver.receive(Cancel("a"))
+    driver.receive(CancelRequest("a"))
     [late] = driver.receive(Text("b", "more. "))
     assert late.code == "context_closed"
 

@@ -12,7 +12,7 @@ from realtime_tts.errors import InternalError
 from realtime_tts.session.connection import SessionState
 from realtime_tts.session.messages import (
     AudioPackets,
-    Cancel,
+    CancelRequest,
     CloseSession,
     ContextCancelled,
     ContextDone,
@@ -62,7 +62,7 @@ def test_words_that_cannot_be_placed_at_a_cancel_end_their_context_alone(
 ) -> None:
     driver.receive(Text("bad", "One. "), Text("well", "Two. "))
     monkeypatch.setattr(driver.session._contexts.open["bad"].sender.aligner, "commit_until", broken)
-    driver.receive(Cancel(None)) if how == "cancel" else driver.session.close(driver.now, 1001, "draining")
+    driver.receive(CancelRequest(None)) if how == "cancel" else driver.session.close(driver.now, 1001, "draining")
     driver.drain()
     assert [failed.context_id for failed in driver.of(ContextFailed)] == ["bad"]
     assert [cancelled.context_id for cancelled in driver.of(ContextCancelled)] == ["well"]
@@ -134,7 +134,7 @@ def test_an_answer_that_cannot_be_written_is_left_out(driver: Driver) -> None:
 def test_without_its_terminal_message_a_client_would_wait_for_ever(driver: Driver) -> None:
     driver.say("bad", "One two. ")
     driver.say("other", "One two. ")
-    (cancelled,) = driver.receive(Cancel("bad"))
+    (cancelled,) = driver.receive(CancelRequest("bad"))
     unsendable(driver, cancelled)
     assert [(failed.context_id, failed.code) for failed in driver.of(ContextFailed)] == [("other", "internal_error")]
     assert driver.done(CloseSession) == [CloseSession(1011, "internal_error")]

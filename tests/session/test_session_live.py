@@ -17,8 +17,8 @@ from realtime_tts.errors import EngineLost
 from realtime_tts.session.context import MAX_UNSPOKEN
 from realtime_tts.session.context_text import ContextText
 from realtime_tts.session.messages import (
-    Cancel,
     CancelContext,
+    CancelRequest,
     ContextCancelled,
     ContextDone,
     ContextFailed,
@@ -144,7 +144,7 @@ def test_a_cancel_tells_what_was_heard_of_the_open_segment(driver: Driver) -> No
     write(driver, "One two three", " four five")
     speak_until(driver, 8.0)
     driver.wait(0.45)  # all of it has been played
-    [cancelled] = [m for m in driver.receive(Cancel("c")) if isinstance(m, ContextCancelled)]
+    [cancelled] = [m for m in driver.receive(CancelRequest("c")) if isinstance(m, ContextCancelled)]
     assert cancelled.spoken_text == "One two"
     assert len(driver.done(CancelContext)) == 1
     num_events = len(driver.did)
@@ -169,7 +169,7 @@ def test_a_word_that_was_known_after_its_audio_had_left_was_heard(driver: Driver
     assert [word.text for words in driver.of(Words) for word in words.words] == ["One", "two"]
     write(driver, "ur five")
     driver.wait(0.5)
-    [cancelled] = [m for m in driver.receive(Cancel("c")) if isinstance(m, ContextCancelled)]
+    [cancelled] = [m for m in driver.receive(CancelRequest("c")) if isinstance(m, ContextCancelled)]
     assert cancelled.spoken_text == "One two three"
 
 
@@ -180,7 +180,7 @@ def test_after_the_end_all_of_the_text_was_heard(driver: Driver) -> None:
     driver.finish("c")
     driver.wait(1)
     assert driver.of(ContextDone)
-    driver.receive(Cancel("c"))
+    driver.receive(CancelRequest("c"))
     assert driver.sent[-1].spoken_text == "One two three four "
 
 

@@ -22,8 +22,8 @@ from realtime_tts.errors import EngineLost
 from realtime_tts.session.connection import SessionState
 from realtime_tts.session.messages import (
     AudioPackets,
-    Cancel,
     CancelContext,
+    CancelRequest,
     CloseSession,
     ContextCancelled,
     ContextDone,
@@ -307,7 +307,7 @@ class SessionMachine(RuleBasedStateMachine):
         new = f"c{int(youngest[0][1:]) + 1 if youngest else 0}"
         return [new, *youngest][pick % (len(youngest[:4]) + 1)]
 
-    def say(self, *messages: Text | Flush | End | Cancel | PlaybackReport | Ping | Leave) -> None:
+    def say(self, *messages: Text | Flush | End | CancelRequest | PlaybackReport | Ping | Leave) -> None:
         for message in messages:
             self.session.receive(message, self.now)
         self.drain()
@@ -387,7 +387,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(pick=st.one_of(PICKS, st.none()))
     def send_cancel(self, pick: int | None) -> None:
         name = None if pick is None else self.name(pick)
-        self.session.receive(Cancel(name), self.now)
+        self.session.receive(CancelRequest(name), self.now)
         self.cancelled |= {name} if name else set(self.client)
         self.cancelled &= set(self.client)
         for cancelled in self.cancelled:

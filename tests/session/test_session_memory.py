@@ -14,7 +14,7 @@ from realtime_tts.audio.packets import Packets
 from realtime_tts.session.connection import SessionState
 from realtime_tts.session.messages import (
     AudioPackets,
-    Cancel,
+    CancelRequest,
     ClientMessage,
     CloseSession,
     ContextCancelled,
@@ -38,19 +38,19 @@ Flood = Callable[[Driver, int], list[ClientMessage]]
 
 
 def tiny_contexts(driver: Driver, number: int) -> list[ClientMessage]:
-    return [Text(f"{ID}{number}", "Hello."), Cancel(f"{ID}{number}")]
+    return [Text(f"{ID}{number}", "Hello."), CancelRequest(f"{ID}{number}")]
 
 
 FLOODS: dict[str, Flood] = {
     "pings": lambda driver, number: [Ping(f"{ID}{number}")],
     "flushes": lambda driver, number: [Text("c", ""), Flush("c", f"{ID}{number}")],
-    "cancels of nothing": lambda driver, number: [Cancel(f"{ID}{number}")],
+    "cancels of nothing": lambda driver, number: [CancelRequest(f"{ID}{number}")],
     "bad messages": lambda driver, number: [Flush(f"{ID}{number}"), Ping()],
     "tiny contexts": tiny_contexts,
     "texts": lambda driver, number: [Text(f"c{number // 20 % 16}", "One two three four, " * 50)],
     "blanks": lambda driver, number: [Text(f"c{number % 16}", " " * 100)],
     "letters": lambda driver, number: [Text(f"c{number // 20_000 % 16}", "ab"), Text("c", "")],
-    "cancels of all": lambda driver, number: [Cancel(None)],
+    "cancels of all": lambda driver, number: [CancelRequest(None)],
 }
 
 
@@ -86,7 +86,7 @@ def test_a_flood_whose_answers_nobody_reads_closes_its_session(make_driver: Call
         (Text("i" * 129, "Hello."), "context_id"),
         (Flush("i" * 129), "context_id"),
         (End("i" * 129), "context_id"),
-        (Cancel("i" * 129), "context_id"),
+        (CancelRequest("i" * 129), "context_id"),
         (PlaybackReport("i" * 129, 0), "context_id"),
         (Flush("c", "i" * 129), "flush_id"),
         (Ping("i" * 129), "id"),
@@ -124,7 +124,7 @@ def test_what_was_sent_is_forgotten_before_anybody_is_closed(make_driver: Callab
 def test_finished_contexts_are_forgotten_before_anybody_is_closed(make_driver: Callable[..., Driver]) -> None:
     driver = make_driver(max_session_bytes=MAX_BYTES)
     for index in range(16):
-        driver.receive(Text(f"c{index}", "🙂" * 10_000), Cancel(f"c{index}"))
+        driver.receive(Text(f"c{index}", "🙂" * 10_000), CancelRequest(f"c{index}"))
         assert driver.session.held_bytes <= MAX_BYTES
     assert driver.session.state is SessionState.CONNECTED
     assert len(driver.of(ContextCancelled)) == 16

@@ -14,8 +14,8 @@ from realtime_tts.errors import InvalidMessage
 from realtime_tts.session.connection import SessionState
 from realtime_tts.session.messages import (
     AudioPackets,
-    Cancel,
     CancelContext,
+    CancelRequest,
     CloseSession,
     ContextCancelled,
     ContextDone,
@@ -51,7 +51,7 @@ def test_a_listener_is_ahead_with_a_second_that_he_has_not_heard(driver: Driver)
     driver.give("c", 1)
     assert driver.session.is_ahead("c", driver.now)
     assert not driver.session.is_ahead("c", driver.now + 0.01)
-    driver.receive(Cancel("c"))
+    driver.receive(CancelRequest("c"))
     assert not driver.session.is_ahead("c", driver.now)
 
 
@@ -106,7 +106,7 @@ def test_an_impossible_playback_figure_is_refused_and_changes_nothing(driver: Dr
         error = driver.of(ErrorMessage)[-1]
         assert (error.code, error.field, error.context_id) == ("invalid_message", "played_ms", context_id)
     assert driver.done(PlaybackChanged) == before
-    driver.receive(Cancel("c"))
+    driver.receive(CancelRequest("c"))
     assert driver.of(ContextCancelled)[0].played_ms == 400
 
 
@@ -311,7 +311,7 @@ def test_after_the_end_nothing_does_anything(driver: Driver) -> None:
     driver.session.resume_writing(driver.now)
     driver.session.connection_lost(driver.now)
     driver.session.drain(driver.now)
-    driver.receive(Text("d", "D."), Cancel())
+    driver.receive(Text("d", "D."), CancelRequest())
     driver.session.reject(InvalidMessage("x"), driver.now)
     driver.session.tick(driver.now + 1000)
     assert driver.drain() == []

@@ -11,7 +11,7 @@ from realtime_tts.audio.packets import Packets
 from realtime_tts.session.memory import OBJECT_BYTES, PACKET_BYTES, RETAINED_BYTES
 from realtime_tts.session.messages import (
     AudioPackets,
-    Cancel,
+    CancelRequest,
     ClientMessage,
     ContextCancelled,
     ContextDone,
@@ -53,7 +53,7 @@ def test_no_more_of_a_patch_leaves_than_the_lead_allows(driver: Driver) -> None:
     assert runs(speak(driver, 153, 30)) == []
     driver.now += 0.46
     assert runs(driver.session.messages_to_send(driver.now)) == [(152, 24)]
-    driver.session.receive(Cancel("c"), driver.now)
+    driver.session.receive(CancelRequest("c"), driver.now)
     (cancelled,) = driver.session.messages_to_send(driver.now)
     assert isinstance(cancelled, ContextCancelled)
     assert (cancelled.sequence, cancelled.played_ms) == (176, pytest.approx(480))

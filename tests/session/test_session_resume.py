@@ -13,9 +13,9 @@ from realtime_tts.session.connection import SessionState
 from realtime_tts.session.memory import PACKET_BYTES
 from realtime_tts.session.messages import (
     AudioPackets,
-    Cancel,
     CancelAcknowledged,
     CancelContext,
+    CancelRequest,
     CloseSession,
     ContextCancelled,
     ContextDone,
@@ -156,7 +156,7 @@ def test_messages_of_the_old_connection_are_ignored_while_it_is_lost(driver: Dri
     speaking(driver)
     driver.session.connection_lost(driver.now)
     driver.session.connection_lost(driver.now + 1)
-    driver.receive(Text("c", "late"), Cancel())
+    driver.receive(Text("c", "late"), CancelRequest())
     found, _ = resume(driver, c=52)
     assert found["c"].received_chars == 15
 
@@ -202,7 +202,7 @@ def test_a_context_that_failed_meanwhile_says_so_after_its_audio(driver: Driver)
 
 def test_no_audio_of_a_cancelled_context_comes_again(driver: Driver) -> None:
     speaking(driver)
-    driver.receive(Cancel("c"))
+    driver.receive(CancelRequest("c"))
     driver.session.connection_lost(driver.now)
     found, again = resume(driver, c=20)
     assert found["c"].state == "finished"
@@ -213,7 +213,7 @@ def test_no_audio_of_a_cancelled_context_comes_again(driver: Driver) -> None:
 
 def test_a_cancelled_context_that_the_client_has_never_seen_is_told_whole(driver: Driver) -> None:
     speaking(driver)
-    driver.receive(Cancel("c"))
+    driver.receive(CancelRequest("c"))
     driver.session.connection_lost(driver.now)
     _, again = resume(driver, c=-1)
     assert [(type(m), m.sequence) for m in again] == [(ContextStarted, 0), (ContextCancelled, 1)]
@@ -226,7 +226,7 @@ def test_a_cancel_of_what_is_being_sent_again_stops_it(driver: Driver) -> None:
     driver.session.connection_lost(driver.now)
     _, again = resume(driver, c=51)
     last = again[-1].sequence
-    driver.receive(Cancel("c"))
+    driver.receive(CancelRequest("c"))
     assert isinstance(driver.sent[-1], ContextCancelled)
     assert driver.sent[-1].sequence == last + 1
     driver.wait(5)
@@ -243,7 +243,7 @@ def test_a_cancel_of_a_done_context_that_is_being_sent_again_leaves_its_terminal
     driver.session.connection_lost(driver.now)
     _, again = resume(driver, c=1)
     assert len(again) == 150
-    answers = driver.receive(Cancel("c"))
+    answers = driver.receive(CancelRequest("c"))
     assert [type(m) for m in answers] == [CancelAcknowledged, ContextDone]
     assert answers[1].sequence == again[-1].sequence + 1
     assert driver.wait(10) == []
@@ -272,7 +272,7 @@ def test_an_undelivered_start_survives_the_loss(driver: Driver) -> None:
 
 def test_a_context_cancelled_before_it_was_announced_survives_the_loss(driver: Driver) -> None:
     driver.session.receive(Text("c", "Hi."), driver.now)
-    driver.session.receive(Cancel("c"), driver.now)
+    driver.session.receive(CancelRequest("c"), driver.now)
     driver.session.connection_lost(driver.now)
     _, again = resume(driver, c=-1)
     assert [(type(m), m.sequence) for m in again] == [(ContextStarted, 0), (ContextCancelled, 1)]
@@ -304,7 +304,7 @@ def test_a_gap_in_a_finished_context_leaves_its_terminal_message(make_driver: Ca
 def test_a_gap_in_a_cancelled_context_does_not_matter(make_driver: Callable[..., Driver]) -> None:
     driver = make_driver(max_session_bytes=11_500)
     speaking(driver)
-    driver.receive(Cancel("c"))
+    driver.receive(CancelRequest("c"))
     driver.session.connection_lost(driver.now)
     found, again = resume(driver, c=10)
     assert found["c"].state == "finished"
@@ -314,7 +314,7 @@ def test_a_gap_in_a_cancelled_context_does_not_matter(make_driver: Callable[...,
 def test_a_context_whose_end_is_no_longer_held_is_lost(make_driver: Callable[..., Driver]) -> None:
     driver = make_driver(retain_s=5)
     speaking(driver)
-    driver.receive(Cancel("c"))
+    driver.receive(CancelRequest("c"))
     driver.wait(6)
     driver.say("d", "D.")
     driver.session.connection_lost(driver.now)

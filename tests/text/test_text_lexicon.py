@@ -1,4 +1,4 @@
-"""Lexicons: which words they are for, and that words keep their places in the text as it was sent."""
+"""LexiconChain: which words they are for, and that words keep their places in the text as it was sent."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from realtime_tts.text.rules import table
-from realtime_tts.text.rules.base import REACHING, Rule, RuleList, Scan, Token
+from realtime_tts.text.rules.base import REACHING, Rule, RuleList, Scan, SpokenToken
 
 
 def says(pattern: str, spoken: str | None, *, any_case: bool = False) -> Rule:
@@ -36,20 +36,20 @@ def scan_of(text: str) -> Scan:
 @pytest.mark.parametrize(
     ("text", "token"),
     [
-        ("abc", Token("a, b", 3)),
-        ("ac", Token("a, None", 2)),
-        ("dee", Token("later e", 2)),
-        ("Xy", Token("any case X", 2)),
+        ("abc", SpokenToken("a, b", 3)),
+        ("ac", SpokenToken("a, None", 2)),
+        ("dee", SpokenToken("later e", 2)),
+        ("Xy", SpokenToken("any case X", 2)),
         ("ABC", None),
-        ("q", Token("empty", 1)),
-        (" f", Token("of a table", 2)),
-        ("g", Token("", 1, dropped=True)),
-        ("h", Token("the same", 1)),
+        ("q", SpokenToken("empty", 1)),
+        (" f", SpokenToken("of a table", 2)),
+        ("g", SpokenToken("", 1, dropped=True)),
+        ("h", SpokenToken("the same", 1)),
         ("z", None),
-        ("de", Token("later e", 2)),
+        ("de", SpokenToken("later e", 2)),
     ],
 )
-def test_the_first_rule_that_claims_the_text_reads_it(text: str, token: Token | None) -> None:
+def test_the_first_rule_that_claims_the_text_reads_it(text: str, token: SpokenToken | None) -> None:
     assert RULES.read(scan_of(text), 0) == token
 
 

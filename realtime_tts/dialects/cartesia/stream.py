@@ -25,7 +25,7 @@ from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, error_classes
 from realtime_tts.session.messages import (
     AudioPackets,
-    Cancel,
+    CancelRequest,
     ClientMessage,
     ContextCancelled,
     ContextDone,
@@ -106,7 +106,7 @@ class CartesiaDialect:
         if fields.optional_boolean("cancel"):
             if context_id in self._contexts:
                 self._end(context_id)
-            return [Cancel(context_id)]
+            return [CancelRequest(context_id)]
         opening, input_ = self._read_opening(fields, context_id), read_input(fields)
         if opening is not None:
             self._contexts[context_id] = _Context(bool(fields.optional_boolean("add_timestamps")))

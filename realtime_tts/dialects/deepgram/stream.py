@@ -18,8 +18,8 @@ from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidMessage
 from realtime_tts.session.messages import (
     AudioPackets,
-    Cancel,
     CancelAcknowledged,
+    CancelRequest,
     ClientMessage,
     ContextDone,
     ContextFailed,
@@ -98,7 +98,7 @@ class DeepgramDialect:
 
     def _read_clear(self, fields: Fields) -> Iterable[ClientMessage]:
         self._begin_turn()
-        return [Cancel()]
+        return [CancelRequest()]
 
     def _read_close(self, fields: Fields) -> Iterable[ClientMessage]:
         return [Leave(at_once=True)]

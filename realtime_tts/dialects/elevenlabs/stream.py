@@ -23,7 +23,7 @@ from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.session.messages import (
     AudioPackets,
-    Cancel,
+    CancelRequest,
     ClientMessage,
     ContextCancelled,
     ContextDone,
@@ -185,7 +185,7 @@ class ElevenLabsDialect:
             self._draining[name] = turn
             return [End(turn.key)]
         turn = turn or self._draining.pop(name, None)
-        return [] if turn is None else [Cancel(turn.key)]
+        return [] if turn is None else [CancelRequest(turn.key)]
 
     def _leave(self) -> list[ClientMessage]:
         """End all contexts; the connection closes when they are spoken."""

@@ -11,7 +11,7 @@ import regex
 
 from realtime_tts.text.boundaries import word_opens_sentence
 from realtime_tts.text.characters import is_hangul, is_unspaced
-from realtime_tts.text.lexicon import Lexicons, Respelt
+from realtime_tts.text.lexicon import LexiconChain, Respelt
 from realtime_tts.text.rules.reach import ReachingPattern, reaching
 from realtime_tts.text.rules.script import Script
 
@@ -26,7 +26,7 @@ REACHING = (_NEXT_WORD, _SHOUT_AFTER)
 POSSESSIVE = "'s"  # joins the word before it: "2025's"
 
 
-class Token(NamedTuple):
+class SpokenToken(NamedTuple):
     """`end` is the index after it. A pause, words, or with an empty `text` nothing to say (`spaced`: a gap).
 
     `dropped`: a rule knows it and says nothing for it on purpose (a link's target, a tag, an emoticon).
@@ -46,9 +46,9 @@ class Token(NamedTuple):
 
 
 class Respellings(NamedTuple):
-    """Lexicons, and the function that returns how a respelling is spoken."""
+    """LexiconChain, and the function that returns how a respelling is spoken."""
 
-    lexicons: Lexicons
+    lexicons: LexiconChain
     speak: Callable[[str], str]
 
 
@@ -84,11 +84,11 @@ class Scan:
             self._readings[len(self.text)] = reading
         self.text += text
 
-    def given(self, index: int) -> Token | None:
+    def given(self, index: int) -> SpokenToken | None:
         """Return the token at `index`, which is not white space, if its reading is given by the client's markup or a
         lexicon."""
         if (reading := self._readings.get(index)) is not None:
-            return Token(reading, index + 1)
+            return SpokenToken(reading, index + 1)
         found = self._respelt(index)
         if found is None:
             return None
@@ -99,7 +99,7 @@ class Scan:
             end += 1  # "nginx-based" is two words
         assert self._respellings is not None
         spoken = self._respellings.speak(found.respelling)
-        return Token(spoken, end, spaced=not is_joined, added=max(0, len(spoken) - len(word)))
+        return SpokenToken(spoken, end, spaced=not is_joined, added=max(0, len(spoken) - len(word)))
 
     def starts_given(self, start: int, end: int) -> int:
         """Where in the word from `start` to `end`, behind a hyphen, a lexicon has an entry; `end` if nowhere."""
@@ -215,7 +215,7 @@ class RuleList:
         self._rules = rules
         self._any = re.compile("|".join(f"(?P<rule{number}>{rule.source})" for number, rule in enumerate(rules)))
 
-    def read(self, scan: Scan, index: int) -> Token | None:
+    def read(self, scan: Scan, index: int) -> SpokenToken | None:
         """Return the token at `index` by the first rule that claims it."""
         number, token = len(self._rules), None
         if (first := self._any.match(scan.text, index)) is not None and first.lastgroup is not None:
@@ -228,13 +228,13 @@ class RuleList:
         """Compile the patterns for incremental text now instead of at the first text: it takes 20 ms."""
         _ = self._to_end
 
-    def _claim(self, scan: Scan, index: int, first: int) -> tuple[int, Token | None]:
+    def _claim(self, scan: Scan, index: int, first: int) -> tuple[int, SpokenToken | None]:
         """Return the token by the first rule from `first` on that claims it, and that rule's number."""
         for number, rule in enumerate(self._rules[first:], first):
             match = rule.pattern.match(scan.text, index)
             spoken = rule.speak(match, scan) if match else None
             if match and spoken is not None:
-                return number, Token(spoken, max(match.end(), index + 1), dropped=not spoken)
+                return number, SpokenToken(spoken, max(match.end(), index + 1), dropped=not spoken)
         return len(self._rules), None
 
     def _reaches_end(self, text: str, index: int, number: int) -> bool:

@@ -20,7 +20,7 @@ from realtime_tts.text.rules import (
     web,
     words,
 )
-from realtime_tts.text.rules.base import REACHING, RuleList, Scan, Token
+from realtime_tts.text.rules.base import REACHING, RuleList, Scan, SpokenToken
 from realtime_tts.text.rules.local import all_local_rules, local_rules
 from realtime_tts.text.rules.pauses import pause_token
 from realtime_tts.text.rules.verbalize import foreign_words
@@ -48,7 +48,7 @@ def compile_rules() -> None:
         pattern.compile()
 
 
-def find_token(scan: Scan, index: int) -> Token:
+def find_token(scan: Scan, index: int) -> SpokenToken:
     """The token at `index` of `scan.text`; always at least one character long.
 
     While the text is open the token is settled if `scan.saw_end` stays False and text is known after it: then it is
@@ -69,33 +69,33 @@ def find_token(scan: Scan, index: int) -> Token:
         return written_token(scan, index)
     if is_unspaced(char):
         end = words.grapheme_end(scan.text, index)
-        return Token(scan.text[index:end], end, spaced=False)
+        return SpokenToken(scan.text[index:end], end, spaced=False)
     if char.isdecimal():
         return _plain_number(scan, index)
     if char.isalnum() or is_mark(char):
         end = words.word_end(scan.text, index)
         scan.ahead(end, 2 if scan.text[end : end + 1] in ("'", "-") else 1)  # these go on with a letter
         if (given_from := scan.starts_given(index, end)) < end:
-            return Token(words.read_word(scan.text[index : given_from - 1], scan), given_from)
-        return Token(words.read_word(scan.text[index:end], scan), end, spaced=False)
+            return SpokenToken(words.read_word(scan.text[index : given_from - 1], scan), given_from)
+        return SpokenToken(words.read_word(scan.text[index:end], scan), end, spaced=False)
     return pause_token(scan.text, index)
 
 
-def _try_rules(scan: Scan, index: int, char: str) -> Token | None:
+def _try_rules(scan: Scan, index: int, char: str) -> SpokenToken | None:
     if char.isdecimal():
         return DIGIT_RULES.read(scan, index)
     return (LETTER_RULES if char.isalpha() else SYMBOL_RULES).read(scan, index)
 
 
-def _try_local_rules(scan: Scan, index: int) -> Token | None:
+def _try_local_rules(scan: Scan, index: int) -> SpokenToken | None:
     rules = local_rules(scan.language)
     return None if rules is None else rules.read(scan, index)
 
 
-def _plain_number(scan: Scan, index: int) -> Token:
+def _plain_number(scan: Scan, index: int) -> SpokenToken:
     """Digits where English does not apply and the model has none: by num2words, else dropped with the rest."""
     end = index
     while end < len(scan.text) and end - index < 40 and scan.text[end].isdecimal():
         end += 1
     text = scan.text[index:end]
-    return Token(foreign_words(text, scan.language), end)
+    return SpokenToken(foreign_words(text, scan.language), end)

@@ -9,7 +9,7 @@ import unicodedata
 
 from realtime_tts.text.characters import has_content, is_mark, is_sign, is_unspaced
 from realtime_tts.text.rules import symbols, web
-from realtime_tts.text.rules.base import RuleList, Scan, Token
+from realtime_tts.text.rules.base import RuleList, Scan, SpokenToken
 from realtime_tts.text.rules.pauses import pause_token
 from realtime_tts.text.rules.reach import ReachingPattern
 from realtime_tts.text.rules.words import grapheme_end, word_end
@@ -24,7 +24,7 @@ _DRAWN_DASHES = frozenset("─━")  # box drawing, which Japanese texts have fo
 _MAX_HEADING = 6
 
 
-def written_token(scan: Scan, index: int) -> Token:
+def written_token(scan: Scan, index: int) -> SpokenToken:
     """Return the token at `index`, which is no white space."""
     text, char = scan.text, scan.text[index]
     if (number := scan.match(NUMBER, index)) is not None:
@@ -37,27 +37,27 @@ def written_token(scan: Scan, index: int) -> Token:
     if token is not None:
         return token._replace(spaced=char not in "[]")
     if (end := _bullet_end(scan, index)) is not None:
-        return Token("", end, dropped=True)
+        return SpokenToken("", end, dropped=True)
     if char in _SILENT or (char in _EMPHASIS and not _is_inner(scan, index)):
-        return Token("", index + 1, spaced=False)
+        return SpokenToken("", index + 1, spaced=False)
     if char in _PAUSES:
         return pause_token(text, index)
     if is_sign(char):
         return _written(text, index, index + 1)
     if has_content(char) and char not in _DRAWN_DASHES:
-        return Token("", index + 1)  # a pictograph
+        return SpokenToken("", index + 1)  # a pictograph
     return _punctuation(scan, index)
 
 
-def _written(text: str, start: int, end: int) -> Token:
-    return Token(text[start:end], end, spaced=False, as_written=True)
+def _written(text: str, start: int, end: int) -> SpokenToken:
+    return SpokenToken(text[start:end], end, spaced=False, as_written=True)
 
 
-def _word(scan: Scan, index: int) -> Token:
+def _word(scan: Scan, index: int) -> SpokenToken:
     end = word_end(scan.text, index)
     scan.ahead(end, 2 if scan.text[end : end + 1] in ("'", "-") else 1)  # these go on with a letter
     if (given_from := scan.starts_given(index, end)) < end:
-        return Token(scan.text[index : given_from - 1], given_from)
+        return SpokenToken(scan.text[index : given_from - 1], given_from)
     return _written(scan.text, index, end)
 
 
@@ -82,14 +82,14 @@ def _is_inner(scan: Scan, index: int) -> bool:
     return index > 0 and scan.text[index - 1].isalnum() and scan.ahead(index + 1, 1).isalnum()
 
 
-def _punctuation(scan: Scan, index: int) -> Token:
+def _punctuation(scan: Scan, index: int) -> SpokenToken:
     """Return the token of a mark, or of a run of stops."""
     text, char = scan.text, scan.text[index]
     end = index + 1
     while (char == "." or char in _DRAWN_DASHES) and end < len(text) and text[end] == char:
         end += 1
     before, after = text[index - 1 : index] or " ", scan.ahead(end, 1) or " "
-    return Token(text[index:end], end, pause=True, as_written=True, opens=_opens(char, before, after))
+    return SpokenToken(text[index:end], end, pause=True, as_written=True, opens=_opens(char, before, after))
 
 
 def _opens(char: str, before: str, after: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 
-class Places:
+class PositionMap:
     """Position map that grows from left to right. A place is an index of the text without markup."""
 
     def __init__(self) -> None:
