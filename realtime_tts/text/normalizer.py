@@ -14,7 +14,7 @@ from realtime_tts.text.lexicon import Lexicon, LexiconChain
 from realtime_tts.text.rules.base import POSSESSIVE, Respellings, Scan, SpokenToken
 from realtime_tts.text.rules.table import find_token
 from realtime_tts.text.spelling import spell_out
-from realtime_tts.text.spoken import SpokenTextBuilder
+from realtime_tts.text.spoken import Span, SpokenTextBuilder
 from realtime_tts.text.unread import Range, Unread
 
 _MAX_RESPELLINGS = 1024
@@ -31,15 +31,6 @@ def run(work: Iterator[object]) -> None:
     """Run the work to its end."""
     for _ in work:
         pass
-
-
-class Span(NamedTuple):
-    """`NormalizedText.text[start:end]` is how `source[source_start:source_end]` is read."""
-
-    start: int
-    end: int
-    source_start: int
-    source_end: int
 
 
 class NormalizedText(NamedTuple):
@@ -108,7 +99,7 @@ class Normalizer:
 
     def _respell(self, text: str) -> str:
         """Return how `text` is spoken within another: without lexicons, and without pauses at its ends."""
-        spoken = Normalization(self._language, self._charset, has_letters=self._has_letters).close(text)
+        spoken = self._begin(None).close(text)
         return spoken.text[: spoken.spans[-1].end] if spoken.spans else ""
 
     def may_skip(self, source: str) -> bool:
@@ -119,7 +110,7 @@ class Normalizer:
     def _reads_alone(self, char: str) -> bool:
         if not char.isalnum():
             return False
-        return not Normalization(self._language, self._charset, has_letters=self._has_letters).close(char).skipped
+        return not self._begin(None).close(char).skipped
 
     def normalize(self, source: str) -> NormalizedText:
         """Normalise a whole text. Linear in `source`; never raises."""
@@ -128,6 +119,9 @@ class Normalizer:
     def begin(self) -> Normalization:
         """Begin the normalisation of a text that comes piece by piece."""
         respellings = None if self._lexicons is None else Respellings(self._lexicons, self.respell)
+        return self._begin(respellings)
+
+    def _begin(self, respellings: Respellings | None) -> Normalization:
         return Normalization(self._language, self._charset, has_letters=self._has_letters, respellings=respellings)
 
 
@@ -144,7 +138,7 @@ class Normalization:
         charset: frozenset[str] | None,
         *,
         has_letters: bool,
-        respellings: Respellings | None = None,
+        respellings: Respellings | None,
     ) -> None:
         self._charset = charset
         self._has_letters = has_letters
@@ -192,7 +186,7 @@ class Normalization:
         return NormalizedText(
             "".join(self._spoken.parts),
             self._folded.source,
-            tuple(Span(*span) for span in spans),
+            tuple(spans),
             skipped,
             self._unread.dropped(spans, skipped, start),
             self._added_chars,

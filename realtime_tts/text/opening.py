@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from realtime_tts.text.characters import is_unspaced
-from realtime_tts.text.normalizer import NormalizedText, Normalizer, Reading, Span
+from realtime_tts.text.normalizer import NormalizedText, Normalizer, Reading
 from realtime_tts.text.splitting import SpokenPart
+from realtime_tts.text.spoken import Span
 from realtime_tts.text.words import Word, place_words
 
 _MIN_TOKENS = 2

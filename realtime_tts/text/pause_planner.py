@@ -193,15 +193,9 @@ class PausePlanner:
 
     def _with_positions(self, segment: Segment) -> Segment:
         start, end = self._positions.start(segment.start), self._positions.end(segment.end)
+        text, text_start = self._text, self._text_start
         if segment.final:
-            self._text, self._text_start, text, text_start = (
-                self._text[end - self._text_start :],
-                end,
-                self._text,
-                self._text_start,
-            )
-        else:
-            text, text_start = self._text, self._text_start
+            self._text, self._text_start = text[end - text_start :], end
         if self._positions.is_plain and self._num_silences == 0:
             return segment
         words = []

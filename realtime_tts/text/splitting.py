@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from realtime_tts.text.characters import is_mark
-from realtime_tts.text.normalizer import NormalizedText, Span
+from realtime_tts.text.normalizer import NormalizedText
+from realtime_tts.text.spoken import Span
 from realtime_tts.text.unread import Range
 
 _TOO_SHORT = -1e6  # worse than any other score

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from realtime_tts.text.characters import is_cjk, is_cjk_punctuation
 from realtime_tts.text.folding import fit
 from realtime_tts.text.rules.base import POSSESSIVE
@@ -9,7 +11,14 @@ from realtime_tts.text.rules.base import POSSESSIVE
 _STRENGTH = {",": 1, "，": 1, "、": 1, ":": 2, "：": 2, ";": 2, "；": 2, "—": 2, "...": 3, ".": 4, "。": 4, "｡": 4}
 _STRONGEST = 5  # ! and ?
 
-SpanTuple = tuple[int, int, int, int]  # start and end in the spoken text, start and end in the source
+
+class Span(NamedTuple):
+    """Token whose source, from `source_start` to `source_end`, is read as the spoken text from `start` to `end`."""
+
+    start: int
+    end: int
+    source_start: int
+    source_end: int
 
 
 class SpokenTextBuilder:
@@ -23,7 +32,7 @@ class SpokenTextBuilder:
     def __init__(self, charset: frozenset[str] | None) -> None:
         self._charset = charset
         self.parts: list[str] = []
-        self.spans: list[SpanTuple] = []
+        self.spans: list[Span] = []
         self._length = 0
         self._last = ""  # last character written
         self._pause = ""
@@ -95,16 +104,16 @@ class SpokenTextBuilder:
             self._write(" ")
         start = self._length
         self._write(words)
-        if self.spans and source_start < self.spans[-1][3]:
+        if self.spans and source_start < self.spans[-1].source_end:
             start, _, source_start, _ = self.spans.pop()
-        self.spans.append((start, self._length, source_start, source_end))
+        self.spans.append(Span(start, self._length, source_start, source_end))
         self._space, self._is_blank = spaced, False
 
     def _extend(self, ending: str, source_end: int) -> None:
         """Add to the last word without a space."""
         self._write(ending)
         start, _, source_start, _ = self.spans.pop()
-        self.spans.append((start, self._length, source_start, source_end))
+        self.spans.append(Span(start, self._length, source_start, source_end))
         self._space = True
 
     def _joins(self, first: str) -> bool:

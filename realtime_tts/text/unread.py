@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from realtime_tts.text.characters import has_content
 from realtime_tts.text.folding import Folded, fit_char
-from realtime_tts.text.spoken import SpanTuple
+from realtime_tts.text.spoken import Span
 
 Range = tuple[int, int]
 
@@ -51,15 +51,15 @@ class Unread:
                 self._letters.append((starts[start], self._folded.ends[start]))
             start = after
 
-    def skipped(self, spans: Sequence[SpanTuple], start: int = 0) -> tuple[Range, ...]:
+    def skipped(self, spans: Sequence[Span], start: int = 0) -> tuple[Range, ...]:
         """Return the ranges from `start` on that cannot be spoken, given the spans that are; every range has content,
         no two touch."""
         return self._joined([*_outside(_since(self._tokens, start), spans), *_since(self._letters, start)])
 
-    def dropped(self, spans: Sequence[SpanTuple], skipped: Sequence[Range], start: int = 0) -> tuple[Range, ...]:
+    def dropped(self, spans: Sequence[Span], skipped: Sequence[Range], start: int = 0) -> tuple[Range, ...]:
         """Return the ranges from `start` on that are silent on purpose, without any part of `skipped`."""
         ranges = _outside(_since(self._dropped, start), spans)
-        return self._joined(_outside(ranges, [(0, 0, *each) for each in skipped]))
+        return self._joined(_outside(ranges, [Span(0, 0, *each) for each in skipped]))
 
     def _joined(self, ranges: list[Range]) -> tuple[Range, ...]:
         found: list[Range] = []
@@ -77,18 +77,18 @@ def _since(ranges: list[Range], start: int) -> list[Range]:
     return ranges[bisect_left(ranges, (start, 0)) :]
 
 
-def _outside(tokens: Sequence[Range], spans: Sequence[SpanTuple]) -> list[Range]:
+def _outside(tokens: Sequence[Range], spans: Sequence[Span]) -> list[Range]:
     """Return the tokens without characters that another token speaks too ("㎏%", folded to "kg%")."""
     outside: list[Range] = []
     number = 0
     for start, end in tokens:
-        while number < len(spans) and spans[number][3] <= start:
+        while number < len(spans) and spans[number].source_end <= start:
             number += 1
         following = number
-        if number < len(spans) and spans[number][2] <= start:
-            start, following = spans[number][3], number + 1
+        if number < len(spans) and spans[number].source_start <= start:
+            start, following = spans[number].source_end, number + 1
         if following < len(spans):
-            end = min(end, spans[following][2])
+            end = min(end, spans[following].source_start)
         if start < end:
             outside.append((start, end))
     return outside

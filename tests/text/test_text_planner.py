@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.errors import ContextClosed
-from realtime_tts.text.normalizer import Normalizer, Span
+from realtime_tts.text.normalizer import Normalizer
 from realtime_tts.text.pause_planner import PlannerFactory
 from realtime_tts.text.planner import Segment, SpeechPlanner
 from realtime_tts.text.segmenter import SegmenterConfig
 from realtime_tts.text.splitting import SpokenPart
+from realtime_tts.text.spoken import Span
 from realtime_tts.text.words import place_words
 
 LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz ,.?!'-")
